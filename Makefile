@@ -1,0 +1,57 @@
+# Everything a developer types. Each target sets up what it needs: packages of the distribution are
+# installed when run as root; otherwise the one command to run is printed.
+
+CARGO ?= cargo
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Two clusters with the same pod CIDR talk through two gateways
+	@.ci/setup demo
+	$(CARGO) build --release --bin strait
+	target/release/strait demo
+
+.PHONY: test
+test: ## Every test that CI runs
+	@.ci/setup test
+	$(CARGO) build --release --bin strait
+	$(CARGO) test --workspace
+	$(CARGO) test -p strait-gateway --features virtual-clock --test pair
+
+.PHONY: bench-quick
+bench-quick: ## The comparison with wireguard-go and boringtun, three minutes
+	@.ci/setup bench
+	$(CARGO) build --release --bin strait
+	$(CARGO) run --release -p strait-benches --bin throughput -- --quick
+
+.PHONY: bench
+bench: ## Micro benchmarks, then the full comparison
+	@.ci/setup bench
+	$(CARGO) bench --workspace
+	$(CARGO) build --release --bin strait
+	$(CARGO) run --release -p strait-benches --bin throughput
+
+.PHONY: lint
+lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
+	@.ci/setup lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p strait-gateway --lib --no-default-features -- -D warnings
+	$(CARGO) clippy -p strait-gateway --features virtual-clock --test pair -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+	shellcheck .ci/run .ci/setup
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+.PHONY: image
+image: ## Build the container image strait:dev
+	docker build --tag strait:dev .
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	$(CARGO) clean

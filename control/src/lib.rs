@@ -1,0 +1,18 @@
+//! Turns what is wanted into peers and one remapping table.
+//!
+//! Level-triggered: the plan is a function of everything that is wanted now, never of the event that
+//! woke us. One bad rule loses itself and nobody else's.
+//!
+//! # Invariants
+//!
+//! - The same input always yields the same plan.
+//! - What is rejected is named, with the value and the remedy; what is not rejected is in the table.
+//!
+//! # Not here
+//!
+//! Packets, keys and endpoints (see `strait-gateway`), which address becomes which (see
+//! `strait-remap`).
+
+#![forbid(unsafe_code)]
+
+pub mod plan;

@@ -1,0 +1,257 @@
+//! The pure half of configuration: wanted peers in, one table and the rejections out.
+
+use std::collections::BTreeMap;
+
+use remap::{Conflict, PeerId, Prefix, Rule, Table};
+
+/// What is wanted of one peer, already parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedPeer {
+    /// Unique among all peers.
+    pub name: String,
+    /// The remote's real prefixes.
+    pub allowed_ips: Vec<Prefix>,
+    /// Our names for the remote's prefixes.
+    pub remaps: Vec<Rule>,
+}
+
+/// The outcome of planning.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The table to publish. [`PeerId`] `n` is the `n`th wanted peer.
+    pub table: Table,
+    /// What is not in force, and why.
+    pub rejected: Vec<Rejection>,
+}
+
+/// Computes the table for `generation` from all wanted peers.
+///
+/// Where two contradict each other, the one listed first is kept.
+#[must_use]
+pub fn plan(generation: u64, wanted: &[WantedPeer]) -> Plan {
+    let mut rejected = duplicate_names(wanted);
+    let mut rules = Vec::new();
+    for (id, peer) in ids().zip(wanted) {
+        for rule in &peer.remaps {
+            if peer.allowed_ips.iter().any(|allowed| allowed.covers(rule.remote())) {
+                rules.push((id, *rule));
+            } else {
+                let (peer, remote) = (peer.name.clone(), rule.remote());
+                rejected.push(Rejection::NotAllowed { peer, remote });
+            }
+        }
+    }
+
+    let direct = Direct::new(wanted, &rules, &mut rejected);
+    rules.retain(|(id, rule)| match direct.owner_in_the_way(*id, *rule) {
+        Some((owner, prefix)) => {
+            let peer = name(wanted, *id);
+            let owner = name(wanted, owner);
+            rejected.push(Rejection::LocalIsReal { peer, local: rule.local(), owner, prefix });
+            false
+        }
+        None => true,
+    });
+
+    let (table, conflicts) = Table::build(generation, rules);
+    rejected.extend(conflicts.into_iter().map(|conflict| Rejection::Conflict {
+        peer: name(wanted, conflict.rejected().0),
+        other: name(wanted, conflict.kept().0),
+        conflict,
+    }));
+
+    Plan { table, rejected }
+}
+
+/// Something wanted that is not in force. The text is for an operator who sees nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the variant documentation names every field")]
+pub enum Rejection {
+    /// Two peers have one name. Both are planned; metrics could not tell them apart.
+    #[error("peer {name:?} is there twice: give each peer a name of its own")]
+    DuplicateName { name: String },
+    /// No packet from there would pass the source check.
+    #[error(
+        "peer {peer:?}: remote {remote} is in no allowed_ips of the peer, so nothing from there would be let in: add it"
+    )]
+    NotAllowed { peer: String, remote: Prefix },
+    /// Our name for a prefix is the real name of another peer's.
+    #[error(
+        "peer {peer:?}: local {local} overlaps {prefix} in the allowed_ips of peer {owner:?}, which is reached without a remap: choose another local prefix"
+    )]
+    LocalIsReal { peer: String, local: Prefix, owner: String, prefix: Prefix },
+    /// Two rules cannot both be in force.
+    #[error("peer {peer:?} (against peer {other:?}): {conflict}")]
+    Conflict { peer: String, other: String, conflict: Conflict },
+    /// Two peers without a remap for it claim one prefix.
+    #[error(
+        "peer {peer:?}: {prefix} is in the allowed_ips of peer {other:?} too: remap it for one of them, or leave it out"
+    )]
+    SharedPrefix { peer: String, other: String, prefix: Prefix },
+}
+
+/// Real prefixes that are reached under their own name: allowed IPs that no rule of the peer touches.
+struct Direct {
+    owners: BTreeMap<Prefix, PeerId>,
+}
+
+impl Direct {
+    fn new(wanted: &[WantedPeer], rules: &[(PeerId, Rule)], rejected: &mut Vec<Rejection>) -> Self {
+        let mut owners = BTreeMap::new();
+        for (id, peer) in ids().zip(wanted) {
+            let remotes: Vec<_> =
+                rules.iter().filter(|(owner, _)| *owner == id).map(|(_, r)| r.remote()).collect();
+            let is_direct = |prefix: &&Prefix| !remotes.iter().any(|r| r.overlaps(**prefix));
+            for prefix in peer.allowed_ips.iter().filter(is_direct) {
+                match owners.get(prefix) {
+                    Some(other) if *other != id => rejected.push(Rejection::SharedPrefix {
+                        peer: peer.name.clone(),
+                        other: name(wanted, *other),
+                        prefix: *prefix,
+                    }),
+                    Some(_) => {}
+                    None => {
+                        owners.insert(*prefix, id);
+                    }
+                }
+            }
+        }
+
+        Self { owners }
+    }
+
+    /// Another peer's real prefix that `rule` would hide. A default route hides nothing: it stands
+    /// for "everything else".
+    fn owner_in_the_way(&self, peer: PeerId, rule: Rule) -> Option<(PeerId, Prefix)> {
+        self.owners
+            .iter()
+            .filter(|(prefix, owner)| **owner != peer && prefix.len_bits() > 0)
+            .find(|(prefix, _)| prefix.overlaps(rule.local()))
+            .map(|(prefix, owner)| (*owner, *prefix))
+    }
+}
+
+fn duplicate_names(wanted: &[WantedPeer]) -> Vec<Rejection> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for peer in wanted {
+        *counts.entry(&peer.name).or_default() += 1;
+    }
+
+    counts
+        .into_iter()
+        .filter(|(_, count)| *count > 1)
+        .map(|(name, _)| Rejection::DuplicateName { name: name.to_owned() })
+        .collect()
+}
+
+fn ids() -> impl Iterator<Item = PeerId> {
+    (0..).map(PeerId)
+}
+
+fn name(wanted: &[WantedPeer], id: PeerId) -> String {
+    let peer = usize::try_from(id.0).ok().and_then(|index| wanted.get(index));
+
+    peer.map_or_else(String::new, |peer| peer.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn overlapping_clusters_are_told_apart_by_their_local_prefixes() {
+        let wanted = [
+            peer("rome", &["10.244.0.0/16"], &[("10.244.0.0/16", "10.71.0.0/16")]),
+            peer("oslo", &["10.244.0.0/16"], &[("10.244.0.0/16", "10.72.0.0/16")]),
+        ];
+
+        let plan = plan(3, &wanted);
+
+        assert_eq!(plan.rejected, []);
+        assert_eq!(plan.table.generation(), 3);
+        assert_eq!(plan.table.outbound(ip("10.72.1.2")).unwrap().peer, PeerId(1));
+    }
+
+    #[test]
+    fn one_bad_rule_is_rejected_with_its_remedy_and_the_rest_is_planned() {
+        let cases = [
+            (("10.99.0.0/16", "10.80.0.0/16"), "is in no allowed_ips of the peer"),
+            (("10.9.0.0/16", "10.71.0.0/16"), "a local prefix of its own"),
+            (("10.9.0.0/16", "192.168.0.0/16"), "choose another local prefix"),
+        ];
+
+        for (bad, remedy) in cases {
+            let wanted = [
+                peer("rome", &["10.244.0.0/16"], &[("10.244.0.0/16", "10.71.0.0/16")]),
+                peer("oslo", &["10.9.0.0/16"], &[bad]),
+                peer("bern", &["192.168.7.0/24"], &[]),
+            ];
+
+            let plan = plan(1, &wanted);
+
+            let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
+            assert_eq!(texts.len(), 1, "{texts:?}");
+            assert!(texts[0].contains("oslo") && texts[0].contains(remedy), "{}", texts[0]);
+            assert!(plan.table.outbound(ip("10.71.0.1")).is_some());
+            assert!(!plan.table.has_rules(PeerId(1)));
+        }
+    }
+
+    #[test]
+    fn a_name_or_a_real_prefix_may_belong_to_one_peer_only() {
+        let wanted = [peer("rome", &["10.9.0.0/16"], &[]), peer("rome", &["10.9.0.0/16"], &[])];
+
+        let plan = plan(1, &wanted);
+
+        let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
+        assert!(texts[0].contains("give each peer a name of its own"));
+        assert!(texts[1].contains("10.9.0.0/16 is in the allowed_ips of peer \"rome\" too"));
+    }
+
+    proptest! {
+        /// Every wanted rule is either in the table or named in exactly one rejection.
+        #[test]
+        fn every_rule_is_in_force_or_rejected(
+            remaps in prop::collection::vec((0u8..3, 0u8..4, 0u8..4, 16u8..18), 0..12),
+        ) {
+            let mut wanted: Vec<_> =
+                (0..3).map(|n| peer(&format!("peer-{n}"), &["10.0.0.0/8"], &[])).collect();
+            for (owner, remote, local, len) in &remaps {
+                let prefix = |base: u8, n: u8| {
+                    Prefix::new(IpAddr::V4([10, base + n, 0, 0].into()), *len).unwrap()
+                };
+                let rule = Rule::new(prefix(100, *remote), prefix(200, *local)).unwrap();
+                wanted[usize::from(*owner)].remaps.push(rule);
+            }
+
+            let plan = plan(1, &wanted);
+
+            let in_force: usize = (0..3).map(|id| plan.table.rules(PeerId(id)).count()).sum();
+            let rejected = plan
+                .rejected
+                .iter()
+                .filter(|rejection| !matches!(rejection, Rejection::SharedPrefix { .. }))
+                .count();
+            prop_assert_eq!(in_force + rejected, remaps.len());
+        }
+    }
+
+    use std::net::IpAddr;
+
+    fn peer(name: &str, allowed_ips: &[&str], remaps: &[(&str, &str)]) -> WantedPeer {
+        let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+
+        WantedPeer {
+            name: name.into(),
+            allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),
+            remaps: remaps.iter().map(|(r, l)| Rule::new(prefix(r), prefix(l)).unwrap()).collect(),
+        }
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+}
