@@ -1,0 +1,35 @@
+//! What does one packet cost from device to device, without a system call? Both gateways of a pair,
+//! in memory: outbound (remap, segment, seal) and inbound (open, check, remap, coalesce).
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use strait_benches::{frame, pair::Pair};
+
+const SEGMENTS: u16 = 47;
+
+fn directions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("engine");
+    let mut pair = Pair::established();
+    let (virtio, frame) = frame::tcp(SEGMENTS);
+    group.throughput(Throughput::Elements(SEGMENTS.into()));
+
+    group.bench_function("outbound, one 64 KiB frame", |b| {
+        b.iter_batched_ref(
+            || frame.clone(),
+            |frame| pair.outbound(&virtio, frame),
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("outbound and inbound, one 64 KiB frame", |b| {
+        b.iter_batched_ref(
+            || frame.clone(),
+            |frame| {
+                pair.outbound(&virtio, frame);
+                pair.inbound();
+            },
+            BatchSize::SmallInput,
+        );
+    });
+}
+
+criterion_group!(benches, directions);
+criterion_main!(benches);

@@ -1,0 +1,120 @@
+//! Two engines with a session between them, and no network.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use remap::{PeerId, Prefix, Rule, Table};
+use strait_gateway::buffer::TransmitBatch;
+use strait_gateway::engine::inbound::Received;
+use strait_gateway::engine::{self, Engine, PeerConfig};
+use strait_gateway::packet::ecn::Ecn;
+use strait_gateway::packet::virtio::VirtioHeader;
+use strait_gateway::wg::boringtun::BoringtunIdentity;
+use strait_gateway::wg::tunnel::PeerKeys;
+use strait_gateway::wg::{PrivateKey, PublicKey};
+
+/// Two clusters whose pods are 10.244.0.0/16, each seeing the other's as 10.71.0.0/16.
+#[derive(Debug)]
+pub struct Pair {
+    rome: Engine,
+    milan: Engine,
+    batch: TransmitBatch,
+    endpoint: SocketAddr,
+}
+
+impl Pair {
+    /// Two engines after their handshake.
+    #[must_use]
+    pub fn established() -> Self {
+        let endpoint = SocketAddr::from(([192, 0, 2, 1], 51840));
+        let (rome, milan) = (PrivateKey::generate(), PrivateKey::generate());
+        let mut pair = Self {
+            rome: engine(&rome, milan.public_key(), endpoint),
+            milan: engine(&milan, rome.public_key(), endpoint),
+            batch: TransmitBatch::default(),
+            endpoint,
+        };
+        pair.shake_hands();
+
+        pair
+    }
+
+    /// Rome sends one frame. The datagrams stay in the batch.
+    pub fn outbound(&mut self, virtio: &VirtioHeader, frame: &mut [u8]) {
+        self.batch.clear();
+        self.rome.outbound.handle_frame(
+            virtio,
+            frame,
+            now(),
+            &mut self.batch,
+            TransmitBatch::clear,
+        );
+    }
+
+    /// Milan receives what is in the batch.
+    pub fn inbound(&mut self) {
+        let mut replies = TransmitBatch::with_capacity(0);
+        let now = now();
+        for transmit in self.batch.transmits() {
+            let received = Received {
+                bytes: self.batch.bytes(transmit),
+                stride: transmit.segment_bytes,
+                source: self.endpoint,
+                ecn: Ecn::NotEct,
+            };
+            self.milan.inbound.handle_datagrams(received, now, &mut replies, |_, _| false);
+        }
+        self.milan.inbound.drain(|frame, _, _| {
+            std::hint::black_box(frame.packet_count());
+        });
+    }
+
+    /// Initiation, response, keepalive.
+    fn shake_hands(&mut self) {
+        let mut batch = TransmitBatch::default();
+        self.rome.handshakes.handle_timeout(now(), &mut batch, |_| {});
+        for to in [&mut self.milan, &mut self.rome] {
+            let message = take(&mut batch);
+            to.handshakes.handle_message(&message, self.endpoint, now(), &mut batch);
+        }
+        let keepalive = take(&mut batch);
+        let received = Received {
+            bytes: &keepalive,
+            stride: keepalive.len(),
+            source: self.endpoint,
+            ecn: Ecn::NotEct,
+        };
+        self.milan.inbound.handle_datagrams(received, now(), &mut batch, |_, _| false);
+    }
+}
+
+fn take(batch: &mut TransmitBatch) -> Vec<u8> {
+    let bytes = batch.transmits().first().map(|t| batch.bytes(t).to_vec()).unwrap_or_default();
+    batch.clear();
+
+    bytes
+}
+
+fn engine(own: &PrivateKey, other: PublicKey, endpoint: SocketAddr) -> Engine {
+    let mut engine = engine::new(Arc::new(BoringtunIdentity::new(own)));
+    let pods = prefix([10, 244, 0, 0]);
+    let rules = pods.zip(prefix([10, 71, 0, 0])).and_then(|(r, l)| Rule::new(r, l).ok());
+    let peer = PeerConfig {
+        name: "peer".into(),
+        keys: PeerKeys { public_key: other, preshared_key: None, persistent_keepalive: None },
+        endpoint: Some(endpoint),
+        allowed_ips: pods.into_iter().collect(),
+    };
+    engine.control.apply(vec![peer], Table::build(1, rules.map(|rule| (PeerId(0), rule))).0);
+
+    engine
+}
+
+fn prefix(network: [u8; 4]) -> Option<Prefix> {
+    Prefix::new(network.into(), 16).ok()
+}
+
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,87 @@
+//! Replays what fuzzing found, on stable, in every test run: the corpora, every crash of the past,
+//! and mutations of a few real packets.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use strait_fuzz::TARGETS;
+
+#[test]
+fn no_old_crash_returns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+
+    for folder in ["corpora", "regressions"] {
+        for (name, target) in TARGETS {
+            let Ok(entries) = fs::read_dir(root.join(folder).join(name)) else {
+                continue;
+            };
+            for entry in entries {
+                target(&fs::read(entry.unwrap().path()).unwrap());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_break_no_promise(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        for (_, target) in TARGETS {
+            target(&bytes);
+        }
+    }
+
+    /// Bytes that look like packets get further than noise.
+    #[test]
+    fn mutated_packets_break_no_promise(
+        packet in packet_like(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(),
+        virtio in prop::array::uniform10(0u8..8),
+    ) {
+        let mut packet = packet;
+        for (index, value) in flips {
+            let at = index.index(packet.len());
+            packet[at] = value;
+        }
+        packet.truncate(cut.index(packet.len()) + 1);
+
+        for (_, target) in TARGETS {
+            target(&packet);
+            target(&[&virtio[..], &packet].concat());
+        }
+    }
+}
+
+/// An IPv4 or IPv6 header with a length that fits, a likely protocol, and random bytes behind.
+fn packet_like() -> impl Strategy<Value = Vec<u8>> {
+    let protocol = prop::sample::select(vec![0u8, 1, 6, 17, 43, 44, 50, 51, 58, 60, 132, 136]);
+
+    (any::<bool>(), protocol, prop::collection::vec(any::<u8>(), 8..200), 0u8..16).prop_map(
+        |(is_ipv4, protocol, payload, kind)| {
+            let len = u16::try_from(payload.len()).unwrap();
+            let mut packet = if is_ipv4 {
+                let mut header = vec![0x45, 0];
+                header.extend((20 + len).to_be_bytes());
+                header.extend([0, 1, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+                header
+            } else {
+                let mut header = vec![0x60, 0, 0, 0];
+                header.extend(len.to_be_bytes());
+                header.extend([protocol, 64]);
+                header.extend([0xfd; 32]);
+                header
+            };
+            packet.extend(payload);
+            // A likely ICMP type, so that some packets are errors.
+            let transport = if is_ipv4 { 20 } else { 40 };
+            packet[transport] = kind;
+
+            packet
+        },
+    )
+}

@@ -1,0 +1,293 @@
+//! The two buffers a batch lives in: datagrams to send, and packets that were received.
+//!
+//! Both are allocated once and reused for every batch. Nothing is zeroed in between: a range is only
+//! ever read after it was written in the same batch.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use crate::packet::ecn::Ecn;
+
+/// The most datagrams the kernel takes as one segmented send (`UDP_MAX_SEGMENTS` before Linux 6.9).
+pub const MAX_SEGMENTS: usize = 64;
+
+/// The most payload bytes of one segmented send: what an IPv4 datagram can carry.
+pub const MAX_TRANSMIT_BYTES: usize = 65_507;
+
+/// Room for a frame that a sender cut into the smallest segments TCP allows, and then some.
+const TRANSMIT_CAPACITY_BYTES: usize = 256 * 1024;
+
+/// Where a datagram goes, and with which congestion mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    /// The peer's endpoint.
+    pub destination: SocketAddr,
+    /// For the outer header.
+    pub ecn: Ecn,
+}
+
+/// One send: datagrams of `segment_bytes` each, the last one possibly shorter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to, and how marked.
+    pub outer: Outer,
+    /// The datagrams, one behind the other, in the bytes of the batch.
+    pub range: Range<usize>,
+    /// Length of every datagram but the last.
+    pub segment_bytes: usize,
+    /// How many of the datagrams carry a packet (the rest are messages of the protocol).
+    pub packets: u64,
+    /// Bytes of those that do.
+    pub packet_bytes: u64,
+}
+
+impl Transmit {
+    /// How many datagrams this sends.
+    #[must_use]
+    pub fn datagrams(&self) -> usize {
+        self.range.len().div_ceil(self.segment_bytes.max(1))
+    }
+
+    /// Whether a datagram of `len` bytes may follow: only the last one may be shorter.
+    fn takes(&self, outer: Outer, len: usize) -> bool {
+        let is_full = self.range.len().is_multiple_of(self.segment_bytes);
+
+        self.outer == outer
+            && is_full
+            && len <= self.segment_bytes
+            && self.datagrams() < MAX_SEGMENTS
+            && self.range.len() + len <= MAX_TRANSMIT_BYTES
+    }
+}
+
+/// Datagrams to send, grouped into as few sends as the kernel's rules allow, in order.
+#[derive(Debug)]
+pub struct TransmitBatch {
+    bytes: Box<[u8]>,
+    len: usize,
+    transmits: Vec<Transmit>,
+}
+
+impl Default for TransmitBatch {
+    fn default() -> Self {
+        Self::with_capacity(TRANSMIT_CAPACITY_BYTES)
+    }
+}
+
+impl TransmitBatch {
+    /// A batch of at most `capacity` bytes.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            bytes: vec![0; capacity].into_boxed_slice(),
+            len: 0,
+            transmits: Vec::with_capacity(1024),
+        }
+    }
+
+    /// At least `needed` bytes to write the next datagram to; `None` if the batch is too full.
+    #[inline]
+    pub fn room(&mut self, needed: usize) -> Option<&mut [u8]> {
+        if self.transmits.len() == self.transmits.capacity() {
+            return None;
+        }
+
+        self.bytes.get_mut(self.len..).filter(|room| room.len() >= needed)
+    }
+
+    /// Whether [`Self::room`] would give `needed` bytes.
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self, needed: usize) -> bool {
+        self.transmits.len() < self.transmits.capacity() && self.bytes.len() - self.len >= needed
+    }
+
+    /// Appends the first `len` bytes of the room as one datagram.
+    #[inline]
+    pub fn commit(&mut self, len: usize, outer: Outer, carries_packet: bool) {
+        let range = self.len..self.len + len;
+        self.len = range.end;
+        let packets = u64::from(carries_packet);
+        let packet_bytes = packets * u64::try_from(len).unwrap_or(u64::MAX);
+
+        match self.transmits.last_mut() {
+            Some(last) if last.takes(outer, len) => {
+                last.range.end = range.end;
+                last.packets += packets;
+                last.packet_bytes += packet_bytes;
+            }
+            _ => self.transmits.push(Transmit {
+                outer,
+                range,
+                segment_bytes: len,
+                packets,
+                packet_bytes,
+            }),
+        }
+    }
+
+    /// The sends, in order.
+    #[must_use]
+    pub fn transmits(&self) -> &[Transmit] {
+        &self.transmits
+    }
+
+    /// The bytes of one send.
+    #[must_use]
+    pub fn bytes(&self, transmit: &Transmit) -> &[u8] {
+        self.bytes.get(transmit.range.clone()).unwrap_or_default()
+    }
+
+    /// How many bytes are filled.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.transmits.is_empty()
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.transmits.clear();
+    }
+}
+
+/// Packets that were opened, in order of arrival.
+#[derive(Debug)]
+pub struct PacketBatch {
+    bytes: Box<[u8]>,
+    len: usize,
+    packets: Vec<Range<usize>>,
+}
+
+impl PacketBatch {
+    /// A batch of at most `capacity` bytes and `packets` packets.
+    #[must_use]
+    pub fn with_capacity(capacity: usize, packets: usize) -> Self {
+        Self {
+            bytes: vec![0; capacity].into_boxed_slice(),
+            len: 0,
+            packets: Vec::with_capacity(packets),
+        }
+    }
+
+    /// At least `needed` bytes to write the next packet to; `None` if the batch is too full.
+    #[inline]
+    pub fn room(&mut self, needed: usize) -> Option<&mut [u8]> {
+        if self.packets.len() == self.packets.capacity() {
+            return None;
+        }
+
+        self.bytes.get_mut(self.len..).filter(|room| room.len() >= needed)
+    }
+
+    /// Appends the first `len` bytes of the room as one packet.
+    #[inline]
+    pub fn commit(&mut self, len: usize) {
+        self.packets.push(self.len..self.len + len);
+        self.len += len;
+    }
+
+    /// Where the packets are.
+    #[must_use]
+    pub fn packets(&self) -> &[Range<usize>] {
+        &self.packets
+    }
+
+    /// All bytes; packets lie at [`Self::packets`].
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// One packet, to rewrite in place.
+    pub fn packet_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.bytes.get_mut(range).unwrap_or_default()
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.packets.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_datagrams_to_one_peer_become_one_send() {
+        let mut batch = TransmitBatch::with_capacity(4096);
+
+        for len in [100, 100, 60] {
+            push(&mut batch, len, outer(1));
+        }
+
+        let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
+        assert_eq!((transmit.range.clone(), transmit.segment_bytes), (0..260, 100));
+        assert_eq!((transmit.datagrams(), transmit.packets), (3, 3));
+    }
+
+    #[test]
+    fn nothing_follows_a_shorter_datagram() {
+        let mut batch = TransmitBatch::with_capacity(4096);
+
+        for len in [100, 60, 60, 100] {
+            push(&mut batch, len, outer(1));
+        }
+
+        let lens: Vec<_> = batch.transmits().iter().map(|t| t.range.len()).collect();
+        assert_eq!(lens, [160, 60, 100]);
+    }
+
+    #[test]
+    fn another_destination_or_mark_begins_another_send() {
+        let mut batch = TransmitBatch::with_capacity(4096);
+
+        push(&mut batch, 100, outer(1));
+        push(&mut batch, 100, outer(2));
+        push(&mut batch, 100, Outer { ecn: Ecn::Ce, ..outer(2) });
+
+        assert_eq!(batch.transmits().len(), 3);
+    }
+
+    #[test]
+    fn a_send_stays_below_the_limits_of_the_kernel() {
+        let mut batch = TransmitBatch::default();
+
+        for _ in 0..47 {
+            push(&mut batch, 1452, outer(1));
+        }
+        for _ in 0..70 {
+            push(&mut batch, 80, outer(2));
+        }
+
+        let counts: Vec<_> = batch.transmits().iter().map(Transmit::datagrams).collect();
+        assert_eq!(counts, [45, 2, 64, 6]);
+    }
+
+    #[test]
+    fn a_full_batch_gives_no_room() {
+        let mut batch = TransmitBatch::with_capacity(100);
+
+        push(&mut batch, 60, outer(1));
+
+        assert!(batch.room(41).is_none());
+        assert!(batch.room(40).is_some());
+    }
+
+    fn push(batch: &mut TransmitBatch, len: usize, outer: Outer) {
+        batch.room(len).unwrap();
+        batch.commit(len, outer, true);
+    }
+
+    fn outer(port: u16) -> Outer {
+        Outer { destination: SocketAddr::from(([192, 0, 2, 1], port)), ecn: Ecn::NotEct }
+    }
+}

@@ -1,0 +1,19 @@
+//! The long-lived process around the packet engine: command line, configuration, routes, metrics.
+//!
+//! [`args`] is what was typed, [`config`] what it means, [`service`] the process that runs it.
+//! Nothing here is on the packet path; everything here may allocate, wait and log.
+
+pub(crate) mod admin;
+pub(crate) mod args;
+pub(crate) mod check;
+pub(crate) mod config;
+pub(crate) mod key;
+pub(crate) mod logging;
+pub(crate) mod metrics;
+pub(crate) mod mtu;
+pub(crate) mod netlink;
+pub(crate) mod output;
+pub(crate) mod reload;
+pub(crate) mod resolver;
+pub(crate) mod routes;
+pub(crate) mod service;

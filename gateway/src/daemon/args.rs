@@ -1,0 +1,212 @@
+//! What was typed: the command line and its environment variables, not yet what they mean.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use super::logging;
+
+/// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
+///
+/// Exit status: 0 done, 64 wrong usage or configuration (nothing was touched), 1 anything else.
+#[derive(Debug, Parser)]
+#[command(name = "strait", version, propagate_version = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How to log. Logs go to stderr.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LogArgs {
+    /// Form of the log lines
+    #[arg(
+        long,
+        env = "STRAIT_LOG_FORMAT",
+        value_enum,
+        default_value_t = LogFormat::Text,
+        global = true
+    )]
+    pub(crate) log_format: LogFormat,
+    /// What to log: error, warn, info, debug, trace, or directives such as `info,strait::daemon=debug`
+    #[arg(
+        long,
+        env = "RUST_LOG",
+        value_name = "FILTER",
+        default_value = "info",
+        value_parser = logging::check_filter,
+        global = true
+    )]
+    pub(crate) log_level: String,
+}
+
+/// Form of the log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people: coloured on a terminal
+    Text,
+    /// For machines: one JSON object a line
+    Json,
+}
+
+/// One variant a subcommand, each with the arguments its module understands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a gateway
+    ///
+    /// SIGHUP reads the configuration again and applies what changed: sessions and learned
+    /// endpoints survive. SIGTERM and SIGINT send what is under way and exit with status 0.
+    Gateway(GatewayArgs),
+    /// Validate a configuration and print what the gateway would do
+    Check(CheckArgs),
+    /// Make and convert keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+/// `strait gateway`
+#[derive(Debug, clap::Args)]
+pub(crate) struct GatewayArgs {
+    /// Configuration file (TOML)
+    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
+    pub(crate) config: PathBuf,
+}
+
+/// `strait check`
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Configuration file (TOML)
+    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+}
+
+/// `strait key`
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a private key and print it as base64
+    Generate {
+        /// Write the key to a new file that only its owner may read, and print the public key
+        /// instead. An existing file is never overwritten
+        #[arg(long, env = "STRAIT_KEY_OUTPUT", value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Print the public key of a private key
+    Public {
+        /// File with the private key: 32 raw bytes or base64 text [default: standard input]
+        #[arg(env = "STRAIT_KEY_FILE", value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
+/// Why there are no [`Args`] to work with.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UsageError {
+    /// Somebody asked for help or the version: here it is.
+    #[error("{0}")]
+    Answer(String),
+    /// The command line is wrong. One line with the offending word.
+    #[error("{0}; see `strait --help`")]
+    Wrong(String),
+}
+
+/// Parses the command line, the name of the program first.
+///
+/// # Errors
+///
+/// [`UsageError`], also for `--help` and `--version`, which end the program as well.
+pub(crate) fn parse<I, T>(words: I) -> Result<Args, UsageError>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    Args::try_parse_from(words).map_err(|error| {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+            UsageError::Answer(error.render().to_string())
+        } else if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            UsageError::Wrong("a subcommand is missing".to_owned())
+        } else {
+            UsageError::Wrong(in_one_line(&error.render().to_string()))
+        }
+    })
+}
+
+/// The statement of a clap error without the usage that follows it, which `--help` shows better.
+fn in_one_line(rendered: &str) -> String {
+    let statement: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .filter(|line| !line.is_empty())
+        .collect();
+
+    statement.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_of_the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_an_environment_variable() {
+        let mut without = Vec::new();
+
+        visit(&Args::command(), &mut |argument| {
+            if argument.get_env().is_none() {
+                without.push(argument.get_id().to_string());
+            }
+        });
+
+        assert_eq!(without, Vec::<String>::new());
+    }
+
+    #[test]
+    fn log_options_may_stand_after_the_subcommand() {
+        let args = parse(["strait", "gateway", "--config", "f", "--log-format", "json"]).unwrap();
+
+        assert_eq!(args.log.log_format, LogFormat::Json);
+    }
+
+    #[test]
+    fn wrong_usage_is_one_line_that_names_the_offending_word() {
+        for (words, offending) in [
+            (vec!["strait"], "subcommand"),
+            (vec!["strait", "ferry"], "ferry"),
+            (vec!["strait", "gateway"], "--config <FILE>"),
+            (vec!["strait", "gateway", "--config", "f", "--speed"], "--speed"),
+            (vec!["strait", "--log-level", "a=b=c", "gateway", "--config", "f"], "a=b=c"),
+        ] {
+            let error = parse(words.clone()).unwrap_err();
+
+            let text = error.to_string();
+            assert!(matches!(error, UsageError::Wrong(_)), "{words:?}");
+            assert!(text.contains(offending) && text.contains("strait --help"), "{text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_answers() {
+        for words in [vec!["strait", "--help"], vec!["strait", "gateway", "--version"]] {
+            assert!(matches!(parse(words), Err(UsageError::Answer(_))));
+        }
+    }
+
+    fn visit(command: &clap::Command, look: &mut impl FnMut(&clap::Arg)) {
+        command.get_arguments().for_each(&mut *look);
+        command.get_subcommands().for_each(|inner| visit(inner, look));
+    }
+}

@@ -1,0 +1,272 @@
+//! `strait check`: what a configuration means, before anybody runs it.
+
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::args::CheckArgs;
+use super::config::{Config, Peer, or_else};
+use super::mtu::{self, DeviceMtu, Underlay};
+use super::netlink::Netlink;
+use super::output;
+use super::routes::Routes;
+
+/// Runs `strait check`. Reads the host's routes and addresses and changes nothing.
+///
+/// # Errors
+///
+/// [`super::config::Findings`] if the configuration is wrong.
+pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(&args.config)?;
+    let host = Host::look(&config);
+
+    let report = Report::new(&config, host);
+    let text = if args.json {
+        let mut json = serde_json::to_string_pretty(&report)?;
+        json.push('\n');
+        json
+    } else {
+        report.to_string()
+    };
+    output::print(&text)?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the answer depends on besides the configuration. Unknown where the kernel gives no answer.
+#[derive(Clone, Debug, Default)]
+struct Host {
+    underlay: Option<Underlay>,
+    addresses: Vec<IpAddr>,
+}
+
+impl Host {
+    fn look(config: &Config) -> Self {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+            return Self::default();
+        };
+
+        runtime.block_on(async {
+            let Ok(netlink) = Netlink::connect() else {
+                return Self::default();
+            };
+            // If the gateway runs already, the addresses of its device are no obstacle.
+            let device = netlink.interface_index(&config.interface).await.ok();
+            Self {
+                underlay: netlink.underlay(config.endpoint_addresses().next()).await,
+                addresses: netlink.addresses(device).await.unwrap_or_default(),
+            }
+        })
+    }
+}
+
+/// Everything a gateway would do. Its JSON form is public interface.
+#[derive(Debug, Serialize)]
+struct Report {
+    name: String,
+    public_key: String,
+    engine: String,
+    interface: String,
+    addresses: Vec<String>,
+    mtu: u16,
+    mtu_reason: String,
+    listen_port: u16,
+    metrics_address: Option<String>,
+    peers: Vec<PeerReport>,
+    routes: Vec<RouteReport>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct PeerReport {
+    name: String,
+    public_key: String,
+    has_preshared_key: bool,
+    endpoint: Option<String>,
+    persistent_keepalive: Option<u16>,
+    allowed_ips: Vec<String>,
+    remap: Vec<RemapReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct RemapReport {
+    remote: String,
+    local: String,
+}
+
+#[derive(Debug, Serialize)]
+struct RouteReport {
+    prefix: String,
+    peer: String,
+}
+
+impl Report {
+    fn new(config: &Config, host: Host) -> Self {
+        let endpoints: Vec<IpAddr> = config.endpoint_addresses().collect();
+        let routes = Routes::new(config, &endpoints, &host.addresses);
+        let DeviceMtu { bytes, reason } = mtu::of_device(config, host.underlay);
+
+        Self {
+            name: config.name.clone(),
+            public_key: config.private_key.public_key().to_string(),
+            engine: config.engine.to_string(),
+            interface: config.interface.clone(),
+            addresses: texts(&config.addresses),
+            mtu: bytes,
+            mtu_reason: reason.to_string(),
+            listen_port: config.listen_port,
+            metrics_address: config.metrics_address.map(|address| address.to_string()),
+            peers: config.peers.iter().map(PeerReport::new).collect(),
+            routes: routes
+                .wanted
+                .iter()
+                .map(|(prefix, peer)| RouteReport {
+                    prefix: prefix.to_string(),
+                    peer: peer.clone(),
+                })
+                .collect(),
+            warnings: texts(&routes.skipped),
+        }
+    }
+}
+
+impl PeerReport {
+    fn new(peer: &Peer) -> Self {
+        Self {
+            name: peer.name.clone(),
+            public_key: peer.public_key.to_string(),
+            has_preshared_key: peer.preshared_key.is_some(),
+            endpoint: peer.endpoint.as_ref().map(ToString::to_string),
+            persistent_keepalive: peer.persistent_keepalive.map(|seconds| seconds.get()),
+            allowed_ips: texts(&peer.allowed_ips),
+            remap: peer
+                .remaps
+                .iter()
+                .map(|rule| RemapReport {
+                    remote: rule.remote().to_string(),
+                    local: rule.local().to_string(),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, "gateway", &format!("{}, public key {}", self.name, self.public_key))?;
+        line(f, "engine", &self.engine)?;
+        line(f, "device", &format!("{}, MTU {} ({})", self.interface, self.mtu, self.mtu_reason))?;
+        line(f, "addresses", &joined(&self.addresses))?;
+        let port = match self.listen_port {
+            0 => "chosen by the kernel".to_owned(),
+            port => port.to_string(),
+        };
+        line(f, "UDP port", &port)?;
+        line(f, "metrics", &or_else(self.metrics_address.as_ref(), "off"))?;
+        for peer in &self.peers {
+            peer.fmt(f)?;
+        }
+
+        f.write_str("\nroutes\n")?;
+        if self.routes.is_empty() {
+            line(f, "  none", "")?;
+        }
+        for RouteReport { prefix, peer } in &self.routes {
+            writeln!(f, "  {prefix} to {}, peer {peer}", self.interface)?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
+        }
+
+        Ok(())
+    }
+}
+
+impl fmt::Display for PeerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keepalive = self.persistent_keepalive.map(|seconds| format!("every {seconds} s"));
+        let preshared_key = if self.has_preshared_key { "set" } else { "none" };
+        write!(f, "\npeer {}\n", self.name)?;
+        line(f, "  public key", &self.public_key)?;
+        line(f, "  preshared key", preshared_key)?;
+        line(f, "  endpoint", &or_else(self.endpoint.as_ref(), "learned from the peer"))?;
+        line(f, "  persistent keepalive", &or_else(keepalive, "off"))?;
+        line(f, "  allowed IPs", &joined(&self.allowed_ips))?;
+        if self.remap.is_empty() {
+            return Ok(());
+        }
+
+        let width = self.remap.iter().map(|rule| rule.remote.len()).max().unwrap_or(0);
+        writeln!(f, "  {:<width$}    local", "remote")?;
+        for RemapReport { remote, local } in &self.remap {
+            writeln!(f, "  {remote:<width$} -> {local}")?;
+        }
+
+        Ok(())
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, key: &str, value: &str) -> fmt::Result {
+    let mut text = String::new();
+    write!(text, "{key:<22} {value}")?;
+
+    writeln!(f, "{}", text.trim_end())
+}
+
+fn joined(items: &[String]) -> String {
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+fn texts<T: fmt::Display>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::example;
+    use super::*;
+
+    #[test]
+    fn the_report_shows_what_the_gateway_would_do() {
+        let text = Report::new(&example::config(), Host::default()).to_string();
+
+        for expected in [
+            "milan, public key ",
+            "strait0, MTU 1340 (configured)",
+            "169.254.18.1/30",
+            "51840",
+            "127.0.0.1:9090",
+            "peer rome",
+            "192.0.2.1:51840",
+            "every 25 s",
+            "10.244.0.0/16 -> 10.71.0.0/16",
+            "10.71.0.0/16 to strait0, peer rome",
+        ] {
+            assert!(text.contains(expected), "no {expected:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_report_shows_what_gets_no_route_and_why() {
+        let host = Host { underlay: None, addresses: vec!["10.71.0.9".parse().unwrap()] };
+
+        let text = Report::new(&example::config(), host).to_string();
+
+        assert!(text.contains("warning: no route for 10.71.0.0/16"), "{text}");
+    }
+
+    #[test]
+    fn the_json_form_has_the_same_facts_and_no_secret() {
+        let config = example::config();
+
+        let json = serde_json::to_value(Report::new(&config, Host::default())).unwrap();
+
+        assert_eq!(json["interface"], "strait0");
+        assert_eq!(json["peers"][0]["remap"][0]["local"], "10.71.0.0/16");
+        assert_eq!(json["peers"][0]["has_preshared_key"], true);
+        assert_eq!(json["routes"][0]["prefix"], "10.71.0.0/16");
+        assert!(!json.to_string().contains(config.private_key.to_base64().as_str()));
+    }
+}

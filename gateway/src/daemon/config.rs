@@ -1,0 +1,238 @@
+//! What the gateway is to do: read from a file, checked as a whole, printable without secrets.
+//!
+//! A [`Config`] cannot be wrong: whatever is wrong with a file is found by [`Config::load`], all of
+//! it at once, before anything is touched.
+
+mod endpoint;
+#[cfg(test)]
+pub(crate) mod example;
+mod file;
+pub(crate) mod keyfile;
+mod parse;
+mod problem;
+
+use std::fmt;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::path::Path;
+
+use control::plan::{self, Plan, WantedPeer};
+use ipnet::IpNet;
+use remap::{Prefix, Rule};
+use strait_gateway::io::{Offload, PeerConfig, Settings};
+use strait_gateway::wg::tunnel::PeerKeys;
+use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
+
+pub(crate) use endpoint::{Endpoint, HostPort, address_of_one_host};
+pub(crate) use keyfile::KeyFileError;
+pub(crate) use parse::{MTU_MIN, MTU_MIN_IPV6};
+pub(crate) use problem::{Finding, Findings, Problem};
+
+/// The whole configuration of one gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// For logs.
+    pub(crate) name: String,
+    /// The TUN device to create.
+    pub(crate) interface: String,
+    /// On the device.
+    pub(crate) addresses: Vec<IpNet>,
+    /// UDP; 0 lets the kernel choose.
+    pub(crate) listen_port: u16,
+    /// Of the device, in bytes; `None` derives it from the underlay.
+    pub(crate) mtu_bytes: Option<u16>,
+    /// Our identity.
+    pub(crate) private_key: PrivateKey,
+    /// Where to serve metrics, if anywhere.
+    pub(crate) metrics_address: Option<SocketAddr>,
+    /// What encrypts.
+    pub(crate) engine: Engine,
+    /// Whether to install routes to the device.
+    pub(crate) routes: bool,
+    /// Which offloads may be used.
+    pub(crate) offload: Offload,
+    /// In the order of the file.
+    pub(crate) peers: Vec<Peer>,
+}
+
+/// The implementations of WireGuard to choose from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// The boringtun crate.
+    #[default]
+    Boringtun,
+}
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Unique within the configuration.
+    pub(crate) name: String,
+    /// Unique within the configuration.
+    pub(crate) public_key: PublicKey,
+    /// Mixed into the handshake if present.
+    pub(crate) preshared_key: Option<PresharedKey>,
+    /// Where to send first; without it the peer must speak first.
+    pub(crate) endpoint: Option<Endpoint>,
+    /// In seconds; `None` is off.
+    pub(crate) persistent_keepalive: Option<NonZeroU16>,
+    /// The remote's real prefixes. Not empty.
+    pub(crate) allowed_ips: Vec<Prefix>,
+    /// How addresses of the remote are seen here.
+    pub(crate) remaps: Vec<Rule>,
+}
+
+impl Config {
+    /// Reads and checks the file at `path` and the key files it names.
+    ///
+    /// # Errors
+    ///
+    /// [`Findings`]: everything that is wrong, a line each.
+    pub(crate) fn load(path: &Path) -> Result<Self, Findings> {
+        let text = fs::read_to_string(path).map_err(|cause| {
+            let problem = Problem::Unreadable { cause };
+            Findings::new(path.to_owned(), vec![Finding { line: None, problem }])
+        })?;
+
+        parse::config(&text, path, &host_name())
+            .map_err(|findings| Findings::new(path.to_owned(), findings))
+    }
+
+    /// What the packet engine must know before it starts.
+    pub(crate) fn settings(&self, mtu_bytes: u16) -> Settings {
+        Settings {
+            interface: self.interface.clone(),
+            addresses: self.addresses.clone(),
+            listen_port: self.listen_port,
+            mtu_bytes,
+            offload: self.offload,
+        }
+    }
+
+    /// The remapping table under the number `generation`, and what contradicts itself.
+    pub(crate) fn plan(&self, generation: u64) -> Plan {
+        let wanted: Vec<WantedPeer> = self.peers.iter().map(Peer::wanted).collect();
+
+        plan::plan(generation, &wanted)
+    }
+
+    /// Whether any IPv6 packet is to cross the device, and because of which prefix.
+    pub(crate) fn first_ipv6(&self) -> Option<String> {
+        let is_ipv6 = |net: &IpNet| matches!(net, IpNet::V6(_));
+        let peers = self.peers.iter().flat_map(|peer| {
+            let remapped = peer.remaps.iter().map(|rule| rule.local().to_net());
+            peer.allowed_ips.iter().map(|prefix| prefix.to_net()).chain(remapped)
+        });
+
+        self.addresses.iter().copied().chain(peers).find(is_ipv6).map(|net| net.to_string())
+    }
+
+    /// The peer addresses that are known without asking anybody.
+    pub(crate) fn endpoint_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.peers.iter().filter_map(|peer| match &peer.endpoint {
+            Some(Endpoint::Address(address)) => Some(address.ip()),
+            Some(Endpoint::Name(_)) | None => None,
+        })
+    }
+}
+
+impl Peer {
+    /// For the packet engine; `resolved` is the latest answer for an endpoint given by name.
+    pub(crate) fn to_peer_config(&self, resolved: Option<SocketAddr>) -> PeerConfig {
+        PeerConfig {
+            name: self.name.clone(),
+            keys: PeerKeys {
+                public_key: self.public_key,
+                preshared_key: self.preshared_key.clone(),
+                persistent_keepalive: self.persistent_keepalive.map(NonZeroU16::get),
+            },
+            endpoint: match self.endpoint {
+                Some(Endpoint::Address(address)) => Some(address),
+                Some(Endpoint::Name(_)) => resolved,
+                None => None,
+            },
+            allowed_ips: self.allowed_ips.clone(),
+        }
+    }
+
+    fn wanted(&self) -> WantedPeer {
+        WantedPeer {
+            name: self.name.clone(),
+            allowed_ips: self.allowed_ips.clone(),
+            remaps: self.remaps.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boringtun => f.write_str("boringtun"),
+        }
+    }
+}
+
+/// One line, secrets shown as present or absent only.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "name={} interface={} addresses=", self.name, self.interface)?;
+        list(f, &self.addresses)?;
+        write!(f, " listen_port={}", self.listen_port)?;
+        write!(f, " mtu={}", or_else(self.mtu_bytes, "auto"))?;
+        write!(f, " public_key={}", self.private_key.public_key())?;
+        write!(f, " metrics_address={}", or_else(self.metrics_address, "off"))?;
+        write!(f, " engine={} routes={}", self.engine, self.routes)?;
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = self.offload;
+        write!(f, " tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")?;
+        f.write_str(" peers=")?;
+
+        list(f, &self.peers)
+    }
+}
+
+/// One line, secrets shown as present or absent only.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let preshared_key = if self.preshared_key.is_some() { "set" } else { "none" };
+        write!(f, "{{name={} public_key={}", self.name, self.public_key)?;
+        write!(f, " preshared_key={preshared_key}")?;
+        write!(f, " endpoint={}", or_else(self.endpoint.as_ref(), "learned"))?;
+        write!(f, " persistent_keepalive={}", or_else(self.persistent_keepalive, "off"))?;
+        f.write_str(" allowed_ips=")?;
+        list(f, &self.allowed_ips)?;
+        f.write_str(" remap=[")?;
+        for (index, rule) in self.remaps.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{} -> {}", rule.remote(), rule.local())?;
+        }
+
+        f.write_str("]}")
+    }
+}
+
+fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    f.write_str("[")?;
+    for (index, item) in items.iter().enumerate() {
+        let separator = if index == 0 { "" } else { ", " };
+        write!(f, "{separator}{item}")?;
+    }
+
+    f.write_str("]")
+}
+
+/// `value` if it is there, or the word for its absence.
+pub(crate) fn or_else<T: fmt::Display>(value: Option<T>, absent: &str) -> String {
+    value.map_or_else(|| absent.to_owned(), |value| value.to_string())
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "strait".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

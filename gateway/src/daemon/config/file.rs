@@ -1,0 +1,89 @@
+//! The configuration file as it is written: names, types and places, not yet what they mean.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// Defaults are applied later; here a missing value is missing. Places are kept for the messages.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) gateway: GatewaySection,
+    #[serde(default)]
+    pub(super) peer: Vec<Spanned<PeerSection>>,
+}
+
+/// `[gateway]`. Numbers are as wide as TOML has them, so that we say what is out of range.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GatewaySection {
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) interface: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) addresses: Vec<Spanned<String>>,
+    pub(super) listen_port: Option<Spanned<i64>>,
+    pub(super) mtu: Option<Spanned<i64>>,
+    pub(super) private_key_file: Spanned<String>,
+    pub(super) metrics_address: Option<Spanned<String>>,
+    pub(super) engine: Option<Spanned<String>>,
+    pub(super) routes: Option<bool>,
+    #[serde(default)]
+    pub(super) offload: OffloadSection,
+}
+
+/// `[gateway.offload]`: kill switches.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent kill switches")]
+pub(super) struct OffloadSection {
+    pub(super) tun_tso: bool,
+    pub(super) tun_uso: bool,
+    pub(super) udp_gso: bool,
+    pub(super) udp_gro: bool,
+}
+
+impl Default for OffloadSection {
+    fn default() -> Self {
+        Self { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true }
+    }
+}
+
+/// `[[peer]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PeerSection {
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) public_key: Spanned<String>,
+    pub(super) preshared_key_file: Option<Spanned<String>>,
+    pub(super) endpoint: Option<Spanned<String>>,
+    pub(super) persistent_keepalive: Option<Spanned<i64>>,
+    pub(super) allowed_ips: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) remap: Vec<Spanned<RemapSection>>,
+}
+
+/// `[[peer.remap]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemapSection {
+    pub(super) remote: Spanned<String>,
+    pub(super) local: Spanned<String>,
+}
+
+/// Where the file is no configuration: the byte it starts at, and one line that says why.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) offset: Option<usize>,
+    pub(super) message: String,
+}
+
+/// Parses the text of a configuration file.
+pub(super) fn parse(text: &str) -> Result<File, Fault> {
+    toml::from_str(text).map_err(|error| Fault {
+        offset: error.span().map(|span| span.start),
+        message: error
+            .message()
+            .replace('\n', ", ")
+            .replace("unknown field", "unknown key")
+            .replace("missing field", "missing key"),
+    })
+}

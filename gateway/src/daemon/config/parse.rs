@@ -1,0 +1,253 @@
+//! From the words of the file to a [`Config`]; collects everything that is wrong on the way.
+
+mod peer;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use strait_gateway::io::Offload;
+use strait_gateway::wg::PrivateKey;
+use toml::Spanned;
+
+use super::file::{self, GatewaySection, OffloadSection};
+use super::{Config, Engine, Finding, Problem, keyfile};
+
+/// `IFNAMSIZ` of the kernel without the closing zero, in bytes.
+const INTERFACE_MAX_LEN: usize = 15;
+
+/// As long as a DNS label: names become label values in metrics.
+const NAME_MAX_LEN: usize = 63;
+
+/// In bytes. Every IPv4 host accepts a datagram of this size (RFC 791 section 3.1).
+pub(crate) const MTU_MIN: u16 = 576;
+
+/// In bytes. Every IPv6 link carries this much (RFC 8200 section 5); below it Linux removes IPv6
+/// from the device.
+pub(crate) const MTU_MIN_IPV6: u16 = 1280;
+
+const DEFAULT_INTERFACE: &str = "strait0";
+const DEFAULT_LISTEN_PORT: u16 = 51840;
+
+/// Parses `text`, the content of the file at `path`. `host_name` is the default name.
+///
+/// # Errors
+///
+/// Everything that is wrong, in no particular order. Never empty.
+pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config, Vec<Finding>> {
+    let file = file::parse(text).map_err(|fault| {
+        let line = fault.offset.map(|offset| line_at(text, offset));
+        vec![Finding { line, problem: Problem::Syntax { message: fault.message } }]
+    })?;
+
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let mut parser = Parser { text, dir, findings: Vec::new() };
+    let config = parser.config(file, host_name);
+
+    match config {
+        Some(config) if parser.findings.is_empty() => Ok(config),
+        _ => Err(parser.findings),
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    dir: &'a Path,
+    findings: Vec<Finding>,
+}
+
+impl Parser<'_> {
+    /// Everything is looked at before the first `?`, so that one run finds all there is to find.
+    fn config(&mut self, file: file::File, host_name: &str) -> Option<Config> {
+        let GatewaySection {
+            name,
+            interface,
+            addresses,
+            listen_port,
+            mtu,
+            private_key_file,
+            metrics_address,
+            engine,
+            routes,
+            offload,
+        } = file.gateway;
+        let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro } = offload;
+
+        let name = match name {
+            Some(name) => self.name("name", &name),
+            None => Some(host_name.to_owned()),
+        };
+        let interface = self.interface(interface.as_ref());
+        let addresses = self.addresses(&addresses);
+        let listen_port = match listen_port {
+            Some(port) => self.range("listen_port", &port, 0, " (0 lets the kernel choose)"),
+            None => Some(DEFAULT_LISTEN_PORT),
+        };
+        let mtu_line = mtu.as_ref().map(|mtu| self.line(mtu));
+        let mtu_bytes = mtu.and_then(|mtu| self.range("mtu", &mtu, MTU_MIN, " bytes"));
+        let private_key = self.private_key(&private_key_file);
+        let metrics_address = metrics_address.and_then(|text| self.metrics_address(&text));
+        let engine = match engine {
+            Some(engine) => self.engine(&engine),
+            None => Some(Engine::default()),
+        };
+        let peers = self.peers(&file.peer, private_key.as_ref());
+
+        let config = Config {
+            name: name?,
+            interface: interface?,
+            addresses,
+            listen_port: listen_port?,
+            mtu_bytes,
+            private_key: private_key?,
+            metrics_address,
+            engine: engine?,
+            routes: routes.unwrap_or(true),
+            offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro },
+            peers,
+        };
+        self.check_mtu(&config, mtu_line);
+        // A plan of half a configuration would complain about the other half.
+        if self.findings.is_empty() {
+            self.check_plan(&config);
+        }
+
+        Some(config)
+    }
+
+    fn name(&mut self, key: &'static str, name: &Spanned<String>) -> Option<String> {
+        let value = name.get_ref();
+        let is_name = (1..=NAME_MAX_LEN).contains(&value.chars().count())
+            && !value.chars().any(|c| c.is_whitespace() || c.is_control());
+        if !is_name {
+            return self.reject(name, Problem::Name { key, value: value.clone() });
+        }
+
+        Some(value.clone())
+    }
+
+    /// What the kernel's `dev_valid_name` accepts, without the pattern character '%'.
+    fn interface(&mut self, interface: Option<&Spanned<String>>) -> Option<String> {
+        let Some(interface) = interface else {
+            return Some(DEFAULT_INTERFACE.to_owned());
+        };
+        let value = interface.get_ref();
+        let is_name = (1..=INTERFACE_MAX_LEN).contains(&value.len())
+            && value != "."
+            && value != ".."
+            && !value
+                .chars()
+                .any(|c| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | '%'));
+        if !is_name {
+            return self.reject(interface, Problem::Interface { value: value.clone() });
+        }
+
+        Some(value.clone())
+    }
+
+    fn addresses(&mut self, texts: &[Spanned<String>]) -> Vec<IpNet> {
+        let mut addresses = Vec::with_capacity(texts.len());
+        for text in texts {
+            let Ok(address) = text.get_ref().parse::<IpNet>() else {
+                let value = text.get_ref().clone();
+                self.push(text, Problem::Address { value });
+                continue;
+            };
+            if !is_host(address.addr()) {
+                self.push(text, Problem::UnusableAddress { address });
+            } else if addresses.contains(&address) {
+                self.push(text, Problem::DuplicateAddress { address });
+            } else {
+                addresses.push(address);
+            }
+        }
+
+        addresses
+    }
+
+    /// A number from `min` to 65535.
+    fn range(
+        &mut self,
+        key: &'static str,
+        number: &Spanned<i64>,
+        min: u16,
+        hint: &'static str,
+    ) -> Option<u16> {
+        let value = *number.get_ref();
+        match u16::try_from(value) {
+            Ok(number) if number >= min => Some(number),
+            _ => self.reject(number, Problem::Range { key, value, min, max: u16::MAX, hint }),
+        }
+    }
+
+    fn private_key(&mut self, file: &Spanned<String>) -> Option<PrivateKey> {
+        let key = "private_key_file";
+        match keyfile::private_key(&self.resolve(file)) {
+            Ok(private_key) => Some(private_key),
+            Err(cause) => self.reject(file, Problem::KeyFile { key, cause }),
+        }
+    }
+
+    fn metrics_address(&mut self, text: &Spanned<String>) -> Option<SocketAddr> {
+        match text.get_ref().parse() {
+            Ok(address) => Some(address),
+            Err(_) => self.reject(text, Problem::MetricsAddress { value: text.get_ref().clone() }),
+        }
+    }
+
+    fn engine(&mut self, text: &Spanned<String>) -> Option<Engine> {
+        match text.get_ref().as_str() {
+            "boringtun" => Some(Engine::Boringtun),
+            _ => self.reject(text, Problem::Engine { value: text.get_ref().clone() }),
+        }
+    }
+
+    fn check_mtu(&mut self, config: &Config, line: Option<usize>) {
+        if let Some(mtu) = config.mtu_bytes.filter(|mtu| *mtu < MTU_MIN_IPV6)
+            && let Some(because) = config.first_ipv6()
+        {
+            let problem = Problem::MtuTooSmallForIpv6 { mtu, because };
+            self.findings.push(Finding { line, problem });
+        }
+    }
+
+    /// What each line says is right; whether the lines agree with one another is for the plan to say.
+    fn check_plan(&mut self, config: &Config) {
+        for rejection in config.plan(0).rejected {
+            self.findings.push(Finding { line: None, problem: Problem::Rejected(rejection) });
+        }
+    }
+
+    /// Names in the file are relative to the file.
+    fn resolve(&self, file: &Spanned<String>) -> PathBuf {
+        self.dir.join(file.get_ref())
+    }
+
+    fn reject<S, T>(&mut self, place: &Spanned<S>, problem: Problem) -> Option<T> {
+        self.push(place, problem);
+
+        None
+    }
+
+    fn push<S>(&mut self, place: &Spanned<S>, problem: Problem) {
+        let line = Some(self.line(place));
+        self.findings.push(Finding { line, problem });
+    }
+
+    fn line<S>(&self, place: &Spanned<S>) -> usize {
+        line_at(self.text, place.span().start)
+    }
+}
+
+/// The line of the byte at `offset`, counted from 1.
+pub(super) fn line_at(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+fn is_host(address: IpAddr) -> bool {
+    let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+
+    !address.is_unspecified() && !address.is_multicast() && !is_broadcast
+}

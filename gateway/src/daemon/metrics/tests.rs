@@ -1,0 +1,147 @@
+use std::time::{Duration, SystemTime};
+
+use strait_gateway::counters::Counters;
+use strait_gateway::wg::PublicKey;
+
+use super::*;
+
+#[test]
+fn a_scrape_shows_the_account_of_both_directions() {
+    let outbound = Counters::default();
+    outbound.packets_in.add(10);
+    outbound.bytes_in.add(1000);
+    outbound.packets_out.add(7);
+    outbound.bytes_out.add(900);
+    outbound.count_drops(DropReason::NoRoute, 3);
+    let inbound = Counters::default();
+    inbound.packets_in.add(5);
+    inbound.protocol_messages.add(2);
+    let status = Status {
+        outbound: outbound.snapshot(),
+        inbound: inbound.snapshot(),
+        staged_packets: 4,
+        generation: 6,
+        ..Status::default()
+    };
+
+    let text = scrape(status);
+
+    assert_has(&text, r#"strait_packets_received_total{direction="outbound"} 10"#);
+    assert_has(&text, r#"strait_packets_received_total{direction="inbound"} 5"#);
+    assert_has(&text, r#"strait_bytes_received_total{direction="outbound"} 1000"#);
+    assert_has(&text, r#"strait_packets_forwarded_total{direction="outbound"} 7"#);
+    assert_has(&text, r#"strait_bytes_forwarded_total{direction="outbound"} 900"#);
+    assert_has(&text, r#"strait_protocol_messages_total{direction="inbound"} 2"#);
+    assert_has(&text, r#"strait_drops_total{direction="outbound",reason="no_route"} 3"#);
+    assert_has(&text, "strait_staged_packets 4");
+    assert_has(&text, "strait_table_generation 6");
+    assert_has(&text, r#"strait_offload_enabled{offload="tun_tso"} 1"#);
+    assert_has(
+        &text,
+        concat!(r#"strait_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
+    );
+}
+
+#[test]
+fn every_drop_reason_is_present_before_it_ever_happened() {
+    let text = scrape(Status::default());
+
+    for direction in ["outbound", "inbound"] {
+        for reason in DropReason::ALL {
+            let label = reason.label();
+            let sample =
+                format!(r#"strait_drops_total{{direction="{direction}",reason="{label}"}} 0"#);
+            assert_has(&text, &sample);
+        }
+    }
+}
+
+#[test]
+fn a_connected_peer_appears_under_our_names_and_liqos() {
+    let text = scrape(Status { peers: vec![connected_peer()], ..Status::default() });
+
+    assert_has(&text, r#"strait_peer_receive_bytes_total{peer="rome"} 11"#);
+    assert_has(&text, r#"strait_peer_transmit_bytes_total{peer="rome"} 12"#);
+    assert_has(&text, r#"strait_peer_receive_packets_total{peer="rome"} 13"#);
+    assert_has(&text, r#"strait_peer_transmit_packets_total{peer="rome"} 14"#);
+    assert_has(&text, r#"strait_peer_last_handshake_timestamp_seconds{peer="rome"} 1700000000.5"#);
+    assert_has(&text, r#"strait_peer_rtt_seconds{peer="rome"} 0.012"#);
+    assert_has(&text, r#"strait_peer_staged_packets{peer="rome"} 15"#);
+    assert_has(&text, r#"strait_peer_has_session{peer="rome"} 1"#);
+    let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
+    assert_has(&text, &format!("liqo_peer_receive_bytes_total{liqo} 11"));
+    assert_has(&text, &format!("liqo_peer_transmit_bytes_total{liqo} 12"));
+    assert_has(&text, &format!("liqo_peer_latency_us{liqo} 12000.0"));
+    assert_has(&text, &format!("liqo_peer_is_connected{liqo} 1"));
+}
+
+#[test]
+fn a_peer_without_a_session_has_no_handshake_time_and_no_latency() {
+    let peer =
+        PeerStatus { last_handshake: None, rtt: None, has_session: false, ..connected_peer() };
+
+    let text = scrape(Status { peers: vec![peer], ..Status::default() });
+
+    assert!(!text.contains("strait_peer_last_handshake_timestamp_seconds{"), "{text}");
+    assert!(!text.contains("strait_peer_rtt_seconds{"), "{text}");
+    assert!(!text.contains("liqo_peer_latency_us{"), "{text}");
+    assert_has(&text, r#"liqo_peer_is_connected{driver="wireguard",cluster_id="rome"} 0"#);
+}
+
+#[test]
+fn the_latency_histogram_grows_by_one_observation_a_scrape() {
+    let status = Status { peers: vec![connected_peer()], ..Status::default() };
+    let metrics = Metrics::new(Arc::new(move || status.clone()));
+
+    let first = metrics.text().unwrap();
+    let second = metrics.text().unwrap();
+
+    let labels = r#"driver="wireguard",cluster_id="rome""#;
+    assert_has(&first, &format!("liqo_peer_latency_histogram_us_count{{{labels}}} 1"));
+    assert_has(&second, &format!("liqo_peer_latency_histogram_us_count{{{labels}}} 2"));
+    let bucket = |bound: &str, count: u32| {
+        format!(r#"liqo_peer_latency_histogram_us_bucket{{le="{bound}",{labels}}} {count}"#)
+    };
+    assert_has(&second, &bucket("10000.0", 0));
+    assert_has(&second, &bucket("15000.0", 2));
+    assert_has(&second, &bucket("+Inf", 2));
+}
+
+#[test]
+fn a_label_value_cannot_break_out_of_its_quotes() {
+    let peer = PeerStatus { name: "ro\"me\\".to_owned(), ..connected_peer() };
+
+    let text = scrape(Status { peers: vec![peer], ..Status::default() });
+
+    assert_has(&text, r#"strait_peer_has_session{peer="ro\"me\\"} 1"#);
+}
+
+#[test]
+fn the_text_ends_as_openmetrics_wants_it() {
+    assert!(scrape(Status::default()).ends_with("# EOF\n"));
+}
+
+fn scrape(status: Status) -> String {
+    Metrics::new(Arc::new(move || status.clone())).text().unwrap()
+}
+
+#[track_caller]
+fn assert_has(text: &str, sample: &str) {
+    assert!(text.lines().any(|line| line == sample), "no line {sample:?} in:\n{text}");
+}
+
+fn connected_peer() -> PeerStatus {
+    PeerStatus {
+        name: "rome".to_owned(),
+        public_key: PublicKey::from_bytes([1; 32]),
+        endpoint: None,
+        last_handshake: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
+        rtt: Some(Duration::from_millis(12)),
+        receive_bytes: 11,
+        transmit_bytes: 12,
+        receive_packets: 13,
+        transmit_packets: 14,
+        staged_packets: 15,
+        has_session: true,
+    }
+}

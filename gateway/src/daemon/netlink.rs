@@ -1,0 +1,300 @@
+//! What the kernel is asked and told about links, addresses and routes (rtnetlink).
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use futures_util::TryStreamExt;
+use ipnet::IpNet;
+use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+};
+use rtnetlink::{Handle, RouteMessageBuilder};
+use tracing::warn;
+
+use super::mtu::Underlay;
+use super::routes;
+
+/// Marks our routes, so that whoever finds one knows where it comes from: `ip route` shows
+/// "proto 83", the letter S. Below it are the kernel's own numbers, above it those of routing daemons.
+pub(crate) const ROUTE_PROTOCOL: u8 = 83;
+
+/// Addresses for documentation (RFC 5737, RFC 3849): only a default route leads there.
+const NOWHERE: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+];
+
+/// Why a route is not as it should be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum RouteError {
+    /// Somebody else has the same route.
+    #[error(
+        "route {prefix} already leads to {to} (protocol {protocol}): remove it, or choose another \
+         prefix, or set routes = false"
+    )]
+    Taken { prefix: IpNet, to: String, protocol: u8 },
+    /// The kernel refuses the route.
+    #[error("cannot add route {prefix}")]
+    Add { prefix: IpNet, source: io::Error },
+    /// The kernel keeps the route.
+    #[error("cannot remove route {prefix}")]
+    Remove { prefix: IpNet, source: io::Error },
+}
+
+/// A connection to the kernel. Must live within the runtime that made it.
+#[derive(Clone, Debug)]
+pub(crate) struct Netlink(Handle);
+
+impl Netlink {
+    /// Opens the connection.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel gives no netlink socket.
+    pub(crate) fn connect() -> io::Result<Self> {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        tokio::spawn(connection);
+
+        Ok(Self(handle))
+    }
+
+    /// The interface that carries datagrams to `peer`, or else to the world.
+    pub(crate) async fn underlay(&self, peer: Option<IpAddr>) -> Option<Underlay> {
+        for address in peer.into_iter().chain(NOWHERE) {
+            if let Some(underlay) = self.interface_towards(address).await {
+                return Some(underlay);
+            }
+        }
+
+        None
+    }
+
+    /// The addresses of this host, those on the interface `except` left out.
+    pub(crate) async fn addresses(&self, except: Option<u32>) -> io::Result<Vec<IpAddr>> {
+        let messages: Vec<_> =
+            self.0.address().get().execute().try_collect().await.map_err(to_io)?;
+        let own = messages
+            .iter()
+            .filter(|message| Some(message.header.index) != except)
+            .filter_map(|message| address_of(&message.attributes));
+
+        Ok(own.collect())
+    }
+
+    /// The number of the interface called `name`.
+    pub(crate) async fn interface_index(&self, name: &str) -> io::Result<u32> {
+        let mut links = Box::pin(self.0.link().get().match_name(name.to_owned()).execute());
+        let link = links.try_next().await.map_err(to_io)?;
+
+        link.map(|link| link.header.index).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    async fn interface_towards(&self, address: IpAddr) -> Option<Underlay> {
+        let route = route_message(IpNet::from(address), None);
+        let mut answers = Box::pin(self.0.route().get(route).execute());
+        let route = answers.try_next().await.ok()??;
+        let (interface, mut mtu_bytes) = self.link(output_interface(&route)?).await?;
+        for attribute in &route.attributes {
+            if let RouteAttribute::Metrics(metrics) = attribute {
+                let limits = metrics.iter().filter_map(mtu_limit);
+                mtu_bytes = limits.fold(mtu_bytes, u32::min);
+            }
+        }
+
+        Some(Underlay { interface, mtu_bytes })
+    }
+
+    /// Name and MTU in bytes.
+    async fn link(&self, index: u32) -> Option<(String, u32)> {
+        let mut links = Box::pin(self.0.link().get().match_index(index).execute());
+        let link = links.try_next().await.ok()??;
+        let mut name = None;
+        let mut mtu_bytes = None;
+        for attribute in link.attributes {
+            if let LinkAttribute::IfName(text) = attribute {
+                name = Some(text);
+            } else if let LinkAttribute::Mtu(bytes) = attribute {
+                mtu_bytes = Some(bytes);
+            }
+        }
+
+        Some((name?, mtu_bytes?))
+    }
+
+    /// The route of the main table to exactly `prefix`.
+    async fn route_to(&self, prefix: IpNet) -> Option<RouteMessage> {
+        let all = match prefix {
+            IpNet::V4(_) => RouteMessageBuilder::<Ipv4Addr>::new().build(),
+            IpNet::V6(_) => RouteMessageBuilder::<Ipv6Addr>::new().build(),
+        };
+        let routes: Vec<_> = self.0.route().get(all).execute().try_collect().await.ok()?;
+
+        routes.into_iter().find(|route| {
+            route.header.table == RouteHeader::RT_TABLE_MAIN && destination(route) == Some(prefix)
+        })
+    }
+}
+
+/// The routes to the device that are ours. Those of others are never touched.
+#[derive(Debug)]
+pub(crate) struct DeviceRoutes {
+    netlink: Netlink,
+    index: u32,
+    installed: BTreeSet<IpNet>,
+}
+
+impl DeviceRoutes {
+    /// No routes yet to the interface with the number `index`.
+    pub(crate) fn new(netlink: Netlink, index: u32) -> Self {
+        Self { netlink, index, installed: BTreeSet::new() }
+    }
+
+    /// Changes what is installed into `wanted`, and reports what could not be done.
+    pub(crate) async fn sync(&mut self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
+        let (remove, add) = routes::difference(&self.installed, wanted);
+        let mut errors = Vec::new();
+        for prefix in remove {
+            errors.extend(self.remove(prefix).await.err());
+        }
+        for prefix in add {
+            errors.extend(self.add(prefix).await.err());
+        }
+
+        errors
+    }
+
+    /// Removes every route of ours.
+    pub(crate) async fn clear(&mut self) {
+        for error in self.sync(&BTreeSet::new()).await {
+            warn!(%error, "a route stays behind");
+        }
+    }
+
+    async fn add(&mut self, prefix: IpNet) -> Result<(), RouteError> {
+        let route = route_message(prefix, Some(self.index));
+        match self.netlink.0.route().add(route).execute().await.map_err(to_io) {
+            Ok(()) => {
+                self.installed.insert(prefix);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.adopt(prefix, error).await
+            }
+            Err(source) => Err(RouteError::Add { prefix, source }),
+        }
+    }
+
+    /// The route exists. It is as good as ours if it leads to our device, as the network of an
+    /// address on the device does; then it is left to the one who made it.
+    async fn adopt(&mut self, prefix: IpNet, error: io::Error) -> Result<(), RouteError> {
+        let Some(route) = self.netlink.route_to(prefix).await else {
+            return Err(RouteError::Add { prefix, source: error });
+        };
+        let protocol = u8::from(route.header.protocol);
+        let to = match output_interface(&route) {
+            Some(index) if index == self.index => {
+                if protocol == ROUTE_PROTOCOL {
+                    self.installed.insert(prefix);
+                }
+                return Ok(());
+            }
+            Some(index) => self.netlink.link(index).await.map(|(name, _)| name),
+            None => None,
+        };
+
+        let to = to.unwrap_or_else(|| "another destination".to_owned());
+        Err(RouteError::Taken { prefix, to, protocol })
+    }
+
+    async fn remove(&mut self, prefix: IpNet) -> Result<(), RouteError> {
+        self.installed.remove(&prefix);
+        let route = route_message(prefix, Some(self.index));
+        match self.netlink.0.route().del(route).execute().await.map_err(to_io) {
+            Ok(()) => Ok(()),
+            // Gone already, with the device or by somebody's hand.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            Err(source) => Err(RouteError::Remove { prefix, source }),
+        }
+    }
+}
+
+/// A route to `prefix`, over the interface `index` if there is one.
+fn route_message(prefix: IpNet, index: Option<u32>) -> RouteMessage {
+    let protocol = RouteProtocol::Other(ROUTE_PROTOCOL);
+    match prefix {
+        IpNet::V4(net) => {
+            let mut route = RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(net.network(), net.prefix_len())
+                .protocol(protocol);
+            if let Some(index) = index {
+                route = route.output_interface(index).scope(RouteScope::Link);
+            }
+            route.build()
+        }
+        IpNet::V6(net) => {
+            let mut route = RouteMessageBuilder::<Ipv6Addr>::new()
+                .destination_prefix(net.network(), net.prefix_len())
+                .protocol(protocol);
+            if let Some(index) = index {
+                route = route.output_interface(index);
+            }
+            route.build()
+        }
+    }
+}
+
+/// On a point-to-point link `Address` is the other end and `Local` is ours.
+fn address_of(attributes: &[AddressAttribute]) -> Option<IpAddr> {
+    let mut found = None;
+    for attribute in attributes {
+        if let AddressAttribute::Local(ip) = attribute {
+            return Some(*ip);
+        }
+        if let AddressAttribute::Address(ip) = attribute {
+            found = Some(*ip);
+        }
+    }
+
+    found
+}
+
+fn mtu_limit(metric: &RouteMetric) -> Option<u32> {
+    if let RouteMetric::Mtu(bytes) = metric { Some(*bytes) } else { None }
+}
+
+fn destination(route: &RouteMessage) -> Option<IpNet> {
+    let len = route.header.destination_prefix_length;
+    route.attributes.iter().find_map(|attribute| {
+        let ip = if let RouteAttribute::Destination(RouteAddress::Inet(ip)) = attribute {
+            IpAddr::V4(*ip)
+        } else if let RouteAttribute::Destination(RouteAddress::Inet6(ip)) = attribute {
+            IpAddr::V6(*ip)
+        } else {
+            return None;
+        };
+
+        IpNet::new(ip, len).ok()
+    })
+}
+
+fn output_interface(route: &RouteMessage) -> Option<u32> {
+    route.attributes.iter().find_map(|attribute| {
+        if let RouteAttribute::Oif(index) = attribute { Some(*index) } else { None }
+    })
+}
+
+/// The error number of the kernel, if it sent one.
+fn to_io(error: rtnetlink::Error) -> io::Error {
+    if let rtnetlink::Error::NetlinkError(message) = error {
+        message.to_io()
+    } else {
+        io::Error::other(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Against the kernel, each test in a network namespace of its own on a thread of its own.
+
+use nix::sched::{CloneFlags, unshare};
+
+use super::*;
+
+#[test]
+fn routes_are_added_and_removed_by_difference() {
+    in_namespace(|netlink, lo| async move {
+        let mut routes = DeviceRoutes::new(netlink.clone(), lo);
+
+        assert_none(&routes.sync(&set(&["10.71.0.0/16", "fd00:71::/64"])).await);
+        assert_none(&routes.sync(&set(&["10.72.0.0/16", "fd00:71::/64"])).await);
+
+        assert!(netlink.route_to(net("10.71.0.0/16")).await.is_none());
+        for prefix in ["10.72.0.0/16", "fd00:71::/64"] {
+            let route = netlink.route_to(net(prefix)).await.unwrap();
+            assert_eq!(u8::from(route.header.protocol), ROUTE_PROTOCOL);
+            assert_eq!(output_interface(&route), Some(lo));
+        }
+    });
+}
+
+#[test]
+fn clear_leaves_the_routes_of_others() {
+    in_namespace(|netlink, lo| async move {
+        add_foreign(&netlink, "10.5.0.0/16", lo).await;
+        let mut routes = DeviceRoutes::new(netlink.clone(), lo);
+        assert_none(&routes.sync(&set(&["10.71.0.0/16", "10.5.0.0/16"])).await);
+
+        routes.clear().await;
+
+        assert!(netlink.route_to(net("10.71.0.0/16")).await.is_none());
+        assert!(netlink.route_to(net("10.5.0.0/16")).await.is_some());
+    });
+}
+
+#[test]
+fn a_route_of_somebody_else_is_an_error_that_names_it() {
+    in_namespace(|netlink, lo| async move {
+        add_foreign(&netlink, "10.71.0.0/16", lo).await;
+        let another_device = lo + 1000;
+        let mut routes = DeviceRoutes::new(netlink.clone(), another_device);
+
+        let error = routes.adopt(net("10.71.0.0/16"), exists()).await.unwrap_err().to_string();
+
+        assert!(error.contains("route 10.71.0.0/16 already leads to lo (protocol 4)"), "{error}");
+        assert!(error.contains("routes = false"), "{error}");
+    });
+}
+
+#[test]
+fn a_route_that_is_gone_already_is_removed() {
+    in_namespace(|netlink, lo| async move {
+        let mut routes = DeviceRoutes::new(netlink.clone(), lo);
+        assert_none(&routes.sync(&set(&["10.71.0.0/16"])).await);
+        let by_hand = route_message(net("10.71.0.0/16"), Some(lo));
+        netlink.0.route().del(by_hand).execute().await.unwrap();
+
+        assert_none(&routes.sync(&set(&[])).await);
+    });
+}
+
+#[test]
+fn the_underlay_is_the_interface_towards_the_peer() {
+    in_namespace(|netlink, lo| async move {
+        assert_eq!(netlink.underlay(None).await, None);
+        add_foreign(&netlink, "198.51.100.0/24", lo).await;
+
+        let underlay = netlink.underlay(Some("198.51.100.7".parse().unwrap())).await;
+
+        let loopback = Underlay { interface: "lo".to_owned(), mtu_bytes: 65_536 };
+        assert_eq!(underlay, Some(loopback));
+    });
+}
+
+#[test]
+fn own_addresses_are_listed_without_those_of_our_device() {
+    in_namespace(|netlink, lo| async move {
+        let localhost: IpAddr = "127.0.0.1".parse().unwrap();
+
+        assert!(netlink.addresses(None).await.unwrap().contains(&localhost));
+        assert!(!netlink.addresses(Some(lo)).await.unwrap().contains(&localhost));
+    });
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_not_found() {
+    in_namespace(|netlink, _| async move {
+        assert!(netlink.interface_index("strait-none").await.is_err());
+    });
+}
+
+/// Runs `test` with a connection and the number of `lo`, which is up and alone.
+fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netlink, u32) -> F) {
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+        let is_ci = std::env::var_os("CI").is_some();
+        assert!(!is_ci, "CI must be able to make a network namespace: {error}");
+        skipped(&format!("no network namespace without root ({error})"));
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+
+    runtime.block_on(async {
+        let netlink = Netlink::connect().unwrap();
+        let lo = netlink.interface_index("lo").await.unwrap();
+        let up = rtnetlink::LinkMessageBuilder::<rtnetlink::LinkUnspec>::default()
+            .index(lo)
+            .up()
+            .build();
+        netlink.0.link().set(up).execute().await.unwrap();
+        test(netlink, lo).await;
+    });
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
+fn skipped(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}
+
+async fn add_foreign(netlink: &Netlink, prefix: &str, index: u32) {
+    let mut route = route_message(net(prefix), Some(index));
+    route.header.protocol = RouteProtocol::Static;
+    netlink.0.route().add(route).execute().await.unwrap();
+}
+
+fn exists() -> io::Error {
+    io::ErrorKind::AlreadyExists.into()
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn set(prefixes: &[&str]) -> BTreeSet<IpNet> {
+    prefixes.iter().map(|text| net(text)).collect()
+}
+
+#[track_caller]
+fn assert_none(errors: &[RouteError]) {
+    assert!(errors.is_empty(), "{errors:?}");
+}

@@ -1,0 +1,97 @@
+//! What a person or a script sees: results on stdout, one line for each thing that is wrong on stderr.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::args::UsageError;
+use super::config::{Findings, KeyFileError};
+use super::key::KeyCommandError;
+
+/// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was touched.
+const USAGE: u8 = 64;
+
+/// Anything else that went wrong.
+const RUNTIME: u8 = 1;
+
+/// Writes a result to stdout, as it is.
+///
+/// # Errors
+///
+/// Whatever stdout reports, so that a result that was lost does not look like success.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+
+    stdout.flush()
+}
+
+/// Reports why the program ends, and gives the status to end with.
+pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+    // Nobody is left to tell if stderr is closed.
+    let _ = io::stderr().lock().write_all(describe(error).as_bytes());
+
+    ExitCode::from(exit_status(error))
+}
+
+/// One line a finding, or one line for the whole chain of causes.
+fn describe(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Findings>() {
+        Some(findings) => format!("{findings}\n"),
+        None => format!("strait: {}\n", format!("{error:#}").replace('\n', " ")),
+    }
+}
+
+fn exit_status(error: &anyhow::Error) -> u8 {
+    let is_usage = error.is::<Findings>()
+        || error.is::<KeyFileError>()
+        || error.is::<UsageError>()
+        || error.downcast_ref::<KeyCommandError>().is_some_and(KeyCommandError::is_usage);
+
+    if is_usage { USAGE } else { RUNTIME }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::PathBuf;
+
+    use strait_gateway::io::StartError;
+
+    use super::super::config::Config;
+    use super::*;
+
+    #[test]
+    fn wrong_configuration_exits_64() {
+        let findings = Config::load(&PathBuf::from("/nonexistent/strait.toml")).unwrap_err();
+
+        assert_eq!(exit_status(&findings.into()), 64);
+    }
+
+    #[test]
+    fn wrong_usage_exits_64() {
+        let error = UsageError::Wrong("unexpected argument '--speed'".to_owned());
+
+        assert_eq!(exit_status(&error.into()), 64);
+    }
+
+    #[test]
+    fn a_key_file_others_may_read_exits_64() {
+        let error = KeyFileError::Exposed { path: PathBuf::from("k"), mode: 0o644 };
+
+        assert_eq!(exit_status(&error.into()), 64);
+    }
+
+    #[test]
+    fn a_gateway_that_cannot_start_exits_1_with_its_cause_in_one_line() {
+        let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let source = io::Error::from(io::ErrorKind::AddrInUse);
+        let error = anyhow::Error::from(StartError::Port { port: address.port(), source });
+
+        let text = describe(&error);
+
+        assert_eq!(exit_status(&error), 1);
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.starts_with("strait: cannot listen on UDP port 1: "), "{text}");
+        assert!(text.contains("address in use"), "{text}");
+    }
+}

@@ -1,0 +1,241 @@
+//! What a changed configuration means for a gateway that runs. Pure.
+
+use std::fmt;
+
+use strait_gateway::io::Offload;
+
+use super::config::{Config, Peer, or_else};
+
+/// The outcome of reading the configuration again.
+#[derive(Clone, Debug)]
+pub(crate) struct Reload {
+    /// What to run with from now on: as the file says, except for what needs a restart.
+    pub(crate) config: Config,
+    /// What stays as it is until the process starts again.
+    pub(crate) needs_restart: Vec<NeedsRestart>,
+    /// What changes for the peers.
+    pub(crate) peers: PeerChanges,
+    has_new_routes: bool,
+}
+
+/// A value that cannot change while the gateway runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NeedsRestart {
+    /// As it is spelled in the file.
+    pub(crate) key: &'static str,
+    /// The value in force.
+    pub(crate) running: String,
+    /// The value in the file.
+    pub(crate) wanted: String,
+}
+
+impl fmt::Display for NeedsRestart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, running, wanted } = self;
+
+        write!(f, "{key} needs a restart to become {wanted}; {running} stays in force")
+    }
+}
+
+/// Names of peers, by what happens to them. A peer is the same one if its public key is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PeerChanges {
+    pub(crate) added: Vec<String>,
+    pub(crate) removed: Vec<String>,
+    pub(crate) changed: Vec<String>,
+    /// Places are peer ids, so another order is another table.
+    is_reordered: bool,
+}
+
+impl PeerChanges {
+    fn between(running: &[Peer], wanted: &[Peer]) -> Self {
+        let mut changes = Self::default();
+        for peer in wanted {
+            match find(running, peer) {
+                None => changes.added.push(peer.name.clone()),
+                Some(before) if before != peer => changes.changed.push(peer.name.clone()),
+                Some(_) => {}
+            }
+        }
+        for peer in running {
+            if find(wanted, peer).is_none() {
+                changes.removed.push(peer.name.clone());
+            }
+        }
+        let order = |peers: &[Peer]| peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>();
+        changes.is_reordered = order(running) != order(wanted);
+
+        changes
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Reload {
+    /// Compares what runs with what the file says.
+    pub(crate) fn between(running: &Config, wanted: Config) -> Self {
+        let needs_restart = needs_restart(running, &wanted);
+        let peers = PeerChanges::between(&running.peers, &wanted.peers);
+        let has_new_routes = running.routes != wanted.routes;
+        let config = Config {
+            name: wanted.name,
+            routes: wanted.routes,
+            peers: wanted.peers,
+            ..running.clone()
+        };
+
+        Self { config, needs_restart, peers, has_new_routes }
+    }
+
+    /// Whether there is nothing to apply.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.peers.is_empty() && !self.has_new_routes
+    }
+}
+
+fn find<'a>(peers: &'a [Peer], like: &Peer) -> Option<&'a Peer> {
+    peers.iter().find(|peer| peer.public_key == like.public_key)
+}
+
+/// Shows one value of a configuration.
+type Show = fn(&Config) -> String;
+
+/// What the packet engine is given once, at its start.
+const FIXED: [(&str, Show); 8] = [
+    ("interface", |config| config.interface.clone()),
+    ("addresses", |config| {
+        let texts: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
+        format!("[{}]", texts.join(", "))
+    }),
+    ("listen_port", |config| config.listen_port.to_string()),
+    ("mtu", |config| or_else(config.mtu_bytes, "automatic")),
+    ("private_key_file", |config| format!("the key of {}", config.private_key.public_key())),
+    ("metrics_address", |config| or_else(config.metrics_address, "off")),
+    ("engine", |config| config.engine.to_string()),
+    ("offload", |config| {
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = config.offload;
+        format!("tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")
+    }),
+];
+
+fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
+    FIXED
+        .into_iter()
+        .map(|(key, show)| NeedsRestart { key, running: show(running), wanted: show(wanted) })
+        .filter(|setting| setting.running != setting.wanted)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use strait_gateway::wg::{PrivateKey, PublicKey};
+
+    use super::super::config::example;
+    use super::*;
+
+    #[test]
+    fn the_same_file_changes_nothing() {
+        let running = example::config();
+
+        let reload = Reload::between(&running, running.clone());
+
+        assert!(reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+    }
+
+    #[test]
+    fn peers_are_matched_by_their_key() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.peers[0].name = "roma".to_owned();
+        wanted.peers.push(peer("oslo", 9));
+
+        let reload = Reload::between(&running, wanted);
+
+        assert_eq!(reload.peers.added, ["oslo"]);
+        assert_eq!(reload.peers.removed, <[String; 0]>::default());
+        assert_eq!(reload.peers.changed, ["roma"]);
+        assert_eq!(reload.config.peers.len(), 2);
+    }
+
+    #[test]
+    fn a_new_key_is_a_new_peer() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.peers[0].public_key = PublicKey::from_bytes([9; 32]);
+
+        let reload = Reload::between(&running, wanted);
+
+        assert_eq!(
+            (reload.peers.added, reload.peers.removed),
+            (vec!["rome".to_owned()], vec!["rome".to_owned()])
+        );
+    }
+
+    #[test]
+    fn another_order_is_a_change_because_places_are_peer_ids() {
+        let mut running = example::config();
+        running.peers.push(peer("oslo", 9));
+        let mut wanted = running.clone();
+        wanted.peers.reverse();
+
+        assert!(!Reload::between(&running, wanted).is_unchanged());
+    }
+
+    #[test]
+    fn routes_can_be_switched_at_run_time() {
+        let running = example::config();
+        let wanted = Config { routes: !running.routes, ..running.clone() };
+
+        let reload = Reload::between(&running, wanted);
+
+        assert!(!reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+        assert_ne!(reload.config.routes, running.routes);
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_and_the_rest_is_applied() {
+        let running = example::config();
+        let mut wanted = Config {
+            interface: "wg9".to_owned(),
+            listen_port: 1,
+            addresses: vec![],
+            mtu_bytes: None,
+            metrics_address: None,
+            private_key: PrivateKey::generate(),
+            ..running.clone()
+        };
+        wanted.offload.udp_gro = false;
+        wanted.peers.push(peer("oslo", 9));
+
+        let reload = Reload::between(&running, wanted);
+
+        let keys: Vec<_> = reload.needs_restart.iter().map(|setting| setting.key).collect();
+        let expected = [
+            "interface",
+            "addresses",
+            "listen_port",
+            "mtu",
+            "private_key_file",
+            "metrics_address",
+            "offload",
+        ];
+        assert_eq!(keys, expected);
+        assert_eq!(reload.config.listen_port, running.listen_port);
+        assert_eq!(reload.config.interface, running.interface);
+        assert_eq!(reload.peers.added, ["oslo"]);
+        let text = reload.needs_restart[2].to_string();
+        assert_eq!(text, "listen_port needs a restart to become 1; 51840 stays in force");
+    }
+
+    fn peer(name: &str, key: u8) -> Peer {
+        Peer {
+            name: name.to_owned(),
+            public_key: PublicKey::from_bytes([key; 32]),
+            ..example::config().peers[0].clone()
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Which routes must lead to the device. Pure: the kernel is asked and told in [`super::netlink`].
+//!
+//! A peer is reached under its remapped prefixes, and under those of its allowed IPs that no remap
+//! rule hides. A prefix that would pull the tunnel's own datagrams, or this host, into the tunnel is
+//! left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::config::{Config, Peer};
+
+/// The routes of one configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Routes {
+    /// Prefix to the name of the peer behind it.
+    pub(crate) wanted: BTreeMap<IpNet, String>,
+    /// What stays without a route, in the order of the configuration.
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// A prefix that gets no route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    pub(crate) prefix: IpNet,
+    pub(crate) peer: String,
+    pub(crate) reason: SkipReason,
+}
+
+/// Why a prefix gets no route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SkipReason {
+    /// The default route: taking it over is for whoever runs the host.
+    Default,
+    /// The tunnel would carry itself.
+    CoversEndpoint(IpAddr),
+    /// This host would lose the network it is in.
+    CoversOwnAddress(IpAddr),
+    /// A remap rule of the peer hides a part of it.
+    PartlyRemapped(IpNet),
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no route for {} of peer {:?}: ", self.prefix, self.peer)?;
+        match self.reason {
+            SkipReason::Default => f.write_str("a default route is yours to install"),
+            SkipReason::CoversEndpoint(address) => {
+                write!(f, "it covers the endpoint {address}, the tunnel would carry itself")
+            }
+            SkipReason::CoversOwnAddress(address) => {
+                write!(f, "it covers {address}, an address of this host")
+            }
+            SkipReason::PartlyRemapped(remote) => {
+                write!(f, "{remote} in it is remapped; list the other parts in allowed_ips")
+            }
+        }
+    }
+}
+
+impl Routes {
+    /// The routes for `config`, around `endpoints` and the host's `own_addresses`.
+    pub(crate) fn new(config: &Config, endpoints: &[IpAddr], own_addresses: &[IpAddr]) -> Self {
+        let mut routes = Self::default();
+        if !config.routes {
+            return routes;
+        }
+
+        for peer in &config.peers {
+            for rule in &peer.remaps {
+                routes.add(peer, rule.local().to_net(), endpoints, own_addresses);
+            }
+            for prefix in &peer.allowed_ips {
+                routes.add_direct(peer, prefix.to_net(), endpoints, own_addresses);
+            }
+        }
+
+        routes
+    }
+
+    /// The prefixes alone.
+    pub(crate) fn prefixes(&self) -> BTreeSet<IpNet> {
+        self.wanted.keys().copied().collect()
+    }
+
+    /// An allowed prefix that shares addresses with a remapped one is not what this cluster calls
+    /// it. If it is the larger of the two, a part of it is reachable and gets lost.
+    fn add_direct(&mut self, peer: &Peer, prefix: IpNet, endpoints: &[IpAddr], own: &[IpAddr]) {
+        let remotes = || peer.remaps.iter().map(|rule| rule.remote().to_net());
+        if remotes().any(|remote| remote.contains(&prefix)) {
+            return;
+        }
+        let is_default = prefix.prefix_len() == 0;
+        if let Some(remote) = remotes().find(|remote| !is_default && prefix.contains(remote)) {
+            self.skip(peer, prefix, SkipReason::PartlyRemapped(remote));
+            return;
+        }
+
+        self.add(peer, prefix, endpoints, own);
+    }
+
+    fn add(&mut self, peer: &Peer, prefix: IpNet, endpoints: &[IpAddr], own: &[IpAddr]) {
+        let covered = |addresses: &[IpAddr]| {
+            addresses.iter().copied().find(|address| prefix.contains(address))
+        };
+        if prefix.prefix_len() == 0 {
+            self.skip(peer, prefix, SkipReason::Default);
+        } else if let Some(endpoint) = covered(endpoints) {
+            self.skip(peer, prefix, SkipReason::CoversEndpoint(endpoint));
+        } else if let Some(address) = covered(own) {
+            self.skip(peer, prefix, SkipReason::CoversOwnAddress(address));
+        } else {
+            self.wanted.entry(prefix).or_insert_with(|| peer.name.clone());
+        }
+    }
+
+    fn skip(&mut self, peer: &Peer, prefix: IpNet, reason: SkipReason) {
+        self.skipped.push(Skipped { prefix, peer: peer.name.clone(), reason });
+    }
+}
+
+/// What must change for `wanted` to be installed: first what to remove, then what to add.
+pub(crate) fn difference(
+    installed: &BTreeSet<IpNet>,
+    wanted: &BTreeSet<IpNet>,
+) -> (Vec<IpNet>, Vec<IpNet>) {
+    let remove = installed.difference(wanted).copied().collect();
+    let add = wanted.difference(installed).copied().collect();
+
+    (remove, add)
+}
+
+#[cfg(test)]
+mod tests {
+    use remap::Rule;
+
+    use super::super::config::example;
+    use super::*;
+
+    #[test]
+    fn a_remapped_prefix_is_routed_and_what_it_hides_is_not() {
+        let config = config(&["10.244.0.0/16"], &[("10.244.0.0/16", "10.71.0.0/16")]);
+
+        let routes = Routes::new(&config, &[], &[]);
+
+        assert_eq!(prefixes(&routes), ["10.71.0.0/16"]);
+        assert_eq!(routes.skipped, []);
+    }
+
+    #[test]
+    fn allowed_ips_without_a_rule_are_routed_as_they_are() {
+        let config = config(
+            &["10.244.0.0/16", "192.168.7.0/24", "10.244.3.0/24", "fd00:7::/64"],
+            &[("10.244.0.0/16", "10.71.0.0/16")],
+        );
+
+        let routes = Routes::new(&config, &[], &[]);
+
+        assert_eq!(prefixes(&routes), ["10.71.0.0/16", "192.168.7.0/24", "fd00:7::/64"]);
+    }
+
+    #[test]
+    fn an_allowed_prefix_that_is_remapped_in_part_is_reported() {
+        let config = config(&["10.0.0.0/8"], &[("10.244.0.0/16", "172.20.0.0/16")]);
+
+        let routes = Routes::new(&config, &[], &[]);
+
+        assert_eq!(prefixes(&routes), ["172.20.0.0/16"]);
+        let reason = SkipReason::PartlyRemapped("10.244.0.0/16".parse().unwrap());
+        assert_eq!(routes.skipped[0].reason, reason);
+    }
+
+    #[test]
+    fn default_routes_endpoints_and_own_addresses_are_left_alone() {
+        let config = config(&["0.0.0.0/0", "::/0", "192.0.2.0/24", "198.51.100.0/24"], &[]);
+        let endpoint: IpAddr = "192.0.2.9".parse().unwrap();
+        let own: IpAddr = "198.51.100.1".parse().unwrap();
+
+        let routes = Routes::new(&config, &[endpoint], &[own]);
+
+        assert_eq!(prefixes(&routes), <[String; 0]>::default());
+        let reasons: Vec<_> = routes.skipped.iter().map(|skipped| skipped.reason).collect();
+        let expected = [
+            SkipReason::Default,
+            SkipReason::Default,
+            SkipReason::CoversEndpoint(endpoint),
+            SkipReason::CoversOwnAddress(own),
+        ];
+        assert_eq!(reasons, expected);
+    }
+
+    #[test]
+    fn a_skipped_prefix_is_named_with_its_peer_and_the_reason() {
+        let config = config(&["192.0.2.0/24"], &[]);
+
+        let routes = Routes::new(&config, &["192.0.2.9".parse().unwrap()], &[]);
+
+        let text = routes.skipped[0].to_string();
+        assert!(text.contains("192.0.2.0/24") && text.contains("192.0.2.9"), "{text}");
+        assert!(text.contains("rome"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_routed_when_routes_are_off() {
+        let config = Config { routes: false, ..config(&["192.0.2.0/24"], &[]) };
+
+        assert_eq!(Routes::new(&config, &[], &[]), Routes::default());
+    }
+
+    #[test]
+    fn the_difference_touches_only_what_changed() {
+        let set = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let installed = set(&["10.1.0.0/16", "10.2.0.0/16"]);
+        let wanted = set(&["10.2.0.0/16", "10.3.0.0/16"]);
+
+        let (remove, add) = difference(&installed, &wanted);
+
+        assert_eq!(remove, ["10.1.0.0/16".parse().unwrap()]);
+        assert_eq!(add, ["10.3.0.0/16".parse().unwrap()]);
+    }
+
+    fn config(allowed_ips: &[&str], remaps: &[(&str, &str)]) -> Config {
+        let mut config = example::config();
+        let peer = &mut config.peers[0];
+        peer.allowed_ips = allowed_ips.iter().map(|text| text.parse().unwrap()).collect();
+        peer.remaps = remaps
+            .iter()
+            .map(|(remote, local)| {
+                Rule::new(remote.parse().unwrap(), local.parse().unwrap()).unwrap()
+            })
+            .collect();
+
+        config
+    }
+
+    fn prefixes(routes: &Routes) -> Vec<String> {
+        routes.wanted.keys().map(ToString::to_string).collect()
+    }
+}

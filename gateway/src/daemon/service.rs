@@ -1,0 +1,271 @@
+//! A gateway that runs: applies configurations, follows names, keeps the routes, ends in order.
+//!
+//! One task on the control runtime owns all of it, so nothing here needs a lock. The packet threads
+//! take no notice.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use strait_gateway::io::{Gateway, Monitor};
+use strait_gateway::wg::PublicKey;
+use tokio::select;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{error, info, warn};
+
+use super::admin::Readiness;
+use super::config::{Config, Endpoint};
+use super::netlink::{DeviceRoutes, Netlink, RouteError};
+use super::reload::Reload;
+use super::resolver::Resolver;
+use super::routes::Routes;
+
+/// How long to send what is under way before the process ends.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How often peers and packet threads are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The wishes of whoever runs the process.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    reload: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+enum Wish {
+    Reload,
+    End,
+}
+
+impl Signals {
+    /// From here on SIGHUP, SIGTERM and SIGINT are wishes and no longer end the process.
+    ///
+    /// # Errors
+    ///
+    /// If a handler cannot be installed.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            reload: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Cancel safe.
+    async fn next(&mut self) -> Wish {
+        select! {
+            _ = self.reload.recv() => Wish::Reload,
+            _ = self.terminate.recv() => Wish::End,
+            _ = self.interrupt.recv() => Wish::End,
+        }
+    }
+}
+
+/// A started gateway and everything that follows its configuration.
+#[derive(Debug)]
+pub(crate) struct Service {
+    file: PathBuf,
+    config: Config,
+    generation: u64,
+    gateway: Gateway,
+    monitor: Monitor,
+    netlink: Netlink,
+    device: u32,
+    routes: DeviceRoutes,
+    last_routes: Routes,
+    resolver: Resolver,
+    readiness: Readiness,
+}
+
+impl Service {
+    /// Takes over a gateway that was started with `config`, read from `file`.
+    ///
+    /// # Errors
+    ///
+    /// If the device is not there.
+    pub(crate) async fn new(
+        file: PathBuf,
+        config: Config,
+        gateway: Gateway,
+        netlink: Netlink,
+        readiness: Readiness,
+    ) -> anyhow::Result<Self> {
+        let device = netlink
+            .interface_index(&config.interface)
+            .await
+            .with_context(|| format!("cannot find interface {:?}", config.interface))?;
+
+        Ok(Self {
+            file,
+            config,
+            generation: 0,
+            monitor: gateway.monitor(),
+            gateway,
+            routes: DeviceRoutes::new(netlink.clone(), device),
+            netlink,
+            device,
+            last_routes: Routes::default(),
+            resolver: Resolver::default(),
+            readiness,
+        })
+    }
+
+    /// Applies the first configuration, runs until told to end, and drains.
+    ///
+    /// # Errors
+    ///
+    /// If a route cannot be had at the start, or a packet thread ended.
+    pub(crate) async fn run(mut self, mut signals: Signals) -> anyhow::Result<()> {
+        self.apply();
+        let first = self.sync_routes().await.into_iter().next();
+        let end = match first {
+            Some(error) => Err(error.into()),
+            None => {
+                self.readiness.set(true);
+                info!("the gateway runs");
+                self.serve(&mut signals).await
+            }
+        };
+
+        self.readiness.set(false);
+        self.routes.clear().await;
+        self.gateway.drain(DRAIN_DEADLINE);
+        info!("the gateway ended");
+
+        end
+    }
+
+    async fn serve(&mut self, signals: &mut Signals) -> anyhow::Result<()> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            select! {
+                wish = signals.next() => match wish {
+                    Wish::Reload => self.reload().await,
+                    Wish::End => return Ok(()),
+                },
+                answer = self.resolver.next_answer() => {
+                    let peers = self.monitor.status().peers;
+                    if let Some((peer, endpoint)) =
+                        self.resolver.handle_answer(answer, &peers, now())
+                    {
+                        self.set_endpoint(peer, endpoint).await;
+                    }
+                }
+                _ = ticks.tick() => {
+                    let status = self.monitor.status();
+                    if !status.is_alive {
+                        bail!("a packet thread ended: start the gateway again and report the log");
+                    }
+                    self.resolver.handle_status(&status.peers, now());
+                }
+            }
+        }
+    }
+
+    /// Reads the file again. A file that is wrong changes nothing.
+    async fn reload(&mut self) {
+        let wanted = match Config::load(&self.file) {
+            Ok(wanted) => wanted,
+            Err(findings) => {
+                for finding in findings.lines() {
+                    error!("{finding}");
+                }
+                error!("configuration not reloaded; the one before stays in force");
+                return;
+            }
+        };
+
+        let reload = Reload::between(&self.config, wanted);
+        for setting in &reload.needs_restart {
+            warn!("{setting}");
+        }
+        if reload.is_unchanged() {
+            info!("configuration reloaded; nothing to apply");
+            return;
+        }
+
+        self.config = reload.config;
+        self.apply();
+        for error in self.sync_routes().await {
+            error!("{:#}", anyhow::Error::from(error));
+        }
+        let changes = reload.peers;
+        info!(
+            added = ?changes.added,
+            removed = ?changes.removed,
+            changed = ?changes.changed,
+            generation = self.generation,
+            "configuration reloaded"
+        );
+    }
+
+    /// Hands peers and table to the packet threads.
+    fn apply(&mut self) {
+        self.generation += 1;
+        self.resolver.configure(&self.config.peers, now());
+        let peers = self
+            .config
+            .peers
+            .iter()
+            .map(|peer| peer.to_peer_config(self.resolver.resolved(&peer.public_key)))
+            .collect();
+
+        self.gateway.apply(peers, self.config.plan(self.generation).table);
+    }
+
+    async fn set_endpoint(&mut self, peer: PublicKey, endpoint: SocketAddr) {
+        self.gateway.set_endpoint(peer, endpoint);
+        // The route to the endpoint itself must not lead into the tunnel.
+        for error in self.sync_routes().await {
+            error!("{:#}", anyhow::Error::from(error));
+        }
+    }
+
+    async fn sync_routes(&mut self) -> Vec<RouteError> {
+        let own = match self.netlink.addresses(Some(self.device)).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                warn!(%error, "cannot read the addresses of this host; routes may cover them");
+                Vec::new()
+            }
+        };
+        let routes = Routes::new(&self.config, &self.endpoints(), &own);
+        for skipped in &routes.skipped {
+            if !self.last_routes.skipped.contains(skipped) {
+                warn!("{skipped}");
+            }
+        }
+
+        let errors = self.routes.sync(&routes.prefixes()).await;
+        self.last_routes = routes;
+
+        errors
+    }
+
+    /// Every address that datagrams to a peer go to, or are configured to go to.
+    fn endpoints(&self) -> Vec<IpAddr> {
+        let configured = self.config.peers.iter().filter_map(|peer| match peer.endpoint {
+            Some(Endpoint::Address(address)) => Some(address),
+            Some(Endpoint::Name(_)) => self.resolver.resolved(&peer.public_key),
+            None => None,
+        });
+        let in_use = self.monitor.status().peers.into_iter().filter_map(|peer| peer.endpoint);
+
+        configured.chain(in_use).map(|a| a.ip()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the control loop owns its clock; the engine has none"
+)]
+fn now() -> Instant {
+    Instant::now()
+}

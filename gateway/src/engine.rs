@@ -1,0 +1,197 @@
+//! The engine: two directions and the handshakes between them, without a socket or a clock.
+//!
+//! ```text
+//!            Control ── publishes ──▶ Forwarding (table, allowed IPs, peers: one immutable value)
+//!                                        │ one look per batch
+//!            ┌───────────────────────────┼──────────────────────────┐
+//!   frames ▶ Outbound ▶ datagrams   datagrams ▶ Inbound ▶ frames    Handshakes ◀ time
+//!            └──────────── Peer: session, endpoint, counters ───────┘
+//! ```
+//!
+//! [`new`] makes the four parts. Each belongs to one thread; they share peers and counters.
+
+mod forwarding;
+pub mod handshakes;
+pub mod inbound;
+pub mod outbound;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use remap::{Publisher, Reader, Table};
+
+use crate::DropReason;
+use crate::buffer::Transmit;
+use crate::counters::Counters;
+use crate::wg::tunnel::{Identity, PeerKeys};
+use crate::wg::{Peer, PublicKey};
+
+pub use forwarding::{Forwarding, Route};
+pub use handshakes::Handshakes;
+pub use inbound::Inbound;
+pub use outbound::Outbound;
+
+/// What is wanted of one peer. Its place in the list is its [`remap::PeerId`] in the table.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// For logs and metrics.
+    pub name: String,
+    /// Keys and keepalive. If any of it changes, the session begins anew.
+    pub keys: PeerKeys,
+    /// Where to send first. A learned endpoint stays in force until this value *changes*.
+    pub endpoint: Option<SocketAddr>,
+    /// The remote's real prefixes (cryptokey routing).
+    pub allowed_ips: Vec<remap::Prefix>,
+}
+
+/// The four parts of an engine.
+#[derive(Debug)]
+pub struct Engine {
+    /// From the cluster to the tunnel.
+    pub outbound: Outbound,
+    /// From the tunnel to the cluster.
+    pub inbound: Inbound,
+    /// Handshakes and timers.
+    pub handshakes: Handshakes,
+    /// Takes configuration.
+    pub control: Control,
+    /// Follows what is in force, for whoever reports it.
+    pub forwarding: Reader<Forwarding>,
+}
+
+/// An engine without peers.
+#[must_use]
+pub fn new(identity: Arc<dyn Identity>) -> Engine {
+    let (publisher, reader) = remap::channel(Forwarding::default());
+    let accounts = Accounts::default();
+
+    Engine {
+        outbound: Outbound::new(reader.clone(), Arc::clone(&accounts.outbound)),
+        inbound: Inbound::new(reader.clone(), Arc::clone(&identity), accounts.clone()),
+        forwarding: reader.clone(),
+        handshakes: Handshakes::new(reader, Arc::clone(&identity), accounts.clone()),
+        control: Control {
+            identity,
+            publisher,
+            accounts,
+            configured: Vec::new(),
+            free_slots: Vec::new(),
+            next_slot: 0,
+        },
+    }
+}
+
+/// The account of either direction.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts {
+    /// Cluster to tunnel.
+    pub outbound: Arc<Counters>,
+    /// Tunnel to cluster.
+    pub inbound: Arc<Counters>,
+}
+
+impl Accounts {
+    /// Counts a send that the network took, or did not.
+    ///
+    /// Whoever sends a batch reports each of its sends here, whichever part of the engine filled it:
+    /// what was staged is sealed by the thread that completes the handshake.
+    pub fn handle_transmit(&self, transmit: &Transmit, is_sent: bool) {
+        if is_sent {
+            self.outbound.packets_out.add(transmit.packets);
+            self.outbound.bytes_out.add(transmit.packet_bytes);
+        } else {
+            self.outbound.count_drops(DropReason::WriteFailed, transmit.packets);
+        }
+    }
+
+    /// Counts packets that the device took, or did not.
+    pub fn handle_frame(&self, packets: u64, bytes: u64, is_written: bool) {
+        if is_written {
+            self.inbound.packets_out.add(packets);
+            self.inbound.bytes_out.add(bytes);
+        } else {
+            self.inbound.count_drops(DropReason::WriteFailed, packets);
+        }
+    }
+}
+
+/// Takes configuration: keeps what was learned, publishes the rest.
+#[derive(Debug)]
+pub struct Control {
+    identity: Arc<dyn Identity>,
+    publisher: Publisher<Forwarding>,
+    accounts: Accounts,
+    configured: Vec<PeerConfig>,
+    free_slots: Vec<u32>,
+    next_slot: u32,
+}
+
+impl Control {
+    /// Makes `peers` and `table` the ones in force, from the next batch of either direction on.
+    ///
+    /// A peer that was there with the same keys keeps its session, its endpoint and its counters.
+    pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
+        let old = self.publisher.current();
+        let kept: Vec<Arc<Peer>> = peers.iter().map(|peer| self.peer(&old, peer)).collect();
+        for gone in old.peers().iter().filter(|peer| !kept.iter().any(|k| k.slot == peer.slot)) {
+            self.free_slots.push(gone.slot);
+        }
+
+        self.publisher.publish(Forwarding::new(&peers, kept, table));
+        self.configured = peers;
+    }
+
+    /// Sends to `endpoint` from now on, as if the configuration had named it. Does nothing if no peer
+    /// has this key.
+    pub fn set_endpoint(&mut self, key: PublicKey, endpoint: SocketAddr) {
+        if let Some(config) = self.configured.iter_mut().find(|c| c.keys.public_key == key) {
+            config.endpoint = Some(endpoint);
+        }
+        if let Some(peer) = self.publisher.current().by_key(key) {
+            peer.set_endpoint(endpoint);
+        }
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn current(&self) -> Arc<Forwarding> {
+        self.publisher.current()
+    }
+
+    /// The account of either direction.
+    #[must_use]
+    pub const fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    fn peer(&mut self, old: &Forwarding, config: &PeerConfig) -> Arc<Peer> {
+        let known = old.by_key(config.keys.public_key).filter(|peer| peer.keys == config.keys);
+        let before = self.configured.iter().find(|c| c.keys.public_key == config.keys.public_key);
+        let is_new_endpoint = before.is_none_or(|before| before.endpoint != config.endpoint);
+
+        // A renamed peer is a new value around the same session, so the old one cannot be kept.
+        let peer = match known {
+            Some(peer) if peer.name == config.name => Arc::clone(peer),
+            _ => self.create(config),
+        };
+        match config.endpoint {
+            Some(endpoint) if is_new_endpoint || peer.endpoint().is_none() => {
+                peer.set_endpoint(endpoint);
+            }
+            _ => {}
+        }
+
+        peer
+    }
+
+    fn create(&mut self, config: &PeerConfig) -> Arc<Peer> {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            let slot = self.next_slot;
+            self.next_slot += 1;
+            slot
+        });
+        let tunnel = self.identity.tunnel(&config.keys, slot);
+
+        Arc::new(Peer::new(config.name.clone(), config.keys.clone(), slot, tunnel))
+    }
+}

@@ -1,0 +1,123 @@
+//! What is in force: one immutable value that both directions look at once per batch.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use remap::{PeerId, Table};
+
+use super::PeerConfig;
+use crate::wg::{AllowedIps, Peer, PublicKey};
+
+/// The table, cryptokey routing and the peers of one generation.
+#[derive(Debug, Default)]
+pub struct Forwarding {
+    table: Table,
+    allowed_ips: AllowedIps,
+    peers: Box<[Arc<Peer>]>,
+    by_key: HashMap<PublicKey, PeerId>,
+    by_slot: Box<[Option<PeerId>]>,
+}
+
+/// Where a packet goes: the answer of [`Forwarding::outbound`].
+#[derive(Clone, Copy, Debug)]
+pub struct Route<'a> {
+    /// The peer to send to.
+    pub peer: &'a Peer,
+    /// Its place in this generation.
+    pub id: PeerId,
+    /// The destination as the remote knows it.
+    pub destination: IpAddr,
+}
+
+impl Forwarding {
+    /// Puts one generation together. `peers` and `configs` are in the order of peer ids.
+    #[must_use]
+    pub fn new(configs: &[PeerConfig], peers: Vec<Arc<Peer>>, table: Table) -> Self {
+        let allowed = configs.iter().map(|config| config.allowed_ips.as_slice());
+        let allowed_ips = AllowedIps::new(allowed, &table);
+        let ids = || (0..).map(PeerId);
+        let by_key = peers.iter().map(|peer| peer.keys.public_key).zip(ids()).collect();
+
+        let slots = peers.iter().map(|peer| slot_index(peer.slot) + 1).max().unwrap_or(0);
+        let mut by_slot = vec![None; slots].into_boxed_slice();
+        for (peer, id) in peers.iter().zip(ids()) {
+            if let Some(entry) = by_slot.get_mut(slot_index(peer.slot)) {
+                *entry = Some(id);
+            }
+        }
+
+        Self { table, allowed_ips, peers: peers.into_boxed_slice(), by_key, by_slot }
+    }
+
+    /// Where a packet to `destination` goes, an address as this cluster knows it.
+    #[must_use]
+    #[inline]
+    pub fn outbound(&self, destination: IpAddr) -> Option<Route<'_>> {
+        let (id, destination) = match self.table.outbound(destination) {
+            Some(found) => (found.peer, found.destination),
+            None => (self.allowed_ips.owner(destination)?, destination),
+        };
+        let peer = self.peer(id)?;
+
+        Some(Route { peer, id, destination })
+    }
+
+    /// The address under which this cluster knows `source`, an address as `peer` calls it; `None` if
+    /// the peer may not send from it.
+    ///
+    /// An address that no rule of the peer covers passes as it is, unless it is one of the names we
+    /// gave to the addresses of others: a reply to it would go elsewhere.
+    #[must_use]
+    #[inline]
+    pub fn inbound(&self, peer: PeerId, source: IpAddr) -> Option<IpAddr> {
+        if !self.allowed_ips.allows(peer, source) {
+            return None;
+        }
+
+        match self.table.inbound(peer, source) {
+            Some(local) => Some(local),
+            None => self.table.outbound(source).is_none().then_some(source),
+        }
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// All peers, in the order of their ids.
+    #[must_use]
+    pub const fn peers(&self) -> &[Arc<Peer>] {
+        &self.peers
+    }
+
+    /// The peer with this id.
+    #[must_use]
+    #[inline]
+    pub fn peer(&self, id: PeerId) -> Option<&Peer> {
+        self.peers.get(usize::try_from(id.0).ok()?).map(AsRef::as_ref)
+    }
+
+    /// The peer with this key.
+    #[must_use]
+    pub fn by_key(&self, key: PublicKey) -> Option<&Arc<Peer>> {
+        let id = self.by_key.get(&key)?;
+
+        self.peers.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// The peer in this slot of receiver indices.
+    #[must_use]
+    #[inline]
+    pub fn by_slot(&self, slot: u32) -> Option<(PeerId, &Peer)> {
+        let id = (*self.by_slot.get(slot_index(slot))?)?;
+
+        Some((id, self.peer(id)?))
+    }
+}
+
+fn slot_index(slot: u32) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}

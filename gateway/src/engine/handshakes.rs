@@ -1,0 +1,133 @@
+//! Handshakes and time: what neither direction waits for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use remap::Reader;
+
+use super::{Accounts, Forwarding};
+use crate::DropReason;
+use crate::buffer::TransmitBatch;
+use crate::wg::Peer;
+use crate::wg::message::Message;
+use crate::wg::tunnel::Identity;
+
+/// What one peer may need: a full-size packet that was staged.
+const FLUSH_BELOW_BYTES: usize = 68 * 1024;
+
+/// Answers handshakes and drives the timers of all peers. One thread owns it.
+#[derive(Debug)]
+pub struct Handshakes {
+    forwarding: Reader<Forwarding>,
+    identity: Arc<dyn Identity>,
+    accounts: Accounts,
+    greeted_generation: Option<u64>,
+}
+
+impl Handshakes {
+    pub(super) const fn new(
+        forwarding: Reader<Forwarding>,
+        identity: Arc<dyn Identity>,
+        accounts: Accounts,
+    ) -> Self {
+        Self { forwarding, identity, accounts, greeted_generation: None }
+    }
+
+    /// Takes a handshake message or a cookie reply. Answers, and packets that were staged for this
+    /// handshake, are appended to `out`.
+    pub fn handle_message(
+        &mut self,
+        message: &[u8],
+        source: SocketAddr,
+        now: Instant,
+        out: &mut TransmitBatch,
+    ) {
+        match self.answer(message, source, now, out) {
+            Ok(()) => self.accounts.inbound.protocol_messages.add(1),
+            Err(reason) => self.accounts.inbound.count_drops(reason, 1),
+        }
+    }
+
+    /// Time has advanced to `now`. Calling early or twice is harmless; call it at least every 250 ms.
+    ///
+    /// A peer that has just been configured with an endpoint is greeted with a handshake, so that
+    /// the first packet finds a session. If `out` fills up, `flush` must empty it.
+    pub fn handle_timeout(
+        &mut self,
+        now: Instant,
+        out: &mut TransmitBatch,
+        mut flush: impl FnMut(&mut TransmitBatch),
+    ) {
+        self.identity.handle_timeout(now);
+        let forwarding = self.forwarding.load();
+        let generation = forwarding.table().generation();
+        let is_new = self.greeted_generation != Some(generation);
+        self.greeted_generation = Some(generation);
+
+        for peer in forwarding.peers() {
+            let endpoint = peer.endpoint();
+            if !out.has_room(FLUSH_BELOW_BYTES) {
+                flush(out);
+            }
+            let timed_out = peer.tunnel.handle_timeout(endpoint, out, now);
+            self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
+            if let Some(endpoint) = endpoint.filter(|_| timed_out.has_staged) {
+                seal_staged(peer, endpoint, out, now);
+            }
+
+            let Some(endpoint) = endpoint.filter(|_| is_new) else {
+                continue;
+            };
+            let session = peer.tunnel.session();
+            if !session.is_established && session.last_handshake.is_none() {
+                peer.tunnel.initiate(endpoint, out, now);
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        message: &[u8],
+        source: SocketAddr,
+        now: Instant,
+        out: &mut TransmitBatch,
+    ) -> Result<(), DropReason> {
+        let forwarding = self.forwarding.load();
+        let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
+        let peer: &Peer = match kind {
+            Message::Initiation => {
+                let Some(key) = self.identity.identify(message, source, out)? else {
+                    return Err(DropReason::UnderLoad);
+                };
+                forwarding.by_key(key).ok_or(DropReason::Unauthenticated)?
+            }
+            Message::Response { receiver_index }
+            | Message::CookieReply { receiver_index }
+            | Message::Data { receiver_index } => {
+                let slot = self.identity.slot(receiver_index);
+                forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?.1
+            }
+        };
+
+        peer.tunnel.handle_handshake(message, source, out, now)?;
+        if !matches!(kind, Message::CookieReply { .. }) {
+            peer.set_endpoint(source);
+        }
+        seal_staged(peer, source, out, now);
+
+        Ok(())
+    }
+}
+
+/// Seals what waited for the handshake. What does not fit into `out` goes with the next call.
+pub(super) fn seal_staged(
+    peer: &Peer,
+    destination: SocketAddr,
+    out: &mut TransmitBatch,
+    now: Instant,
+) {
+    let sealed = peer.tunnel.seal_staged(destination, out, now);
+    peer.transmit.packets.add(sealed.packets);
+    peer.transmit.bytes.add(sealed.bytes);
+}

@@ -1,0 +1,245 @@
+//! Tunnel to cluster: tell messages apart, open, check the source, remap it, rewrite, coalesce.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use remap::{PeerId, Reader};
+
+use super::handshakes::seal_staged;
+use super::{Accounts, Forwarding};
+use crate::DropReason;
+use crate::buffer::{PacketBatch, TransmitBatch};
+use crate::counters::Counters;
+use crate::packet::coalesce::{Coalescer, Frame, Merge};
+use crate::packet::ecn::{self, Ecn};
+use crate::packet::rewrite::{self, Checksum, Mismatch, Side};
+use crate::packet::{Header, Transport, icmp};
+use crate::wg::message::Message;
+use crate::wg::tunnel::{Identity, Opened};
+
+/// Messages that one system call may receive, each up to 64 KiB of datagrams.
+pub const MAX_MESSAGES: usize = 8;
+
+/// The most bytes of one message.
+pub const MAX_MESSAGE_BYTES: usize = 65_535;
+
+/// Datagrams the kernel merges into one message at the most.
+const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
+
+/// What one message of a receiving system call brought: datagrams of one source, one behind the
+/// other.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// The datagrams.
+    pub bytes: &'a [u8],
+    /// Length of every datagram but the last.
+    pub stride: usize,
+    /// The outer source.
+    pub source: SocketAddr,
+    /// Of the outer header, equal for all of them.
+    pub ecn: Ecn,
+}
+
+/// The inbound direction. One thread owns it.
+#[derive(Debug)]
+pub struct Inbound {
+    forwarding: Reader<Forwarding>,
+    identity: Arc<dyn Identity>,
+    accounts: Accounts,
+    packets: PacketBatch,
+    coalescer: Coalescer,
+    merge: Merge,
+}
+
+impl Inbound {
+    pub(super) fn new(
+        forwarding: Reader<Forwarding>,
+        identity: Arc<dyn Identity>,
+        accounts: Accounts,
+    ) -> Self {
+        Self {
+            forwarding,
+            identity,
+            accounts,
+            packets: PacketBatch::with_capacity(
+                MAX_MESSAGES * MAX_MESSAGE_BYTES,
+                MAX_MESSAGES * MAX_DATAGRAMS_PER_MESSAGE,
+            ),
+            coalescer: Coalescer::new(),
+            merge: Merge { tcp: true, udp: true },
+        }
+    }
+
+    /// Which packets may be merged into offload frames from now on.
+    pub const fn set_merge(&mut self, merge: Merge) {
+        self.merge = merge;
+    }
+
+    /// Takes what one message brought. Packets gather until [`Self::drain`].
+    ///
+    /// Messages of a handshake are handed to `handshake`, which says whether it took them. Packets
+    /// that were staged until now are sealed into `out`.
+    pub fn handle_datagrams(
+        &mut self,
+        received: Received<'_>,
+        now: Instant,
+        out: &mut TransmitBatch,
+        mut handshake: impl FnMut(&[u8], SocketAddr) -> bool,
+    ) {
+        let account = Arc::clone(&self.accounts.inbound);
+        let mut rest = received.bytes;
+        let stride = received.stride.max(1);
+
+        while !rest.is_empty() {
+            let (datagram, others) = rest.split_at(stride.min(rest.len()));
+            match Message::classify(datagram) {
+                Some(Message::Data { receiver_index }) => {
+                    let run = run_len(rest, stride, receiver_index);
+                    let (run, others) = rest.split_at(run);
+                    self.handle_run(run, receiver_index, &received, now, out);
+                    rest = others;
+                    continue;
+                }
+                Some(_) => {
+                    account.packets_in.add(1);
+                    account.bytes_in.add(as_u64(datagram.len()));
+                    if !handshake(datagram, received.source) {
+                        account.count_drops(DropReason::HandshakeQueueFull, 1);
+                    }
+                }
+                None => {
+                    account.packets_in.add(1);
+                    account.bytes_in.add(as_u64(datagram.len()));
+                    account.count_drops(DropReason::Malformed, 1);
+                }
+            }
+            rest = others;
+        }
+    }
+
+    /// Gives every frame of the batch to `write`, in order, with the bytes its ranges refer to; then
+    /// forgets the batch.
+    ///
+    /// `write` reports what became of each packet with [`Accounts::handle_frame`].
+    pub fn drain(&mut self, mut write: impl FnMut(&Frame<'_>, &[u8], &Accounts)) {
+        for frame in self.coalescer.frames() {
+            write(&frame, self.packets.bytes(), &self.accounts);
+        }
+
+        self.packets.clear();
+        self.coalescer.clear();
+    }
+
+    /// A run of transport data messages with one receiver index.
+    fn handle_run(
+        &mut self,
+        run: &[u8],
+        receiver_index: u32,
+        received: &Received<'_>,
+        now: Instant,
+        out: &mut TransmitBatch,
+    ) {
+        let Self { forwarding, identity, accounts, packets, coalescer, merge } = self;
+        let account = &accounts.inbound;
+        let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
+        account.packets_in.add(datagrams);
+        account.bytes_in.add(as_u64(run.len()));
+
+        let forwarding = forwarding.load();
+        let Some((id, peer)) = forwarding.by_slot(identity.slot(receiver_index)) else {
+            account.count_drops(DropReason::UnknownIndex, datagrams);
+            return;
+        };
+
+        let first = packets.packets().len();
+        let opened = peer.tunnel.open(run, received.stride, packets, now);
+        count(account, &opened);
+        if opened.authentic == 0 {
+            return;
+        }
+        peer.set_endpoint(received.source);
+        peer.receive.bytes.add(as_u64(run.len()));
+        peer.receive.packets.add(opened.packets);
+        if opened.has_staged {
+            seal_staged(peer, received.source, out, now);
+        }
+
+        for index in first..packets.packets().len() {
+            let Some(range) = packets.packets().get(index).cloned() else {
+                break;
+            };
+            let packet = packets.packet_mut(range.clone());
+            match accept(forwarding, id, packet, received.ecn) {
+                Ok(header) if coalescer.push(packets.bytes(), range, &header, *merge) => {}
+                Ok(_) => account.count_drops(DropReason::WriteFailed, 1),
+                Err(reason) => account.count_drops(reason, 1),
+            }
+        }
+    }
+}
+
+/// Checks and translates one packet that was opened.
+#[inline]
+fn accept(
+    forwarding: &Forwarding,
+    peer: PeerId,
+    packet: &mut [u8],
+    outer_ecn: Ecn,
+) -> Result<Header, DropReason> {
+    let mut header = Header::parse(packet).map_err(|_| DropReason::Malformed)?;
+    if header.transport() == Transport::AuthenticationHeader {
+        return Err(DropReason::AddressAuthenticated);
+    }
+
+    let source = forwarding.inbound(peer, header.source()).ok_or(DropReason::SourceNotAllowed)?;
+    let inner_ecn = header.ecn();
+    let merged_ecn =
+        ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
+
+    translate(forwarding, peer, packet, &mut header, source).map_err(|_| DropReason::Malformed)?;
+    if merged_ecn != inner_ecn {
+        rewrite::set_ecn(packet, &mut header, merged_ecn).map_err(|_| DropReason::Malformed)?;
+    }
+
+    Ok(header)
+}
+
+/// Gives the packet the addresses of our realm: its source, and in an ICMP error the destination of
+/// the embedded packet, which we sent there.
+#[inline]
+fn translate(
+    forwarding: &Forwarding,
+    peer: PeerId,
+    packet: &mut [u8],
+    header: &mut Header,
+    source: IpAddr,
+) -> Result<(), Mismatch> {
+    if let Some(mut embedded) = icmp::embedded(packet, header)
+        && let Some(local) = forwarding.table().inbound(peer, embedded.destination())
+    {
+        rewrite::embedded_address(packet, header, &mut embedded, Side::Destination, local)?;
+    }
+
+    rewrite::address(packet, header, Side::Source, source, Checksum::Complete)
+}
+
+fn count(account: &Counters, opened: &Opened) {
+    account.protocol_messages.add(opened.keepalives);
+    account.count_drops(DropReason::NoSession, opened.no_session);
+    account.count_drops(DropReason::Replayed, opened.replayed);
+    account.count_drops(DropReason::Unauthenticated, opened.unauthenticated);
+    account.count_drops(DropReason::Malformed, opened.malformed);
+}
+
+/// Bytes of the datagrams at the start of `bytes` that carry data for this receiver index.
+fn run_len(bytes: &[u8], stride: usize, receiver_index: u32) -> usize {
+    let data = Some(Message::Data { receiver_index });
+    let count = bytes.chunks(stride).take_while(|d| Message::classify(d) == data).count();
+
+    (count * stride).min(bytes.len())
+}
+
+fn as_u64(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}

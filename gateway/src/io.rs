@@ -1,0 +1,363 @@
+//! The edge: the device, the sockets, the clock and the threads that drive the engine.
+//!
+//! [`Gateway`] is the whole of it to the outside: started once, then given one configuration after
+//! the other.
+
+mod clock;
+mod sys;
+mod tun;
+mod udp;
+mod worker;
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use mio::Waker;
+use remap::{Reader, Table};
+
+use crate::counters;
+use crate::engine::{self, Control, Engine, Forwarding};
+use crate::wg::boringtun::BoringtunIdentity;
+use crate::wg::{Peer, PrivateKey, PublicKey};
+use tun::Tun;
+use udp::Udp;
+use worker::{Shared, Wait};
+
+pub use crate::engine::PeerConfig;
+
+/// How often a draining gateway looks whether anything is left.
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+/// What does not change while a gateway runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the TUN device to create, at most 15 bytes.
+    pub interface: String,
+    /// Addresses to give to the device.
+    pub addresses: Vec<ipnet::IpNet>,
+    /// UDP port to listen on; 0 lets the kernel choose.
+    pub listen_port: u16,
+    /// MTU of the device in bytes.
+    pub mtu_bytes: u16,
+    /// Which offloads to use where the kernel has them.
+    pub offload: Offload,
+}
+
+/// The offloads, one switch each. As a wish: `false` never uses it. As a state: `false` is off, by
+/// wish or because the kernel refused it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent kill switches")]
+pub struct Offload {
+    /// TCP segmentation offload on the TUN device (TSO4, TSO6).
+    pub tun_tso: bool,
+    /// UDP segmentation offload on the TUN device (USO4, USO6; Linux 6.2).
+    pub tun_uso: bool,
+    /// `UDP_SEGMENT` on sending.
+    pub udp_gso: bool,
+    /// `UDP_GRO` on receiving.
+    pub udp_gro: bool,
+}
+
+impl Default for Offload {
+    fn default() -> Self {
+        Self { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true }
+    }
+}
+
+/// A running gateway. Dropping it stops its threads and removes the device.
+#[derive(Debug)]
+pub struct Gateway {
+    control: Control,
+    shared: Arc<Shared>,
+    forwarding: Reader<Forwarding>,
+    outbound: Option<Thread>,
+    inbound: Option<Thread>,
+    handshakes: Option<JoinHandle<()>>,
+}
+
+/// A packet thread and what wakes it.
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    waker: Waker,
+}
+
+impl Gateway {
+    /// Creates the device and the socket and starts the threads, at first without peers.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], which names what could not be had and the remedy. Nothing is left behind.
+    pub fn start(settings: &Settings, private_key: &PrivateKey) -> Result<Self, StartError> {
+        let udp = Udp::bind(settings.listen_port, settings.offload)?;
+        let tun = Tun::create(settings)?;
+        let identity = Arc::new(BoringtunIdentity::new(private_key));
+        let Engine { outbound, inbound, handshakes, control, forwarding } = engine::new(identity);
+
+        let shared = Arc::new(Shared {
+            tun,
+            udp,
+            accounts: control.accounts().clone(),
+            is_stopping: AtomicBool::new(false),
+            is_alive: AtomicBool::new(true),
+        });
+        let mut gateway = Self {
+            control,
+            shared: Arc::clone(&shared),
+            forwarding,
+            outbound: None,
+            inbound: None,
+            handshakes: None,
+        };
+
+        let (sender, messages) = mpsc::sync_channel(worker::HANDSHAKE_QUEUE_LEN);
+        gateway.handshakes = Some(spawn("handshakes", {
+            let shared = Arc::clone(&shared);
+            move || worker::run_handshakes(&shared, handshakes, &messages)
+        })?);
+        gateway.inbound =
+            Some(gateway.spawn_waiting("inbound", &*shared.udp, move |shared, wait| {
+                worker::run_inbound(&shared, inbound, wait, &sender);
+            })?);
+        gateway.outbound =
+            Some(gateway.spawn_waiting("outbound", &*shared.tun, move |shared, wait| {
+                worker::run_outbound(&shared, outbound, wait);
+            })?);
+
+        Ok(gateway)
+    }
+
+    /// Makes `peers` and `table` the ones in force, from the next batch on.
+    ///
+    /// A peer that was there before, with the same keys and keepalive, keeps its session, its
+    /// learned endpoint and its counters.
+    pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
+        self.control.apply(peers, table);
+    }
+
+    /// Sends to `endpoint` from now on, as if the configuration had named it. Does nothing if no
+    /// peer has this key.
+    pub fn set_endpoint(&mut self, peer: PublicKey, endpoint: SocketAddr) {
+        self.control.set_endpoint(peer, endpoint);
+    }
+
+    /// Takes no more packets from the cluster, gives staged ones until `deadline` to find a session,
+    /// and ends the threads. The device goes with it.
+    pub fn drain(mut self, deadline: Duration) {
+        let monitor = self.monitor();
+        let until = clock::now() + deadline;
+        while monitor.status().staged_packets > 0 && clock::now() < until {
+            std::thread::sleep(DRAIN_POLL);
+        }
+
+        self.stop();
+    }
+
+    /// A handle that reads the state for metrics; cheap to clone, never in the way of a packet.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor { shared: Arc::clone(&self.shared), forwarding: self.forwarding.clone() }
+    }
+
+    fn spawn_waiting(
+        &self,
+        name: &'static str,
+        input: &impl AsFd,
+        run: impl FnOnce(Arc<Shared>, Wait) + Send + 'static,
+    ) -> Result<Thread, StartError> {
+        let (wait, waker) = Wait::new(input)
+            .map_err(|source| StartError::System { operation: "wait for packets", source })?;
+        let shared = Arc::clone(&self.shared);
+        let handle = spawn(name, move || run(shared, wait))?;
+
+        Ok(Thread { handle, waker })
+    }
+
+    fn stop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        for thread in [self.outbound.take(), self.inbound.take()].into_iter().flatten() {
+            // A thread that cannot be woken is not waited for.
+            if thread.waker.wake().is_ok() {
+                let _ = thread.handle.join();
+            }
+        }
+        // The inbound thread held the other end of its queue: it ends by itself.
+        if let Some(handle) = self.handshakes.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn spawn(
+    name: &'static str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(run)
+        .map_err(|source| StartError::System { operation: "start a thread", source })
+}
+
+/// Reads the state of a gateway.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    shared: Arc<Shared>,
+    forwarding: Reader<Forwarding>,
+}
+
+impl Monitor {
+    /// Everything at once.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
+        let peers: Vec<_> = forwarding.peers().iter().map(|peer| peer_status(peer)).collect();
+        let Shared { tun, udp, accounts, is_alive, .. } = &*self.shared;
+        let merge = tun.merge();
+
+        Status {
+            listen_port: udp.port(),
+            outbound: accounts.outbound.snapshot(),
+            inbound: accounts.inbound.snapshot(),
+            staged_packets: peers.iter().map(|peer| peer.staged_packets).sum(),
+            offload: Offload {
+                tun_tso: merge.tcp,
+                tun_uso: merge.udp,
+                udp_gso: udp.segments(),
+                udp_gro: udp.coalesces(),
+            },
+            peers,
+            generation: forwarding.table().generation(),
+            is_alive: is_alive.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "turns a monotonic time into one of the calendar")]
+fn peer_status(peer: &Peer) -> PeerStatus {
+    let session = peer.tunnel.session();
+    let now = clock::now();
+    let last_handshake = session
+        .last_handshake
+        .and_then(|at| SystemTime::now().checked_sub(now.saturating_duration_since(at)));
+
+    PeerStatus {
+        name: peer.name.clone(),
+        public_key: peer.keys.public_key,
+        endpoint: peer.endpoint(),
+        last_handshake,
+        rtt: session.rtt,
+        receive_bytes: peer.receive.bytes.get(),
+        transmit_bytes: peer.transmit.bytes.get(),
+        receive_packets: peer.receive.packets.get(),
+        transmit_packets: peer.transmit.packets.get(),
+        staged_packets: u64::try_from(session.staged).unwrap_or(u64::MAX),
+        has_session: session.is_established,
+    }
+}
+
+/// The state of a gateway at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// The port in use.
+    pub listen_port: u16,
+    /// Cluster to tunnel.
+    pub outbound: counters::Snapshot,
+    /// Tunnel to cluster.
+    pub inbound: counters::Snapshot,
+    /// Packets that wait for a handshake, all peers.
+    pub staged_packets: u64,
+    /// What the kernel did not refuse and nobody switched off.
+    pub offload: Offload,
+    /// In the order of the configuration.
+    pub peers: Vec<PeerStatus>,
+    /// Generation of the table in force.
+    pub generation: u64,
+    /// Whether all packet threads run. `false` means the gateway must be restarted.
+    pub is_alive: bool,
+}
+
+/// The state of one peer.
+#[derive(Clone, Debug)]
+pub struct PeerStatus {
+    /// As configured.
+    pub name: String,
+    /// Identity of the peer.
+    pub public_key: PublicKey,
+    /// Where it was heard from last, or where the configuration says it is.
+    pub endpoint: Option<SocketAddr>,
+    /// When the last handshake completed.
+    pub last_handshake: Option<SystemTime>,
+    /// Round trip of the last handshake.
+    pub rtt: Option<Duration>,
+    /// UDP payload bytes from and to the peer, and the packets inside.
+    pub receive_bytes: u64,
+    /// See [`Self::receive_bytes`].
+    pub transmit_bytes: u64,
+    /// Inner packets accepted from the peer.
+    pub receive_packets: u64,
+    /// Inner packets sent to the peer.
+    pub transmit_packets: u64,
+    /// Packets that wait for a handshake.
+    pub staged_packets: u64,
+    /// Whether a session is established.
+    pub has_session: bool,
+}
+
+/// Why a gateway could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the variant documentation names every field")]
+pub enum StartError {
+    /// There is no `/dev/net/tun`, or it may not be opened.
+    #[error("cannot open /dev/net/tun: load the tun module, or give the container the device")]
+    NoTun {
+        #[source]
+        source: std::io::Error,
+    },
+    /// The device exists or may not be created.
+    #[error(
+        "cannot create TUN device {interface:?}: run with CAP_NET_ADMIN, and use a name no other interface has"
+    )]
+    Device {
+        interface: String,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The port is taken.
+    #[error(
+        "cannot listen on UDP port {port}: another process uses it, choose another listen_port"
+    )]
+    Port {
+        port: u16,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The device does not take an address.
+    #[error(
+        "cannot give {address} to {interface:?}: no other interface may have it, and IPv6 needs an MTU of 1280"
+    )]
+    Address {
+        address: ipnet::IpNet,
+        interface: String,
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another system call failed.
+    #[error("cannot {operation}")]
+    System {
+        operation: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+}

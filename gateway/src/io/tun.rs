@@ -1,0 +1,222 @@
+//! The TUN device: one read is a frame of up to 64 KiB, one write likewise.
+//!
+//! `tun-rs` creates and configures the device. Reading and writing are plain vectored calls on its
+//! descriptor, because a frame must stay whole: the virtio header in front says what it stands for.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use super::sys;
+use super::{Settings, StartError};
+use crate::engine::{Accounts, Inbound};
+use crate::packet::coalesce::{Frame, Merge};
+use crate::packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
+
+/// Largest frame the kernel hands over: a virtio header and a packet of the largest size.
+const MAX_FRAME_BYTES: usize = VIRTIO_LEN + 65_535;
+
+/// Puts the packet behind the virtio header on a 16-byte boundary.
+const ALIGNMENT_PAD_BYTES: usize = 6;
+
+/// Slices of one vectored write: virtio header, packet header, and the payloads of one frame. A
+/// frame of 64 KiB has at most this many segments at an MTU of 576; smaller ones are merged less.
+const MAX_SLICES: usize = 128;
+
+/// Packets that the kernel may queue for us while we are busy: 10 ms of full-size frames.
+const TRANSMIT_QUEUE_LEN: u32 = 1000;
+
+/// The device, shared by the thread that reads and the thread that writes.
+pub(super) struct Tun {
+    // Keeps the device alive; all traffic goes through `file`, a descriptor of the same queue.
+    _device: SyncDevice,
+    file: File,
+    merges_tcp: AtomicBool,
+    merges_udp: AtomicBool,
+}
+
+impl Tun {
+    /// Creates the device, gives it its addresses, and brings it up.
+    pub(super) fn create(settings: &Settings) -> Result<Arc<Self>, StartError> {
+        let name = settings.interface.clone();
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => StartError::NoTun { source },
+            _ => StartError::Device { interface: settings.interface.clone(), source },
+        };
+
+        let device = DeviceBuilder::new()
+            .name(name)
+            .mtu(settings.mtu_bytes)
+            .with(|builder| {
+                builder.offload(true).tx_queue_len(TRANSMIT_QUEUE_LEN);
+            })
+            .enable(false)
+            .build_sync()
+            .map_err(failed)?;
+        let (has_tso, has_uso) = choose_offload(device.as_fd(), settings).map_err(failed)?;
+        for address in &settings.addresses {
+            add_address(&device, *address).map_err(|source| StartError::Address {
+                address: *address,
+                interface: settings.interface.clone(),
+                source,
+            })?;
+        }
+        device.enabled(true).map_err(failed)?;
+        device.set_nonblocking(true).map_err(failed)?;
+        let file = File::from(device.as_fd().try_clone_to_owned().map_err(failed)?);
+
+        Ok(Arc::new(Self {
+            _device: device,
+            file,
+            merges_tcp: AtomicBool::new(has_tso),
+            merges_udp: AtomicBool::new(has_uso),
+        }))
+    }
+
+    /// Which merged frames the kernel still takes.
+    pub(super) fn merge(&self) -> Merge {
+        Merge {
+            tcp: self.merges_tcp.load(Ordering::Relaxed),
+            udp: self.merges_udp.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Reads one frame without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is none; anything else means the device is gone or down.
+    pub(super) fn read<'a>(
+        &self,
+        buffer: &'a mut FrameBuffer,
+    ) -> io::Result<Option<(VirtioHeader, &'a mut [u8])>> {
+        let room = buffer.bytes.get_mut(ALIGNMENT_PAD_BYTES..).unwrap_or_default();
+        let len = (&self.file).read(room)?;
+
+        let frame = room.get_mut(..len).unwrap_or_default();
+        Ok(VirtioHeader::parse(frame).ok().zip(frame.get_mut(VIRTIO_LEN..)))
+    }
+
+    /// Writes every frame of the batch and accounts for each.
+    ///
+    /// A merged frame that the kernel refuses is written again packet by packet, and frames of its
+    /// kind are merged no more: some kernels accept the offload and then refuse the frames.
+    pub(super) fn write_all(&self, inbound: &mut Inbound) {
+        inbound.drain(|frame, bytes, accounts| {
+            if frame.packet_count() > 1 {
+                self.write_merged(frame, bytes, accounts);
+            } else {
+                self.write_members(frame, bytes, accounts);
+            }
+        });
+    }
+
+    fn write_merged(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
+        let virtio = frame.virtio().to_bytes();
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        let parts = [&virtio[..], frame.header_bytes()]
+            .into_iter()
+            .chain(frame.payloads().map(|range| bytes.get(range).unwrap_or_default()));
+        let mut count = 0;
+        for (slice, part) in slices.iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+            count += 1;
+        }
+
+        match (&self.file).write_vectored(slices.get(..count).unwrap_or_default()) {
+            Ok(_) => account(frame, accounts, true),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.stop_merging(frame);
+                self.write_members(frame, bytes, accounts);
+            }
+            Err(_) => account(frame, accounts, false),
+        }
+    }
+
+    fn write_members(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
+        let plain = VirtioHeader::default().to_bytes();
+
+        for range in frame.members() {
+            let packet = bytes.get(range).unwrap_or_default();
+            let slices = [IoSlice::new(&plain), IoSlice::new(packet)];
+            let is_written = (&self.file).write_vectored(&slices).is_ok();
+            let len = u64::try_from(packet.len()).unwrap_or(u64::MAX);
+            accounts.handle_frame(1, len, is_written);
+        }
+    }
+
+    fn stop_merging(&self, frame: &Frame<'_>) {
+        let is_udp = frame.virtio().gso == Gso::UdpL4;
+        let merges = if is_udp { &self.merges_udp } else { &self.merges_tcp };
+        if merges.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                is_udp,
+                "the kernel refuses offload frames on the TUN device: writing packet by packet"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Tun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tun").field("file", &self.file).field("merge", &self.merge()).finish()
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Memory for one frame.
+#[derive(Debug)]
+pub(super) struct FrameBuffer {
+    bytes: Box<[u8]>,
+}
+
+impl FrameBuffer {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; ALIGNMENT_PAD_BYTES + MAX_FRAME_BYTES].into_boxed_slice() }
+    }
+}
+
+/// Switches on what is wished for and what the kernel has. Returns whether TCP and UDP frames come
+/// unsegmented.
+fn choose_offload(device: BorrowedFd<'_>, settings: &Settings) -> io::Result<(bool, bool)> {
+    let tcp = sys::TUN_F_CSUM | sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
+    let udp = sys::TUN_F_CSUM | sys::TUN_F_USO4 | sys::TUN_F_USO6;
+    let (wants_tso, wants_uso) = (settings.offload.tun_tso, settings.offload.tun_uso);
+
+    if wants_uso {
+        let flags = if wants_tso { tcp | udp } else { udp };
+        if sys::set_tun_offload(device, flags).is_ok() {
+            return Ok((wants_tso, true));
+        }
+        tracing::info!("the kernel has no UDP segmentation offload on TUN devices (Linux 6.2)");
+    }
+    if wants_tso && sys::set_tun_offload(device, tcp).is_ok() {
+        return Ok((true, false));
+    }
+
+    sys::set_tun_offload(device, 0).map(|()| (false, false))
+}
+
+fn add_address(device: &SyncDevice, address: ipnet::IpNet) -> io::Result<()> {
+    match address {
+        ipnet::IpNet::V4(net) => device.add_address_v4(net.addr(), net.prefix_len()),
+        ipnet::IpNet::V6(net) => device.add_address_v6(net.addr(), net.prefix_len()),
+    }
+}
+
+fn account(frame: &Frame<'_>, accounts: &Accounts, is_written: bool) {
+    let packets = u64::try_from(frame.packet_count()).unwrap_or(u64::MAX);
+    let bytes = u64::try_from(frame.byte_count()).unwrap_or(u64::MAX);
+
+    accounts.handle_frame(packets, bytes, is_written);
+}

@@ -1,0 +1,204 @@
+//! The three threads: one per direction, one for handshakes and time.
+//!
+//! Each runs to completion: what a system call brought is carried through the engine and written out
+//! before the next is made. A thread waits only when there is nothing to do; whoever wants to stop
+//! it wakes it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::clock;
+use super::tun::{FrameBuffer, Tun};
+use super::udp::{ReceiveBuffer, Udp};
+use crate::buffer::TransmitBatch;
+use crate::engine::{Accounts, Handshakes, Inbound, Outbound};
+use crate::wg::message::MAX_HANDSHAKE_BYTES;
+
+/// How often the timers of all peers are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Handshake messages that may wait for the handshake thread.
+pub(super) const HANDSHAKE_QUEUE_LEN: usize = 1024;
+
+/// A batch goes out when it holds this much, even if more frames wait: a full send.
+const FLUSH_AT_BYTES: usize = 60 * 1024;
+
+const INPUT: Token = Token(0);
+const STOP: Token = Token(1);
+
+/// A handshake message on its way to the handshake thread.
+#[derive(Debug)]
+pub(super) struct HandshakeMessage {
+    bytes: [u8; MAX_HANDSHAKE_BYTES],
+    len: usize,
+    source: SocketAddr,
+}
+
+impl HandshakeMessage {
+    fn new(message: &[u8], source: SocketAddr) -> Option<Self> {
+        let mut bytes = [0; MAX_HANDSHAKE_BYTES];
+        bytes.get_mut(..message.len())?.copy_from_slice(message);
+
+        Some(Self { bytes, len: message.len(), source })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// What the threads share, and how they are told to stop.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) tun: Arc<Tun>,
+    pub(super) udp: Arc<Udp>,
+    pub(super) accounts: Accounts,
+    pub(super) is_stopping: AtomicBool,
+    pub(super) is_alive: AtomicBool,
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// Waits for one descriptor, or to be stopped.
+#[derive(Debug)]
+pub(super) struct Wait {
+    poll: Poll,
+    events: Events,
+}
+
+impl Wait {
+    /// Waits for `input` to become readable. The waker interrupts.
+    pub(super) fn new(input: &impl AsFd) -> io::Result<(Self, Waker)> {
+        let poll = Poll::new()?;
+        let fd = input.as_fd().as_raw_fd();
+        poll.registry().register(&mut SourceFd(&fd), INPUT, Interest::READABLE)?;
+        let waker = Waker::new(poll.registry(), STOP)?;
+
+        Ok((Self { poll, events: Events::with_capacity(4) }, waker))
+    }
+
+    fn wait(&mut self) {
+        // An interrupted wait is a wake-up like any other: the loop looks again.
+        let _ = self.poll.poll(&mut self.events, None);
+    }
+}
+
+/// Declares the gateway dead if a thread ends that was not told to.
+struct Alive<'a>(&'a Shared);
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_stopping() {
+            self.0.is_alive.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Cluster to tunnel, until stopped or until the device is gone.
+pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wait) {
+    let _alive = Alive(shared);
+    let mut frame = FrameBuffer::new();
+    let mut batch = TransmitBatch::default();
+
+    while !shared.is_stopping() {
+        wait.wait();
+        loop {
+            match shared.tun.read(&mut frame) {
+                Ok(Some((virtio, packet))) => {
+                    let now = clock::now();
+                    outbound.handle_frame(&virtio, packet, now, &mut batch, |batch| {
+                        shared.udp.send_all(batch, &shared.accounts);
+                    });
+                    if batch.len() >= FLUSH_AT_BYTES {
+                        shared.udp.send_all(&mut batch, &shared.accounts);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::error!(%error, "the TUN device cannot be read any more");
+                    return;
+                }
+            }
+        }
+        shared.udp.send_all(&mut batch, &shared.accounts);
+    }
+}
+
+/// Tunnel to cluster, until stopped.
+pub(super) fn run_inbound(
+    shared: &Shared,
+    mut inbound: Inbound,
+    mut wait: Wait,
+    handshakes: &SyncSender<HandshakeMessage>,
+) {
+    let _alive = Alive(shared);
+    let mut buffer = ReceiveBuffer::new();
+    let mut batch = TransmitBatch::default();
+
+    while !shared.is_stopping() {
+        wait.wait();
+        while !shared.is_stopping() {
+            let count = match shared.udp.receive(&mut buffer) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // An error that a send left behind on the socket; reading it has cleared it.
+                Err(_) => continue,
+            };
+            let now = clock::now();
+            inbound.set_merge(shared.tun.merge());
+            for received in buffer.received(count) {
+                inbound.handle_datagrams(received, now, &mut batch, |message, source| {
+                    HandshakeMessage::new(message, source)
+                        .is_some_and(|message| handshakes.try_send(message).is_ok())
+                });
+            }
+            shared.tun.write_all(&mut inbound);
+            shared.udp.send_all(&mut batch, &shared.accounts);
+        }
+    }
+}
+
+/// Handshakes and timers, until the inbound thread is gone.
+pub(super) fn run_handshakes(
+    shared: &Shared,
+    mut handshakes: Handshakes,
+    messages: &Receiver<HandshakeMessage>,
+) {
+    let _alive = Alive(shared);
+    let mut batch = TransmitBatch::default();
+    let mut next_tick = clock::now();
+
+    loop {
+        let now = clock::now();
+        if now >= next_tick {
+            handshakes.handle_timeout(now, &mut batch, |batch| {
+                shared.udp.send_all(batch, &shared.accounts);
+            });
+            next_tick = now + TICK;
+        }
+        shared.udp.send_all(&mut batch, &shared.accounts);
+
+        match messages.recv_timeout(next_tick.saturating_duration_since(now)) {
+            Ok(message) => {
+                let now = clock::now();
+                handshakes.handle_message(message.bytes(), message.source, now, &mut batch);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The packet that an ICMP error quotes.
+//!
+//! Whoever sends an ICMP error repeats the beginning of the packet that caused it: the IP header and
+//! at least eight bytes more. The receiver finds the flow by the addresses in there, so they have to
+//! be rewritten with the outer ones (RFC 5508 section 4.2).
+
+use std::net::IpAddr;
+
+use super::{Header, Transport};
+
+/// Length of the ICMP and ICMPv6 error header in front of the quoted packet, in bytes.
+const ERROR_HEADER_LEN: usize = 8;
+
+/// The packet quoted by an ICMP error. Nothing in it is promised to be valid but its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embedded {
+    pub(super) offset: usize,
+    pub(super) header: Header,
+}
+
+impl Embedded {
+    /// The source address of the packet that caused the error.
+    #[must_use]
+    pub const fn source(&self) -> IpAddr {
+        self.header.source()
+    }
+
+    /// The destination address of the packet that caused the error.
+    #[must_use]
+    pub const fn destination(&self) -> IpAddr {
+        self.header.destination()
+    }
+}
+
+/// Finds the packet that `packet` quotes; `None` if it is no ICMP error, or quotes too little to
+/// hold both addresses.
+#[must_use]
+#[inline]
+pub fn embedded(packet: &[u8], header: &Header) -> Option<Embedded> {
+    // A fragment without the ICMP header has no transport here.
+    if !matches!(header.transport(), Transport::Icmp | Transport::Icmpv6) {
+        return None;
+    }
+
+    find(packet, header)
+}
+
+fn find(packet: &[u8], header: &Header) -> Option<Embedded> {
+    let kind = *packet.get(header.transport_offset())?;
+    if !is_error(kind, header.is_ipv6()) {
+        return None;
+    }
+
+    let offset = header.transport_offset() + ERROR_HEADER_LEN;
+    let quoted = Header::parse_quoted(packet.get(offset..header.packet_len())?).ok()?;
+    if quoted.is_ipv6() != header.is_ipv6() {
+        return None;
+    }
+
+    Some(Embedded { offset, header: quoted })
+}
+
+/// Whether a message of this type quotes a packet: RFC 792, and RFC 4443 section 2.1.
+const fn is_error(kind: u8, is_ipv6: bool) -> bool {
+    match (is_ipv6, kind) {
+        // Destination unreachable, source quench, redirect, time exceeded, parameter problem.
+        (false, 3 | 4 | 5 | 11 | 12) => true,
+        // Destination unreachable, packet too big, time exceeded, parameter problem.
+        (true, 1..=4) => true,
+        (false | true, _) => false,
+    }
+}

@@ -1,0 +1,215 @@
+//! The offload header that a TUN device with `IFF_VNET_HDR` puts in front of every frame.
+//!
+//! The layout is `struct virtio_net_hdr` of the Linux kernel (`include/uapi/linux/virtio_net.h`):
+//! ten bytes in the byte order of the machine, unless the device was told otherwise.
+
+use super::Header;
+use super::rewrite::Checksum;
+
+/// Length of the header in bytes.
+pub const VIRTIO_LEN: usize = 10;
+
+const NEEDS_CHECKSUM: u8 = 1;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCP_V4: u8 = 1;
+const GSO_UDP_FRAGMENT: u8 = 3;
+const GSO_TCP_V6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+/// Set beside the type when the frame carries the CWR flag. Segmentation treats CWR by rule anyway.
+const GSO_ECN: u8 = 0x80;
+
+/// What the kernel left undone for us on a frame that is read, or we for the kernel on one that is
+/// written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VirtioHeader {
+    /// The transport checksum is partial: it has to be completed over everything from
+    /// `checksum_start` on.
+    pub needs_checksum: bool,
+    /// How the frame has to be cut.
+    pub gso: Gso,
+    /// Bytes of IP and transport header. Only a hint when read: a forwarded frame carries garbage.
+    pub header_len: u16,
+    /// Payload bytes per segment.
+    pub gso_size: u16,
+    /// Where the checksummed part begins, in bytes from the start of the packet.
+    pub checksum_start: u16,
+    /// Where the checksum stands, in bytes from `checksum_start`.
+    pub checksum_offset: u16,
+}
+
+/// The kinds of segmentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gso {
+    /// The frame is one packet.
+    #[default]
+    None,
+    /// TCP segments in IPv4.
+    TcpV4,
+    /// TCP segments in IPv6.
+    TcpV6,
+    /// UDP datagrams of equal length, in either version.
+    UdpL4,
+    /// One UDP datagram to be cut into IP fragments. The device must not be opened for it.
+    UdpFragment,
+}
+
+/// The offload header is too short or of an unknown kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the variant documentation names every field")]
+pub enum VirtioError {
+    /// Fewer than [`VIRTIO_LEN`] bytes.
+    #[error("an offload header of {len} bytes, not {VIRTIO_LEN}")]
+    Truncated { len: usize },
+    /// A segmentation that no device offers us.
+    #[error("unknown segmentation type {gso_type}")]
+    UnknownGso { gso_type: u8 },
+}
+
+impl VirtioHeader {
+    /// Reads the header from the first [`VIRTIO_LEN`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`VirtioError`] if `bytes` are too few or name an unknown kind of segmentation.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self, VirtioError> {
+        let Some(&[flags, gso, h0, h1, g0, g1, s0, s1, o0, o1]) = bytes.first_chunk() else {
+            return Err(VirtioError::Truncated { len: bytes.len() });
+        };
+
+        Ok(Self {
+            needs_checksum: flags & NEEDS_CHECKSUM != 0,
+            gso: Gso::from_wire(gso & !GSO_ECN)?,
+            header_len: u16::from_ne_bytes([h0, h1]),
+            gso_size: u16::from_ne_bytes([g0, g1]),
+            checksum_start: u16::from_ne_bytes([s0, s1]),
+            checksum_offset: u16::from_ne_bytes([o0, o1]),
+        })
+    }
+
+    /// The header as it goes in front of a frame.
+    #[must_use]
+    #[inline]
+    pub const fn to_bytes(&self) -> [u8; VIRTIO_LEN] {
+        let [h0, h1] = self.header_len.to_ne_bytes();
+        let [g0, g1] = self.gso_size.to_ne_bytes();
+        let [s0, s1] = self.checksum_start.to_ne_bytes();
+        let [o0, o1] = self.checksum_offset.to_ne_bytes();
+        let flags = if self.needs_checksum { NEEDS_CHECKSUM } else { 0 };
+
+        [flags, self.gso.to_wire(), h0, h1, g0, g1, s0, s1, o0, o1]
+    }
+
+    /// What the transport checksum field of the packet holds.
+    ///
+    /// Partial only if the checksum to be completed is the one of `header`. The kernel may leave
+    /// the checksum of a packet *inside* a tunnel packet to us; the outer one is complete then, and
+    /// written so that completing the inner one keeps it right.
+    #[must_use]
+    #[inline]
+    pub fn checksum(&self, header: &Header) -> Checksum {
+        let is_transport = usize::from(self.checksum_start) == header.transport_offset()
+            && header.transport().checksum_offset() == Some(usize::from(self.checksum_offset));
+
+        if self.needs_checksum && is_transport { Checksum::Partial } else { Checksum::Complete }
+    }
+}
+
+impl Gso {
+    const fn from_wire(gso_type: u8) -> Result<Self, VirtioError> {
+        match gso_type {
+            GSO_NONE => Ok(Self::None),
+            GSO_TCP_V4 => Ok(Self::TcpV4),
+            GSO_UDP_FRAGMENT => Ok(Self::UdpFragment),
+            GSO_TCP_V6 => Ok(Self::TcpV6),
+            GSO_UDP_L4 => Ok(Self::UdpL4),
+            _ => Err(VirtioError::UnknownGso { gso_type }),
+        }
+    }
+
+    const fn to_wire(self) -> u8 {
+        match self {
+            Self::None => GSO_NONE,
+            Self::TcpV4 => GSO_TCP_V4,
+            Self::TcpV6 => GSO_TCP_V6,
+            Self::UdpL4 => GSO_UDP_L4,
+            Self::UdpFragment => GSO_UDP_FRAGMENT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::fixtures::{Packet, udp};
+    use super::*;
+
+    #[test]
+    fn zero_bytes_ask_for_nothing() {
+        let header = VirtioHeader::parse(&[0; VIRTIO_LEN]).unwrap();
+
+        assert_eq!(header, VirtioHeader::default());
+        assert_eq!(header.to_bytes(), [0; VIRTIO_LEN]);
+    }
+
+    #[test]
+    fn congestion_bit_beside_the_type_is_ignored() {
+        let header = VirtioHeader::parse(&[1, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+
+        assert_eq!(header.gso, Gso::TcpV4);
+        assert!(header.needs_checksum);
+    }
+
+    #[test]
+    fn unknown_types_and_short_headers_are_refused() {
+        assert_eq!(
+            VirtioHeader::parse(&[0, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Err(VirtioError::UnknownGso { gso_type: 2 })
+        );
+        assert_eq!(VirtioHeader::parse(&[0; 9]), Err(VirtioError::Truncated { len: 9 }));
+    }
+
+    #[test]
+    fn checksum_is_partial_only_if_it_is_the_one_of_the_transport_header() {
+        let packet = Packet::new([1; 4].into(), [2; 4].into(), 17, udp([1, 2], &[0; 40])).build();
+        let header = Header::parse(&packet).unwrap();
+        let of = |needs_checksum, checksum_start, checksum_offset| {
+            let virtio = VirtioHeader {
+                needs_checksum,
+                checksum_start,
+                checksum_offset,
+                ..VirtioHeader::default()
+            };
+            virtio.checksum(&header)
+        };
+
+        assert_eq!(of(true, 20, 6), Checksum::Partial);
+        assert_eq!(of(false, 20, 6), Checksum::Complete);
+        assert_eq!(of(true, 56, 6), Checksum::Complete);
+        assert_eq!(of(true, 20, 16), Checksum::Complete);
+    }
+
+    proptest! {
+        #[test]
+        fn reading_what_was_written_gives_the_same(
+            needs_checksum: bool,
+            kind in 0_usize..5,
+            words: [u16; 4],
+        ) {
+            let kinds = [Gso::None, Gso::TcpV4, Gso::TcpV6, Gso::UdpL4, Gso::UdpFragment];
+            let header = VirtioHeader {
+                needs_checksum,
+                gso: kinds[kind],
+                header_len: words[0],
+                gso_size: words[1],
+                checksum_start: words[2],
+                checksum_offset: words[3],
+            };
+
+            prop_assert_eq!(VirtioHeader::parse(&header.to_bytes()), Ok(header));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Cryptokey routing: which peer may send from an address, and which is sent to.
+//!
+//! Two kinds of peers, told apart by whether they have remap rules:
+//!
+//! - A peer *with* rules is a realm of its own. Its allowed IPs hold addresses as the remote calls
+//!   them, which may overlap with another peer's and with our own. Only its own set decides what it
+//!   may send.
+//! - A peer *without* rules shares our realm. As in the kernel, an address belongs to the peer with
+//!   the longest prefix among all such peers.
+//!
+//! The prefixes of a peer with rules that lie outside every `remote` prefix of its rules (its tunnel
+//! address, say) are addresses of our realm too, so they take part in the shared map.
+//!
+//! Source: WireGuard whitepaper, section 2 "Cryptokey Routing".
+
+use std::net::IpAddr;
+
+use remap::lpm::Lpm;
+use remap::{PeerId, Prefix, Table};
+
+/// The allowed IPs of all peers of one generation.
+#[derive(Debug, Default)]
+pub struct AllowedIps {
+    shared: Lpm<PeerId>,
+    realms: Vec<Option<Lpm<()>>>,
+}
+
+impl AllowedIps {
+    /// Builds the maps. `peers` yields the allowed IPs of each peer in the order of their ids.
+    ///
+    /// Where two peers claim one prefix of the shared map, the last one has it, as with `wg set`.
+    #[must_use]
+    pub fn new<'a>(peers: impl IntoIterator<Item = &'a [Prefix]>, table: &Table) -> Self {
+        let mut shared = std::collections::BTreeMap::new();
+        let mut realms = Vec::new();
+
+        for (id, prefixes) in (0..).map(PeerId).zip(peers) {
+            let remotes: Vec<Prefix> = table.rules(id).map(|rule| rule.remote()).collect();
+            for prefix in prefixes {
+                if !remotes.iter().any(|remote| remote.overlaps(*prefix)) {
+                    shared.insert(*prefix, id);
+                }
+            }
+            realms.push((!remotes.is_empty()).then(|| unique(prefixes)));
+        }
+
+        Self { shared: Lpm::new(shared).unwrap_or_default(), realms }
+    }
+
+    /// The peer to send to for a destination that no rule remaps.
+    #[must_use]
+    #[inline]
+    pub fn owner(&self, destination: IpAddr) -> Option<PeerId> {
+        self.shared.lookup(destination)
+    }
+
+    /// Whether `peer` may send packets from `source`, an address as it stands on the wire.
+    #[must_use]
+    #[inline]
+    pub fn allows(&self, peer: PeerId, source: IpAddr) -> bool {
+        let realm = usize::try_from(peer.0).ok().and_then(|index| self.realms.get(index));
+
+        match realm {
+            Some(Some(realm)) => realm.lookup(source).is_some(),
+            Some(None) => self.owner(source) == Some(peer),
+            None => false,
+        }
+    }
+}
+
+fn unique(prefixes: &[Prefix]) -> Lpm<()> {
+    let set: std::collections::BTreeSet<Prefix> = prefixes.iter().copied().collect();
+
+    Lpm::new(set.into_iter().map(|prefix| (prefix, ()))).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use remap::Rule;
+
+    use super::*;
+
+    #[test]
+    fn without_rules_the_longest_prefix_among_all_peers_owns_an_address() {
+        let wide = [prefix("10.0.0.0/8")];
+        let narrow = [prefix("10.1.0.0/16")];
+
+        let allowed = AllowedIps::new([&wide[..], &narrow[..]], &Table::default());
+
+        assert!(allowed.allows(PeerId(0), ip("10.2.0.1")));
+        assert!(!allowed.allows(PeerId(0), ip("10.1.0.1")), "owned by the narrower prefix");
+        assert!(allowed.allows(PeerId(1), ip("10.1.0.1")));
+        assert_eq!(allowed.owner(ip("11.0.0.1")), None);
+    }
+
+    #[test]
+    fn peers_with_rules_may_use_the_same_real_addresses() {
+        let pods = [prefix("10.244.0.0/16")];
+        let table =
+            table(&[(0, "10.244.0.0/16", "10.71.0.0/16"), (1, "10.244.0.0/16", "10.72.0.0/16")]);
+
+        let allowed = AllowedIps::new([&pods[..], &pods[..]], &table);
+
+        assert!(allowed.allows(PeerId(0), ip("10.244.1.1")));
+        assert!(allowed.allows(PeerId(1), ip("10.244.1.1")));
+        assert_eq!(allowed.owner(ip("10.244.1.1")), None, "reachable under its remapped name only");
+    }
+
+    #[test]
+    fn an_address_outside_every_rule_is_reachable_as_it_is() {
+        let prefixes = [prefix("10.244.0.0/16"), prefix("169.254.18.1/32")];
+        let table = table(&[(0, "10.244.0.0/16", "10.71.0.0/16")]);
+
+        let allowed = AllowedIps::new([&prefixes[..]], &table);
+
+        assert_eq!(allowed.owner(ip("169.254.18.1")), Some(PeerId(0)));
+        assert!(allowed.allows(PeerId(0), ip("169.254.18.1")));
+    }
+
+    #[test]
+    fn a_peer_of_another_generation_may_send_nothing() {
+        let allowed = AllowedIps::new([], &Table::default());
+
+        assert!(!allowed.allows(PeerId(7), ip("10.0.0.1")));
+    }
+
+    fn table(rules: &[(u32, &str, &str)]) -> Table {
+        let rules = rules.iter().map(|(peer, remote, local)| {
+            (PeerId(*peer), Rule::new(prefix(remote), prefix(local)).unwrap())
+        });
+
+        Table::build(1, rules).0
+    }
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+}

@@ -1,0 +1,207 @@
+//! The three kinds of keys, and how they are written.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use x25519_dalek::StaticSecret;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// Length of every key in bytes.
+pub const KEY_LEN: usize = 32;
+
+/// Identity of a peer: a Curve25519 point. Shown as base64, as `wg` does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey([u8; KEY_LEN]);
+
+impl PublicKey {
+    /// Wraps 32 raw bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The raw bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; KEY_LEN] {
+        &self.0
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let key = decode(text.trim().as_bytes(), text.len())?;
+
+        not_zero(key).map(|bytes| Self(*bytes))
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Our own identity. Wiped from memory when dropped; never shown.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct PrivateKey([u8; KEY_LEN]);
+
+impl PrivateKey {
+    /// A new key from the operating system's random number generator.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(StaticSecret::random().to_bytes())
+    }
+
+    /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if it is neither. The error never contains the key.
+    pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
+        parse(content).map(|bytes| Self(*bytes))
+    }
+
+    /// The public key that belongs to it.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey(x25519_dalek::PublicKey::from(&self.to_secret()).to_bytes())
+    }
+
+    /// Base64 text as `wg genkey` prints it. Wiped when dropped.
+    #[must_use]
+    pub fn to_base64(&self) -> Zeroizing<String> {
+        Zeroizing::new(STANDARD.encode(self.0))
+    }
+
+    pub(crate) fn to_secret(&self) -> StaticSecret {
+        StaticSecret::from(self.0)
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(..)")
+    }
+}
+
+/// A secret shared with one peer, mixed into the handshake. Wiped when dropped; never shown.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct PresharedKey([u8; KEY_LEN]);
+
+impl PresharedKey {
+    /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if it is neither. The error never contains the key.
+    pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
+        parse(content).map(|bytes| Self(*bytes))
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8; KEY_LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PresharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PresharedKey(..)")
+    }
+}
+
+/// Why something is not a key. Says how long it was, never what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// Neither 32 raw bytes nor base64 text.
+    #[error("{len} bytes that are neither 32 raw bytes nor base64 text of 32 bytes")]
+    NotAKey {
+        /// Length of what was given, in bytes.
+        len: usize,
+    },
+    /// Base64 text of another length.
+    #[error("base64 text of {len} bytes, expected 32")]
+    WrongLength {
+        /// Decoded length in bytes.
+        len: usize,
+    },
+    /// All bytes are zero: what an unset key looks like.
+    #[error("all 32 bytes are zero: the key was never set")]
+    Zero,
+}
+
+fn parse(content: &[u8]) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+    match <[u8; KEY_LEN]>::try_from(content) {
+        Ok(raw) => not_zero(Zeroizing::new(raw)),
+        Err(_) => not_zero(decode(content.trim_ascii(), content.len())?),
+    }
+}
+
+fn not_zero(key: Zeroizing<[u8; KEY_LEN]>) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+    if key.iter().all(|byte| *byte == 0) {
+        return Err(KeyError::Zero);
+    }
+
+    Ok(key)
+}
+
+fn decode(text: &[u8], len: usize) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+    let decoded = Zeroizing::new(STANDARD.decode(text).map_err(|_| KeyError::NotAKey { len })?);
+    let key = <[u8; KEY_LEN]>::try_from(decoded.as_slice())
+        .map_err(|_| KeyError::WrongLength { len: decoded.len() })?;
+
+    Ok(Zeroizing::new(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_being_written_and_read() {
+        let key = PrivateKey::generate();
+
+        let raw = PrivateKey::from_file_content(&key.0).unwrap();
+        let text = PrivateKey::from_file_content(format!("{}\n", *key.to_base64()).as_bytes());
+
+        assert_eq!(raw.public_key(), key.public_key());
+        assert_eq!(text.unwrap().public_key(), key.public_key());
+    }
+
+    #[test]
+    fn an_error_names_the_length_and_not_the_key() {
+        let error = |content: &[u8]| PrivateKey::from_file_content(content).unwrap_err();
+
+        assert_eq!(error(&[7; 31]), KeyError::NotAKey { len: 31 });
+        assert_eq!(error(b"c2VjcmV0"), KeyError::WrongLength { len: 6 });
+        assert_eq!(error(&[0; 32]), KeyError::Zero);
+    }
+
+    #[test]
+    fn secrets_do_not_show_in_debug_output() {
+        let key = PrivateKey::generate();
+
+        assert_eq!(format!("{key:?}"), "PrivateKey(..)");
+    }
+
+    /// RFC 7748 section 6.1, the keys of Alice.
+    #[test]
+    fn the_public_key_is_that_of_the_rfc() {
+        let private = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
+        let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+
+        let key = PrivateKey::from_file_content(private.as_bytes()).unwrap();
+
+        assert_eq!(key.public_key().to_string(), public);
+    }
+}

@@ -1,0 +1,108 @@
+//! The four message types, told apart by their first bytes.
+//!
+//! Source: WireGuard whitepaper, section 5.4 "Messages". All integers are little-endian.
+
+/// Bytes that transport data adds to a packet: header of 16, authentication tag of 16.
+pub const DATA_OVERHEAD_BYTES: usize = 32;
+
+/// Length of the longest handshake message, the initiation.
+pub const MAX_HANDSHAKE_BYTES: usize = 148;
+
+const RESPONSE_BYTES: usize = 92;
+const COOKIE_REPLY_BYTES: usize = 64;
+
+/// What a datagram claims to be. Nothing of it is authenticated yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Begins a handshake. Says who sends it only under encryption.
+    Initiation,
+    /// Answers an initiation of ours that carried this sender index.
+    Response {
+        /// The index we chose.
+        receiver_index: u32,
+    },
+    /// Answers a handshake message of ours under load.
+    CookieReply {
+        /// The index we chose.
+        receiver_index: u32,
+    },
+    /// Carries a packet, or nothing (a keepalive).
+    Data {
+        /// The index we chose in the handshake.
+        receiver_index: u32,
+    },
+}
+
+impl Message {
+    /// Tells what `datagram` claims to be; `None` if its type or length fits no message.
+    #[must_use]
+    #[inline]
+    pub fn classify(datagram: &[u8]) -> Option<Self> {
+        let (message_type, rest) = datagram.split_first_chunk::<4>()?;
+        let first_index = u32::from_le_bytes(*rest.first_chunk::<4>()?);
+
+        match (u32::from_le_bytes(*message_type), datagram.len()) {
+            (4, DATA_OVERHEAD_BYTES..) => Some(Self::Data { receiver_index: first_index }),
+            (1, MAX_HANDSHAKE_BYTES) => Some(Self::Initiation),
+            (2, RESPONSE_BYTES) => {
+                let receiver_index = u32::from_le_bytes(*rest.get(4..)?.first_chunk::<4>()?);
+                Some(Self::Response { receiver_index })
+            }
+            (3, COOKIE_REPLY_BYTES) => Some(Self::CookieReply { receiver_index: first_index }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_type_is_recognised_at_its_length_only() {
+        let index = 0x0403_0201;
+
+        assert_eq!(Message::classify(&message(1, 148)), Some(Message::Initiation));
+        assert_eq!(
+            Message::classify(&message(2, 92)),
+            Some(Message::Response { receiver_index: 0x0807_0605 })
+        );
+        assert_eq!(
+            Message::classify(&message(3, 64)),
+            Some(Message::CookieReply { receiver_index: index })
+        );
+        assert_eq!(
+            Message::classify(&message(4, 32)),
+            Some(Message::Data { receiver_index: index })
+        );
+        for (kind, len) in [(1, 147), (1, 149), (2, 91), (3, 65), (4, 31), (5, 148), (0, 148)] {
+            assert_eq!(Message::classify(&message(kind, len)), None);
+        }
+    }
+
+    #[test]
+    fn a_set_reserved_byte_is_no_message() {
+        let mut datagram = message(4, 64);
+        datagram[2] = 1;
+
+        assert_eq!(Message::classify(&datagram), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_classified_without_a_panic(
+            datagram in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let _ = Message::classify(&datagram);
+        }
+    }
+
+    fn message(kind: u8, len: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = [kind, 0, 0, 0].into_iter().chain(1..).take(len).collect();
+        bytes.resize(len, 0);
+
+        bytes
+    }
+}

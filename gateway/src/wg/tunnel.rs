@@ -1,0 +1,161 @@
+//! The seam between the engine and a WireGuard implementation: batch in, batch out.
+//!
+//! A [`Tunnel`] is the protocol state of one peer, an [`Identity`] is our own. Both directions call
+//! the same tunnel from their own threads; how it keeps them apart is its business. Time comes in
+//! as `now`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::{PresharedKey, PublicKey};
+use crate::DropReason;
+use crate::buffer::{Outer, PacketBatch, TransmitBatch};
+use crate::packet::segment::Segments;
+
+/// The most packets of one peer that wait for a handshake.
+pub const MAX_STAGED_PACKETS: usize = 256;
+
+/// The protocol state of one peer.
+pub trait Tunnel: Send + Sync + fmt::Debug {
+    /// Seals the segments of a frame into `out`, until either is used up.
+    ///
+    /// Without a session the segments are staged and a handshake is begun. If `out` is full,
+    /// segments are left: empty it and call again.
+    fn seal(
+        &self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed;
+
+    /// Seals what was staged, if there is a session by now.
+    fn seal_staged(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant)
+    -> Sealed;
+
+    /// Opens a run of transport data messages, each `stride` bytes long but the last one, and
+    /// appends the packets to `out`.
+    fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened;
+
+    /// Takes a handshake message or a cookie reply, and writes what answers it to `out`.
+    ///
+    /// # Errors
+    ///
+    /// Why the message was dropped.
+    fn handle_handshake(
+        &self,
+        message: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Result<(), DropReason>;
+
+    /// Time has advanced to `now`: handshakes, keepalives, expiry. Without a destination nothing is
+    /// sent.
+    fn handle_timeout(
+        &self,
+        destination: Option<SocketAddr>,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> TimedOut;
+
+    /// Begins a handshake unless one is under way.
+    fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
+
+    /// What there is to tell about the session.
+    fn session(&self) -> SessionState;
+}
+
+/// Our own identity: recognises who begins a handshake, and creates the state for a peer.
+pub trait Identity: Send + Sync + fmt::Debug {
+    /// Our public key.
+    fn public_key(&self) -> PublicKey;
+
+    /// The state for a new peer. `slot` is below 2^24 and no other live peer has it.
+    fn tunnel(&self, keys: &PeerKeys, slot: u32) -> Box<dyn Tunnel>;
+
+    /// The slot that a receiver index belongs to.
+    fn slot(&self, receiver_index: u32) -> u32;
+
+    /// Who sends this initiation. Under load the answer may be a cookie reply, which is written to
+    /// `out`.
+    ///
+    /// # Errors
+    ///
+    /// Why the message was dropped.
+    fn identify(
+        &self,
+        initiation: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+    ) -> Result<Option<PublicKey>, DropReason>;
+
+    /// Time has advanced to `now`.
+    fn handle_timeout(&self, now: Instant);
+}
+
+/// What a tunnel must know about its peer. A change of any of it takes a new tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerKeys {
+    /// Identity of the peer.
+    pub public_key: PublicKey,
+    /// Mixed into the handshake if present.
+    pub preshared_key: Option<PresharedKey>,
+    /// Interval of the persistent keepalive in seconds.
+    pub persistent_keepalive: Option<u16>,
+}
+
+/// What became of packets on their way out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sealed {
+    /// Packets sealed.
+    pub packets: u64,
+    /// Bytes of the datagrams that carry them.
+    pub bytes: u64,
+    /// Packets dropped because too many are staged.
+    pub overflow: u64,
+}
+
+/// What became of a run of datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Packets appended.
+    pub packets: u64,
+    /// Datagrams that were authentic: packets and keepalives.
+    pub authentic: u64,
+    /// Keepalives among them.
+    pub keepalives: u64,
+    /// Datagrams without a session for their receiver index.
+    pub no_session: u64,
+    /// Datagrams seen before, or behind the replay window.
+    pub replayed: u64,
+    /// Datagrams with a wrong tag.
+    pub unauthenticated: u64,
+    /// Authentic, but no IP packet, or longer than the batch has room for.
+    pub malformed: u64,
+    /// There is a session now, and packets wait for it: call [`Tunnel::seal_staged`].
+    pub has_staged: bool,
+}
+
+/// What the passing of time did to a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimedOut {
+    /// Staged packets that were given up.
+    pub given_up: u64,
+    /// There is a session, and packets wait for it: call [`Tunnel::seal_staged`].
+    pub has_staged: bool,
+}
+
+/// What there is to tell about a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionState {
+    /// Whether packets can be sealed right away.
+    pub is_established: bool,
+    /// When the last handshake completed.
+    pub last_handshake: Option<Instant>,
+    /// Time between our last handshake message that was answered and its answer.
+    pub rtt: Option<Duration>,
+    /// Packets that wait for a handshake.
+    pub staged: usize,
+}

@@ -1,0 +1,154 @@
+//! The hot path allocates nothing: counted, not promised.
+//!
+//! Two engines in memory complete a handshake; then offload frames of 64 KiB go through both
+//! directions and the allocator is asked how often it was called.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use remap::{PeerId, Rule, Table, checksum};
+use strait_gateway::buffer::TransmitBatch;
+use strait_gateway::engine::inbound::Received;
+use strait_gateway::engine::{self, Engine, PeerConfig};
+use strait_gateway::packet::ecn::Ecn;
+use strait_gateway::packet::virtio::VirtioHeader;
+use strait_gateway::wg::PrivateKey;
+use strait_gateway::wg::boringtun::BoringtunIdentity;
+use strait_gateway::wg::tunnel::PeerKeys;
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+/// TCP payload of one segment: the MTU of 1340 less 40 of headers.
+const SEGMENT_BYTES: u16 = 1300;
+
+#[test]
+fn frames_of_64_kib_cross_both_directions_without_an_allocation() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let [mut rome, mut milan] = engines();
+    let mut batch = TransmitBatch::default();
+    let mut replies = TransmitBatch::default();
+    establish(&mut rome, &mut milan);
+    let (virtio, frame) = tcp_frame();
+    let mut scratch = frame.clone();
+
+    carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
+    let before = dhat::HeapStats::get().total_blocks;
+    for _ in 0..100 {
+        scratch.copy_from_slice(&frame);
+        carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
+    }
+    let after = dhat::HeapStats::get().total_blocks;
+
+    dhat::assert_eq!(after - before, 0);
+    let account = milan.control.accounts().inbound.snapshot();
+    dhat::assert!(account.packets_out > 100 * 45, "the frames did arrive: {account:?}");
+}
+
+/// One frame out of `from` and into `to`, as the threads would carry it.
+fn carry(
+    from: &mut Engine,
+    to: &mut Engine,
+    virtio: &VirtioHeader,
+    frame: &mut [u8],
+    batch: &mut TransmitBatch,
+    replies: &mut TransmitBatch,
+) {
+    let source = SocketAddr::from(([192, 0, 2, 1], 51840));
+    let now = now();
+    from.outbound.handle_frame(virtio, frame, now, batch, |_| panic!("one frame fits"));
+
+    for transmit in batch.transmits() {
+        let received = Received {
+            bytes: batch.bytes(transmit),
+            stride: transmit.segment_bytes,
+            source,
+            ecn: Ecn::NotEct,
+        };
+        to.inbound.handle_datagrams(received, now, replies, |_, _| false);
+    }
+    to.inbound.drain(|frame, _, accounts| {
+        accounts.handle_frame(u64::try_from(frame.packet_count()).unwrap(), 0, true);
+    });
+    batch.clear();
+}
+
+fn engines() -> [Engine; 2] {
+    let keys = [PrivateKey::generate(), PrivateKey::generate()];
+
+    [(0, 1), (1, 0)].map(|(own, other)| {
+        let mut engine = engine::new(Arc::new(BoringtunIdentity::new(&keys[own])));
+        let remote = "10.244.0.0/16".parse().unwrap();
+        let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
+        let peer = PeerConfig {
+            name: "peer".into(),
+            keys: PeerKeys {
+                public_key: keys[other].public_key(),
+                preshared_key: None,
+                persistent_keepalive: None,
+            },
+            endpoint: Some(SocketAddr::from(([192, 0, 2, 1], 51840))),
+            allowed_ips: vec![remote],
+        };
+        engine.control.apply(vec![peer], Table::build(1, [(PeerId(0), rule)]).0);
+
+        engine
+    })
+}
+
+/// A handshake of three messages: initiation, response, keepalive.
+fn establish(rome: &mut Engine, milan: &mut Engine) {
+    let source = SocketAddr::from(([192, 0, 2, 1], 51840));
+    let mut batch = TransmitBatch::default();
+    rome.handshakes.handle_timeout(now(), &mut batch, |_| {});
+
+    for to in [&mut *milan, &mut *rome] {
+        let message = batch.bytes(&batch.transmits()[0]).to_vec();
+        batch.clear();
+        to.handshakes.handle_message(&message, source, now(), &mut batch);
+    }
+    let keepalive = batch.bytes(&batch.transmits()[0]).to_vec();
+    batch.clear();
+    let received =
+        Received { bytes: &keepalive, stride: keepalive.len(), source, ecn: Ecn::NotEct };
+    milan.inbound.handle_datagrams(received, now(), &mut batch, |_, _| false);
+}
+
+/// A TCP frame of 47 segments, as TUN hands it over: the checksum holds the pseudo header only.
+fn tcp_frame() -> (VirtioHeader, Vec<u8>) {
+    let payload_len = 47 * usize::from(SEGMENT_BYTES);
+    let total_len = u16::try_from(40 + payload_len).unwrap();
+    let (source, destination) = ([10, 244, 1, 5], [10, 71, 2, 7]);
+
+    let mut frame = vec![0x45, 0];
+    frame.extend(total_len.to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
+    frame.extend(source);
+    frame.extend(destination);
+    let header_checksum = checksum::complete(checksum::sum(&frame));
+    frame[10..12].copy_from_slice(&header_checksum.to_be_bytes());
+    let pseudo =
+        checksum::pseudo_header(source.into(), destination.into(), 6, u32::from(total_len) - 20);
+    frame.extend([0x9c, 0x40, 0x14, 0x51, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff]);
+    frame.extend(pseudo.to_be_bytes());
+    frame.extend([0, 0]);
+    frame.resize(40 + payload_len, 0x5a);
+
+    let mut virtio = [0; 10];
+    virtio[0] = 1; // NEEDS_CSUM
+    virtio[1] = 1; // TCPV4
+    virtio[2..4].copy_from_slice(&40u16.to_ne_bytes());
+    virtio[4..6].copy_from_slice(&SEGMENT_BYTES.to_ne_bytes());
+    virtio[6..8].copy_from_slice(&20u16.to_ne_bytes());
+    virtio[8..10].copy_from_slice(&16u16.to_ne_bytes());
+
+    (VirtioHeader::parse(&virtio).unwrap(), frame)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test owns the clock")]
+fn now() -> Instant {
+    Instant::now()
+}

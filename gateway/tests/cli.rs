@@ -1,0 +1,234 @@
+//! The binary as a script sees it: exit status, stdout, and one clear line a problem on stderr.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// RFC 7748 section 6.1, the keys of Alice and the public key of Bob.
+const PRIVATE: &str = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
+const PUBLIC: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+const PEER: &str = "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=";
+
+#[test]
+fn a_generated_key_has_a_public_key() {
+    let generated = strait(&["key", "generate"], "");
+    let public = strait(&["key", "public"], &stdout(&generated));
+
+    assert_eq!((generated.status.code(), public.status.code()), (Some(0), Some(0)));
+    assert_eq!(stdout(&public).trim().len(), 44);
+    assert_ne!(stdout(&public), stdout(&generated));
+}
+
+#[test]
+fn the_public_key_is_that_of_the_rfc_from_stdin_and_from_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "key", PRIVATE, 0o600);
+
+    let from_stdin = strait(&["key", "public"], PRIVATE);
+    let from_file = strait(&["key", "public", &file], "");
+
+    assert_eq!(stdout(&from_stdin).trim(), PUBLIC);
+    assert_eq!(stdout(&from_file).trim(), PUBLIC);
+}
+
+#[test]
+fn a_key_file_is_for_its_owner_and_never_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    let name = file.display().to_string();
+
+    let first = strait(&["key", "generate", "--output", &name], "");
+    let content = fs::read_to_string(&file).unwrap();
+    let second = strait(&["key", "generate", "--output", &name], "");
+
+    assert_eq!(first.status.code(), Some(0));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(stdout(&first), stdout(&strait(&["key", "public", &name], "")));
+    assert_refused(&second, 64, &[&name, "never overwritten", "choose another --output"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), content);
+}
+
+#[test]
+fn a_key_file_that_cannot_be_written_exits_1() {
+    let output = strait(&["key", "generate", "--output", "/nonexistent/key"], "");
+
+    assert_refused(&output, 1, &["/nonexistent/key", "No such file"]);
+}
+
+#[test]
+fn a_key_file_others_may_read_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "key", PRIVATE, 0o644);
+
+    let output = strait(&["key", "public", &file], "");
+
+    assert_refused(&output, 64, &["mode 0644", &format!("chmod 600 {file}")]);
+}
+
+#[test]
+fn what_is_no_key_is_refused_and_not_repeated() {
+    let output = strait(&["key", "public"], "hunter2");
+
+    assert_refused(&output, 64, &["7 bytes", "strait key generate"]);
+    assert!(!stderr(&output).contains("hunter2"));
+}
+
+#[test]
+fn check_prints_what_the_gateway_would_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[]);
+
+    let output = strait(&["check", "--config", &file], "");
+
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for expected in ["strait0, MTU 1340", PUBLIC, "peer rome", "10.244.0.0/16 -> 10.71.0.0/16"] {
+        assert!(stdout(&output).contains(expected), "{}", stdout(&output));
+    }
+    assert!(!stdout(&output).contains(PRIVATE));
+}
+
+#[test]
+fn check_prints_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[]);
+
+    let output = strait(&["check", "--json", "--config", &file], "");
+
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["mtu"], 1340);
+    assert_eq!(report["peers"][0]["remap"][0]["local"], "10.71.0.0/16");
+}
+
+#[test]
+fn a_wrong_configuration_exits_64_for_check_and_for_gateway() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[("listen_port", "listen_prt")]);
+
+    for command in ["check", "gateway"] {
+        let output = strait(&[command, "--config", &file], "");
+
+        assert_refused(&output, 64, &[&format!("{file}:5: "), "`listen_prt`", "expected one of"]);
+    }
+}
+
+#[test]
+fn every_finding_has_a_line_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[("1340", "1"), ("51840", "70000")]);
+
+    let output = strait(&["check", "--config", &file], "");
+
+    assert_eq!(output.status.code(), Some(64));
+    assert_eq!(stderr(&output).lines().count(), 2, "{}", stderr(&output));
+}
+
+#[test]
+fn a_missing_configuration_exits_64() {
+    let output = strait(&["gateway", "--config", "/nonexistent/strait.toml"], "");
+
+    assert_refused(&output, 64, &["/nonexistent/strait.toml", "--config"]);
+}
+
+#[test]
+fn a_metrics_address_in_use_exits_1_before_a_device_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let file = site(dir.path(), &[("127.0.0.1:9090", &address)]);
+
+    let output = strait(&["gateway", "--config", &file], "");
+
+    assert_refused(&output, 1, &[&address, "choose another metrics_address"]);
+}
+
+#[test]
+fn wrong_usage_exits_64() {
+    assert_refused(&strait(&["ferry"], ""), 64, &["ferry", "strait --help"]);
+    assert_refused(&strait(&["check", "--speed"], ""), 64, &["--speed", "strait --help"]);
+    assert_refused(&strait(&[], ""), 64, &["subcommand", "strait --help"]);
+}
+
+#[test]
+fn help_and_version_exit_0() {
+    let help = strait(&["--help"], "");
+    let version = strait(&["--version"], "");
+
+    assert_eq!((help.status.code(), version.status.code()), (Some(0), Some(0)));
+    assert!(stdout(&help).contains("gateway"), "{}", stdout(&help));
+    assert_eq!(stdout(&version), concat!("strait ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+fn strait(arguments: &[&str], stdin: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_strait"))
+        .args(arguments)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that reads no input may have ended already.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+
+    child.wait_with_output().unwrap()
+}
+
+/// A directory with a key and a configuration in which `changes` were made.
+fn site(dir: &Path, changes: &[(&str, &str)]) -> String {
+    write(dir, "private.key", PRIVATE, 0o600);
+    let mut text = format!(
+        r#"[gateway]
+name = "milan"
+private_key_file = "private.key"
+addresses = ["169.254.18.1/30"]
+listen_port = 51840
+mtu = 1340
+metrics_address = "127.0.0.1:9090"
+
+[[peer]]
+name = "rome"
+public_key = "{PEER}"
+allowed_ips = ["10.244.0.0/16"]
+
+[[peer.remap]]
+remote = "10.244.0.0/16"
+local = "10.71.0.0/16"
+"#
+    );
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from:?} is not in the configuration");
+        text = text.replace(from, to);
+    }
+
+    write(dir, "strait.toml", &text, 0o644)
+}
+
+fn write(dir: &Path, name: &str, content: &str, mode: u32) -> String {
+    let path: PathBuf = dir.join(name);
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+
+    path.display().to_string()
+}
+
+#[track_caller]
+fn assert_refused(output: &Output, status: i32, words: &[&str]) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in: {text}");
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}

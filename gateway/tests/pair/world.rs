@@ -1,0 +1,392 @@
+//! Two engines and the network between them, driven step by step under one virtual clock.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mock_instant::MockClock;
+use remap::{PeerId, Rule, Table, checksum};
+use strait_gateway::buffer::TransmitBatch;
+use strait_gateway::counters::Snapshot;
+use strait_gateway::engine::inbound::Received;
+use strait_gateway::engine::{self, Engine, PeerConfig};
+use strait_gateway::packet::ecn::Ecn;
+use strait_gateway::packet::virtio::VirtioHeader;
+use strait_gateway::wg::PrivateKey;
+use strait_gateway::wg::boringtun::BoringtunIdentity;
+use strait_gateway::wg::message::Message;
+use strait_gateway::wg::tunnel::{PeerKeys, SessionState};
+
+/// The server: knows no endpoint, learns it.
+pub(crate) const MILAN: usize = 0;
+/// The client.
+pub(crate) const ROME: usize = 1;
+
+const STEP: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the network does to datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Network {
+    pub(crate) seed: u64,
+    pub(crate) loss_percent: u32,
+    pub(crate) repeat_percent: u32,
+    pub(crate) delay: Duration,
+    /// Up to this much more delay, at random: reorders.
+    pub(crate) jitter: Duration,
+    pub(crate) marks_congestion: bool,
+}
+
+impl Network {
+    pub(crate) const PERFECT: Self = Self {
+        seed: 1,
+        loss_percent: 0,
+        repeat_percent: 0,
+        delay: Duration::ZERO,
+        jitter: Duration::ZERO,
+        marks_congestion: false,
+    };
+}
+
+struct Side {
+    engine: Engine,
+    address: SocketAddr,
+    peer: PeerConfig,
+    rule: Rule,
+    received: Vec<Vec<u8>>,
+    next_tick: Duration,
+}
+
+struct Datagram {
+    due: Duration,
+    to: SocketAddr,
+    from: SocketAddr,
+    ecn: Ecn,
+    bytes: Vec<u8>,
+}
+
+pub(crate) struct World {
+    start: Instant,
+    elapsed: Duration,
+    network: Network,
+    random: u64,
+    sides: [Side; 2],
+    wire: Vec<Datagram>,
+    pub(crate) eavesdropped: Vec<Vec<u8>>,
+}
+
+impl World {
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    pub(crate) fn new(network: Network) -> Self {
+        let keys = [PrivateKey::generate(), PrivateKey::generate()];
+        let addresses = ["192.0.2.1:51840", "198.51.100.1:40000"].map(|a| a.parse().unwrap());
+        let side = |own: usize, other: usize| {
+            let identity = Arc::new(BoringtunIdentity::new(&keys[own]));
+            let peer = PeerConfig {
+                name: format!("side-{other}"),
+                keys: PeerKeys {
+                    public_key: keys[other].public_key(),
+                    preshared_key: None,
+                    persistent_keepalive: None,
+                },
+                endpoint: (own == ROME).then(|| addresses[other]),
+                allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
+            };
+            let remote = "10.244.0.0/16".parse().unwrap();
+            let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
+            let mut side = Side {
+                engine: engine::new(identity),
+                address: addresses[own],
+                peer,
+                rule,
+                received: Vec::new(),
+                next_tick: Duration::ZERO,
+            };
+            side.apply(1);
+
+            side
+        };
+
+        Self {
+            start: Instant::now(),
+            elapsed: Duration::ZERO,
+            network,
+            random: network.seed | 1,
+            sides: [side(MILAN, ROME), side(ROME, MILAN)],
+            wire: Vec::new(),
+            eavesdropped: Vec::new(),
+        }
+    }
+
+    /// A packet leaves the cluster of `from`.
+    pub(crate) fn send(&mut self, from: usize, packet: &[u8]) {
+        let now = self.now();
+        let mut out = TransmitBatch::default();
+        let mut packet = packet.to_vec();
+
+        self.sides[from].engine.outbound.handle_frame(
+            &VirtioHeader::default(),
+            &mut packet,
+            now,
+            &mut out,
+            |_| panic!("one packet cannot fill the batch"),
+        );
+        self.transmit(from, &mut out);
+    }
+
+    /// Time passes.
+    pub(crate) fn run(&mut self, duration: Duration) {
+        let until = self.elapsed + duration;
+
+        while self.elapsed < until {
+            self.tick();
+            self.deliver();
+            let step = STEP.min(until - self.elapsed);
+            self.elapsed += step;
+            MockClock::advance(step);
+        }
+        self.deliver();
+    }
+
+    /// A datagram appears at `to` as if `from` had sent it.
+    pub(crate) fn inject(&mut self, from: usize, to: usize, datagram: &[u8]) {
+        self.inject_from(self.sides[from].address, to, datagram);
+    }
+
+    pub(crate) fn inject_from(&mut self, from: SocketAddr, to: usize, datagram: &[u8]) {
+        self.receive(to, from, Ecn::NotEct, datagram, datagram.len());
+    }
+
+    /// Datagrams of equal length arrive as one message, as the kernel merges them.
+    pub(crate) fn inject_merged(&mut self, from: usize, to: usize, datagrams: &[Vec<u8>]) {
+        let bytes = datagrams.concat();
+
+        self.receive(to, self.sides[from].address, Ecn::NotEct, &bytes, datagrams[0].len());
+    }
+
+    /// Takes what is under way off the wire.
+    pub(crate) fn in_flight(&mut self) -> Vec<Vec<u8>> {
+        self.wire.drain(..).map(|datagram| datagram.bytes).collect()
+    }
+
+    pub(crate) fn last_data_datagram(&self) -> Vec<u8> {
+        let is_data = |d: &&Vec<u8>| {
+            matches!(Message::classify(d), Some(Message::Data { .. })) && d.len() > 32
+        };
+
+        self.eavesdropped.iter().rev().find(is_data).unwrap().clone()
+    }
+
+    /// From now on `side` sends from another address, as after a change of network.
+    pub(crate) fn move_to(&mut self, side: usize, address: SocketAddr) {
+        self.sides[side].address = address;
+    }
+
+    /// `side` lets its peer send from `prefix` only.
+    pub(crate) fn allow(&mut self, side: usize, prefix: &str) {
+        self.sides[side].peer.allowed_ips = vec![prefix.parse().unwrap()];
+        self.sides[side].apply(2);
+    }
+
+    pub(crate) fn apply_again(&mut self, side: usize) {
+        self.sides[side].apply(3);
+    }
+
+    pub(crate) fn received(&self, side: usize) -> Vec<Vec<u8>> {
+        self.sides[side].received.clone()
+    }
+
+    pub(crate) fn outbound(&self, side: usize) -> Snapshot {
+        self.sides[side].engine.control.accounts().outbound.snapshot()
+    }
+
+    pub(crate) fn inbound(&self, side: usize) -> Snapshot {
+        self.sides[side].engine.control.accounts().inbound.snapshot()
+    }
+
+    pub(crate) fn session(&self, side: usize) -> SessionState {
+        self.sides[side].engine.control.current().peers()[0].tunnel.session()
+    }
+
+    pub(crate) fn staged(&self, side: usize) -> usize {
+        self.session(side).staged
+    }
+
+    pub(crate) fn count(&self, is_wanted: impl Fn(Message) -> bool) -> usize {
+        self.eavesdropped
+            .iter()
+            .filter_map(|d| Message::classify(d))
+            .filter(|m| is_wanted(*m))
+            .count()
+    }
+
+    /// In equals out, dropped and staged, on both sides and in both directions.
+    pub(crate) fn assert_accounts_balance(&self) {
+        for side in [MILAN, ROME] {
+            let staged = i128::try_from(self.staged(side)).unwrap();
+            let (outbound, inbound) = (self.outbound(side), self.inbound(side));
+            assert_eq!(outbound.balance(), staged, "outbound of {side}: {outbound:?}");
+            assert_eq!(inbound.balance(), 0, "inbound of {side}: {inbound:?}");
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.start + self.elapsed
+    }
+
+    fn tick(&mut self) {
+        for side in [MILAN, ROME] {
+            if self.elapsed < self.sides[side].next_tick {
+                continue;
+            }
+            self.sides[side].next_tick = self.elapsed + TICK;
+            let mut out = TransmitBatch::default();
+            let now = self.now();
+            self.sides[side].engine.handshakes.handle_timeout(now, &mut out, |_| {});
+            self.transmit(side, &mut out);
+        }
+    }
+
+    /// Hands over what is due, and what that causes without delay.
+    fn deliver(&mut self) {
+        loop {
+            let (mut due, later): (Vec<_>, Vec<_>) =
+                self.wire.drain(..).partition(|d| d.due <= self.elapsed);
+            self.wire = later;
+            if due.is_empty() {
+                return;
+            }
+            due.sort_by_key(|d| d.due);
+
+            for Datagram { to, from, ecn, bytes, .. } in due {
+                if let Some(side) = [MILAN, ROME].into_iter().find(|s| self.sides[*s].address == to)
+                {
+                    self.receive(side, from, ecn, &bytes, bytes.len());
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, side: usize, source: SocketAddr, ecn: Ecn, bytes: &[u8], stride: usize) {
+        let now = self.now();
+        let mut out = TransmitBatch::default();
+        let mut messages = VecDeque::new();
+        let Engine { inbound, handshakes, .. } = &mut self.sides[side].engine;
+
+        inbound.handle_datagrams(
+            Received { bytes, stride, source, ecn },
+            now,
+            &mut out,
+            |message, source| {
+                messages.push_back((message.to_vec(), source));
+                true
+            },
+        );
+        for (message, source) in messages {
+            handshakes.handle_message(&message, source, now, &mut out);
+        }
+        let mut packets: Vec<Vec<u8>> = Vec::new();
+        inbound.drain(|frame, bytes, accounts| {
+            for range in frame.members() {
+                accounts.handle_frame(1, u64::try_from(range.len()).unwrap(), true);
+                packets.push(bytes[range].to_vec());
+            }
+        });
+        self.sides[side].received.extend(packets);
+        self.transmit(side, &mut out);
+    }
+
+    fn transmit(&mut self, from: usize, out: &mut TransmitBatch) {
+        let accounts = self.sides[from].engine.control.accounts().clone();
+
+        for transmit in out.transmits() {
+            accounts.handle_transmit(transmit, true);
+            for bytes in out.bytes(transmit).chunks(transmit.segment_bytes) {
+                self.eavesdropped.push(bytes.to_vec());
+                let copies = 1 + u32::from(self.chance(self.network.repeat_percent));
+                for _ in 0..copies {
+                    if self.chance(self.network.loss_percent) {
+                        continue;
+                    }
+                    let jitter = self.network.jitter.as_millis().max(1);
+                    let extra = u64::try_from(u128::from(self.next_random()) % jitter).unwrap();
+                    self.wire.push(Datagram {
+                        due: self.elapsed + self.network.delay + Duration::from_millis(extra),
+                        to: transmit.outer.destination,
+                        from: self.sides[from].address,
+                        ecn: if self.network.marks_congestion {
+                            Ecn::Ce
+                        } else {
+                            transmit.outer.ecn
+                        },
+                        bytes: bytes.to_vec(),
+                    });
+                }
+            }
+        }
+        out.clear();
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.next_random() % 100 < u64::from(percent)
+    }
+
+    /// xorshift64: enough to lose packets by.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+
+        self.random
+    }
+}
+
+impl Side {
+    fn apply(&mut self, generation: u64) {
+        let (table, conflicts) = Table::build(generation, [(PeerId(0), self.rule)]);
+        assert!(conflicts.is_empty());
+
+        self.engine.control.apply(vec![self.peer.clone()], table);
+    }
+}
+
+/// A UDP packet with a right checksum whose IP identification is `id`.
+pub(crate) fn udp_packet(source: &str, destination: &str, id: u16) -> Vec<u8> {
+    let (source, destination): (Ipv4Addr, Ipv4Addr) =
+        (source.parse().unwrap(), destination.parse().unwrap());
+    let payload = b"the payload of a packet";
+    let udp_len = u16::try_from(8 + payload.len()).unwrap();
+
+    let mut packet = vec![0x45, 0];
+    packet.extend((20 + udp_len).to_be_bytes());
+    packet.extend(id.to_be_bytes());
+    packet.extend([0, 0, 64, 17, 0, 0]);
+    packet.extend(source.octets());
+    packet.extend(destination.octets());
+    let header_checksum = checksum::complete(checksum::sum(&packet));
+    packet[10..12].copy_from_slice(&header_checksum.to_be_bytes());
+
+    packet.extend(4000u16.to_be_bytes());
+    packet.extend(5000u16.to_be_bytes());
+    packet.extend(udp_len.to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    let pseudo = checksum::pseudo_header(source.into(), destination.into(), 17, u32::from(udp_len));
+    let sum = checksum::add(pseudo, checksum::sum(&packet[20..]));
+    packet[26..28].copy_from_slice(&checksum::complete(sum).to_be_bytes());
+
+    packet
+}
+
+/// Sets the ECN field and mends the header checksum.
+pub(crate) fn set_ecn_bits(packet: &mut [u8], bits: u8) {
+    packet[1] |= bits;
+    packet[10..12].fill(0);
+    let header_checksum = checksum::complete(checksum::sum(&packet[..20]));
+    packet[10..12].copy_from_slice(&header_checksum.to_be_bytes());
+}
+
+pub(crate) fn packet_id(packet: &[u8]) -> u16 {
+    u16::from_be_bytes([packet[4], packet[5]])
+}
