@@ -35,5 +35,7 @@ pub mod wg;
 
 #[cfg(feature = "daemon")]
 pub mod io;
+#[cfg(feature = "daemon")]
+pub mod lab;
 
 pub use verdict::DropReason;

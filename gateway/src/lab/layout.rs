@@ -1,0 +1,180 @@
+//! Who has which addresses, and who sees whom under which: pure.
+
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// One address family of one cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Realm {
+    /// The cluster's own pod CIDR.
+    pub pods: IpNet,
+    /// As this cluster sees the pods of the other one. The other's own pod CIDR means that nothing
+    /// is remapped.
+    pub remapped: IpNet,
+}
+
+/// The addresses of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// At most one realm a family.
+    pub realms: Vec<Realm>,
+    /// The pod's address, counted from the start of each pod CIDR.
+    pub pod: u32,
+}
+
+/// The network between the gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Underlay {
+    /// IPv6 instead of IPv4.
+    pub is_ipv6: bool,
+    /// With a router in the middle instead of a cable.
+    pub is_routed: bool,
+    /// In bytes.
+    pub mtu_bytes: u32,
+}
+
+/// Both clusters and what lies between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The provider, whose gateway is the server.
+    pub milan: Side,
+    /// The consumer, whose gateway is the client.
+    pub rome: Side,
+    /// Between the gateways.
+    pub underlay: Underlay,
+}
+
+impl Layout {
+    /// Both clusters have the same pod CIDRs and see each other under the same remapped ones, as two
+    /// Liqo clusters with default values do.
+    #[must_use]
+    pub fn equal() -> Self {
+        let realms = vec![
+            Realm { pods: v4([10, 244, 0, 0], 16), remapped: v4([10, 71, 0, 0], 16) },
+            Realm { pods: v6([0xfd00, 0x10, 0x244], 56), remapped: v6([0xfd00, 0x10, 0x71], 56) },
+        ];
+
+        Self::new(realms.clone(), realms)
+    }
+
+    /// All four pod CIDRs and remapped prefixes differ.
+    #[must_use]
+    pub fn different() -> Self {
+        let milan = vec![
+            Realm { pods: v4([10, 10, 0, 0], 16), remapped: v4([172, 20, 0, 0], 18) },
+            Realm { pods: v6([0xfd00, 0x10], 56), remapped: v6([0xfd00, 0x172], 60) },
+        ];
+        let rome = vec![
+            Realm { pods: v4([10, 20, 64, 0], 18), remapped: v4([100, 64, 0, 0], 16) },
+            Realm { pods: v6([0xfd00, 0x20], 60), remapped: v6([0xfd00, 0x100], 56) },
+        ];
+
+        Self::new(milan, rome)
+    }
+
+    /// Rome's pod CIDRs are parts of Milan's, and each sees the other under prefixes of its own.
+    #[must_use]
+    pub fn partly_overlapping() -> Self {
+        let milan = vec![
+            Realm { pods: v4([10, 244, 0, 0], 16), remapped: v4([10, 71, 128, 0], 17) },
+            Realm { pods: v6([0xfd00, 0x244], 48), remapped: v6([0xfd00, 0x71], 56) },
+        ];
+        let rome = vec![
+            Realm { pods: v4([10, 244, 0, 0], 17), remapped: v4([10, 82, 0, 0], 16) },
+            Realm { pods: v6([0xfd00, 0x244], 56), remapped: v6([0xfd00, 0x82], 48) },
+        ];
+
+        Self::new(milan, rome)
+    }
+
+    /// The same without IPv6 inside.
+    #[must_use]
+    pub fn without_ipv6(mut self) -> Self {
+        for side in [&mut self.milan, &mut self.rome] {
+            side.realms.retain(|realm| matches!(realm.pods, IpNet::V4(_)));
+        }
+
+        self
+    }
+
+    /// The same over another underlay.
+    #[must_use]
+    pub const fn with_underlay(mut self, underlay: Underlay) -> Self {
+        self.underlay = underlay;
+
+        self
+    }
+
+    /// Rome's pod is 1.5 and Milan's 2.7: different host bits show a mistaken one.
+    const fn new(milan: Vec<Realm>, rome: Vec<Realm>) -> Self {
+        Self {
+            milan: Side { realms: milan, pod: 0x0207 },
+            rome: Side { realms: rome, pod: 0x0105 },
+            underlay: Underlay { is_ipv6: false, is_routed: false, mtu_bytes: 1500 },
+        }
+    }
+}
+
+impl Side {
+    /// The pod's own addresses.
+    pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.realms.iter().map(|realm| host(realm.pods, self.pod))
+    }
+
+    /// The addresses under which this side reaches the pod of `other`, in the order of its realms.
+    pub fn sees(&self, other: &Self) -> impl Iterator<Item = IpAddr> {
+        self.realms.iter().map(|realm| host(realm.remapped, other.pod))
+    }
+}
+
+/// The `number`th address of `prefix`.
+#[must_use]
+pub fn host(prefix: IpNet, number: u32) -> IpAddr {
+    match prefix {
+        IpNet::V4(prefix) => IpAddr::V4((u32::from(prefix.network()) | number).into()),
+        IpNet::V6(prefix) => IpAddr::V6((u128::from(prefix.network()) | u128::from(number)).into()),
+    }
+}
+
+const fn v4([a, b, c, d]: [u8; 4], len: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::new(a, b, c, d), len))
+}
+
+fn v6<const N: usize>(first: [u16; N], len: u8) -> IpNet {
+    let mut groups = [0; 8];
+    for (group, value) in groups.iter_mut().zip(first) {
+        *group = value;
+    }
+
+    IpNet::V6(Ipv6Net::new_assert(groups.into(), len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rome_knows_the_pod_of_milan_as_in_the_example_of_liqo() {
+        let layout = Layout::equal();
+
+        let seen = layout.rome.sees(&layout.milan).next();
+
+        assert_eq!(seen, Some([10, 71, 2, 7].into()));
+        assert_eq!(layout.milan.pod_addresses().next(), Some([10, 244, 2, 7].into()));
+    }
+
+    #[test]
+    fn a_remapped_prefix_is_as_long_as_what_it_stands_for() {
+        for layout in [Layout::equal(), Layout::different(), Layout::partly_overlapping()] {
+            let Layout { milan, rome, .. } = layout;
+            for (one, other) in [(&milan, &rome), (&rome, &milan)] {
+                for (realm, remote) in one.realms.iter().zip(&other.realms) {
+                    assert_eq!(realm.remapped.prefix_len(), remote.pods.prefix_len());
+                    assert_eq!(realm.remapped.trunc(), realm.remapped);
+                    assert_eq!(realm.pods.trunc(), realm.pods);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Links, addresses and routes of a [`Namespace`], through rtnetlink.
+
+use std::net::IpAddr;
+
+use futures_util::TryStreamExt;
+use ipnet::IpNet;
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+use super::{LabError, Namespace};
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug)]
+pub enum Via {
+    /// To neighbours on the link.
+    Link,
+    /// To a router on the link, which need not be in a prefix of the link.
+    Router(IpAddr),
+}
+
+/// Joins two namespaces with a veth pair of which both ends are up.
+///
+/// # Errors
+///
+/// [`LabError::Netlink`], for instance if a namespace has a link of that name.
+pub fn connect(
+    (one, one_link): (&Namespace, &'static str),
+    (other, other_link): (&Namespace, &'static str),
+    mtu_bytes: u32,
+) -> Result<(), LabError> {
+    let operation = format!("connect {} and {}", one.name(), other.name());
+    let target = other.raw_fd();
+
+    // The far end is born under a name that is free here, and renamed on its way.
+    one.netlink(operation, async move |handle| {
+        let born = format!("{one_link}-peer");
+        let pair = LinkVeth::new(one_link, &born).mtu(mtu_bytes).build();
+        handle.link().add(pair).execute().await?;
+        let moved = LinkUnspec::new_with_index(index(&handle, &born).await?)
+            .name(other_link)
+            .setns_by_fd(target)
+            .build();
+        handle.link().change(moved).execute().await
+    })?;
+    one.set_up_link(one_link)?;
+    other.set_mtu(other_link, mtu_bytes)?;
+
+    other.set_up_link(other_link)
+}
+
+impl Namespace {
+    /// Brings a link up.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`] if there is no such link.
+    pub fn set_up_link(&self, link: &'static str) -> Result<(), LabError> {
+        self.netlink(format!("bring {link} up"), async move |handle| {
+            let up = LinkUnspec::new_with_index(index(&handle, link).await?).up().build();
+            handle.link().change(up).execute().await
+        })
+    }
+
+    /// Takes a link down.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`] if there is no such link.
+    pub fn set_down_link(&self, link: &'static str) -> Result<(), LabError> {
+        self.netlink(format!("take {link} down"), async move |handle| {
+            let down = LinkUnspec::new_with_index(index(&handle, link).await?).down().build();
+            handle.link().change(down).execute().await
+        })
+    }
+
+    /// Changes the MTU of a link.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`] if the link does not take it.
+    pub fn set_mtu(&self, link: &'static str, mtu_bytes: u32) -> Result<(), LabError> {
+        self.netlink(format!("set the MTU of {link} to {mtu_bytes}"), async move |handle| {
+            let mtu =
+                LinkUnspec::new_with_index(index(&handle, link).await?).mtu(mtu_bytes).build();
+            handle.link().change(mtu).execute().await
+        })
+    }
+
+    /// Gives an address to a link.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`], for instance if the link has it.
+    pub fn add_address(&self, link: &'static str, address: IpNet) -> Result<(), LabError> {
+        self.netlink(format!("give {address} to {link}"), async move |handle| {
+            let index = index(&handle, link).await?;
+            handle.address().add(index, address.addr(), address.prefix_len()).execute().await
+        })
+    }
+
+    /// Adds a route through a link.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`], for instance if there is such a route.
+    pub fn add_route(
+        &self,
+        destination: IpNet,
+        link: &'static str,
+        via: Via,
+    ) -> Result<(), LabError> {
+        let operation = format!("add a route to {destination} through {link}");
+
+        self.netlink(operation, async move |handle| {
+            let (address, len) = (destination.network(), destination.prefix_len());
+            let invalid = |_| rtnetlink::Error::RequestFailed;
+            let mut route = RouteMessageBuilder::<IpAddr>::new()
+                .destination_prefix(address, len)
+                .map_err(invalid)?
+                .output_interface(index(&handle, link).await?);
+            if let Via::Router(router) = via {
+                route = route.gateway(router).map_err(invalid)?.onlink();
+            }
+            handle.route().add(route.build()).execute().await
+        })
+    }
+
+    /// Whether the namespace has a link of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Io`] if the kernel cannot be asked.
+    pub fn has_link(&self, link: &'static str) -> Result<bool, LabError> {
+        match self.netlink("look for a link", async move |handle| index(&handle, link).await) {
+            Ok(_) => Ok(true),
+            Err(LabError::Netlink { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn netlink<T: Send + 'static>(
+        &self,
+        operation: impl Into<String>,
+        request: impl AsyncFnOnce(Handle) -> Result<T, rtnetlink::Error> + Send + 'static,
+    ) -> Result<T, LabError> {
+        let operation = format!("{} in namespace {}", operation.into(), self.name());
+
+        self.run(move || {
+            let io = || LabError::io(operation.clone());
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(io())?;
+
+            runtime.block_on(async {
+                let (connection, handle, _) = rtnetlink::new_connection().map_err(io())?;
+                tokio::spawn(connection);
+                request(handle).await.map_err(LabError::netlink(operation.clone()))
+            })
+        })
+    }
+}
+
+async fn index(handle: &Handle, link: &str) -> Result<u32, rtnetlink::Error> {
+    let mut found = handle.link().get().match_name(link.to_owned()).execute();
+    let message = found.try_next().await?.ok_or(rtnetlink::Error::RequestFailed)?;
+
+    Ok(message.header.index)
+}
