@@ -132,13 +132,16 @@ impl Control {
     /// A peer that was there with the same keys keeps its session, its endpoint and its counters.
     pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
         let old = self.publisher.current();
-        let kept: Vec<Arc<Peer>> = peers.iter().map(|peer| self.peer(&old, peer)).collect();
-        for gone in old.peers().iter().filter(|peer| !kept.iter().any(|k| k.slot == peer.slot)) {
-            self.free_slots.push(gone.slot);
-        }
-
-        self.publisher.publish(Forwarding::new(&peers, kept, table));
+        let wanted: Vec<Arc<Peer>> = peers.iter().map(|peer| self.peer(&old, peer)).collect();
+        self.publisher.publish(Forwarding::new(&peers, wanted.clone(), table));
         self.configured = peers;
+
+        let is_gone = |peer: &&Arc<Peer>| !wanted.iter().any(|kept| kept.slot == peer.slot);
+        for gone in old.peers().iter().filter(is_gone) {
+            self.free_slots.push(gone.slot);
+            let given_up = gone.tunnel.give_up();
+            self.accounts.outbound.count_drops(DropReason::PeerRemoved, given_up);
+        }
     }
 
     /// Sends to `endpoint` from now on, as if the configuration had named it. Does nothing if no peer
@@ -165,33 +168,29 @@ impl Control {
     }
 
     fn peer(&mut self, old: &Forwarding, config: &PeerConfig) -> Arc<Peer> {
-        let known = old.by_key(config.keys.public_key).filter(|peer| peer.keys == config.keys);
-        let before = self.configured.iter().find(|c| c.keys.public_key == config.keys.public_key);
+        let key = config.keys.public_key;
+        let before = self.configured.iter().find(|configured| configured.keys.public_key == key);
         let is_new_endpoint = before.is_none_or(|before| before.endpoint != config.endpoint);
 
-        // A renamed peer is a new value around the same session, so the old one cannot be kept.
-        let peer = match known {
-            Some(peer) if peer.name == config.name => Arc::clone(peer),
-            _ => self.create(config),
+        let peer = match old.by_key(key) {
+            Some(known) if known.keys == config.keys => Arc::clone(known),
+            Some(known) => Arc::new(self.create(config).succeed(known)),
+            None => Arc::new(self.create(config)),
         };
-        match config.endpoint {
-            Some(endpoint) if is_new_endpoint || peer.endpoint().is_none() => {
-                peer.set_endpoint(endpoint);
-            }
-            _ => {}
+        if let Some(endpoint) = config.endpoint.filter(|_| is_new_endpoint) {
+            peer.set_endpoint(endpoint);
         }
 
         peer
     }
 
-    fn create(&mut self, config: &PeerConfig) -> Arc<Peer> {
+    fn create(&mut self, config: &PeerConfig) -> Peer {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.next_slot;
             self.next_slot += 1;
             slot
         });
-        let tunnel = self.identity.tunnel(&config.keys, slot);
 
-        Arc::new(Peer::new(config.name.clone(), config.keys.clone(), slot, tunnel))
+        Peer::new(config.keys.clone(), slot, self.identity.tunnel(&config.keys, slot))
     }
 }

@@ -221,7 +221,8 @@ impl Monitor {
     #[must_use]
     pub fn status(&self) -> Status {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let peers: Vec<_> = forwarding.peers().iter().map(|peer| peer_status(peer)).collect();
+        let peers: Vec<_> =
+            forwarding.named_peers().map(|(name, peer)| peer_status(name, peer)).collect();
         let Shared { tun, udp, accounts, is_alive, .. } = &*self.shared;
         let merge = tun.merge();
 
@@ -244,7 +245,7 @@ impl Monitor {
 }
 
 #[expect(clippy::disallowed_methods, reason = "turns a monotonic time into one of the calendar")]
-fn peer_status(peer: &Peer) -> PeerStatus {
+fn peer_status(name: &str, peer: &Peer) -> PeerStatus {
     let session = peer.tunnel.session();
     let now = clock::now();
     let last_handshake = session
@@ -252,7 +253,7 @@ fn peer_status(peer: &Peer) -> PeerStatus {
         .and_then(|at| SystemTime::now().checked_sub(now.saturating_duration_since(at)));
 
     PeerStatus {
-        name: peer.name.clone(),
+        name: name.to_owned(),
         public_key: peer.keys.public_key,
         endpoint: peer.endpoint(),
         last_handshake,

@@ -34,11 +34,13 @@ pub enum DropReason {
     AddressAuthenticated,
     /// The handshake thread could not keep up.
     HandshakeQueueFull,
+    /// Staged packets were given up because their peer, or its keys, are configured no more.
+    PeerRemoved,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Self::index`].
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Malformed,
         Self::NoRoute,
         Self::SourceNotAllowed,
@@ -54,6 +56,7 @@ impl DropReason {
         Self::WriteFailed,
         Self::AddressAuthenticated,
         Self::HandshakeQueueFull,
+        Self::PeerRemoved,
     ];
 
     /// The value of the `reason` label. Part of our public interface: renaming one breaks alerts.
@@ -75,6 +78,7 @@ impl DropReason {
             Self::WriteFailed => "write_failed",
             Self::AddressAuthenticated => "address_authenticated",
             Self::HandshakeQueueFull => "handshake_queue_full",
+            Self::PeerRemoved => "peer_removed",
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strait_gateway::DropReason;
+use strait_gateway::wg::PresharedKey;
 use strait_gateway::wg::message::Message;
 
 use world::{MILAN, Network, ROME, World, udp_packet};
@@ -234,6 +235,48 @@ fn applying_a_configuration_again_keeps_session_and_learned_endpoint() {
 
     assert_eq!(world.received(ROME).len(), 1);
     assert_eq!(world.count(|m| m == Message::Initiation), handshakes);
+}
+
+#[test]
+fn a_new_name_is_no_new_session() {
+    let mut world = World::new(Network::PERFECT);
+    world.run(SECOND);
+    let handshakes = world.count(|m| m == Message::Initiation);
+
+    world.reconfigure(ROME, |peer| peer.name = "renamed".into());
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    world.run(SECOND);
+
+    assert_eq!(world.received(MILAN).len(), 1);
+    assert_eq!(world.count(|m| m == Message::Initiation), handshakes);
+}
+
+#[test]
+fn new_keys_begin_a_new_session_with_the_endpoint_that_was_learned() {
+    let key = PresharedKey::from_file_content(&[7; 32]).unwrap();
+    let mut world = World::new(Network::PERFECT);
+    world.run(SECOND);
+
+    for side in [MILAN, ROME] {
+        let key = key.clone();
+        world.reconfigure(side, |peer| peer.keys.preshared_key = Some(key));
+    }
+    world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 0));
+    world.run(SECOND);
+
+    assert_eq!(world.received(ROME).len(), 1, "the server had learned where the client is");
+    world.assert_accounts_balance();
+}
+
+#[test]
+fn what_is_staged_for_a_peer_that_is_removed_is_counted() {
+    let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+
+    world.remove_peer(ROME);
+
+    assert_eq!(world.outbound(ROME).drops(DropReason::PeerRemoved), 1);
+    assert_eq!(world.outbound(ROME).balance(), 0);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub struct Forwarding {
     table: Table,
     allowed_ips: AllowedIps,
     peers: Box<[Arc<Peer>]>,
+    names: Box<[String]>,
     by_key: HashMap<PublicKey, PeerId>,
     by_slot: Box<[Option<PeerId>]>,
 }
@@ -37,6 +38,7 @@ impl Forwarding {
         let allowed = configs.iter().map(|config| config.allowed_ips.as_slice());
         let allowed_ips = AllowedIps::new(allowed, &table);
         let ids = || (0..).map(PeerId);
+        let names = configs.iter().map(|config| config.name.clone()).collect();
         let by_key = peers.iter().map(|peer| peer.keys.public_key).zip(ids()).collect();
 
         let slots = peers.iter().map(|peer| slot_index(peer.slot) + 1).max().unwrap_or(0);
@@ -47,7 +49,7 @@ impl Forwarding {
             }
         }
 
-        Self { table, allowed_ips, peers: peers.into_boxed_slice(), by_key, by_slot }
+        Self { table, allowed_ips, peers: peers.into_boxed_slice(), names, by_key, by_slot }
     }
 
     /// Where a packet to `destination` goes, an address as this cluster knows it.
@@ -91,6 +93,11 @@ impl Forwarding {
     #[must_use]
     pub const fn peers(&self) -> &[Arc<Peer>] {
         &self.peers
+    }
+
+    /// All peers with their names, in the order of their ids.
+    pub fn named_peers(&self) -> impl Iterator<Item = (&str, &Peer)> {
+        self.names.iter().map(String::as_str).zip(self.peers.iter().map(AsRef::as_ref))
     }
 
     /// The peer with this id.

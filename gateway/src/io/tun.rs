@@ -15,7 +15,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 use super::sys;
 use super::{Settings, StartError};
 use crate::engine::{Accounts, Inbound};
-use crate::packet::coalesce::{Frame, Merge};
+use crate::packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use crate::packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
 
 /// Largest frame the kernel hands over: a virtio header and a packet of the largest size.
@@ -24,9 +24,8 @@ const MAX_FRAME_BYTES: usize = VIRTIO_LEN + 65_535;
 /// Puts the packet behind the virtio header on a 16-byte boundary.
 const ALIGNMENT_PAD_BYTES: usize = 6;
 
-/// Slices of one vectored write: virtio header, packet header, and the payloads of one frame. A
-/// frame of 64 KiB has at most this many segments at an MTU of 576; smaller ones are merged less.
-const MAX_SLICES: usize = 128;
+/// Slices of one vectored write: virtio header, packet header, and the payloads of one frame.
+const MAX_SLICES: usize = MAX_SEGMENTS + 2;
 
 /// Packets that the kernel may queue for us while we are busy: 10 ms of full-size frames.
 const TRANSMIT_QUEUE_LEN: u32 = 1000;

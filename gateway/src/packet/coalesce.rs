@@ -38,6 +38,7 @@ mod group;
 mod tests;
 
 pub use frame::Frame;
+pub use group::MAX_SEGMENTS;
 
 /// Packets that a batch can hold: 16 receive buffers of 64 coalesced datagrams.
 pub const MAX_PACKETS: usize = 1024;

@@ -316,6 +316,10 @@ impl Tunnel for BoringtunTunnel {
         self.lock().initiate(destination, out, now);
     }
 
+    fn give_up(&self) -> u64 {
+        self.lock().give_up()
+    }
+
     fn session(&self) -> SessionState {
         let state = self.lock();
 

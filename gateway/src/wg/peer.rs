@@ -1,7 +1,7 @@
 //! One peer: its protocol state, and what was learned about it.
 //!
 //! A `Peer` outlives generations. Applying a configuration never touches its endpoint, session or
-//! counters unless the keys themselves change.
+//! counters; if the keys themselves change, the session alone begins anew.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,8 +23,6 @@ pub struct Traffic {
 /// One peer.
 #[derive(Debug)]
 pub struct Peer {
-    /// For logs and metrics.
-    pub name: String,
     /// What the tunnel was made from.
     pub keys: PeerKeys,
     /// Its place in receiver indices.
@@ -41,9 +39,8 @@ pub struct Peer {
 impl Peer {
     /// A peer nothing is known about yet.
     #[must_use]
-    pub fn new(name: String, keys: PeerKeys, slot: u32, tunnel: Box<dyn Tunnel>) -> Self {
+    pub fn new(keys: PeerKeys, slot: u32, tunnel: Box<dyn Tunnel>) -> Self {
         Self {
-            name,
             keys,
             slot,
             tunnel,
@@ -51,6 +48,20 @@ impl Peer {
             transmit: Traffic::default(),
             endpoint: ArcSwapOption::empty(),
         }
+    }
+
+    /// The same peer with other keys of its own: a new session, but what was learned stays.
+    #[must_use]
+    pub fn succeed(self, before: &Self) -> Self {
+        for (new, old) in [(&self.receive, &before.receive), (&self.transmit, &before.transmit)] {
+            new.bytes.add(old.bytes.get());
+            new.packets.add(old.packets.get());
+        }
+        if let Some(endpoint) = before.endpoint() {
+            self.set_endpoint(endpoint);
+        }
+
+        self
     }
 
     /// Where to send to.

@@ -193,6 +193,16 @@ impl World {
         self.sides[side].apply(3);
     }
 
+    /// `side` wants its peer otherwise than before.
+    pub(crate) fn reconfigure(&mut self, side: usize, change: impl FnOnce(&mut PeerConfig)) {
+        change(&mut self.sides[side].peer);
+        self.sides[side].apply(4);
+    }
+
+    pub(crate) fn remove_peer(&mut self, side: usize) {
+        self.sides[side].engine.control.apply(Vec::new(), Table::default());
+    }
+
     pub(crate) fn received(&self, side: usize) -> Vec<Vec<u8>> {
         self.sides[side].received.clone()
     }

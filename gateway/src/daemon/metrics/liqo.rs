@@ -91,5 +91,7 @@ fn labels(cluster_id: &str) -> Labels<'_, 2> {
 
 /// Liqo reports a latency only while the peer is connected.
 fn latency_us(peer: &PeerStatus) -> Option<f64> {
-    peer.rtt.filter(|_| peer.has_session).map(|rtt| rtt.as_secs_f64() * 1e6)
+    peer.rtt
+        .filter(|_| peer.has_session)
+        .map(|rtt| f64::from(u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX)))
 }

@@ -17,8 +17,10 @@ const MAX_HEADER_LEN: usize = 40 + 60;
 /// The longest packet that an IPv4 header can describe, in bytes; the device takes no longer frame.
 const MAX_FRAME_LEN: usize = 65_535;
 
-/// Datagrams that older kernels accept in one frame (`UDP_MAX_SEGMENTS` before Linux 6.9).
-const MAX_UDP_SEGMENTS: usize = 64;
+/// Packets of one frame. For UDP it is what older kernels accept (`UDP_MAX_SEGMENTS` before Linux
+/// 6.9); for TCP it bounds the slices of one vectored write, and a frame of 64 KiB reaches it only
+/// with segments smaller than any MTU in use.
+pub const MAX_SEGMENTS: usize = 64;
 
 /// Room for the header of a merged frame.
 pub(super) type HeaderCopy = [u8; MAX_HEADER_LEN];
@@ -125,14 +127,13 @@ impl Group {
     /// the first packet. Addresses, protocol and ports are known to be equal.
     #[inline]
     pub(super) fn accepts(&self, first: &[u8], candidate: &Candidate<'_>) -> bool {
-        let is_udp = self.transport == Transport::Udp;
         let payload_len = candidate.payload_len();
         if self.is_complete
             || payload_len > self.segment_len
             || self.frame_len + payload_len > MAX_FRAME_LEN
             || candidate.sequence != self.next_sequence
             || candidate.identification != self.next_identification
-            || (is_udp && self.count == MAX_UDP_SEGMENTS)
+            || self.count == MAX_SEGMENTS
         {
             return false;
         }
@@ -153,7 +154,7 @@ impl Group {
                 && agrees(transport + 18..self.header_len)
         };
 
-        ip_agrees && (is_udp || tcp_agrees())
+        ip_agrees && (self.transport == Transport::Udp || tcp_agrees())
     }
 
     /// Whether the checksums of the first packet are right. Computed once; a group that begins with
