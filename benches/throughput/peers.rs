@@ -17,16 +17,12 @@ const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
 /// Everybody who can be had, `strait` first.
 pub(crate) fn available(strait: &Path) -> Vec<Kind> {
     let mut kinds = vec![Kind::Plain, Kind::Strait(strait.to_owned())];
-    let peers = [
-        ("wireguard-go", wireguard_go as fn() -> Option<PathBuf>, Kind::WireguardGo as fn(_) -> _),
-        ("boringtun-cli", boringtun_cli, Kind::BoringtunCli),
-    ];
-    for (name, obtain, kind) in peers {
-        match obtain() {
-            Some(program) => kinds.push(kind(program)),
-            None => eprintln!("LEFT OUT: {name} could not be installed below {FOLDER}"),
-        }
-    }
+    let mut add = |name: &str, program: Option<PathBuf>, kind: fn(PathBuf) -> Kind| match program {
+        Some(program) => kinds.push(kind(program)),
+        None => eprintln!("LEFT OUT: {name} could not be installed below {FOLDER}"),
+    };
+    add("wireguard-go", wireguard_go(), Kind::WireguardGo);
+    add("boringtun-cli", boringtun_cli(), Kind::BoringtunCli);
 
     kinds
 }

@@ -7,6 +7,7 @@ pub(crate) mod admin;
 pub(crate) mod args;
 pub(crate) mod check;
 pub(crate) mod config;
+pub(crate) mod demo;
 pub(crate) mod key;
 pub(crate) mod logging;
 pub(crate) mod metrics;

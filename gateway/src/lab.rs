@@ -127,3 +127,12 @@ pub fn wait_until(
         std::thread::sleep(POLL_INTERVAL);
     }
 }
+
+/// `count` per second.
+#[must_use]
+pub fn rate(count: u64, elapsed: Duration) -> f64 {
+    let (high, low) = (u32::try_from(count >> 32), u32::try_from(count & u64::from(u32::MAX)));
+    let count = f64::from(high.unwrap_or(0)) * 2_f64.powi(32) + f64::from(low.unwrap_or(0));
+
+    count / elapsed.as_secs_f64().max(f64::EPSILON)
+}

@@ -14,7 +14,7 @@ use daemon::args::{self, Args, Command, GatewayArgs, UsageError};
 use daemon::config::Config;
 use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals};
-use daemon::{check, key, logging, mtu, output};
+use daemon::{check, demo, key, logging, mtu, output};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
@@ -36,6 +36,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
             run(gateway)
         }
         Command::Check(check) => check::run(&check),
+        Command::Demo(args) => demo::run(args),
         Command::Key(key) => key::run(key),
     }
 }

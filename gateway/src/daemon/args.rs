@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::demo::DemoArgs;
 use super::logging;
 
 /// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
@@ -63,6 +64,12 @@ pub(crate) enum Command {
     Gateway(GatewayArgs),
     /// Validate a configuration and print what the gateway would do
     Check(CheckArgs),
+    /// Join two clusters with the same pod CIDR, on this machine, and show it
+    ///
+    /// Makes pods, gateways and the network between them in network namespaces, moves ping, TCP and
+    /// UDP both ways, and cleans up. Needs root, or unprivileged user namespaces. Exit status 0 only
+    /// if everything arrived.
+    Demo(DemoArgs),
     /// Make and convert keys
     #[command(subcommand)]
     Key(KeyCommand),

@@ -9,16 +9,21 @@
 //! of its own cluster and the underlay; routes to the other cluster are for `strait gateway` to
 //! install.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use super::netlink::{Via, connect};
 use super::{
     GatewayConfig, GatewayProcess, LabError, Layout, Metrics, Namespace, PeerSection, RemapSection,
-    Scratch, Side, Underlay, layout,
+    Scratch, Side, Underlay, layout, wait_until,
 };
 use crate::wg::PrivateKey;
 
@@ -43,6 +48,9 @@ const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
 /// Seconds between keepalives of the client, as Liqo has it.
 const PERSISTENT_KEEPALIVE: u16 = 25;
+
+/// How long gateways may take to end when we are in a hurry.
+const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One of the two clusters.
 #[derive(Debug)]
@@ -168,6 +176,18 @@ impl TwoClusters {
         self.milan.process()?.wait_for_session()
     }
 
+    /// How to end what runs by now from another thread.
+    #[must_use]
+    pub fn clean_up(&self) -> CleanUp {
+        let running = [&self.milan, &self.rome].into_iter().filter_map(|c| c.process.as_ref());
+        let ids = running.filter_map(|gateway| i32::try_from(gateway.process().id()).ok());
+
+        CleanUp {
+            processes: ids.map(Pid::from_raw).collect(),
+            directory: self.scratch.path().to_owned(),
+        }
+    }
+
     /// Ends both gateways with SIGTERM.
     ///
     /// # Errors
@@ -178,6 +198,31 @@ impl TwoClusters {
 
         self.milan.stop().and(rome)
     }
+}
+
+/// How to leave nothing behind when there is no time to drop [`TwoClusters`].
+#[derive(Clone, Debug)]
+pub struct CleanUp {
+    processes: Vec<Pid>,
+    directory: PathBuf,
+}
+
+impl CleanUp {
+    /// Ends the gateways with SIGTERM and removes the files. The namespaces end with the process.
+    pub fn run(&self) {
+        // Whoever is gone needs no signal, and whoever does not go is killed when we end.
+        for process in &self.processes {
+            let _ = kill(*process, Signal::SIGTERM);
+        }
+        let are_gone = || Ok(!self.processes.iter().any(|process| is_running(*process)));
+        let _ = wait_until("", CLEAN_UP_TIMEOUT, are_gone);
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Whether a child of ours runs. One that has ended is forgotten with this question.
+fn is_running(child: Pid) -> bool {
+    matches!(waitpid(child, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }
 
 /// The pod and the gateway of one cluster, and the link between them.

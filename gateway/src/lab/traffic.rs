@@ -10,7 +10,6 @@ mod udp;
 
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use socket2::{Domain, SockAddr};
 
@@ -32,14 +31,6 @@ fn any(like: IpAddr) -> SockAddr {
     std::net::SocketAddr::new(wildcard, 0).into()
 }
 
-/// Units of a count per second.
-fn rate(count: u64, elapsed: Duration) -> f64 {
-    let (high, low) = (u32::try_from(count >> 32), u32::try_from(count & u64::from(u32::MAX)));
-    let count = f64::from(high.unwrap_or(0)) * 2_f64.powi(32) + f64::from(low.unwrap_or(0));
-
-    count / elapsed.as_secs_f64().max(f64::EPSILON)
-}
-
 fn as_u64(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
@@ -51,6 +42,7 @@ fn is_timeout(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use super::super::netlink::connect;
     use super::super::{Namespace, privilege};

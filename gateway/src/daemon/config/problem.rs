@@ -71,7 +71,7 @@ pub(crate) enum Problem {
     Endpoint { value: String, cause: EndpointError },
     #[error("peer {peer:?} has no allowed_ips: list the prefixes behind it")]
     NoAllowedIps { peer: String },
-    #[error("{key} {value:?} is not a prefix ({cause}): write network/length, as in 10.244.0.0/16")]
+    #[error("{key}: {cause}")]
     Prefix { key: &'static str, value: String, cause: PrefixError },
     #[error("peer {peer:?}: {cause}")]
     Rule { peer: String, cause: RuleError },

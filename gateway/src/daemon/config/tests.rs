@@ -154,15 +154,27 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
         ("host-or-ip:51840", "ro me:51840", 16, "\"ro me:51840\"", "IP address or a DNS name"),
         ("keepalive = 25", "keepalive = 65536", 17, "persistent_keepalive 65536", "0 to 65535"),
         ("[\"10.244.0.0/16\"]", "[]", 14, "\"rome\" has no allowed_ips", "list the prefixes"),
-        ("[\"10.244.0.0/16\"]", "[\"10.244/16\"]", 18, "\"10.244/16\"", "network/length"),
+        (
+            "[\"10.244.0.0/16\"]",
+            "[\"10.244/16\"]",
+            18,
+            "\"10.244/16\"",
+            "write it like 10.244.0.0/16",
+        ),
         (
             "remote = \"10.244.0.0/16\"",
             "remote = \"pods\"",
             21,
             "remote \"pods\"",
-            "network/length",
+            "write it like 10.244.0.0/16",
         ),
-        ("local = \"10.71.0.0/16\"", "local = \"pods\"", 22, "local \"pods\"", "network/length"),
+        (
+            "local = \"10.71.0.0/16\"",
+            "local = \"pods\"",
+            22,
+            "local \"pods\"",
+            "write it like 10.244.0.0/16",
+        ),
     ];
 
     for &(from, to, line, value, remedy) in cases {

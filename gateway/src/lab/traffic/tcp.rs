@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use socket2::{Socket, Type};
 
-use super::super::{LabError, Namespace, now};
+use super::super::{LabError, Namespace, now, rate};
 use super::pattern::Pattern;
-use super::{any, as_u64, domain, rate};
+use super::{any, as_u64, domain};
 
 /// A connection on which nothing moves for so long is dead.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);

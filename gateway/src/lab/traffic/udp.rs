@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use socket2::{Socket, Type};
 
-use super::super::{LabError, Namespace, now};
+use super::super::{LabError, Namespace, now, rate};
 use super::pattern::Pattern;
 use super::{any, as_u64, domain, is_timeout};
 
@@ -73,7 +73,7 @@ impl UdpReport {
     /// Throughput at the receiver in bits per second.
     #[must_use]
     pub fn bits_per_second(&self) -> f64 {
-        super::rate(self.received_bytes.saturating_mul(8), self.elapsed)
+        rate(self.received_bytes.saturating_mul(8), self.elapsed)
     }
 }
 

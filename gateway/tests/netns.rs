@@ -1,0 +1,333 @@
+//! The binary, end to end: two clusters in network namespaces, two gateways, real packets.
+//!
+//! Needs root and `/dev/net/tun`; what needs more says so. At the end of every test the
+//! packet-for-packet account of both gateways must balance, and both must exit with status 0.
+
+#![cfg(feature = "daemon")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "harness/require.rs"]
+mod require;
+#[path = "harness/world.rs"]
+mod world;
+
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use require::Need::{Root, Tool, Tun};
+use require::require;
+use socket2::{Domain, Protocol, Socket, Type};
+use strait_gateway::io::Offload;
+use strait_gateway::lab::topology::{CLUSTER_LINK, POD_LINK};
+use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_gateway::lab::{
+    Cluster, LabError, Layout, Namespace, PeerSection, Underlay, wait_until,
+};
+use world::{STRAIT, World};
+
+const ECT_0: u8 = 2;
+const CE: u8 = 3;
+
+#[test]
+fn clusters_with_equal_pod_cidrs_talk() {
+    assert_clusters_talk(&Layout::equal());
+}
+
+#[test]
+fn clusters_with_different_pod_cidrs_talk() {
+    assert_clusters_talk(&Layout::different());
+}
+
+#[test]
+fn clusters_with_partly_overlapping_pod_cidrs_talk() {
+    assert_clusters_talk(&Layout::partly_overlapping());
+}
+
+#[test]
+fn clusters_talk_over_an_ipv6_underlay() {
+    let underlay = Underlay { is_ipv6: true, is_routed: true, mtu_bytes: 1500 };
+
+    assert_clusters_talk(&Layout::equal().with_underlay(underlay));
+}
+
+#[test]
+fn a_closed_port_is_refused_through_the_remap() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let world = World::start(&Layout::different());
+
+    for target in world.rome().side.sees(&world.milan().side) {
+        let outcome = world.rome().pod.run(move || Ok(ask_closed_port(target))).unwrap();
+
+        // The kernel finds the socket by the addresses embedded in the ICMP error.
+        assert_eq!(outcome, Err(ErrorKind::ConnectionRefused), "{target}");
+    }
+    world.finish();
+}
+
+#[test]
+fn a_path_mtu_is_learned_through_the_remap() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let world = World::start(&Layout::equal());
+    let (rome, milan) = (world.rome(), world.milan());
+    // Between the MTU of the device, 1420, and the least that IPv6 allows.
+    milan.gateway.set_mtu(CLUSTER_LINK, 1300).unwrap();
+
+    for (target, own) in rome.side.sees(&milan.side).zip(rome.side.pod_addresses()) {
+        let ping = Ping { payload_bytes: 1340, ..Ping::new(target, 1) };
+        let too_big = ping.run(&rome.pod).unwrap();
+        let bulk = tcp(&rome.pod, &milan.pod, target, Amount::Bytes(5_000_000)).unwrap();
+
+        let [error] = too_big.errors[..] else { panic!("one error for {target}: {too_big:?}") };
+        assert_eq!((error.embedded_source, error.embedded_destination), (own, target));
+        assert_eq!(error.mtu_bytes, 1300);
+        assert!(bulk.is_intact, "{target}: {bulk:?}");
+    }
+    world.finish();
+}
+
+#[test]
+fn fragments_arrive_both_ways() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let world = World::start(&Layout::equal());
+    for cluster in [world.milan(), world.rome()] {
+        // So that each pod's fragments fit into the tunnel without learning it first.
+        cluster.pod.set_mtu(POD_LINK, 1400).unwrap();
+    }
+    let datagrams = Datagrams { count: 200, payload_bytes: 4000, per_second: 1000 };
+
+    for (from, to) in [(world.rome(), world.milan()), (world.milan(), world.rome())] {
+        for target in from.side.sees(&to.side) {
+            let report = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+
+            assert!(report.is_perfect(), "{} to {target}: {report:?}", from.name);
+        }
+    }
+    world.finish();
+}
+
+#[test]
+fn congestion_marks_cross_the_tunnel() {
+    if !require(&[Root, Tun, Tool("nft")]) {
+        return;
+    }
+    let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
+    let world = World::start(&Layout::equal().without_ipv6().with_underlay(underlay));
+
+    let unmarked = traffic_class_on_arrival(&world, 0);
+    let capable = traffic_class_on_arrival(&world, ECT_0);
+    let router = world.clusters.router.as_ref().unwrap();
+    nft(router, "add table ip congestion");
+    nft(router, "add chain ip congestion forward { type filter hook forward priority 0; }");
+    nft(router, "add rule ip congestion forward ip ecn ect0 ip ecn set ce");
+    let congested = traffic_class_on_arrival(&world, ECT_0);
+    let still_unmarked = traffic_class_on_arrival(&world, 0);
+
+    assert_eq!([unmarked, capable, congested, still_unmarked], [0, ECT_0, CE, 0]);
+    world.finish();
+}
+
+#[test]
+fn traffic_flows_with_any_offload_switched_off() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let on = Offload::default();
+    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+    let cases = [
+        ("tun_tso", Offload { tun_tso: false, ..on }),
+        ("tun_uso", Offload { tun_uso: false, ..on }),
+        ("udp_gso", Offload { udp_gso: false, ..on }),
+        ("udp_gro", Offload { udp_gro: false, ..on }),
+        ("tun_tso", off),
+    ];
+
+    for (name, offload) in cases {
+        let world = World::start_with(&Layout::equal(), |clusters| {
+            clusters.milan.config.set_offload(offload);
+            clusters.rome.config.set_offload(offload);
+        });
+
+        world.assert_traffic();
+
+        let state = world.rome().metrics().unwrap();
+        assert_eq!(state.sum("strait_offload_enabled", &[("offload", name)]), 0, "{name}");
+        world.finish();
+    }
+}
+
+#[test]
+fn one_gateway_with_every_offload_understands_one_with_none() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+    let world = World::start_with(&Layout::partly_overlapping(), |clusters| {
+        clusters.milan.config.set_offload(off);
+    });
+
+    world.assert_traffic();
+
+    world.finish();
+}
+
+#[test]
+fn a_reload_loses_no_packet_and_keeps_the_session() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let world = World::start(&Layout::equal().without_ipv6());
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let handshake = last_handshake(rome);
+
+    let ping = Ping { interval: Duration::from_millis(100), ..Ping::new(target, 20) };
+    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
+    for cluster in [rome, milan] {
+        let mut config = cluster.config.clone();
+        config.peers.push(somebody_else());
+        cluster.process().unwrap().reload(&config, &world.clusters.scratch).unwrap();
+        wait_until("the new peer was there", Duration::from_secs(5), || {
+            Ok(cluster.metrics()?.has("strait_peer_has_session", &[("peer", "naples")]))
+        })
+        .unwrap();
+    }
+    let report = pinging.join().unwrap().unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    assert_eq!(last_handshake(rome), handshake);
+    world.finish();
+}
+
+#[test]
+fn the_device_goes_with_the_gateway() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let mut world = World::start(&Layout::equal());
+    let before = world.rome().gateway.has_link("strait0").unwrap();
+
+    world.clusters.stop().unwrap();
+
+    assert!(before);
+    for cluster in [world.milan(), world.rome()] {
+        assert!(!cluster.gateway.has_link("strait0").unwrap(), "{}", cluster.name);
+    }
+}
+
+#[test]
+fn an_endpoint_that_does_not_resolve_is_not_fatal() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let mut world = World::prepare(&Layout::equal());
+    let strait = Path::new(STRAIT);
+    let clusters = &mut world.clusters;
+    let good = clusters.rome.config.clone();
+    clusters.rome.config.peers[0].endpoint = Some("milan.invalid:51840".to_owned());
+    clusters.milan.start(strait, &clusters.scratch).unwrap();
+
+    // Ready in spite of it, and as good as new once the name is right.
+    clusters.rome.start(strait, &clusters.scratch).unwrap();
+    let gateway = clusters.rome.process().unwrap();
+    gateway.reload(&good, &clusters.scratch).unwrap();
+    gateway.wait_for_session().unwrap();
+
+    world.assert_traffic();
+    world.finish();
+}
+
+#[test]
+fn the_demo_ends_well_and_says_so_in_json() {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+
+    let output = Command::new(STRAIT).args(["demo", "--duration", "1", "--json"]).output().unwrap();
+
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(report["ok"], true, "{report:#}");
+}
+
+fn assert_clusters_talk(layout: &Layout) {
+    if !require(&[Root, Tun]) {
+        return;
+    }
+    let world = World::start(layout);
+
+    world.assert_traffic();
+
+    world.finish();
+}
+
+/// What a connected UDP socket hears after it sent to a port where nobody listens.
+fn ask_closed_port(target: IpAddr) -> Result<usize, ErrorKind> {
+    let local = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(local).unwrap();
+    socket.connect(SocketAddr::new(target, 9)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    socket.send(b"anybody there?").unwrap();
+
+    socket.recv(&mut [0; 16]).map_err(|error| error.kind())
+}
+
+/// Pings from Rome with `traffic_class` and tells the one that the request has in Milan.
+fn traffic_class_on_arrival(world: &World, traffic_class: u8) -> u8 {
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let listener = milan
+        .pod
+        .run(|| {
+            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4));
+            let socket = socket.map_err(LabError::io("open a raw socket"))?;
+            socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+            Ok(socket)
+        })
+        .unwrap();
+
+    let report = Ping { traffic_class, ..Ping::new(target, 1) }.run(&rome.pod).unwrap();
+    let mut packet = [0; 128];
+    let len = (&listener).read(&mut packet).unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    assert!(len > 20 && packet[9] == 1, "an ICMP message");
+    packet[1]
+}
+
+fn nft(namespace: &Namespace, command: &'static str) {
+    let mut nft = Command::new(strait_gateway::lab::process::find("nft").unwrap());
+    nft.arg(command);
+
+    let status = namespace.start(nft).unwrap().wait().unwrap();
+
+    assert!(status.success(), "nft {command}");
+}
+
+fn last_handshake(cluster: &Cluster) -> Option<String> {
+    let metrics = cluster.metrics().unwrap();
+
+    metrics.value("strait_peer_last_handshake_timestamp_seconds", &[]).map(str::to_owned)
+}
+
+/// A peer that never shows up.
+fn somebody_else() -> PeerSection {
+    PeerSection {
+        name: "naples".to_owned(),
+        public_key: strait_gateway::wg::PrivateKey::generate().public_key().to_string(),
+        preshared_key_file: None,
+        endpoint: None,
+        persistent_keepalive: None,
+        allowed_ips: vec!["192.0.2.0/24".parse().unwrap()],
+        remaps: Vec::new(),
+    }
+}
