@@ -12,19 +12,27 @@ use arc_swap::{ArcSwap, Cache};
 pub fn channel<T>(initial: T) -> (Publisher<T>, Reader<T>) {
     let shared = Arc::new(ArcSwap::from_pointee(initial));
 
-    (Publisher { shared: Arc::clone(&shared) }, Reader { cache: Cache::new(shared) })
+    let publisher = Publisher { shared: Arc::clone(&shared), retired: Vec::new() };
+
+    (publisher, Reader { cache: Cache::new(shared) })
 }
 
 /// The control plane's end. Deliberately not `Clone`: one writer, one order of generations.
 #[derive(Debug)]
 pub struct Publisher<T> {
     shared: Arc<ArcSwap<T>>,
+    /// Values that some reader may still hold. Freeing a large one takes time, which is ours to
+    /// spend and not a packet thread's.
+    retired: Vec<Arc<T>>,
 }
 
 impl<T> Publisher<T> {
     /// Makes `value` the one every reader sees from its next batch on.
+    ///
+    /// Frees earlier values that no reader holds any more.
     pub fn publish(&mut self, value: T) {
-        self.shared.store(Arc::new(value));
+        self.retired.push(self.shared.swap(Arc::new(value)));
+        self.retired.retain(|value| Arc::strong_count(value) > 1);
     }
 
     /// What is published.
@@ -67,6 +75,19 @@ impl<T> Clone for Reader<T> {
 mod tests {
     use super::*;
     use crate::Table;
+
+    #[test]
+    fn a_value_that_a_reader_holds_is_freed_by_the_publisher() {
+        let (mut publisher, mut reader) = channel(Arc::new(()));
+        let first = Arc::downgrade(reader.load());
+
+        publisher.publish(Arc::new(()));
+        reader.load();
+        assert!(first.upgrade().is_some(), "the reader must not be the one who frees it");
+        publisher.publish(Arc::new(()));
+
+        assert!(first.upgrade().is_none());
+    }
 
     #[test]
     fn every_reader_sees_a_publication_at_its_next_batch() {

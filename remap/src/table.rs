@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use crate::lpm::Lpm;
 use crate::{Prefix, Rule};
 
-/// A peer's place in one generation, counted from 0.
+/// A peer's place in one generation, counted from 0 without gaps: tables have room for every id
+/// below the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
@@ -175,11 +176,12 @@ impl Accepted {
     }
 
     fn into_table(self, generation: u64) -> Table {
-        let peers = self.by_remote.keys().map(|(peer, _)| peer.0 + 1).max().unwrap_or(0);
-        let mut realms = vec![Vec::new(); usize::try_from(peers).unwrap_or(0)];
+        let mut realms: Vec<Vec<(Prefix, Rule)>> = Vec::new();
         for ((peer, remote), rule) in self.by_remote {
-            let realm = usize::try_from(peer.0).ok().and_then(|index| realms.get_mut(index));
-            if let Some(realm) = realm {
+            // The keys come in ascending order, so the last realm is the current one or missing.
+            let len = usize::try_from(peer.0).unwrap_or(usize::MAX).saturating_add(1);
+            realms.resize_with(len, Vec::new);
+            if let Some(realm) = realms.last_mut() {
                 realm.push((remote, rule));
             }
         }

@@ -165,14 +165,14 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
             "remote = \"10.244.0.0/16\"",
             "remote = \"pods\"",
             21,
-            "remote \"pods\"",
+            "remote: \"pods\"",
             "write it like 10.244.0.0/16",
         ),
         (
             "local = \"10.71.0.0/16\"",
             "local = \"pods\"",
             22,
-            "local \"pods\"",
+            "local: \"pods\"",
             "write it like 10.244.0.0/16",
         ),
     ];
