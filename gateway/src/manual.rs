@@ -1,0 +1,14 @@
+//! The manual: what does not belong to one module.
+//!
+//! - [`architecture`]: threads, the two flows, what is shared
+//! - [`remapping`]: which address stands where, and what a remap does to each protocol
+//! - [`troubleshooting`]: by symptom
+
+#[doc = include_str!("manual/architecture.md")]
+pub mod architecture {}
+
+#[doc = include_str!("manual/remapping.md")]
+pub mod remapping {}
+
+#[doc = include_str!("manual/troubleshooting.md")]
+pub mod troubleshooting {}
