@@ -17,7 +17,6 @@ demo: ## Two clusters with the same pod CIDR talk through two gateways
 .PHONY: test
 test: ## Every test that CI runs
 	@.ci/setup test
-	$(CARGO) build --release --bin strait
 	$(CARGO) test --workspace
 	$(CARGO) test -p strait-gateway --features virtual-clock --test pair
 
