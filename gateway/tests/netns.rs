@@ -55,9 +55,9 @@ fn clusters_talk_over_an_ipv6_underlay() {
 
 #[test]
 fn a_closed_port_is_refused_through_the_remap() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let world = World::start(&Layout::different());
 
     for target in world.rome().side.sees(&world.milan().side) {
@@ -71,9 +71,9 @@ fn a_closed_port_is_refused_through_the_remap() {
 
 #[test]
 fn a_path_mtu_is_learned_through_the_remap() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let world = World::start(&Layout::equal());
     let (rome, milan) = (world.rome(), world.milan());
     // Between the MTU of the device, 1420, and the least that IPv6 allows.
@@ -94,9 +94,9 @@ fn a_path_mtu_is_learned_through_the_remap() {
 
 #[test]
 fn fragments_arrive_both_ways() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let world = World::start(&Layout::equal());
     for cluster in [world.milan(), world.rome()] {
         // So that each pod's fragments fit into the tunnel without learning it first.
@@ -116,9 +116,9 @@ fn fragments_arrive_both_ways() {
 
 #[test]
 fn congestion_marks_cross_the_tunnel() {
-    if !require(&[Root, Tun, Tool("nft")]) {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
         return;
-    }
+    };
     let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
     let world = World::start(&Layout::equal().without_ipv6().with_underlay(underlay));
 
@@ -137,9 +137,9 @@ fn congestion_marks_cross_the_tunnel() {
 
 #[test]
 fn traffic_flows_with_any_offload_switched_off() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let on = Offload::default();
     let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
     let cases = [
@@ -164,11 +164,41 @@ fn traffic_flows_with_any_offload_switched_off() {
     }
 }
 
+/// Merged UDP frames were once lost where a gateway forwards them into another tunnel, as Liqo does
+/// with Geneve (wireguard-go d0bc03c). VXLAN is the tunnel that more kernels have.
+#[test]
+fn merged_udp_frames_survive_being_forwarded_into_vxlan() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let (rome, milan) = (world.rome(), world.milan());
+    let vxlan = "link add vx type vxlan id 7 dstport 4789";
+    let pod = "local 10.244.2.7 remote 169.254.1.1 dev gateway";
+    let gateway = "local 169.254.1.1 remote 10.244.2.7 dev pod";
+    for (namespace, link, address) in
+        [(&milan.pod, pod, "10.244.9.9/24"), (&*milan.gateway, gateway, "10.244.9.1/24")]
+    {
+        ip(namespace, &format!("{vxlan} {link}"));
+        ip(namespace, &format!("address add {address} dev vx"));
+        ip(namespace, "link set vx up");
+    }
+
+    let behind_vxlan = IpAddr::from([10, 71, 9, 9]);
+    let datagrams = Datagrams { count: 20_000, payload_bytes: 1200, per_second: 20_000 };
+    let train = udp(&rome.pod, &milan.pod, behind_vxlan, datagrams).unwrap();
+    let bulk = tcp(&rome.pod, &milan.pod, behind_vxlan, Amount::Bytes(20_000_000)).unwrap();
+
+    assert!(train.is_perfect(), "{train:?}");
+    assert!(bulk.is_intact, "{bulk:?}");
+    world.finish();
+}
+
 #[test]
 fn one_gateway_with_every_offload_understands_one_with_none() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
     let world = World::start_with(&Layout::partly_overlapping(), |clusters| {
         clusters.milan.config.set_offload(off);
@@ -181,9 +211,9 @@ fn one_gateway_with_every_offload_understands_one_with_none() {
 
 #[test]
 fn a_reload_loses_no_packet_and_keeps_the_session() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let world = World::start(&Layout::equal().without_ipv6());
     let (rome, milan) = (world.rome(), world.milan());
     let target = rome.side.sees(&milan.side).next().unwrap();
@@ -209,9 +239,9 @@ fn a_reload_loses_no_packet_and_keeps_the_session() {
 
 #[test]
 fn the_device_goes_with_the_gateway() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let mut world = World::start(&Layout::equal());
     let before = world.rome().gateway.has_link("strait0").unwrap();
 
@@ -225,9 +255,9 @@ fn the_device_goes_with_the_gateway() {
 
 #[test]
 fn an_endpoint_that_does_not_resolve_is_not_fatal() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let mut world = World::prepare(&Layout::equal());
     let strait = Path::new(STRAIT);
     let clusters = &mut world.clusters;
@@ -247,9 +277,9 @@ fn an_endpoint_that_does_not_resolve_is_not_fatal() {
 
 #[test]
 fn the_demo_ends_well_and_says_so_in_json() {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
 
     let output = Command::new(STRAIT).args(["demo", "--duration", "1", "--json"]).output().unwrap();
 
@@ -260,9 +290,9 @@ fn the_demo_ends_well_and_says_so_in_json() {
 }
 
 fn assert_clusters_talk(layout: &Layout) {
-    if !require(&[Root, Tun]) {
+    let Some(_turn) = require(&[Root, Tun]) else {
         return;
-    }
+    };
     let world = World::start(layout);
 
     world.assert_traffic();
@@ -302,6 +332,13 @@ fn traffic_class_on_arrival(world: &World, traffic_class: u8) -> u8 {
     assert!(report.is_perfect(), "{report:?}");
     assert!(len > 20 && packet[9] == 1, "an ICMP message");
     packet[1]
+}
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let mut ip = Command::new(strait_gateway::lab::process::find("ip").unwrap());
+    ip.args(arguments.split(' '));
+
+    assert!(namespace.start(ip).unwrap().wait().unwrap().success(), "ip {arguments}");
 }
 
 fn nft(namespace: &Namespace, command: &'static str) {

@@ -23,17 +23,19 @@ pub enum Via {
 ///
 /// [`LabError::Netlink`], for instance if a namespace has a link of that name.
 pub fn connect(
-    (one, one_link): (&Namespace, &'static str),
-    (other, other_link): (&Namespace, &'static str),
+    (one, one_link): (&Namespace, &str),
+    (other, other_link): (&Namespace, &str),
     mtu_bytes: u32,
 ) -> Result<(), LabError> {
     let operation = format!("connect {} and {}", one.name(), other.name());
     let target = other.raw_fd();
+    let names = (one_link.to_owned(), other_link.to_owned());
 
     // The far end is born under a name that is free here, and renamed on its way.
     one.netlink(operation, async move |handle| {
+        let (one_link, other_link) = names;
         let born = format!("{one_link}-peer");
-        let pair = LinkVeth::new(one_link, &born).mtu(mtu_bytes).build();
+        let pair = LinkVeth::new(&one_link, &born).mtu(mtu_bytes).build();
         handle.link().add(pair).execute().await?;
         let moved = LinkUnspec::new_with_index(index(&handle, &born).await?)
             .name(other_link)
@@ -53,9 +55,11 @@ impl Namespace {
     /// # Errors
     ///
     /// [`LabError::Netlink`] if there is no such link.
-    pub fn set_up_link(&self, link: &'static str) -> Result<(), LabError> {
+    pub fn set_up_link(&self, link: &str) -> Result<(), LabError> {
+        let name = link.to_owned();
+
         self.netlink(format!("bring {link} up"), async move |handle| {
-            let up = LinkUnspec::new_with_index(index(&handle, link).await?).up().build();
+            let up = LinkUnspec::new_with_index(index(&handle, &name).await?).up().build();
             handle.link().change(up).execute().await
         })
     }
@@ -65,9 +69,11 @@ impl Namespace {
     /// # Errors
     ///
     /// [`LabError::Netlink`] if there is no such link.
-    pub fn set_down_link(&self, link: &'static str) -> Result<(), LabError> {
+    pub fn set_down_link(&self, link: &str) -> Result<(), LabError> {
+        let name = link.to_owned();
+
         self.netlink(format!("take {link} down"), async move |handle| {
-            let down = LinkUnspec::new_with_index(index(&handle, link).await?).down().build();
+            let down = LinkUnspec::new_with_index(index(&handle, &name).await?).down().build();
             handle.link().change(down).execute().await
         })
     }
@@ -77,10 +83,12 @@ impl Namespace {
     /// # Errors
     ///
     /// [`LabError::Netlink`] if the link does not take it.
-    pub fn set_mtu(&self, link: &'static str, mtu_bytes: u32) -> Result<(), LabError> {
+    pub fn set_mtu(&self, link: &str, mtu_bytes: u32) -> Result<(), LabError> {
+        let name = link.to_owned();
+
         self.netlink(format!("set the MTU of {link} to {mtu_bytes}"), async move |handle| {
             let mtu =
-                LinkUnspec::new_with_index(index(&handle, link).await?).mtu(mtu_bytes).build();
+                LinkUnspec::new_with_index(index(&handle, &name).await?).mtu(mtu_bytes).build();
             handle.link().change(mtu).execute().await
         })
     }
@@ -90,9 +98,11 @@ impl Namespace {
     /// # Errors
     ///
     /// [`LabError::Netlink`], for instance if the link has it.
-    pub fn add_address(&self, link: &'static str, address: IpNet) -> Result<(), LabError> {
+    pub fn add_address(&self, link: &str, address: IpNet) -> Result<(), LabError> {
+        let name = link.to_owned();
+
         self.netlink(format!("give {address} to {link}"), async move |handle| {
-            let index = index(&handle, link).await?;
+            let index = index(&handle, &name).await?;
             handle.address().add(index, address.addr(), address.prefix_len()).execute().await
         })
     }
@@ -102,13 +112,9 @@ impl Namespace {
     /// # Errors
     ///
     /// [`LabError::Netlink`], for instance if there is such a route.
-    pub fn add_route(
-        &self,
-        destination: IpNet,
-        link: &'static str,
-        via: Via,
-    ) -> Result<(), LabError> {
+    pub fn add_route(&self, destination: IpNet, link: &str, via: Via) -> Result<(), LabError> {
         let operation = format!("add a route to {destination} through {link}");
+        let name = link.to_owned();
 
         self.netlink(operation, async move |handle| {
             let (address, len) = (destination.network(), destination.prefix_len());
@@ -116,7 +122,7 @@ impl Namespace {
             let mut route = RouteMessageBuilder::<IpAddr>::new()
                 .destination_prefix(address, len)
                 .map_err(invalid)?
-                .output_interface(index(&handle, link).await?);
+                .output_interface(index(&handle, &name).await?);
             if let Via::Router(router) = via {
                 route = route.gateway(router).map_err(invalid)?.onlink();
             }
@@ -129,8 +135,10 @@ impl Namespace {
     /// # Errors
     ///
     /// [`LabError::Io`] if the kernel cannot be asked.
-    pub fn has_link(&self, link: &'static str) -> Result<bool, LabError> {
-        match self.netlink("look for a link", async move |handle| index(&handle, link).await) {
+    pub fn has_link(&self, link: &str) -> Result<bool, LabError> {
+        let name = link.to_owned();
+
+        match self.netlink("look for a link", async move |handle| index(&handle, &name).await) {
             Ok(_) => Ok(true),
             Err(LabError::Netlink { .. }) => Ok(false),
             Err(error) => Err(error),

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strait_gateway::lab::process::find;
 
@@ -34,13 +35,23 @@ impl Need {
     }
 }
 
-/// Whether the test can run. If not, says so past the test harness, which would keep it to itself.
+/// One test at a time: they measure loss, and a busy machine loses packets.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for the turn of a test that needs all of `needs`; see [`check`].
+#[must_use]
+pub(crate) fn require(needs: &[Need]) -> Option<MutexGuard<'static, ()>> {
+    check(needs).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether the machine has all of `needs`. If not, says so past the test harness, which would keep it
+/// to itself.
 ///
 /// # Panics
 ///
 /// If something is missing and this is CI, where a skipped test would look like a passed one.
 #[must_use]
-pub(crate) fn require(needs: &[Need]) -> bool {
+pub(crate) fn check(needs: &[Need]) -> bool {
     let missing: Vec<_> =
         needs.iter().filter(|need| !need.is_met()).map(|need| need.remedy()).collect();
     if missing.is_empty() {

@@ -3,20 +3,15 @@
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
 use strait_gateway::lab::{Cluster, Layout, TwoClusters};
-
-/// One test at a time: they measure loss, and a busy machine loses packets.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// The program under test.
 pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 
 pub(crate) struct World {
     pub(crate) clusters: TwoClusters,
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl World {
@@ -37,9 +32,7 @@ impl World {
 
     /// Both clusters without running gateways.
     pub(crate) fn prepare(layout: &Layout) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-
-        Self { clusters: TwoClusters::new(layout).unwrap(), _turn: turn }
+        Self { clusters: TwoClusters::new(layout).unwrap() }
     }
 
     pub(crate) const fn milan(&self) -> &Cluster {
