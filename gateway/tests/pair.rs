@@ -290,6 +290,20 @@ fn the_round_trip_of_the_handshake_is_measured_on_both_sides() {
     assert_eq!(world.session(MILAN).rtt, Some(2 * delay));
 }
 
+#[test]
+fn the_round_trip_of_a_rekey_is_not_mistaken_for_the_gap_between_two_packets() {
+    let delay = Duration::from_millis(15);
+    let mut world = World::new(Network { delay, ..Network::PERFECT });
+
+    for id in 0..13_000 {
+        world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", id));
+        world.run(Duration::from_millis(10));
+    }
+
+    assert!(world.count(|m| m == Message::Initiation) >= 2, "there was a rekey");
+    assert_eq!(world.session(MILAN).rtt, Some(2 * delay));
+}
+
 /// RFC 6040: a mark that the underlay sets reaches the receiver if the sender speaks ECN.
 #[test]
 fn congestion_on_the_underlay_is_seen_inside() {

@@ -159,7 +159,7 @@ impl Inbound {
             return;
         }
         peer.set_endpoint(received.source);
-        peer.receive.bytes.add(as_u64(run.len()));
+        peer.receive.bytes.add(opened.bytes);
         peer.receive.packets.add(opened.packets);
         if opened.has_staged {
             seal_staged(peer, received.source, out, now);

@@ -145,8 +145,14 @@ struct State {
     staged: VecDeque<Staged>,
     /// When our initiation went out that nothing has answered yet.
     asked: Option<Instant>,
-    /// When our response went out that no data has confirmed yet.
-    answered: Option<Instant>,
+    /// The response of ours that no data has confirmed yet.
+    answered: Option<Answered>,
+}
+
+/// When a response went out, and the index that the data it allows will carry.
+struct Answered {
+    at: Instant,
+    index: u32,
 }
 
 struct Staged {
@@ -225,8 +231,12 @@ impl Tunnel for BoringtunTunnel {
                     let len = packet.len();
                     out.commit(len);
                     opened.packets += 1;
+                    opened.bytes += as_u64(datagram.len());
                 }
-                TunnResult::Done => opened.keepalives += 1,
+                TunnResult::Done => {
+                    opened.keepalives += 1;
+                    opened.bytes += as_u64(datagram.len());
+                }
                 TunnResult::Err(error) => opened.count(&error),
                 TunnResult::WriteToNetwork(_) => opened.malformed += 1,
             }
@@ -234,7 +244,7 @@ impl Tunnel for BoringtunTunnel {
         opened.authentic = opened.packets + opened.keepalives;
 
         if opened.authentic > 0 {
-            state.confirm(now);
+            state.confirm(first_index(run), now);
             opened.has_staged = !state.staged.is_empty();
         }
 
@@ -256,7 +266,10 @@ impl Tunnel for BoringtunTunnel {
                 let answer = Message::classify(datagram);
                 commit(out, datagram, source);
                 match answer {
-                    Some(Message::Response { .. }) => state.answered = Some(now),
+                    Some(Message::Response { .. }) => {
+                        let index = first_index(datagram);
+                        state.answered = Some(Answered { at: now, index });
+                    }
                     Some(Message::Data { .. }) => {
                         state.complete(now);
                         state.send_queued_keepalives(source, out);
@@ -397,13 +410,14 @@ impl State {
         }
     }
 
-    /// Authentic data arrived. If it is the first after our response, that completes the handshake.
-    fn confirm(&mut self, now: Instant) {
-        if let Some(answered) = self.answered.take() {
+    /// Authentic data arrived for `index`. If our response promised that index, it completes the
+    /// handshake; data of the session before does not.
+    fn confirm(&mut self, index: u32, now: Instant) {
+        if let Some(answered) = self.answered.take_if(|answered| answered.index == index) {
             self.session.last_handshake = Some(now);
-            self.session.rtt = Some(now.saturating_duration_since(answered));
-            self.session.is_established = self.tunn.time_since_last_handshake().is_some();
-        } else if !self.session.is_established {
+            self.session.rtt = Some(now.saturating_duration_since(answered.at));
+        }
+        if !self.session.is_established {
             self.session.is_established = self.tunn.time_since_last_handshake().is_some();
         }
     }
@@ -412,7 +426,7 @@ impl State {
         let given_up = self.staged.len();
         self.staged.clear();
 
-        u64::try_from(given_up).unwrap_or(u64::MAX)
+        as_u64(given_up)
     }
 }
 
@@ -420,7 +434,7 @@ impl Sealed {
     #[inline]
     fn add(&mut self, datagram_len: usize) {
         self.packets += 1;
-        self.bytes += u64::try_from(datagram_len).unwrap_or(u64::MAX);
+        self.bytes += as_u64(datagram_len);
     }
 }
 
@@ -439,6 +453,16 @@ impl Opened {
 
         *counter += 1;
     }
+}
+
+/// The index behind the type: the one the sender of a handshake message chose, or the one a data
+/// message is for.
+fn first_index(message: &[u8]) -> u32 {
+    message.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn as_u64(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 /// What the library needs as room for a packet of `len` bytes, or it panics.

@@ -127,6 +127,8 @@ pub struct Opened {
     pub packets: u64,
     /// Datagrams that were authentic: packets and keepalives.
     pub authentic: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Keepalives among them.
     pub keepalives: u64,
     /// Datagrams without a session for their receiver index.
