@@ -1,7 +1,7 @@
 //! The packet-for-packet account of one direction.
 //!
-//! Each direction has one [`Counters`] that one thread writes, plainly and without a bus lock, and
-//! that anybody may read. A reader gets a [`Snapshot`].
+//! Each direction has one [`Counters`]. It is added to once per batch, by whichever thread carries the
+//! batch, and anybody may read it. A reader gets a [`Snapshot`].
 //!
 //! The account: everything that came in went out, was dropped under a reason, was a message of the
 //! protocol itself, or is staged. [`Snapshot::balance`] computes what is left over; it is zero
@@ -33,8 +33,8 @@ impl Counter {
 /// The account of one direction. Packets are inner packets, bytes are theirs, headers included.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Outbound: packets from the device, the segments of an offload frame one by one. Inbound:
-    /// datagrams from the network.
+    /// Outbound: packets from the device, the segments of an offload frame one by one (a frame that
+    /// is dropped before it is cut is one packet). Inbound: datagrams from the network.
     pub packets_in: Counter,
     /// Bytes of [`Self::packets_in`]. Inbound these are UDP payload bytes.
     pub bytes_in: Counter,

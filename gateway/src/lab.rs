@@ -26,12 +26,14 @@ pub mod scrape;
 pub mod topology;
 pub mod traffic;
 
+mod clean_up;
 mod scratch;
 
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+pub use clean_up::CleanUp;
 pub use gateway::{GatewayConfig, GatewayProcess, PeerSection, RemapSection};
 pub use layout::{Layout, Realm, Side, Underlay};
 pub use netns::Namespace;

@@ -167,8 +167,14 @@ impl Pair {
         }
 
         let process = start_wireguard_go(wireguard_go, &clusters, &interface);
+        // Who answers comes first, so that the first initiation finds somebody.
+        if initiator == Initiator::Strait {
+            configure(&clusters, &interface, initiator);
+        }
         clusters.rome.start(Path::new(STRAIT), &clusters.scratch).unwrap();
-        configure(&clusters, &interface, initiator);
+        if initiator == Initiator::WireguardGo {
+            configure(&clusters, &interface, initiator);
+        }
         remap_with_nftables(&clusters.milan, &clusters.rome, &interface);
         clusters.rome.process().unwrap().wait_for_session().unwrap();
 

@@ -8,6 +8,8 @@
 #![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+#[path = "harness/compare.rs"]
+mod compare;
 #[path = "harness/kernel.rs"]
 mod kernel;
 #[path = "harness/packets.rs"]
@@ -25,8 +27,9 @@ use strait_gateway::lab::Layout;
 use strait_gateway::packet::rewrite::{self, Checksum};
 use strait_gateway::packet::{Header, icmp};
 
+use compare::{one_hop_later, with_one_zero};
 use kernel::{Kernel, Method, Side, remaps};
-use packets::{Content, Packet, Part, any_packet, error_about, one_hop_later, with_one_zero};
+use packets::{Content, Packet, Part, any_packet, error_about};
 use require::Need::{Root, Tool, Tun};
 use require::{Need, require};
 

@@ -17,20 +17,22 @@ mod picture;
 mod report;
 mod screen;
 
-use std::path::Path;
+use std::fs::File;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use nix::sys::signal::Signal;
-use strait_gateway::lab::topology::{CleanUp, TwoClusters};
-use strait_gateway::lab::{Cluster, privilege};
+use strait_gateway::lab::{CleanUp, Cluster, TwoClusters, privilege};
 use tokio::signal::unix::{SignalKind, signal};
 
 use report::Report;
 use screen::Screen;
+
+/// Where the devices of the gateways come from.
+const TUN: &str = "/dev/net/tun";
 
 /// What ends the demo early, and `--keep`.
 const SIGNALS: [(SignalKind, Signal); 3] = [
@@ -76,9 +78,9 @@ enum Event {
 /// What could not be set up. Traffic that did not arrive is no error but exit status 1.
 pub(crate) fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
     privilege::acquire()?;
-    if !Path::new("/dev/net/tun").exists() {
-        bail!("there is no /dev/net/tun: load the tun module, or give the container the device");
-    }
+    File::options().read(true).write(true).open(TUN).with_context(|| {
+        format!("cannot open {TUN}: load the tun module, or run as somebody who may open it")
+    })?;
     let (events, inbox) = mpsc::channel();
     listen_for_signals(events.clone()).context("cannot listen for signals")?;
 
@@ -95,8 +97,8 @@ fn start_journey(duration: Duration, screen: Screen, events: Sender<Event>) -> a
             // The receiver lives as long as the process.
             let _ = events.send(Event::Started(clean_up));
         };
-        let result = journey::run(&binary, duration, screen, is_started).map(Box::new);
-        let _ = events.send(Event::Arrived(result));
+        let result = journey::run(&binary, duration, screen, is_started);
+        let _ = events.send(Event::Arrived(result.map(Box::new)));
     };
     thread::Builder::new()
         .name("journey".to_owned())

@@ -87,7 +87,6 @@ impl Inbound {
         out: &mut TransmitBatch,
         mut handshake: impl FnMut(&[u8], SocketAddr) -> bool,
     ) {
-        let account = Arc::clone(&self.accounts.inbound);
         let mut rest = received.bytes;
         let stride = received.stride.max(1);
 
@@ -102,17 +101,10 @@ impl Inbound {
                     continue;
                 }
                 Some(_) => {
-                    account.packets_in.add(1);
-                    account.bytes_in.add(as_u64(datagram.len()));
-                    if !handshake(datagram, received.source) {
-                        account.count_drops(DropReason::HandshakeQueueFull, 1);
-                    }
+                    let is_taken = handshake(datagram, received.source);
+                    self.count_message(datagram, DropReason::HandshakeQueueFull, is_taken);
                 }
-                None => {
-                    account.packets_in.add(1);
-                    account.bytes_in.add(as_u64(datagram.len()));
-                    account.count_drops(DropReason::Malformed, 1);
-                }
+                None => self.count_message(datagram, DropReason::Malformed, false),
             }
             rest = others;
         }
@@ -129,6 +121,14 @@ impl Inbound {
 
         self.packets.clear();
         self.coalescer.clear();
+    }
+
+    /// One datagram that carries no data. What was taken is counted by whoever answers it.
+    fn count_message(&self, datagram: &[u8], reason: DropReason, is_taken: bool) {
+        let account = &self.accounts.inbound;
+        account.packets_in.add(1);
+        account.bytes_in.add(as_u64(datagram.len()));
+        account.count_drops(reason, u64::from(!is_taken));
     }
 
     /// A run of transport data messages with one receiver index.

@@ -40,16 +40,21 @@ impl Outbound {
         out: &mut TransmitBatch,
         flush: impl FnMut(&mut TransmitBatch),
     ) {
-        let account = Arc::clone(&self.account);
-        let forwarding = self.forwarding.load();
+        let Self { forwarding, account } = self;
 
         if let Err(Dropped { reason, packets, bytes }) =
-            forward(forwarding, &account, virtio, frame, now, out, flush)
+            forward(forwarding.load(), account, virtio, frame, now, out, flush)
         {
             account.packets_in.add(packets);
             account.bytes_in.add(bytes);
             account.count_drops(reason, packets);
         }
+    }
+
+    /// Counts a frame whose virtio header makes no sense.
+    pub fn handle_unreadable_frame(&self) {
+        self.account.packets_in.add(1);
+        self.account.count_drops(DropReason::Malformed, 1);
     }
 }
 

@@ -52,11 +52,15 @@ impl Tun {
             .name(name)
             .mtu(settings.mtu_bytes)
             .with(|builder| {
-                builder.offload(true).tx_queue_len(TRANSMIT_QUEUE_LEN);
+                builder.offload(true);
             })
             .enable(false)
             .build_sync()
             .map_err(failed)?;
+        // Only root of the machine may, not root of a user namespace; the default serves as well.
+        if let Err(error) = device.set_tx_queue_len(TRANSMIT_QUEUE_LEN) {
+            tracing::debug!(%error, "the device keeps its default transmit queue");
+        }
         let (has_tso, has_uso) = choose_offload(device.as_fd(), settings).map_err(failed)?;
         for address in &settings.addresses {
             add_address(&device, *address).map_err(|source| StartError::Address {

@@ -125,7 +125,7 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
                         shared.udp.send_all(&mut batch, &shared.accounts);
                     }
                 }
-                Ok(None) => {}
+                Ok(None) => outbound.handle_unreadable_frame(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {

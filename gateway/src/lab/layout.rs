@@ -1,6 +1,6 @@
 //! Who has which addresses, and who sees whom under which: pure.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -137,8 +137,53 @@ pub fn host(prefix: IpNet, number: u32) -> IpAddr {
     }
 }
 
+/// Addresses of the gateways of Milan and Rome, from the ranges for documentation (RFC 5737,
+/// RFC 3849): on one network if a cable joins them, else on two.
+pub(super) fn underlay_addresses(underlay: Underlay) -> (IpAddr, IpAddr) {
+    let address = |network: u8, number: u8| match underlay.is_ipv6 {
+        false if network == 0 => IpAddr::from([198, 51, 100, number]),
+        false => IpAddr::from([203, 0, 113, number]),
+        true => {
+            let (network, number) = (network.into(), number.into());
+            IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, number])
+        }
+    };
+
+    (address(u8::from(underlay.is_routed), 3), address(0, 2))
+}
+
+/// The network of an address on the underlay.
+pub(super) fn network_of(address: IpAddr) -> IpNet {
+    with_len(address, if address.is_ipv4() { 24 } else { 64 }).trunc()
+}
+
+/// The address of gateway `number` on its device: in the family of `pods`, on a network that only
+/// the two gateways share.
+pub(super) fn tunnel_net(pods: IpNet, number: u8) -> IpNet {
+    match pods {
+        IpNet::V4(_) => IpNet::V4(Ipv4Net::new_assert([169, 254, 18, number].into(), 30)),
+        IpNet::V6(_) => {
+            let groups = [0xfd00, 0x169, 0x254, 0x18, 0, 0, 0, number.into()];
+            IpNet::V6(Ipv6Net::new_assert(groups.into(), 126))
+        }
+    }
+}
+
+/// Everything, in the family of `like`.
+pub(super) fn default_route(like: IpAddr) -> IpNet {
+    match like {
+        IpAddr::V4(_) => IpNet::V4(Ipv4Net::default()),
+        IpAddr::V6(_) => IpNet::V6(Ipv6Net::default()),
+    }
+}
+
+/// `address` as one of a network with prefixes of `len` bits.
+pub(super) fn with_len(address: IpAddr, len: u8) -> IpNet {
+    IpNet::new_assert(address, len)
+}
+
 const fn v4([a, b, c, d]: [u8; 4], len: u8) -> IpNet {
-    IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::new(a, b, c, d), len))
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), len))
 }
 
 fn v6<const N: usize>(first: [u16; N], len: u8) -> IpNet {

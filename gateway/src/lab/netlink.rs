@@ -64,20 +64,6 @@ impl Namespace {
         })
     }
 
-    /// Takes a link down.
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::Netlink`] if there is no such link.
-    pub fn set_down_link(&self, link: &str) -> Result<(), LabError> {
-        let name = link.to_owned();
-
-        self.netlink(format!("take {link} down"), async move |handle| {
-            let down = LinkUnspec::new_with_index(index(&handle, &name).await?).down().build();
-            handle.link().change(down).execute().await
-        })
-    }
-
     /// Changes the MTU of a link.
     ///
     /// # Errors

@@ -9,21 +9,18 @@
 //! of its own cluster and the underlay; routes to the other cluster are for `strait gateway` to
 //! install.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use ipnet::IpNet;
 use nix::unistd::Pid;
 
+use super::layout::{default_route, network_of, tunnel_net, underlay_addresses, with_len};
 use super::netlink::{Via, connect};
 use super::{
-    GatewayConfig, GatewayProcess, LabError, Layout, Metrics, Namespace, PeerSection, RemapSection,
-    Scratch, Side, Underlay, layout, wait_until,
+    CleanUp, GatewayConfig, GatewayProcess, LabError, Layout, Metrics, Namespace, PeerSection,
+    RemapSection, Scratch, Side, Underlay, layout,
 };
 use crate::wg::PrivateKey;
 
@@ -48,9 +45,6 @@ const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
 /// Seconds between keepalives of the client, as Liqo has it.
 const PERSISTENT_KEEPALIVE: u16 = 25;
-
-/// How long gateways may take to end when we are in a hurry.
-const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One of the two clusters.
 #[derive(Debug)]
@@ -182,10 +176,7 @@ impl TwoClusters {
         let running = [&self.milan, &self.rome].into_iter().filter_map(|c| c.process.as_ref());
         let ids = running.filter_map(|gateway| i32::try_from(gateway.process().id()).ok());
 
-        CleanUp {
-            processes: ids.map(Pid::from_raw).collect(),
-            directory: self.scratch.path().to_owned(),
-        }
+        CleanUp::new(ids.map(Pid::from_raw).collect(), self.scratch.path().to_owned())
     }
 
     /// Ends both gateways with SIGTERM.
@@ -198,31 +189,6 @@ impl TwoClusters {
 
         self.milan.stop().and(rome)
     }
-}
-
-/// How to leave nothing behind when there is no time to drop [`TwoClusters`].
-#[derive(Clone, Debug)]
-pub struct CleanUp {
-    processes: Vec<Pid>,
-    directory: PathBuf,
-}
-
-impl CleanUp {
-    /// Ends the gateways with SIGTERM and removes the files. The namespaces end with the process.
-    pub fn run(&self) {
-        // Whoever is gone needs no signal, and whoever does not go is killed when we end.
-        for process in &self.processes {
-            let _ = kill(*process, Signal::SIGTERM);
-        }
-        let are_gone = || Ok(!self.processes.iter().any(|process| is_running(*process)));
-        let _ = wait_until("", CLEAN_UP_TIMEOUT, are_gone);
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Whether a child of ours runs. One that has ended is forgotten with this question.
-fn is_running(child: Pid) -> bool {
-    matches!(waitpid(child, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }
 
 /// The pod and the gateway of one cluster, and the link between them.
@@ -315,47 +281,4 @@ fn join(
     }
 
     Ok(Some(router))
-}
-
-/// Addresses of the gateways of Milan and Rome, from the ranges for documentation (RFC 5737,
-/// RFC 3849): on one network if a cable joins them, else on two.
-fn underlay_addresses(underlay: Underlay) -> (IpAddr, IpAddr) {
-    let address = |network: u8, number: u8| match underlay.is_ipv6 {
-        false if network == 0 => IpAddr::from([198, 51, 100, number]),
-        false => IpAddr::from([203, 0, 113, number]),
-        true => {
-            let (network, number) = (network.into(), number.into());
-            IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, number])
-        }
-    };
-
-    (address(u8::from(underlay.is_routed), 3), address(0, 2))
-}
-
-/// The network of an address on the underlay.
-fn network_of(address: IpAddr) -> IpNet {
-    with_len(address, if address.is_ipv4() { 24 } else { 64 }).trunc()
-}
-
-/// The address of gateway `number` on its device: in the family of `pods`, on a network that only
-/// the two gateways share.
-fn tunnel_net(pods: IpNet, number: u8) -> IpNet {
-    match pods {
-        IpNet::V4(_) => IpNet::V4(Ipv4Net::new_assert([169, 254, 18, number].into(), 30)),
-        IpNet::V6(_) => {
-            let groups = [0xfd00, 0x169, 0x254, 0x18, 0, 0, 0, number.into()];
-            IpNet::V6(Ipv6Net::new_assert(groups.into(), 126))
-        }
-    }
-}
-
-fn default_route(like: IpAddr) -> IpNet {
-    match like {
-        IpAddr::V4(_) => IpNet::V4(Ipv4Net::default()),
-        IpAddr::V6(_) => IpNet::V6(Ipv6Net::default()),
-    }
-}
-
-fn with_len(address: IpAddr, len: u8) -> IpNet {
-    IpNet::new_assert(address, len)
 }

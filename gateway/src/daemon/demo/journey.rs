@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use strait_gateway::lab::process::{Process, find};
-use strait_gateway::lab::topology::CleanUp;
 use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_gateway::lab::{Cluster, Direction, LabError, Layout, Metrics, TwoClusters, wait_until};
+use strait_gateway::lab::{
+    CleanUp, Cluster, Direction, LabError, Layout, Metrics, TwoClusters, wait_until,
+};
 
 use super::picture;
 use super::report::{Passage, Report, Way};

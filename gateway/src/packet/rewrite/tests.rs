@@ -259,7 +259,9 @@ fn checksum_at(header: &Header) -> Option<usize> {
 /// By how much the checksums are wrong: what their words add up to beyond the negative zero.
 fn residues(packet: &Packet, bytes: &[u8], header: &Header) -> [u16; 2] {
     let ip = if header.is_ipv6() { 0 } else { naive_sum(&bytes[..header.transport_offset()]) };
-    let has_checksum = checksum_at(header).is_some_and(|at| word(bytes, at) != 0);
+    // Only where the protocol says so does zero mean that there is none.
+    let may_be_zero = !header.transport().reserves_zero();
+    let has_checksum = checksum_at(header).is_some_and(|at| may_be_zero || word(bytes, at) != 0);
     let mut covered = Vec::new();
     if has_checksum {
         let transport = &bytes[header.transport_offset()..];
