@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use crate::counters::as_u64;
 use crate::packet::ecn::Ecn;
 
 /// The most datagrams the kernel takes as one segmented send (`UDP_MAX_SEGMENTS` before Linux 6.9).
@@ -108,7 +109,7 @@ impl TransmitBatch {
         let range = self.len..self.len + len;
         self.len = range.end;
         let packets = u64::from(carries_packet);
-        let packet_bytes = packets * u64::try_from(len).unwrap_or(u64::MAX);
+        let packet_bytes = packets * as_u64(len);
 
         match self.transmits.last_mut() {
             Some(last) if last.takes(outer, len) => {

@@ -11,6 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DropReason;
 
+/// A length or a count, for a counter.
+#[must_use]
+pub fn as_u64(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);

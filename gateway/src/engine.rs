@@ -15,6 +15,7 @@ pub mod handshakes;
 pub mod inbound;
 pub mod outbound;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -133,11 +134,11 @@ impl Control {
     pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
         let old = self.publisher.current();
         let wanted: Vec<Arc<Peer>> = peers.iter().map(|peer| self.peer(&old, peer)).collect();
-        self.publisher.publish(Forwarding::new(&peers, wanted.clone(), table));
+        let kept: HashSet<u32> = wanted.iter().map(|peer| peer.slot).collect();
+        self.publisher.publish(Forwarding::new(&peers, wanted, table));
         self.configured = peers;
 
-        let is_gone = |peer: &&Arc<Peer>| !wanted.iter().any(|kept| kept.slot == peer.slot);
-        for gone in old.peers().iter().filter(is_gone) {
+        for gone in old.peers().iter().filter(|peer| !kept.contains(&peer.slot)) {
             self.free_slots.push(gone.slot);
             let given_up = gone.tunnel.give_up();
             self.accounts.outbound.count_drops(DropReason::PeerRemoved, given_up);

@@ -20,10 +20,11 @@ use std::time::{Duration, SystemTime};
 use mio::Waker;
 use remap::{Reader, Table};
 
-use crate::counters;
+use crate::counters::{self, as_u64};
 use crate::engine::{self, Control, Engine, Forwarding};
 use crate::wg::boringtun::BoringtunIdentity;
 use crate::wg::{Peer, PrivateKey, PublicKey};
+use clock::Calendar;
 use tun::Tun;
 use udp::Udp;
 use worker::{Shared, Wait};
@@ -103,6 +104,7 @@ impl Gateway {
             tun,
             udp,
             accounts: control.accounts().clone(),
+            calendar: Calendar::new(),
             is_stopping: AtomicBool::new(false),
             is_alive: AtomicBool::new(true),
         });
@@ -146,8 +148,7 @@ impl Gateway {
         self.control.set_endpoint(peer, endpoint);
     }
 
-    /// Takes no more packets from the cluster, gives staged ones until `deadline` to find a session,
-    /// and ends the threads. The device goes with it.
+    /// Gives staged packets until `deadline` to find a session, then ends the threads. The device goes with it.
     pub fn drain(mut self, deadline: Duration) {
         let monitor = self.monitor();
         let until = clock::now() + deadline;
@@ -221,9 +222,11 @@ impl Monitor {
     #[must_use]
     pub fn status(&self) -> Status {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let peers: Vec<_> =
-            forwarding.named_peers().map(|(name, peer)| peer_status(name, peer)).collect();
-        let Shared { tun, udp, accounts, is_alive, .. } = &*self.shared;
+        let Shared { tun, udp, accounts, calendar, is_alive, .. } = &*self.shared;
+        let peers: Vec<_> = forwarding
+            .named_peers()
+            .map(|(name, peer)| peer_status(name, peer, calendar))
+            .collect();
         let merge = tun.merge();
 
         Status {
@@ -244,25 +247,20 @@ impl Monitor {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "turns a monotonic time into one of the calendar")]
-fn peer_status(name: &str, peer: &Peer) -> PeerStatus {
+fn peer_status(name: &str, peer: &Peer, calendar: &Calendar) -> PeerStatus {
     let session = peer.tunnel.session();
-    let now = clock::now();
-    let last_handshake = session
-        .last_handshake
-        .and_then(|at| SystemTime::now().checked_sub(now.saturating_duration_since(at)));
 
     PeerStatus {
         name: name.to_owned(),
         public_key: peer.keys.public_key,
         endpoint: peer.endpoint(),
-        last_handshake,
+        last_handshake: session.last_handshake.and_then(|at| calendar.date(at)),
         rtt: session.rtt,
         receive_bytes: peer.receive.bytes.get(),
         transmit_bytes: peer.transmit.bytes.get(),
         receive_packets: peer.receive.packets.get(),
         transmit_packets: peer.transmit.packets.get(),
-        staged_packets: u64::try_from(session.staged).unwrap_or(u64::MAX),
+        staged_packets: as_u64(session.staged),
         has_session: session.is_established,
     }
 }

@@ -10,7 +10,7 @@ use super::handshakes::seal_staged;
 use super::{Accounts, Forwarding};
 use crate::DropReason;
 use crate::buffer::{PacketBatch, TransmitBatch};
-use crate::counters::Counters;
+use crate::counters::{Counters, as_u64};
 use crate::packet::coalesce::{Coalescer, Frame, Merge};
 use crate::packet::ecn::{self, Ecn};
 use crate::packet::rewrite::{self, Checksum, Mismatch, Side};
@@ -238,8 +238,4 @@ fn run_len(bytes: &[u8], stride: usize, receiver_index: u32) -> usize {
     let count = bytes.chunks(stride).take_while(|d| Message::classify(d) == data).count();
 
     (count * stride).min(bytes.len())
-}
-
-fn as_u64(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
 }

@@ -9,7 +9,7 @@ use remap::Reader;
 use super::Forwarding;
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
-use crate::counters::Counters;
+use crate::counters::{Counters, as_u64};
 use crate::packet::rewrite::{self, Checksum, Mismatch, Side};
 use crate::packet::segment::Segments;
 use crate::packet::virtio::VirtioHeader;
@@ -134,8 +134,4 @@ fn translate(
     }
 
     rewrite::address(packet, header, Side::Destination, destination, checksum)
-}
-
-fn as_u64(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
 }

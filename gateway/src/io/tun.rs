@@ -14,6 +14,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::sys;
 use super::{Settings, StartError};
+use crate::counters::as_u64;
 use crate::engine::{Accounts, Inbound};
 use crate::packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use crate::packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
@@ -148,7 +149,7 @@ impl Tun {
             let packet = bytes.get(range).unwrap_or_default();
             let slices = [IoSlice::new(&plain), IoSlice::new(packet)];
             let is_written = (&self.file).write_vectored(&slices).is_ok();
-            let len = u64::try_from(packet.len()).unwrap_or(u64::MAX);
+            let len = as_u64(packet.len());
             accounts.handle_frame(1, len, is_written);
         }
     }
@@ -218,8 +219,8 @@ fn add_address(device: &SyncDevice, address: ipnet::IpNet) -> io::Result<()> {
 }
 
 fn account(frame: &Frame<'_>, accounts: &Accounts, is_written: bool) {
-    let packets = u64::try_from(frame.packet_count()).unwrap_or(u64::MAX);
-    let bytes = u64::try_from(frame.byte_count()).unwrap_or(u64::MAX);
+    let packets = as_u64(frame.packet_count());
+    let bytes = as_u64(frame.byte_count());
 
     accounts.handle_frame(packets, bytes, is_written);
 }

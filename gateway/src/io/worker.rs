@@ -15,7 +15,7 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::clock;
+use super::clock::{self, Calendar};
 use super::tun::{FrameBuffer, Tun};
 use super::udp::{ReceiveBuffer, Udp};
 use crate::buffer::TransmitBatch;
@@ -61,6 +61,7 @@ pub(super) struct Shared {
     pub(super) tun: Arc<Tun>,
     pub(super) udp: Arc<Udp>,
     pub(super) accounts: Accounts,
+    pub(super) calendar: Calendar,
     pub(super) is_stopping: AtomicBool,
     pub(super) is_alive: AtomicBool,
 }
@@ -114,7 +115,7 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
 
     while !shared.is_stopping() {
         wait.wait();
-        loop {
+        while !shared.is_stopping() {
             match shared.tun.read(&mut frame) {
                 Ok(Some((virtio, packet))) => {
                     let now = clock::now();

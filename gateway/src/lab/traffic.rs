@@ -31,10 +31,6 @@ fn any(like: IpAddr) -> SockAddr {
     std::net::SocketAddr::new(wildcard, 0).into()
 }
 
-fn as_u64(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
-}
-
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

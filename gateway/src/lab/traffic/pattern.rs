@@ -1,5 +1,7 @@
 //! Bytes that tell their place in a stream.
 
+use crate::counters::as_u64;
+
 /// Length of the pattern: a prime above 2^16, so that no power of two and no usual segment length
 /// divides it and misplaced data never fits.
 const LEN: usize = 65_537;
@@ -24,7 +26,7 @@ impl Pattern {
 
     /// The longest piece at hand of the stream from byte `offset` on. Never empty.
     pub(super) fn piece(&self, offset: u64) -> &[u8] {
-        let len = u64::try_from(self.0.len()).unwrap_or(u64::MAX);
+        let len = as_u64(self.0.len());
         let start = usize::try_from(offset % len).unwrap_or(0);
 
         self.0.get(start..).unwrap_or_default()
@@ -37,7 +39,7 @@ impl Pattern {
             let len = piece.len().min(bytes.len());
             let (now, later) = bytes.split_at_mut(len);
             now.iter_mut().zip(piece).for_each(|(byte, value)| *byte = *value);
-            offset = offset.wrapping_add(u64::try_from(len).unwrap_or(u64::MAX));
+            offset = offset.wrapping_add(as_u64(len));
             bytes = later;
         }
     }
@@ -51,7 +53,7 @@ impl Pattern {
             if piece.get(..len) != Some(now) {
                 return false;
             }
-            offset = offset.wrapping_add(u64::try_from(len).unwrap_or(u64::MAX));
+            offset = offset.wrapping_add(as_u64(len));
             bytes = later;
         }
 

@@ -10,7 +10,8 @@ use socket2::{Protocol, Socket, Type};
 
 use super::super::{LabError, Namespace, now};
 use super::pattern::Pattern;
-use super::{as_u64, domain, is_timeout};
+use super::{domain, is_timeout};
+use crate::counters::as_u64;
 
 /// Type, code, checksum, identifier, sequence number (RFC 792, RFC 4443 section 4.1).
 const HEADER_LEN: usize = 8;

@@ -8,7 +8,8 @@ use socket2::{Socket, Type};
 
 use super::super::{LabError, Namespace, now, rate};
 use super::pattern::Pattern;
-use super::{any, as_u64, domain};
+use super::{any, domain};
+use crate::counters::as_u64;
 
 /// A connection on which nothing moves for so long is dead.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);

@@ -11,7 +11,8 @@ use socket2::{Socket, Type};
 
 use super::super::{LabError, Namespace, now, rate};
 use super::pattern::Pattern;
-use super::{any, as_u64, domain, is_timeout};
+use super::{any, domain, is_timeout};
+use crate::counters::as_u64;
 
 /// What the number of a datagram takes at its start.
 const NUMBER_LEN: usize = 8;

@@ -1,0 +1,172 @@
+//! The state of one peer: the library's, what is staged, and the handshakes that are being timed.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use boringtun::noise::{Tunn, TunnResult};
+
+use super::commit;
+use crate::buffer::{Outer, TransmitBatch};
+use crate::counters::as_u64;
+use crate::packet::ecn::Ecn;
+use crate::packet::segment::Segments;
+use crate::wg::message::{DATA_OVERHEAD_BYTES, MAX_HANDSHAKE_BYTES};
+use crate::wg::tunnel::{MAX_STAGED_PACKETS, Sealed, SessionState};
+
+pub(super) struct State {
+    pub(super) tunn: Tunn,
+    pub(super) is_persistent: bool,
+    pub(super) session: SessionState,
+    pub(super) staged: VecDeque<Staged>,
+    /// When our initiation went out that nothing has answered yet.
+    pub(super) asked: Option<Instant>,
+    /// The response of ours that no data has confirmed yet.
+    pub(super) answered: Option<Answered>,
+}
+
+/// When a response went out, and the index that the data it allows will carry.
+pub(super) struct Answered {
+    pub(super) at: Instant,
+    pub(super) index: u32,
+}
+
+pub(super) struct Staged {
+    packet: Vec<u8>,
+    ecn: Ecn,
+}
+
+impl State {
+    pub(super) fn new(tunn: Tunn, is_persistent: bool) -> Self {
+        Self {
+            tunn,
+            is_persistent,
+            session: SessionState::default(),
+            staged: VecDeque::new(),
+            asked: None,
+            answered: None,
+        }
+    }
+
+    /// Keeps the segments for later, as many as may be kept.
+    pub(super) fn stage(&mut self, segments: &mut Segments<'_>, ecn: Ecn) -> Sealed {
+        let mut sealed = Sealed::default();
+
+        while let Some(packet) = segments.next_segment() {
+            if self.staged.len() < MAX_STAGED_PACKETS {
+                self.staged.push_back(Staged { packet: packet.to_vec(), ecn });
+            } else {
+                sealed.overflow += 1;
+            }
+        }
+
+        sealed
+    }
+
+    pub(super) fn seal_staged(
+        &mut self,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+    ) -> Sealed {
+        let mut sealed = Sealed::default();
+        if !self.session.is_established {
+            return sealed;
+        }
+
+        while let Some(Staged { packet, ecn }) = self.staged.front() {
+            let Some(room) = out.room(room_for(packet.len())) else {
+                break;
+            };
+            if let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) {
+                let len = datagram.len();
+                out.commit(len, Outer { destination, ecn: *ecn }, true);
+                sealed.add(len);
+            }
+            self.staged.pop_front();
+        }
+
+        sealed
+    }
+
+    pub(super) fn initiate(
+        &mut self,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) {
+        let mut message = [0; MAX_HANDSHAKE_BYTES];
+
+        if let TunnResult::WriteToNetwork(initiation) =
+            self.tunn.format_handshake_initiation(&mut message, false)
+        {
+            commit(out, initiation, destination);
+            self.asked = Some(now);
+        }
+    }
+
+    /// A response of the peer was accepted.
+    pub(super) fn complete(&mut self, now: Instant) {
+        self.session.is_established = true;
+        self.session.last_handshake = Some(now);
+        self.session.rtt = self
+            .asked
+            .take()
+            .map(|asked| now.saturating_duration_since(asked))
+            .or(self.session.rtt);
+    }
+
+    /// The library queues a keepalive that fell due without a session. Now there is one.
+    pub(super) fn send_queued_keepalives(
+        &mut self,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+    ) {
+        let mut message = [0; MAX_HANDSHAKE_BYTES];
+
+        while let TunnResult::WriteToNetwork(keepalive) =
+            self.tunn.decapsulate(None, &[], &mut message)
+        {
+            commit(out, keepalive, destination);
+        }
+    }
+
+    /// Authentic data arrived for `index`. If our response promised that index, it completes the
+    /// handshake; data of the session before does not.
+    pub(super) fn confirm(&mut self, index: u32, now: Instant) {
+        if let Some(answered) = self.answered.take_if(|answered| answered.index == index) {
+            self.session.last_handshake = Some(now);
+            self.session.rtt = Some(now.saturating_duration_since(answered.at));
+        }
+        if !self.session.is_established {
+            self.session.is_established = self.tunn.time_since_last_handshake().is_some();
+        }
+    }
+
+    pub(super) fn give_up(&mut self) -> u64 {
+        let given_up = self.staged.len();
+        self.staged.clear();
+
+        as_u64(given_up)
+    }
+}
+
+impl Sealed {
+    #[inline]
+    pub(super) fn add(&mut self, datagram_len: usize) {
+        self.packets += 1;
+        self.bytes += as_u64(datagram_len);
+    }
+}
+
+/// The index behind the type: the one the sender of a handshake message chose, or the one a data
+/// message is for.
+pub(super) fn first_index(message: &[u8]) -> u32 {
+    message.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// What the library needs as room for a packet of `len` bytes, or it panics.
+pub(super) const fn room_for(len: usize) -> usize {
+    let sealed = len + DATA_OVERHEAD_BYTES;
+
+    if sealed > MAX_HANDSHAKE_BYTES { sealed } else { MAX_HANDSHAKE_BYTES }
+}
