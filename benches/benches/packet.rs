@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use remap::{PeerId, Prefix, Rule, Table, checksum};
+use remap::{Cluster, PeerId, Prefix, Rule, Table, checksum};
 use strait_benches::frame::{self, SEGMENT_BYTES};
 use strait_gateway::packet::Header;
 use strait_gateway::packet::rewrite::{self, Side};
@@ -98,7 +98,7 @@ fn table(rules: u32) -> Table {
         ))
     });
 
-    Table::build(1, rules).0
+    Table::build(1, &Cluster::default(), rules).0
 }
 
 criterion_group!(benches, sums, lookups, rewrites, segmentation);

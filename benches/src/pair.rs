@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use remap::{PeerId, Prefix, Rule, Table};
+use remap::{Cluster, PeerId, Prefix, Rule, Table};
 use strait_gateway::buffer::TransmitBatch;
 use strait_gateway::engine::inbound::Received;
 use strait_gateway::engine::{self, Engine, PeerConfig};
@@ -106,7 +106,10 @@ fn engine(own: &PrivateKey, other: PublicKey, endpoint: SocketAddr) -> Engine {
         endpoint: Some(endpoint),
         allowed_ips: pods.into_iter().collect(),
     };
-    engine.control.apply(vec![peer], Table::build(1, rules.map(|rule| (PeerId(0), rule))).0);
+    engine.control.apply(
+        vec![peer],
+        Table::build(1, &Cluster::default(), rules.map(|rule| (PeerId(0), rule))).0,
+    );
 
     engine
 }

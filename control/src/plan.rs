@@ -1,14 +1,26 @@
 //! The pure half of configuration: wanted peers in, one table and the rejections out.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use remap::{Conflict, PeerId, Prefix, Rule, Table};
+use remap::{Cluster, Conflict, PeerId, Prefix, PrefixMap, Rule, Table};
+
+/// Everything that is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// What is ours.
+    pub cluster: Cluster,
+    /// What is the remotes'.
+    pub peers: Vec<WantedPeer>,
+}
 
 /// What is wanted of one peer, already parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPeer {
     /// Unique among all peers.
     pub name: String,
+    /// Where its gateway is, if an address says so.
+    pub endpoint: Option<IpAddr>,
     /// The remote's real prefixes.
     pub allowed_ips: Vec<Prefix>,
     /// Our names for the remote's prefixes.
@@ -24,41 +36,38 @@ pub struct Plan {
     pub rejected: Vec<Rejection>,
 }
 
-/// Computes the table for `generation` from all wanted peers.
+/// Computes the table for `generation` from everything that is wanted.
 ///
 /// Where two contradict each other, the one listed first is kept.
 #[must_use]
-pub fn plan(generation: u64, wanted: &[WantedPeer]) -> Plan {
-    let mut rejected = duplicate_names(wanted);
-    let mut rules = Vec::new();
-    for (id, peer) in ids().zip(wanted) {
-        for rule in &peer.remaps {
-            if peer.allowed_ips.iter().any(|allowed| allowed.covers(rule.remote())) {
-                rules.push((id, *rule));
-            } else {
-                let (peer, remote) = (peer.name.clone(), rule.remote());
-                rejected.push(Rejection::NotAllowed { peer, remote });
-            }
-        }
-    }
+pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
+    let Wanted { cluster, peers } = wanted;
+    let mut rejected = duplicate_names(peers);
+    let mut rules = allowed_rules(peers, &mut rejected);
 
-    let direct = Direct::new(wanted, &rules, &mut rejected);
-    rules.retain(|(id, rule)| match direct.owner_in_the_way(*id, *rule) {
-        Some((owner, prefix)) => {
-            let peer = name(wanted, *id);
-            let owner = name(wanted, owner);
-            rejected.push(Rejection::LocalIsReal { peer, local: rule.local(), owner, prefix });
-            false
-        }
-        None => true,
+    let direct = Direct::new(peers, &rules, &mut rejected);
+    let gateways = gateways(peers);
+    rules.retain(|(id, rule)| {
+        let local = rule.local();
+        let is_loop = gateways.inside(local).next();
+        let in_the_way = direct.owner_in_the_way(*id, *rule);
+        let rejection = match (is_loop, in_the_way) {
+            (Some((endpoint, owner)), _) => {
+                let (peer, owner) = (name(peers, *id), name(peers, *owner));
+                Rejection::Loop { peer, local, owner, endpoint: endpoint.network() }
+            }
+            (None, Some((owner, prefix))) => {
+                let (peer, owner) = (name(peers, *id), name(peers, owner));
+                Rejection::LocalIsReal { peer, local, owner, prefix }
+            }
+            (None, None) => return true,
+        };
+        rejected.push(rejection);
+        false
     });
 
-    let (table, conflicts) = Table::build(generation, rules);
-    rejected.extend(conflicts.into_iter().map(|conflict| Rejection::Conflict {
-        peer: name(wanted, conflict.rejected().0),
-        other: name(wanted, conflict.kept().0),
-        conflict,
-    }));
+    let (table, conflicts) = Table::build(generation, cluster, rules);
+    rejected.extend(conflicts.into_iter().map(|conflict| rejection(peers, conflict)));
 
     Plan { table, rejected }
 }
@@ -81,9 +90,21 @@ pub enum Rejection {
         "peer {peer:?}: local {local} overlaps {prefix} in the allowed_ips of peer {owner:?}, which is reached without a remap: choose another local prefix"
     )]
     LocalIsReal { peer: String, local: Prefix, owner: String, prefix: Prefix },
+    /// Our name for a prefix hides the gateway of a peer: its encrypted packets would be routed into
+    /// the tunnel that they are.
+    #[error(
+        "peer {peer:?}: local {local} contains {endpoint}, the endpoint of peer {owner:?}, so the tunnel would run inside itself: choose another local prefix"
+    )]
+    Loop { peer: String, local: Prefix, owner: String, endpoint: IpAddr },
     /// Two rules cannot both be in force.
     #[error("peer {peer:?} (against peer {other:?}): {conflict}")]
     Conflict { peer: String, other: String, conflict: Conflict },
+    /// A rule contradicts what is ours.
+    #[error("peer {peer:?}: {conflict}")]
+    Own { peer: String, conflict: Conflict },
+    /// What is ours contradicts itself.
+    #[error("cluster: {conflict}")]
+    Cluster { conflict: Conflict },
     /// Two peers without a remap for it claim one prefix.
     #[error(
         "peer {peer:?}: {prefix} is in the allowed_ips of peer {other:?} too: remap it for one of them, or leave it out"
@@ -91,23 +112,62 @@ pub enum Rejection {
     SharedPrefix { peer: String, other: String, prefix: Prefix },
 }
 
+/// The rules whose remote prefix the peer may send from.
+fn allowed_rules(peers: &[WantedPeer], rejected: &mut Vec<Rejection>) -> Vec<(PeerId, Rule)> {
+    let mut rules = Vec::new();
+    for (id, peer) in ids().zip(peers) {
+        let allowed = PrefixMap::new(peer.allowed_ips.iter().map(|prefix| (*prefix, ())));
+        for rule in &peer.remaps {
+            if allowed.covering(rule.remote()).next().is_some() {
+                rules.push((id, *rule));
+            } else {
+                let (peer, remote) = (peer.name.clone(), rule.remote());
+                rejected.push(Rejection::NotAllowed { peer, remote });
+            }
+        }
+    }
+
+    rules
+}
+
+fn gateways(peers: &[WantedPeer]) -> PrefixMap<PeerId> {
+    let gateways = ids().zip(peers).filter_map(|(id, peer)| Some((id, peer.endpoint?)));
+
+    PrefixMap::new(gateways.map(|(id, address)| (Prefix::of_host(address), id)))
+}
+
+fn rejection(peers: &[WantedPeer], conflict: Conflict) -> Rejection {
+    match (conflict.rejected_rule(), conflict.kept_rule()) {
+        (Some((rejected, _)), Some((kept, _))) => {
+            let (peer, other) = (name(peers, rejected), name(peers, kept));
+            Rejection::Conflict { peer, other, conflict }
+        }
+        (Some((rejected, _)), None) => Rejection::Own { peer: name(peers, rejected), conflict },
+        (None, _) => Rejection::Cluster { conflict },
+    }
+}
+
 /// Real prefixes that are reached under their own name: allowed IPs that no rule of the peer touches.
 struct Direct {
-    owners: BTreeMap<Prefix, PeerId>,
+    owners: PrefixMap<PeerId>,
 }
 
 impl Direct {
-    fn new(wanted: &[WantedPeer], rules: &[(PeerId, Rule)], rejected: &mut Vec<Rejection>) -> Self {
-        let mut owners = BTreeMap::new();
-        for (id, peer) in ids().zip(wanted) {
-            let remotes: Vec<_> =
-                rules.iter().filter(|(owner, _)| *owner == id).map(|(_, r)| r.remote()).collect();
-            let is_direct = |prefix: &&Prefix| !remotes.iter().any(|r| r.overlaps(**prefix));
+    fn new(peers: &[WantedPeer], rules: &[(PeerId, Rule)], rejected: &mut Vec<Rejection>) -> Self {
+        let mut owners: BTreeMap<Prefix, PeerId> = BTreeMap::new();
+        let mut rules = rules;
+        for (id, peer) in ids().zip(peers) {
+            // The rules come in the order of their peers.
+            let (of_peer, others) =
+                rules.split_at(rules.iter().take_while(|(owner, _)| *owner == id).count());
+            rules = others;
+            let remotes = PrefixMap::new(of_peer.iter().map(|(_, rule)| (rule.remote(), ())));
+            let is_direct = |prefix: &&Prefix| remotes.overlapping(**prefix).next().is_none();
             for prefix in peer.allowed_ips.iter().filter(is_direct) {
                 match owners.get(prefix) {
                     Some(other) if *other != id => rejected.push(Rejection::SharedPrefix {
                         peer: peer.name.clone(),
-                        other: name(wanted, *other),
+                        other: name(peers, *other),
                         prefix: *prefix,
                     }),
                     Some(_) => {}
@@ -118,17 +178,16 @@ impl Direct {
             }
         }
 
-        Self { owners }
+        Self { owners: PrefixMap::new(owners) }
     }
 
     /// Another peer's real prefix that `rule` would hide. A default route hides nothing: it stands
     /// for "everything else".
     fn owner_in_the_way(&self, peer: PeerId, rule: Rule) -> Option<(PeerId, Prefix)> {
         self.owners
-            .iter()
-            .filter(|(prefix, owner)| **owner != peer && prefix.len_bits() > 0)
-            .find(|(prefix, _)| prefix.overlaps(rule.local()))
-            .map(|(prefix, owner)| (*owner, *prefix))
+            .overlapping(rule.local())
+            .find(|(prefix, owner)| **owner != peer && prefix.len_bits() > 0)
+            .map(|(prefix, owner)| (*owner, prefix))
     }
 }
 
@@ -158,6 +217,7 @@ fn name(wanted: &[WantedPeer], id: PeerId) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use remap::HostMap;
 
     use super::*;
 
@@ -168,7 +228,7 @@ mod tests {
             peer("oslo", &["10.244.0.0/16"], &[("10.244.0.0/16", "10.72.0.0/16")]),
         ];
 
-        let plan = plan(3, &wanted);
+        let plan = plan(3, &peers(&wanted));
 
         assert_eq!(plan.rejected, []);
         assert_eq!(plan.table.generation(), 3);
@@ -190,7 +250,7 @@ mod tests {
                 peer("bern", &["192.168.7.0/24"], &[]),
             ];
 
-            let plan = plan(1, &wanted);
+            let plan = plan(1, &peers(&wanted));
 
             let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
             assert_eq!(texts.len(), 1, "{texts:?}");
@@ -204,11 +264,54 @@ mod tests {
     fn a_name_or_a_real_prefix_may_belong_to_one_peer_only() {
         let wanted = [peer("rome", &["10.9.0.0/16"], &[]), peer("rome", &["10.9.0.0/16"], &[])];
 
-        let plan = plan(1, &wanted);
+        let plan = plan(1, &peers(&wanted));
 
         let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
         assert!(texts[0].contains("give each peer a name of its own"));
         assert!(texts[1].contains("10.9.0.0/16 is in the allowed_ips of peer \"rome\" too"));
+    }
+
+    #[test]
+    fn a_local_prefix_around_an_endpoint_would_be_a_tunnel_inside_itself() {
+        let mut wanted = peers(&[
+            peer("rome", &["10.244.0.0/16"], &[("10.244.0.0/16", "192.0.0.0/16")]),
+            peer("oslo", &["10.9.0.0/16"], &[]),
+        ]);
+        wanted.peers[1].endpoint = Some(ip("192.0.2.1"));
+
+        let plan = plan(1, &wanted);
+
+        let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(texts[0].contains("rome") && texts[0].contains("oslo"), "{}", texts[0]);
+        assert!(texts[0].contains("192.0.0.0/16 contains 192.0.2.1"), "{}", texts[0]);
+    }
+
+    #[test]
+    fn a_local_prefix_that_is_our_own_is_named_with_its_peer() {
+        let mut wanted =
+            peers(&[peer("rome", &["10.9.0.0/16"], &[("10.9.0.0/16", "10.244.0.0/16")])]);
+        wanted.cluster.prefixes.push("10.244.0.0/16".parse().unwrap());
+
+        let plan = plan(1, &wanted);
+
+        let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(texts[0].starts_with("peer \"rome\": local 10.244.0.0/16 overlaps 10.244.0.0/16"));
+    }
+
+    #[test]
+    fn a_host_map_that_contradicts_another_concerns_the_cluster() {
+        let map = |external| HostMap::new(ip("192.0.2.9"), ip(external)).unwrap();
+        let host_maps = vec![map("10.70.0.5"), map("10.70.0.6")];
+        let wanted =
+            Wanted { cluster: Cluster { host_maps, ..Cluster::default() }, peers: Vec::new() };
+
+        let plan = plan(1, &wanted);
+
+        let texts: Vec<_> = plan.rejected.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(texts[0].starts_with("cluster: host map 192.0.2.9 as 10.70.0.6"), "{}", texts[0]);
     }
 
     proptest! {
@@ -227,7 +330,7 @@ mod tests {
                 wanted[usize::from(*owner)].remaps.push(rule);
             }
 
-            let plan = plan(1, &wanted);
+            let plan = plan(1, &peers(&wanted));
 
             let in_force: usize = (0..3).map(|id| plan.table.rules(PeerId(id)).count()).sum();
             let rejected = plan
@@ -239,13 +342,16 @@ mod tests {
         }
     }
 
-    use std::net::IpAddr;
+    fn peers(peers: &[WantedPeer]) -> Wanted {
+        Wanted { cluster: Cluster::default(), peers: peers.to_vec() }
+    }
 
     fn peer(name: &str, allowed_ips: &[&str], remaps: &[(&str, &str)]) -> WantedPeer {
         let prefix = |text: &str| text.parse::<Prefix>().unwrap();
 
         WantedPeer {
             name: name.into(),
+            endpoint: None,
             allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),
             remaps: remaps.iter().map(|(r, l)| Rule::new(prefix(r), prefix(l)).unwrap()).collect(),
         }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use remap::{PeerId, Rule, Table, checksum};
+use remap::{Cluster, PeerId, Rule, Table, checksum};
 use strait_gateway::buffer::TransmitBatch;
 use strait_gateway::engine::inbound::Received;
 use strait_gateway::engine::{self, Engine, PeerConfig};
@@ -93,7 +93,9 @@ fn engines() -> [Engine; 2] {
             endpoint: Some(SocketAddr::from(([192, 0, 2, 1], 51840))),
             allowed_ips: vec![remote],
         };
-        engine.control.apply(vec![peer], Table::build(1, [(PeerId(0), rule)]).0);
+        engine
+            .control
+            .apply(vec![peer], Table::build(1, &Cluster::default(), [(PeerId(0), rule)]).0);
 
         engine
     })

@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use remap::{PeerId, Prefix, Rule, Table};
+use remap::{Cluster, PeerId, Prefix, Rule, Table};
 use strait_gateway::lab::Layout;
 use strait_gateway::packet::rewrite::{self, Checksum};
 use strait_gateway::packet::{Header, icmp};
@@ -265,7 +265,7 @@ fn table(remaps: &[(IpNet, IpNet)]) -> Table {
         .iter()
         .map(|(remote, local)| (REMOTE, Rule::new(prefix(*remote), prefix(*local)).unwrap()));
 
-    let (table, conflicts) = Table::build(1, rules);
+    let (table, conflicts) = Table::build(1, &Cluster::default(), rules);
     assert!(conflicts.is_empty());
 
     table

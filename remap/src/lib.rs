@@ -11,7 +11,8 @@
 //!
 //! - A packet is translated by exactly one table generation, never by a mix of two.
 //! - [`Reader::load`] takes no lock and, between two publications, writes to no shared cache line.
-//! - Translation is stateless and one to one on host bits, so the way back needs no flow state.
+//! - Translation of a remote's addresses is stateless and one to one, so the way back needs no flow
+//!   state. Flow state exists only where many of our sources share an address.
 //! - An address is translated once. The output is never looked up again, so two prefixes may swap.
 //!
 //! # Not here
@@ -22,11 +23,14 @@
 //! # Sources
 //!
 //! RFC 2663 for the vocabulary (*address realm*, *Basic NAT*, *Twice NAT*), RFC 1624 and RFC 1071
-//! for checksums. The behaviour is that of the NETMAP target of netfilter, without its state.
+//! for checksums, RFC 6296 for checksum-neutral rules. The behaviour is that of the NETMAP target of netfilter, without its state.
 
 #![forbid(unsafe_code)]
 
+mod cluster;
+mod nptv6;
 mod prefix;
+mod prefix_map;
 mod publish;
 mod rule;
 mod table;
@@ -34,7 +38,9 @@ mod table;
 pub mod checksum;
 pub mod lpm;
 
+pub use cluster::{Arrival, Cluster, HostMap, HostMapError, Source};
 pub use prefix::{Prefix, PrefixError};
+pub use prefix_map::PrefixMap;
 pub use publish::{Publisher, Reader, channel};
 pub use rule::{Rule, RuleError};
 pub use table::{Conflict, Outbound, PeerId, Table};

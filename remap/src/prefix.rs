@@ -39,6 +39,12 @@ impl Prefix {
         Ok(prefix)
     }
 
+    /// The prefix that holds `address` alone.
+    #[must_use]
+    pub const fn of_host(address: IpAddr) -> Self {
+        Self { network: address, len: width(address) }
+    }
+
     /// The lowest address.
     #[must_use]
     pub const fn network(&self) -> IpAddr {

@@ -74,7 +74,7 @@ impl<T> Clone for Reader<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Table;
+    use crate::{Cluster, Table};
 
     #[test]
     fn a_value_that_a_reader_holds_is_freed_by_the_publisher() {
@@ -94,7 +94,7 @@ mod tests {
         let (mut publisher, mut first) = channel(Table::default());
         let mut second = first.clone();
 
-        publisher.publish(Table::build(7, []).0);
+        publisher.publish(Table::build(7, &Cluster::default(), []).0);
 
         assert_eq!(first.load().generation(), 7);
         assert_eq!(second.load().generation(), 7);

@@ -4,16 +4,20 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::Prefix;
+use crate::nptv6::{self, Adjustment};
 
 /// A mapping between what a remote cluster calls its addresses and what we call them.
 ///
 /// A `Rule` that exists is valid: both prefixes have the same version and the same length, and they
-/// differ. Two prefixes of equal length are equal or disjoint, so a translated address never lies in
+/// differ. Host bits are kept, unless the rule is [checksum-neutral](Self::checksum_neutral). Two
+/// prefixes of equal length are equal or disjoint, so a translated address never lies in
 /// the prefix it came from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rule {
     remote: Prefix,
     local: Prefix,
+    /// From `local` to `remote`, if checksums are to stay as they are.
+    adjustment: Option<Adjustment>,
 }
 
 impl Rule {
@@ -35,7 +39,36 @@ impl Rule {
             return Err(RuleError::Identity { prefix: remote });
         }
 
-        Ok(Self { remote, local })
+        Ok(Self { remote, local, adjustment: None })
+    }
+
+    /// Pairs two IPv6 prefixes so that a translated address adds up to what it did before: no
+    /// transport checksum has to change, at the price of the host bits (RFC 6296).
+    ///
+    /// Both gateways of a pair decide for themselves; the remote does not see which one was chosen.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`], and
+    /// - [`RuleError::NeutralIpv4`] if the prefixes are IPv4: there is no room to make up for a change.
+    /// - [`RuleError::NeutralTooLong`] if they leave no whole 16-bit word.
+    pub fn checksum_neutral(remote: Prefix, local: Prefix) -> Result<Self, RuleError> {
+        let rule = Self::new(remote, local)?;
+        let (IpAddr::V6(to), IpAddr::V6(from)) = (remote.network(), local.network()) else {
+            return Err(RuleError::NeutralIpv4 { remote, local });
+        };
+        if remote.len_bits() > nptv6::MAX_LEN {
+            return Err(RuleError::NeutralTooLong { remote, local });
+        }
+
+        let adjustment = Adjustment::between(from.to_bits(), to.to_bits());
+        Ok(Self { adjustment: Some(adjustment), ..rule })
+    }
+
+    /// Whether translation leaves the sum of an address as it is, rather than its host bits.
+    #[must_use]
+    pub const fn is_checksum_neutral(&self) -> bool {
+        self.adjustment.is_some()
     }
 
     /// The prefix as the remote cluster calls it, and as it stands on the wire between gateways.
@@ -50,24 +83,43 @@ impl Rule {
         self.local
     }
 
-    /// Outbound: our name for an address becomes the remote's. `None` if the rule does not cover it.
+    /// Outbound: our name for an address becomes the remote's. `None` if the rule does not cover it,
+    /// or if it has no counterpart (checksum-neutral rules only).
     #[must_use]
     #[inline]
     pub fn to_remote(&self, address: IpAddr) -> Option<IpAddr> {
-        self.local.translate(address, self.remote)
+        match self.adjustment {
+            None => self.local.translate(address, self.remote),
+            Some(adjustment) => adjusted(address, self.local, self.remote, adjustment),
+        }
     }
 
-    /// Inbound: the remote's name for an address becomes ours. `None` if the rule does not cover it.
+    /// Inbound: the remote's name for an address becomes ours. `None` if the rule does not cover it,
+    /// or if it has no counterpart (checksum-neutral rules only).
     #[must_use]
     #[inline]
     pub fn to_local(&self, address: IpAddr) -> Option<IpAddr> {
-        self.remote.translate(address, self.local)
+        match self.adjustment {
+            None => self.remote.translate(address, self.local),
+            Some(adjustment) => adjusted(address, self.remote, self.local, adjustment.inverse()),
+        }
+    }
+}
+
+fn adjusted(address: IpAddr, from: Prefix, to: Prefix, adjustment: Adjustment) -> Option<IpAddr> {
+    match (address, to.network()) {
+        (IpAddr::V6(bits), IpAddr::V6(network)) if from.contains(address) => adjustment
+            .apply(bits.to_bits(), network.to_bits(), to.len_bits())
+            .map(|bits| IpAddr::V6(bits.into())),
+        (IpAddr::V4(_) | IpAddr::V6(_), _) => None,
     }
 }
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} as {}", self.remote, self.local)
+        write!(f, "{} as {}", self.remote, self.local)?;
+
+        if self.is_checksum_neutral() { f.write_str(" (checksum-neutral)") } else { Ok(()) }
     }
 }
 
@@ -91,6 +143,15 @@ pub enum RuleError {
         remote.len_bits()
     )]
     LengthMismatch { remote: Prefix, local: Prefix },
+    /// Only IPv6 addresses have room to make up for a change.
+    #[error("remote {remote} and local {local} are IPv4: checksum_neutral is for IPv6 only")]
+    NeutralIpv4 { remote: Prefix, local: Prefix },
+    /// No whole word is left outside the prefix.
+    #[error(
+        "remote {remote} and local {local} are too long for checksum_neutral: at most /{}",
+        nptv6::MAX_LEN
+    )]
+    NeutralTooLong { remote: Prefix, local: Prefix },
     /// Nothing would change.
     #[error("{prefix} is remapped to itself: leave the remap out, allowed_ips is enough")]
     Identity { prefix: Prefix },
@@ -131,6 +192,27 @@ mod tests {
         );
         assert!(error("10.244.0.0/16", "fd00::/16").contains("not of the same IP version"));
         assert!(error("10.244.0.0/16", "10.244.0.0/16").contains("remapped to itself"));
+    }
+
+    #[test]
+    fn a_checksum_neutral_rule_is_for_ipv6_prefixes_with_room() {
+        let error = |remote: &str, local: &str| {
+            Rule::checksum_neutral(prefix(remote), prefix(local)).unwrap_err().to_string()
+        };
+
+        assert!(error("10.244.0.0/16", "10.71.0.0/16").contains("for IPv6 only"));
+        assert!(error("fd00::/113", "fd01::/113").contains("at most /112"));
+    }
+
+    #[test]
+    fn a_checksum_neutral_rule_goes_there_and_back() {
+        let rule =
+            Rule::checksum_neutral(prefix("2001:db8:1::/48"), prefix("fd01:203:405::/48")).unwrap();
+
+        assert_eq!(rule.to_remote(ip("fd01:203:405:1::1234")), Some(ip("2001:db8:1:d550::1234")));
+        assert_eq!(rule.to_local(ip("2001:db8:1:d550::1234")), Some(ip("fd01:203:405:1::1234")));
+        assert_eq!(rule.to_remote(ip("fd01:203:405:ffff::1")), None, "it has no counterpart");
+        assert_eq!(rule.to_remote(ip("fd01:203:406:1::1234")), None, "it is not covered");
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use strait_remap::{Outbound, PeerId, Prefix, Rule, Table};
+use strait_remap::{Cluster, Outbound, PeerId, Prefix, Rule, Table};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
@@ -13,13 +13,16 @@ proptest! {
     #[test]
     fn the_table_answers_as_a_scan_does(
         rules in prop::collection::vec((0u32..4, any_rule()), 0..24),
+        own in prop::collection::vec(any_rule(), 0..3),
         addresses in prop::collection::vec(any_address(), 30),
     ) {
         let rules: Vec<_> = rules.into_iter().map(|(peer, rule)| (PeerId(peer), rule)).collect();
+        let prefixes: Vec<_> = own.iter().map(Rule::local).collect();
+        let cluster = Cluster { prefixes, ..Cluster::default() };
 
-        let (table, conflicts) = Table::build(1, rules.iter().copied());
+        let (table, conflicts) = Table::build(1, &cluster, rules.iter().copied());
 
-        let kept = keep(&rules);
+        let kept = keep(&cluster, &rules);
         prop_assert_eq!(kept.len() + conflicts.len(), rules.len());
         for address in addresses {
             prop_assert_eq!(table.outbound(address), scan_outbound(&kept, address));
@@ -41,7 +44,7 @@ proptest! {
             .map(|(peer, rule)| (PeerId(peer), rule))
             .filter(|(_, rule)| rule.remote().len_bits() == 8)
             .collect();
-        let (table, _) = Table::build(1, rules);
+        let (table, _) = Table::build(1, &Cluster::default(), rules);
 
         if let Some(Outbound { peer, destination }) = table.outbound(address) {
             prop_assert_eq!(table.inbound(peer, destination), Some(address));
@@ -50,7 +53,7 @@ proptest! {
 }
 
 /// The rules that survive, by the definition of a conflict.
-fn keep(rules: &[(PeerId, Rule)]) -> Vec<(PeerId, Rule)> {
+fn keep(cluster: &Cluster, rules: &[(PeerId, Rule)]) -> Vec<(PeerId, Rule)> {
     let mut kept: Vec<(PeerId, Rule)> = Vec::new();
 
     for (peer, rule) in rules {
@@ -61,7 +64,8 @@ fn keep(rules: &[(PeerId, Rule)]) -> Vec<(PeerId, Rule)> {
                 existing.local().overlaps(rule.local())
             }
         });
-        if !conflicts {
+        let is_ours = cluster.prefixes.iter().any(|own| own.overlaps(rule.local()));
+        if !conflicts && !is_ours {
             kept.push((*peer, *rule));
         }
     }
@@ -89,9 +93,9 @@ fn scan_inbound(rules: &[(PeerId, Rule)], peer: PeerId, address: IpAddr) -> Opti
 
 /// Prefixes of few lengths below few networks, so that they collide and nest.
 fn any_rule() -> impl Strategy<Value = Rule> {
-    (prop::sample::select(vec![8u8, 10, 12]), 0u8..8, 0u8..8, any::<bool>()).prop_filter_map(
+    (prop::sample::select(vec![8u8, 10, 12]), 0u8..8, 0u8..8, any::<[bool; 2]>()).prop_filter_map(
         "identity",
-        |(len, remote, local, is_ipv4)| {
+        |(len, remote, local, [is_ipv4, is_neutral])| {
             let prefix = |n: u8| {
                 let bits = n << 4;
                 let network: IpAddr = if is_ipv4 {
@@ -101,6 +105,9 @@ fn any_rule() -> impl Strategy<Value = Rule> {
                 };
                 Prefix::new(network, len).unwrap()
             };
+            if is_neutral && !is_ipv4 {
+                return Rule::checksum_neutral(prefix(remote), prefix(local)).ok();
+            }
             Rule::new(prefix(remote), prefix(local)).ok()
         },
     )

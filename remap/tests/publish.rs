@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use strait_remap::{PeerId, Prefix, Rule, Table, channel};
+use strait_remap::{Cluster, PeerId, Prefix, Rule, Table, channel};
 
 const GENERATIONS: u64 = 2_000;
 const READERS: usize = 4;
@@ -56,7 +56,7 @@ fn table(generation: u64) -> Table {
     let rules = (0..8)
         .map(|n| (PeerId(0), Rule::new(prefix(100 + n, third_octet), prefix(10, 71 + n)).unwrap()));
 
-    let (table, conflicts) = Table::build(generation, rules);
+    let (table, conflicts) = Table::build(generation, &Cluster::default(), rules);
     assert!(conflicts.is_empty());
 
     table

@@ -17,9 +17,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::Path;
 
-use control::plan::{self, Plan, WantedPeer};
+use control::plan::{self, Plan, Wanted, WantedPeer};
 use ipnet::IpNet;
-use remap::{Prefix, Rule};
+use remap::{Cluster, Prefix, Rule};
 use strait_gateway::io::{Offload, PeerConfig, Settings};
 use strait_gateway::wg::tunnel::PeerKeys;
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
@@ -50,8 +50,14 @@ pub(crate) struct Config {
     pub(crate) engine: Engine,
     /// Whether to install routes to the device.
     pub(crate) routes: bool,
+    /// Whether TCP is told to send no larger segments than fit the way.
+    pub(crate) mss_clamp: bool,
+    /// How many flows masquerade keeps.
+    pub(crate) max_flows: u32,
     /// Which offloads may be used.
     pub(crate) offload: Offload,
+    /// What is ours.
+    pub(crate) cluster: Cluster,
     /// In the order of the file.
     pub(crate) peers: Vec<Peer>,
 }
@@ -112,7 +118,8 @@ impl Config {
 
     /// The remapping table under the number `generation`, and what contradicts itself.
     pub(crate) fn plan(&self, generation: u64) -> Plan {
-        let wanted: Vec<WantedPeer> = self.peers.iter().map(Peer::wanted).collect();
+        let peers = self.peers.iter().map(Peer::wanted).collect();
+        let wanted = Wanted { cluster: self.cluster.clone(), peers };
 
         plan::plan(generation, &wanted)
     }
@@ -159,6 +166,10 @@ impl Peer {
     fn wanted(&self) -> WantedPeer {
         WantedPeer {
             name: self.name.clone(),
+            endpoint: match self.endpoint {
+                Some(Endpoint::Address(address)) => Some(address.ip()),
+                Some(Endpoint::Name(_)) | None => None,
+            },
             allowed_ips: self.allowed_ips.clone(),
             remaps: self.remaps.clone(),
         }
@@ -185,7 +196,14 @@ impl fmt::Display for Config {
         write!(f, " engine={} routes={}", self.engine, self.routes)?;
         let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = self.offload;
         write!(f, " tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")?;
-        f.write_str(" peers=")?;
+        write!(f, " mss_clamp={} max_flows={}", self.mss_clamp, self.max_flows)?;
+        f.write_str(" cluster={own=")?;
+        list(f, &self.cluster.prefixes)?;
+        f.write_str(" masquerade=")?;
+        list(f, &self.cluster.masquerade)?;
+        f.write_str(" host_maps=")?;
+        list(f, &self.cluster.host_maps)?;
+        f.write_str("} peers=")?;
 
         list(f, &self.peers)
     }

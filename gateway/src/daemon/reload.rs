@@ -16,6 +16,7 @@ pub(crate) struct Reload {
     /// What changes for the peers.
     pub(crate) peers: PeerChanges,
     has_new_routes: bool,
+    has_new_cluster: bool,
 }
 
 /// A value that cannot change while the gateway runs.
@@ -79,19 +80,23 @@ impl Reload {
         let needs_restart = needs_restart(running, &wanted);
         let peers = PeerChanges::between(&running.peers, &wanted.peers);
         let has_new_routes = running.routes != wanted.routes;
+        let has_new_cluster =
+            running.cluster != wanted.cluster || running.mss_clamp != wanted.mss_clamp;
         let config = Config {
             name: wanted.name,
             routes: wanted.routes,
+            mss_clamp: wanted.mss_clamp,
+            cluster: wanted.cluster,
             peers: wanted.peers,
             ..running.clone()
         };
 
-        Self { config, needs_restart, peers, has_new_routes }
+        Self { config, needs_restart, peers, has_new_routes, has_new_cluster }
     }
 
     /// Whether there is nothing to apply.
     pub(crate) fn is_unchanged(&self) -> bool {
-        self.peers.is_empty() && !self.has_new_routes
+        self.peers.is_empty() && !self.has_new_routes && !self.has_new_cluster
     }
 }
 
@@ -103,7 +108,7 @@ fn find<'a>(peers: &'a [Peer], like: &Peer) -> Option<&'a Peer> {
 type Show = fn(&Config) -> String;
 
 /// What the packet engine is given once, at its start.
-const FIXED: [(&str, Show); 8] = [
+const FIXED: [(&str, Show); 9] = [
     ("interface", |config| config.interface.clone()),
     ("addresses", |config| {
         let texts: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
@@ -114,6 +119,7 @@ const FIXED: [(&str, Show); 8] = [
     ("private_key_file", |config| format!("the key of {}", config.private_key.public_key())),
     ("metrics_address", |config| or_else(config.metrics_address, "off")),
     ("engine", |config| config.engine.to_string()),
+    ("max_flows", |config| config.max_flows.to_string()),
     ("offload", |config| {
         let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = config.offload;
         format!("tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")
@@ -194,6 +200,19 @@ mod tests {
         assert!(!reload.is_unchanged());
         assert_eq!(reload.needs_restart, []);
         assert_ne!(reload.config.routes, running.routes);
+    }
+
+    #[test]
+    fn the_cluster_can_change_at_run_time() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.cluster.prefixes.push("10.244.0.0/16".parse().unwrap());
+
+        let reload = Reload::between(&running, wanted.clone());
+
+        assert!(!reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+        assert_eq!(reload.config.cluster, wanted.cluster);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 use std::net::IpAddr;
 
 use remap::lpm::Lpm;
-use remap::{PeerId, Prefix, Table};
+use remap::{PeerId, Prefix, PrefixMap, Table};
 
 /// The allowed IPs of all peers of one generation.
 #[derive(Debug, Default)]
@@ -35,13 +35,13 @@ impl AllowedIps {
         let mut realms = Vec::new();
 
         for (id, prefixes) in (0..).map(PeerId).zip(peers) {
-            let remotes: Vec<Prefix> = table.rules(id).map(|rule| rule.remote()).collect();
+            let remotes = PrefixMap::new(table.rules(id).map(|rule| (rule.remote(), ())));
             for prefix in prefixes {
-                if !remotes.iter().any(|remote| remote.overlaps(*prefix)) {
+                if remotes.overlapping(*prefix).next().is_none() {
                     shared.insert(*prefix, id);
                 }
             }
-            realms.push((!remotes.is_empty()).then(|| unique(prefixes)));
+            realms.push(table.has_rules(id).then(|| unique(prefixes)));
         }
 
         Self { shared: Lpm::new(shared).unwrap_or_default(), realms }
@@ -76,7 +76,7 @@ fn unique(prefixes: &[Prefix]) -> Lpm<()> {
 
 #[cfg(test)]
 mod tests {
-    use remap::Rule;
+    use remap::{Cluster, Rule};
 
     use super::*;
 
@@ -129,7 +129,7 @@ mod tests {
             (PeerId(*peer), Rule::new(prefix(remote), prefix(local)).unwrap())
         });
 
-        Table::build(1, rules).0
+        Table::build(1, &Cluster::default(), rules).0
     }
 
     fn prefix(text: &str) -> Prefix {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mock_instant::MockClock;
-use remap::{PeerId, Rule, Table, checksum};
+use remap::{Cluster, PeerId, Rule, Table, checksum};
 use strait_gateway::buffer::TransmitBatch;
 use strait_gateway::counters::Snapshot;
 use strait_gateway::engine::inbound::Received;
@@ -354,7 +354,8 @@ impl World {
 
 impl Side {
     fn apply(&mut self, generation: u64) {
-        let (table, conflicts) = Table::build(generation, [(PeerId(0), self.rule)]);
+        let (table, conflicts) =
+            Table::build(generation, &Cluster::default(), [(PeerId(0), self.rule)]);
         assert!(conflicts.is_empty());
 
         self.engine.control.apply(vec![self.peer.clone()], table);

@@ -1,6 +1,6 @@
 //! A small valid configuration for tests.
 
-use remap::Rule;
+use remap::{Cluster, Rule};
 use strait_gateway::io::Offload;
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
@@ -18,7 +18,10 @@ pub(crate) fn config() -> Config {
         metrics_address: Some("127.0.0.1:9090".parse().unwrap()),
         engine: Engine::Boringtun,
         routes: true,
+        mss_clamp: true,
+        max_flows: 1 << 18,
         offload: Offload::default(),
+        cluster: Cluster::default(),
         peers: vec![Peer {
             name: "rome".to_owned(),
             public_key: PublicKey::from_bytes([8; 32]),

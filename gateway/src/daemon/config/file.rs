@@ -9,6 +9,8 @@ use toml::Spanned;
 pub(super) struct File {
     pub(super) gateway: GatewaySection,
     #[serde(default)]
+    pub(super) cluster: ClusterSection,
+    #[serde(default)]
     pub(super) peer: Vec<Spanned<PeerSection>>,
 }
 
@@ -26,6 +28,7 @@ pub(super) struct GatewaySection {
     pub(super) metrics_address: Option<Spanned<String>>,
     pub(super) engine: Option<Spanned<String>>,
     pub(super) routes: Option<bool>,
+    pub(super) mss_clamp: Option<bool>,
     #[serde(default)]
     pub(super) offload: OffloadSection,
 }
@@ -45,6 +48,25 @@ impl Default for OffloadSection {
     fn default() -> Self {
         Self { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true }
     }
+}
+
+/// `[cluster]`: what is ours.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ClusterSection {
+    pub(super) pod_cidrs: Vec<Spanned<String>>,
+    pub(super) external_cidrs: Vec<Spanned<String>>,
+    pub(super) masquerade: Vec<Spanned<String>>,
+    pub(super) max_flows: Option<Spanned<i64>>,
+    pub(super) host_map: Vec<Spanned<HostMapSection>>,
+}
+
+/// `[[cluster.host_map]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostMapSection {
+    pub(super) internal: Spanned<String>,
+    pub(super) external: Spanned<String>,
 }
 
 /// `[[peer]]`
@@ -67,6 +89,8 @@ pub(super) struct PeerSection {
 pub(super) struct RemapSection {
     pub(super) remote: Spanned<String>,
     pub(super) local: Spanned<String>,
+    #[serde(default)]
+    pub(super) checksum_neutral: bool,
 }
 
 /// Where the file is no configuration: the byte it starts at, and one line that says why.

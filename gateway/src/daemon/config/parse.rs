@@ -1,11 +1,13 @@
 //! From the words of the file to a [`Config`]; collects everything that is wrong on the way.
 
+mod cluster;
 mod peer;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use remap::Prefix;
 use strait_gateway::io::Offload;
 use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
@@ -25,6 +27,11 @@ pub(crate) const MTU_MIN: u16 = 576;
 /// In bytes. Every IPv6 link carries this much (RFC 8200 section 5); below it Linux removes IPv6
 /// from the device.
 pub(crate) const MTU_MIN_IPV6: u16 = 1280;
+
+/// Flows that masquerade keeps at the most: each takes about a hundred bytes.
+const DEFAULT_MAX_FLOWS: u32 = 1 << 18;
+const MIN_MAX_FLOWS: u32 = 1 << 10;
+const MAX_MAX_FLOWS: u32 = 1 << 22;
 
 const DEFAULT_INTERFACE: &str = "strait0";
 const DEFAULT_LISTEN_PORT: u16 = 51840;
@@ -69,6 +76,7 @@ impl Parser<'_> {
             metrics_address,
             engine,
             routes,
+            mss_clamp,
             offload,
         } = file.gateway;
         let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro } = offload;
@@ -91,6 +99,11 @@ impl Parser<'_> {
             Some(engine) => self.engine(&engine),
             None => Some(Engine::default()),
         };
+        let cluster = self.cluster(&file.cluster);
+        let max_flows = match &file.cluster.max_flows {
+            Some(flows) => self.max_flows(flows),
+            None => Some(DEFAULT_MAX_FLOWS),
+        };
         let peers = self.peers(&file.peer, private_key.as_ref());
 
         let config = Config {
@@ -103,7 +116,10 @@ impl Parser<'_> {
             metrics_address,
             engine: engine?,
             routes: routes.unwrap_or(true),
+            mss_clamp: mss_clamp.unwrap_or(true),
+            max_flows: max_flows?,
             offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro },
+            cluster,
             peers,
         };
         self.check_mtu(&config, mtu_line);
@@ -177,6 +193,25 @@ impl Parser<'_> {
         match u16::try_from(value) {
             Ok(number) if number >= min => Some(number),
             _ => self.reject(number, Problem::Range { key, value, min, max: u16::MAX, hint }),
+        }
+    }
+
+    fn max_flows(&mut self, number: &Spanned<i64>) -> Option<u32> {
+        let value = *number.get_ref();
+        match u32::try_from(value) {
+            Ok(flows) if (MIN_MAX_FLOWS..=MAX_MAX_FLOWS).contains(&flows) => Some(flows),
+            _ => self.reject(
+                number,
+                Problem::MaxFlows { value, min: MIN_MAX_FLOWS, max: MAX_MAX_FLOWS },
+            ),
+        }
+    }
+
+    fn prefix(&mut self, key: &'static str, text: &Spanned<String>) -> Option<Prefix> {
+        let value = text.get_ref();
+        match value.parse() {
+            Ok(prefix) => Some(prefix),
+            Err(cause) => self.reject(text, Problem::Prefix { key, value: value.clone(), cause }),
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use control::plan::Rejection;
 use ipnet::IpNet;
-use remap::{PrefixError, RuleError};
+use remap::{HostMapError, Prefix, PrefixError, RuleError};
 use strait_gateway::wg::KeyError;
 
 use super::endpoint::EndpointError;
@@ -75,6 +75,20 @@ pub(crate) enum Problem {
     Prefix { key: &'static str, value: String, cause: PrefixError },
     #[error("peer {peer:?}: {cause}")]
     Rule { peer: String, cause: RuleError },
+    #[error("{key} {value:?} is not an address: write one host, as in 192.0.2.9")]
+    HostAddress { key: &'static str, value: String },
+    #[error("host map: {cause}")]
+    HostMap { cause: HostMapError },
+    #[error(
+        "external address {external} lies in pod_cidrs {pods}: a pod may have it; take it from external_cidrs"
+    )]
+    ExternalIsPod { external: Prefix, pods: Prefix },
+    #[error("masquerade needs pod_cidrs: without them the pods would be masqueraded too")]
+    MasqueradeWithoutPods,
+    #[error("masquerade {prefix} holds more than {max} addresses: list fewer")]
+    PoolTooLarge { prefix: Prefix, max: usize },
+    #[error("max_flows {value} is out of range: use {min} to {max}")]
+    MaxFlows { value: i64, min: u32, max: u32 },
     #[error("{0}")]
     Rejected(Rejection),
 }

@@ -36,6 +36,19 @@ remote = "10.244.0.0/16"            # as the remote calls its pods
 local = "10.71.0.0/16"              # as this cluster sees them
 "#;
 
+/// What is ours, with everything that can be said of it.
+const CLUSTER: &str = r#"
+[cluster]
+pod_cidrs = ["10.244.0.0/16"]
+external_cidrs = ["10.70.0.0/16"]
+masquerade = ["10.70.0.1", "10.70.0.4/30"]
+max_flows = 4096
+
+[[cluster.host_map]]
+internal = "192.0.2.9"
+external = "10.70.0.9"
+"#;
+
 /// The least that is a configuration.
 const MINIMAL: &str = "[gateway]\nprivate_key_file = \"private.key\"\n";
 
@@ -105,7 +118,7 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
         // The file itself.
         ("listen_port = 51840", "listen_prt = 51840", 5, "`listen_prt`", "expected one of"),
         ("endpoint =", "endpont =", 16, "`endpont`", "expected one of"),
-        ("local =", "lokal =", 22, "`lokal`", "expected `remote` or `local`"),
+        ("local =", "lokal =", 22, "`lokal`", "expected one of `remote`, `local`"),
         ("routes = true", "routes = \"yes\"", 10, "\"yes\"", "expected a boolean"),
         ("mtu = 1340", "mtu = = 1340", 6, "", "expected"),
         ("name = \"milan\"", "name = \"milan", 2, "", "expected"),
@@ -192,6 +205,43 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
         assert!(finding.contains(value), "no value {value:?}: {finding}");
         assert!(finding.contains(remedy), "no remedy {remedy:?}: {finding}");
         assert!(!finding.contains('\n'), "more than one line: {finding}");
+    }
+}
+
+#[test]
+fn what_is_ours_is_understood() {
+    let config = Site::new(&format!("{EXAMPLE}{CLUSTER}")).load().unwrap();
+
+    let cluster = &config.cluster;
+    let prefixes: Vec<_> = cluster.prefixes.iter().map(ToString::to_string).collect();
+    assert_eq!(prefixes, ["10.244.0.0/16", "10.70.0.0/16"]);
+    assert_eq!(cluster.masquerade.len(), 5);
+    assert_eq!(cluster.masquerade.last(), Some(&"10.70.0.7".parse().unwrap()));
+    assert_eq!(cluster.host_maps[0].to_string(), "192.0.2.9 as 10.70.0.9");
+    assert_eq!(config.max_flows, 4096);
+}
+
+#[test]
+fn every_bad_value_of_ours_is_named_with_the_remedy() {
+    let cases = [
+        ("[\"10.70.0.0/16\"]", "[\"10.70.0.1/16\"]", "host bits set"),
+        ("\"10.70.0.1\",", "\"10.70.0.0/16\",", "more than 256 addresses"),
+        ("\"10.70.0.1\",", "\"10.244.0.1\",", "take it from external_cidrs"),
+        ("[\"10.244.0.0/16\"]\nex", "[]\nex", "masquerade needs pod_cidrs"),
+        ("\"192.0.2.9\"", "\"192.0.2.0/24\"", "write one host"),
+        ("\"192.0.2.9\"", "\"fd00::9\"", "not of the same IP version"),
+        ("\"10.70.0.9\"", "\"10.70.0.1\"", "choose another external address"),
+        ("max_flows = 4096", "max_flows = 7", "use 1024 to 4194304"),
+    ];
+
+    for (from, to, remedy) in cases {
+        let text = CLUSTER.replacen(from, to, 1);
+        assert_ne!(text, CLUSTER, "{from:?} is not in the example");
+
+        let findings = Site::new(&format!("{EXAMPLE}{text}")).load().unwrap_err().to_string();
+
+        assert!(findings.contains(remedy), "no remedy {remedy:?}: {findings}");
+        assert!(!findings.contains('\n'), "more than one finding: {findings}");
     }
 }
 

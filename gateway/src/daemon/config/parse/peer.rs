@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use remap::{Prefix, Rule};
+use remap::Rule;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use toml::Spanned;
 
@@ -119,19 +119,12 @@ impl Parser<'_> {
     fn rule(&mut self, peer: &str, section: &RemapSection) -> Option<Rule> {
         let remote = self.prefix("remote", &section.remote);
         let local = self.prefix("local", &section.local);
-        match Rule::new(remote?, local?) {
+        let rule = if section.checksum_neutral { Rule::checksum_neutral } else { Rule::new };
+        match rule(remote?, local?) {
             Ok(rule) => Some(rule),
             Err(cause) => {
                 self.reject(&section.remote, Problem::Rule { peer: peer.to_owned(), cause })
             }
-        }
-    }
-
-    fn prefix(&mut self, key: &'static str, text: &Spanned<String>) -> Option<Prefix> {
-        let value = text.get_ref();
-        match value.parse() {
-            Ok(prefix) => Some(prefix),
-            Err(cause) => self.reject(text, Problem::Prefix { key, value: value.clone(), cause }),
         }
     }
 }
