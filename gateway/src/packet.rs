@@ -26,6 +26,8 @@ use std::net::IpAddr;
 pub mod coalesce;
 pub mod ecn;
 pub mod icmp;
+pub mod mss;
+pub mod ports;
 pub mod rewrite;
 pub mod segment;
 pub mod virtio;
@@ -59,6 +61,7 @@ pub struct Header {
     fragment: Fragment,
     dont_fragment: bool,
     routed: bool,
+    source_routed: bool,
 }
 
 const _: () = assert!(size_of::<Header>() <= 64);
@@ -175,6 +178,14 @@ impl Header {
     #[inline]
     pub const fn is_routed(&self) -> bool {
         self.routed
+    }
+
+    /// Whether an IPv6 routing header of type 0 is there, whatever it has left. Such packets could be
+    /// made to bounce between two gateways, so no node may forward them (RFC 5095 section 3).
+    #[must_use]
+    #[inline]
+    pub const fn is_source_routed(&self) -> bool {
+        self.source_routed
     }
 
     /// Whether the IP header is the fixed one alone: no IPv4 options, no IPv6 extension headers.

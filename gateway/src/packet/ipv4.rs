@@ -47,6 +47,7 @@ pub(super) fn parse(packet: &[u8], extent: Extent) -> Result<Header, Malformed> 
         fragment,
         dont_fragment: fragment_field & DONT_FRAGMENT != 0,
         routed: false,
+        source_routed: false,
     })
 }
 

@@ -14,6 +14,9 @@ pub(super) const MAX_EXTENSIONS: usize = 8;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
+
+/// Deprecated by RFC 5095.
+const ROUTING_TYPE_0: u8 = 0;
 const DESTINATION: u8 = 60;
 
 /// Reads the header and walks the extension headers. The version is known to be 6.
@@ -41,6 +44,7 @@ pub(super) fn parse(packet: &[u8], extent: Extent) -> Result<Header, Malformed> 
         fragment: Fragment::None,
         dont_fragment: true,
         routed: false,
+        source_routed: false,
     };
     if is_extension(header.protocol) {
         match walk(packet.get(..packet_len).unwrap_or_default(), &mut header) {
@@ -90,7 +94,10 @@ fn walk(packet: &[u8], header: &mut Header) -> Result<(), Malformed> {
 
         match header.protocol {
             FRAGMENT => header.fragment = fragment(u16::from_be_bytes([start[2], start[3]])),
-            ROUTING => header.routed |= start[3] != 0,
+            ROUTING => {
+                header.routed |= start[3] != 0;
+                header.source_routed |= start[2] == ROUTING_TYPE_0;
+            }
             _ => {}
         }
         header.protocol = start[0];

@@ -1,4 +1,4 @@
-//! Changing the addresses and the congestion mark of a packet, with every checksum that covers them.
+//! Changing the addresses, the ports and the congestion mark of a packet, with every checksum that covers them.
 //!
 //! Checksums are adjusted by difference (RFC 1624 section 3, equation 3), so a right one stays right,
 //! a wrong one stays wrong by the same difference, and the cost does not depend on the length.
@@ -15,6 +15,9 @@ use super::ecn::Ecn;
 use super::icmp::Embedded;
 use super::{Header, field};
 
+pub use port::{embedded_port, port};
+
+mod port;
 #[cfg(test)]
 mod tests;
 
@@ -92,7 +95,7 @@ pub fn embedded_address(
     // Every field changed above stands at an even distance from the ICMP header, so the words of
     // its checksum are the words of ours.
     let mut sum = u16::from_be_bytes(*outer_checksum);
-    for delta in [changes.address, changes.ip_checksum, changes.transport_checksum] {
+    for delta in [changes.field, changes.ip_checksum, changes.transport_checksum] {
         sum = delta.map_or(sum, |delta| adjust(sum, delta));
     }
     *outer_checksum = sum.to_be_bytes();
@@ -128,7 +131,8 @@ pub fn set_ecn(packet: &mut [u8], header: &mut Header, to: Ecn) -> Result<(), Mi
 /// By how much each part of a packet changed, for a checksum around it.
 #[derive(Default)]
 struct Changes {
-    address: Option<Delta>,
+    /// Of the address or the port.
+    field: Option<Delta>,
     ip_checksum: Option<Delta>,
     transport_checksum: Option<Delta>,
 }
@@ -154,7 +158,7 @@ fn replace(
     }
 
     let delta = Delta::between(from, to);
-    let mut changes = Changes { address: Some(delta), ..Changes::default() };
+    let mut changes = Changes { field: Some(delta), ..Changes::default() };
     match to {
         IpAddr::V4(to) => {
             let fixed = packet.first_chunk_mut::<20>().ok_or(Mismatch)?;

@@ -124,6 +124,19 @@ fn routing_header_with_segments_left_is_seen_before_one_without() {
 }
 
 #[test]
+fn source_routing_is_seen_whatever_is_left_of_it() {
+    let mut packet = v6(udp([1, 2], b"x"));
+    packet.extensions = vec![Extension::Routing { segments_left: 0, last: [9_u16; 8].into() }];
+    let mut bytes = packet.build();
+    let harmless = Header::parse(&bytes).unwrap();
+
+    bytes[42] = 0;
+    let source_routed = Header::parse(&bytes).unwrap();
+
+    assert_eq!((harmless.is_source_routed(), source_routed.is_source_routed()), (false, true));
+}
+
+#[test]
 fn extension_headers_are_walked_up_to_a_bound() {
     let mut packet = v6(udp([1, 2], b"x"));
     let option = Extension::Options { kind: 60, units: 0, seed: 7 };
