@@ -43,7 +43,7 @@ impl Pair {
     /// Rome sends one frame. The datagrams stay in the batch.
     pub fn outbound(&mut self, virtio: &VirtioHeader, frame: &mut [u8]) {
         self.batch.clear();
-        self.rome.outbound.handle_frame(
+        let _ = self.rome.outbound.handle_frame(
             virtio,
             frame,
             now(),
@@ -97,7 +97,10 @@ fn take(batch: &mut TransmitBatch) -> Vec<u8> {
 }
 
 fn engine(own: &PrivateKey, other: PublicKey, endpoint: SocketAddr) -> Engine {
-    let mut engine = engine::new(Arc::new(BoringtunIdentity::new(own)));
+    let mut engine = engine::new(
+        Arc::new(BoringtunIdentity::new(own)),
+        engine::Settings { max_flows: 1024, seed: 7, start: now() },
+    );
     let pods = prefix([10, 244, 0, 0]);
     let rules = pods.zip(prefix([10, 71, 0, 0])).and_then(|(r, l)| Rule::new(r, l).ok());
     let peer = PeerConfig {
@@ -105,6 +108,7 @@ fn engine(own: &PrivateKey, other: PublicKey, endpoint: SocketAddr) -> Engine {
         keys: PeerKeys { public_key: other, preshared_key: None, persistent_keepalive: None },
         endpoint: Some(endpoint),
         allowed_ips: pods.into_iter().collect(),
+        clamp_mtu: None,
     };
     engine.control.apply(
         vec![peer],

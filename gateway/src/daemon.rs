@@ -14,6 +14,7 @@ pub(crate) mod metrics;
 pub(crate) mod mtu;
 pub(crate) mod netlink;
 pub(crate) mod output;
+mod path_mtu;
 pub(crate) mod reload;
 pub(crate) mod resolver;
 pub(crate) mod routes;

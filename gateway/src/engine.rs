@@ -10,14 +10,17 @@
 //!
 //! [`new`] makes the four parts. Each belongs to one thread; they share peers and counters.
 
+pub mod flows;
 mod forwarding;
 pub mod handshakes;
 pub mod inbound;
 pub mod outbound;
+pub mod translate;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use remap::{Publisher, Reader, Table};
 
@@ -27,6 +30,7 @@ use crate::counters::Counters;
 use crate::wg::tunnel::{Identity, PeerKeys};
 use crate::wg::{Peer, PublicKey};
 
+pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
 pub use handshakes::Handshakes;
 pub use inbound::Inbound;
@@ -43,6 +47,19 @@ pub struct PeerConfig {
     pub endpoint: Option<SocketAddr>,
     /// The remote's real prefixes (cryptokey routing).
     pub allowed_ips: Vec<remap::Prefix>,
+    /// The largest packet, in bytes, that TCP is told of; `None` tells it nothing.
+    pub clamp_mtu: Option<u16>,
+}
+
+/// What an engine is given once.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many masqueraded flows are kept.
+    pub max_flows: u32,
+    /// For choices that nobody outside may foresee.
+    pub seed: u64,
+    /// When the engine starts. No packet is earlier.
+    pub start: Instant,
 }
 
 /// The four parts of an engine.
@@ -56,21 +73,34 @@ pub struct Engine {
     pub handshakes: Handshakes,
     /// Takes configuration.
     pub control: Control,
+    /// What is remembered of flows.
+    pub flows: Arc<Flows>,
     /// Follows what is in force, for whoever reports it.
     pub forwarding: Reader<Forwarding>,
 }
 
 /// An engine without peers.
 #[must_use]
-pub fn new(identity: Arc<dyn Identity>) -> Engine {
+pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Engine {
     let (publisher, reader) = remap::channel(Forwarding::default());
     let accounts = Accounts::default();
+    let flows = Arc::new(Flows::new(settings));
 
     Engine {
-        outbound: Outbound::new(reader.clone(), Arc::clone(&accounts.outbound)),
-        inbound: Inbound::new(reader.clone(), Arc::clone(&identity), accounts.clone()),
+        outbound: Outbound::new(reader.clone(), Arc::clone(&flows), Arc::clone(&accounts.outbound)),
+        inbound: Inbound::new(
+            reader.clone(),
+            Arc::clone(&flows),
+            Arc::clone(&identity),
+            accounts.clone(),
+        ),
         forwarding: reader.clone(),
-        handshakes: Handshakes::new(reader, Arc::clone(&identity), accounts.clone()),
+        handshakes: Handshakes::new(
+            reader,
+            Arc::clone(&flows),
+            Arc::clone(&identity),
+            accounts.clone(),
+        ),
         control: Control {
             identity,
             publisher,
@@ -78,7 +108,9 @@ pub fn new(identity: Arc<dyn Identity>) -> Engine {
             configured: Vec::new(),
             free_slots: Vec::new(),
             next_slot: 0,
+            next_realm: flows::OWN_REALM + 1,
         },
+        flows,
     }
 }
 
@@ -125,6 +157,7 @@ pub struct Control {
     configured: Vec<PeerConfig>,
     free_slots: Vec<u32>,
     next_slot: u32,
+    next_realm: u32,
 }
 
 impl Control {
@@ -178,6 +211,7 @@ impl Control {
             Some(known) => Arc::new(self.create(config).succeed(known)),
             None => Arc::new(self.create(config)),
         };
+        peer.set_clamp_mtu(config.clamp_mtu);
         if let Some(endpoint) = config.endpoint.filter(|_| is_new_endpoint) {
             peer.set_endpoint(endpoint);
         }
@@ -192,6 +226,9 @@ impl Control {
             slot
         });
 
-        Peer::new(config.keys.clone(), slot, self.identity.tunnel(&config.keys, slot))
+        let realm = self.next_realm;
+        self.next_realm += 1;
+
+        Peer::new(config.keys.clone(), slot, realm, self.identity.tunnel(&config.keys, slot))
     }
 }

@@ -9,6 +9,7 @@ mod tun;
 mod udp;
 mod worker;
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub mtu_bytes: u16,
     /// Which offloads to use where the kernel has them.
     pub offload: Offload,
+    /// How many masqueraded flows are kept.
+    pub max_flows: u32,
 }
 
 /// The offloads, one switch each. As a wish: `false` never uses it. As a state: `false` is off, by
@@ -98,12 +101,16 @@ impl Gateway {
         let udp = Udp::bind(settings.listen_port, settings.offload)?;
         let tun = Tun::create(settings)?;
         let identity = Arc::new(BoringtunIdentity::new(private_key));
-        let Engine { outbound, inbound, handshakes, control, forwarding } = engine::new(identity);
+        let Engine { outbound, inbound, handshakes, control, forwarding, flows } = engine::new(
+            identity,
+            engine::Settings { max_flows: settings.max_flows, seed: random(), start: clock::now() },
+        );
 
         let shared = Arc::new(Shared {
             tun,
             udp,
             accounts: control.accounts().clone(),
+            flows,
             calendar: Calendar::new(),
             is_stopping: AtomicBool::new(false),
             is_alive: AtomicBool::new(true),
@@ -146,6 +153,14 @@ impl Gateway {
     /// peer has this key.
     pub fn set_endpoint(&mut self, peer: PublicKey, endpoint: SocketAddr) {
         self.control.set_endpoint(peer, endpoint);
+    }
+
+    /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this
+    /// key.
+    pub fn learn_path_mtu(&self, peer: PublicKey, mtu: u16) {
+        if let Some(peer) = self.control.current().by_key(peer) {
+            peer.learn_path_mtu(mtu);
+        }
     }
 
     /// Gives staged packets until `deadline` to find a session, then ends the threads. The device goes with it.
@@ -198,6 +213,12 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// A number that nobody outside can foresee: the standard library seeds its hash maps with the
+/// randomness of the system.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
 }
 
 fn spawn(
@@ -262,6 +283,7 @@ fn peer_status(name: &str, peer: &Peer, calendar: &Calendar) -> PeerStatus {
         transmit_packets: peer.transmit.packets.get(),
         staged_packets: as_u64(session.staged),
         has_session: session.is_established,
+        path_mtu_bytes: peer.path_mtu(),
     }
 }
 
@@ -311,6 +333,8 @@ pub struct PeerStatus {
     pub staged_packets: u64,
     /// Whether a session is established.
     pub has_session: bool,
+    /// The largest inner packet that the way to the peer carries, as far as it is known.
+    pub path_mtu_bytes: Option<u16>,
 }
 
 /// Why a gateway could not start.

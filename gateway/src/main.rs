@@ -71,5 +71,8 @@ async fn serve(args: GatewayArgs, config: Config, admin: Option<Admin>) -> anyho
         admin.serve(source, readiness.clone()).context("cannot serve metrics")?;
     }
 
-    Service::new(args.config, config, gateway, netlink, readiness).await?.run(signals).await
+    Service::new(args.config, config, mtu.bytes, gateway, netlink, readiness)
+        .await?
+        .run(signals)
+        .await
 }

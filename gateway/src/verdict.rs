@@ -36,11 +36,25 @@ pub enum DropReason {
     HandshakeQueueFull,
     /// Staged packets were given up because their peer, or its keys, are configured no more.
     PeerRemoved,
+    /// An IPv6 routing header of type 0, which nobody may forward (RFC 5095).
+    SourceRouted,
+    /// A checksum-neutral rule covers the address but has no counterpart for it (RFC 6296).
+    Untranslatable,
+    /// A packet for a shared external address, or an error about one, that belongs to no flow.
+    NoMapping,
+    /// Masquerade has no external port left, or no room for another flow.
+    MasqueradeFull,
+    /// One source has as many masqueraded flows as one source may have.
+    MasqueradeShare,
+    /// The source would have to share an address, but the protocol has no ports to tell it apart by.
+    MasqueradeProtocol,
+    /// A fragment for a shared address or host map came before the first one, which has the ports.
+    FragmentUnknown,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Self::index`].
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 23] = [
         Self::Malformed,
         Self::NoRoute,
         Self::SourceNotAllowed,
@@ -57,6 +71,13 @@ impl DropReason {
         Self::AddressAuthenticated,
         Self::HandshakeQueueFull,
         Self::PeerRemoved,
+        Self::SourceRouted,
+        Self::Untranslatable,
+        Self::NoMapping,
+        Self::MasqueradeFull,
+        Self::MasqueradeShare,
+        Self::MasqueradeProtocol,
+        Self::FragmentUnknown,
     ];
 
     /// The value of the `reason` label. Part of our public interface: renaming one breaks alerts.
@@ -79,6 +100,13 @@ impl DropReason {
             Self::AddressAuthenticated => "address_authenticated",
             Self::HandshakeQueueFull => "handshake_queue_full",
             Self::PeerRemoved => "peer_removed",
+            Self::SourceRouted => "source_routed",
+            Self::Untranslatable => "untranslatable",
+            Self::NoMapping => "no_mapping",
+            Self::MasqueradeFull => "masquerade_full",
+            Self::MasqueradeShare => "masquerade_share",
+            Self::MasqueradeProtocol => "masquerade_protocol",
+            Self::FragmentUnknown => "fragment_unknown",
         }
     }
 

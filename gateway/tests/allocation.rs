@@ -12,6 +12,7 @@ use std::time::Instant;
 use remap::{Cluster, PeerId, Rule, Table, checksum};
 use strait_gateway::buffer::TransmitBatch;
 use strait_gateway::engine::inbound::Received;
+use strait_gateway::engine::outbound::Disposition;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
@@ -59,7 +60,9 @@ fn carry(
 ) {
     let source = SocketAddr::from(([192, 0, 2, 1], 51840));
     let now = now();
-    from.outbound.handle_frame(virtio, frame, now, batch, |_| panic!("one frame fits"));
+    let disposition =
+        from.outbound.handle_frame(virtio, frame, now, batch, |_| panic!("one frame fits"));
+    assert_eq!(disposition, Disposition::Taken);
 
     for transmit in batch.transmits() {
         let received = Received {
@@ -80,7 +83,10 @@ fn engines() -> [Engine; 2] {
     let keys = [PrivateKey::generate(), PrivateKey::generate()];
 
     [(0, 1), (1, 0)].map(|(own, other)| {
-        let mut engine = engine::new(Arc::new(BoringtunIdentity::new(&keys[own])));
+        let mut engine = engine::new(
+            Arc::new(BoringtunIdentity::new(&keys[own])),
+            engine::Settings { max_flows: 1024, seed: 7, start: now() },
+        );
         let remote = "10.244.0.0/16".parse().unwrap();
         let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
         let peer = PeerConfig {
@@ -92,6 +98,7 @@ fn engines() -> [Engine; 2] {
             },
             endpoint: Some(SocketAddr::from(([192, 0, 2, 1], 51840))),
             allowed_ips: vec![remote],
+            clamp_mtu: None,
         };
         engine
             .control

@@ -113,6 +113,7 @@ impl Config {
             listen_port: self.listen_port,
             mtu_bytes,
             offload: self.offload,
+            max_flows: self.max_flows,
         }
     }
 
@@ -146,7 +147,13 @@ impl Config {
 
 impl Peer {
     /// For the packet engine; `resolved` is the latest answer for an endpoint given by name.
-    pub(crate) fn to_peer_config(&self, resolved: Option<SocketAddr>) -> PeerConfig {
+    ///
+    /// TCP is told of packets of up to `clamp_mtu` bytes, if any.
+    pub(crate) fn to_peer_config(
+        &self,
+        resolved: Option<SocketAddr>,
+        clamp_mtu: Option<u16>,
+    ) -> PeerConfig {
         PeerConfig {
             name: self.name.clone(),
             keys: PeerKeys {
@@ -160,6 +167,7 @@ impl Peer {
                 None => None,
             },
             allowed_ips: self.allowed_ips.clone(),
+            clamp_mtu,
         }
     }
 

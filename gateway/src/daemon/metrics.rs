@@ -202,6 +202,11 @@ impl Families<'_> {
             "strait_peer_has_session",
             "Whether a session with the peer is established.",
             peers.iter().map(|peer| (label(peer), u64::from(peer.has_session))),
+        )?;
+        self.gauges(
+            "strait_peer_path_mtu_bytes",
+            "Largest packet that the way to the peer carries in the tunnel. Absent until known.",
+            peers.iter().filter_map(|peer| Some((label(peer), u64::from(peer.path_mtu_bytes?)))),
         )
     }
 

@@ -273,6 +273,7 @@ mod tests {
             transmit_packets: 0,
             staged_packets: 0,
             has_session: false,
+            path_mtu_bytes: None,
         }
     }
 

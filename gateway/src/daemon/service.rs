@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 use super::admin::Readiness;
 use super::config::{Config, Endpoint};
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
+use super::path_mtu::PathMtus;
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
@@ -72,6 +73,7 @@ impl Signals {
 pub(crate) struct Service {
     file: PathBuf,
     config: Config,
+    mtu_bytes: u16,
     generation: u64,
     gateway: Gateway,
     monitor: Monitor,
@@ -80,11 +82,13 @@ pub(crate) struct Service {
     routes: DeviceRoutes,
     last_routes: Routes,
     resolver: Resolver,
+    path_mtus: PathMtus,
     readiness: Readiness,
 }
 
 impl Service {
-    /// Takes over a gateway that was started with `config`, read from `file`.
+    /// Takes over a gateway that was started with `config`, read from `file`, on a device of
+    /// `mtu_bytes`.
     ///
     /// # Errors
     ///
@@ -92,6 +96,7 @@ impl Service {
     pub(crate) async fn new(
         file: PathBuf,
         config: Config,
+        mtu_bytes: u16,
         gateway: Gateway,
         netlink: Netlink,
         readiness: Readiness,
@@ -104,6 +109,7 @@ impl Service {
         Ok(Self {
             file,
             config,
+            mtu_bytes,
             generation: 0,
             monitor: gateway.monitor(),
             gateway,
@@ -112,6 +118,7 @@ impl Service {
             device,
             last_routes: Routes::default(),
             resolver: Resolver::default(),
+            path_mtus: PathMtus::default(),
             readiness,
         })
     }
@@ -164,6 +171,9 @@ impl Service {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
                     self.resolver.handle_status(&status.peers, now());
+                    for (peer, bytes) in self.path_mtus.learn(&self.netlink, &status.peers).await {
+                        self.gateway.learn_path_mtu(peer, bytes);
+                    }
                 }
             }
         }
@@ -210,11 +220,12 @@ impl Service {
     fn apply(&mut self) {
         self.generation += 1;
         self.resolver.configure(&self.config.peers, now());
+        let clamp_mtu = self.config.mss_clamp.then_some(self.mtu_bytes);
         let peers = self
             .config
             .peers
             .iter()
-            .map(|peer| peer.to_peer_config(self.resolver.resolved(&peer.public_key)))
+            .map(|peer| peer.to_peer_config(self.resolver.resolved(&peer.public_key), clamp_mtu))
             .collect();
 
         self.gateway.apply(peers, self.config.plan(self.generation).table);

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use remap::{PeerId, Table};
+use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
+use crate::DropReason;
 use crate::wg::{AllowedIps, Peer, PublicKey};
 
 /// The table, cryptokey routing and the peers of one generation.
@@ -27,6 +28,8 @@ pub struct Route<'a> {
     pub peer: &'a Peer,
     /// Its place in this generation.
     pub id: PeerId,
+    /// The rule that translates the destination, if one does.
+    pub rule: Option<&'a Rule>,
     /// The destination as the remote knows it.
     pub destination: IpAddr,
 }
@@ -53,33 +56,47 @@ impl Forwarding {
     }
 
     /// Where a packet to `destination` goes, an address as this cluster knows it.
-    #[must_use]
+    ///
+    /// # Errors
+    ///
+    /// [`DropReason::NoRoute`] if nobody has the address, [`DropReason::Untranslatable`] if the rule
+    /// that covers it has no counterpart for it.
     #[inline]
-    pub fn outbound(&self, destination: IpAddr) -> Option<Route<'_>> {
-        let (id, destination) = match self.table.outbound(destination) {
-            Some(found) => (found.peer, found.destination),
-            None => (self.allowed_ips.owner(destination)?, destination),
+    pub fn outbound(&self, destination: IpAddr) -> Result<Route<'_>, DropReason> {
+        let (id, rule, destination) = match self.table.outbound_rule(destination) {
+            Some((id, rule)) => {
+                let real = rule.to_remote(destination).ok_or(DropReason::Untranslatable)?;
+                (id, Some(rule), real)
+            }
+            None => {
+                let owner = self.allowed_ips.owner(destination).ok_or(DropReason::NoRoute)?;
+                (owner, None, destination)
+            }
         };
-        let peer = self.peer(id)?;
+        let peer = self.peer(id).ok_or(DropReason::NoRoute)?;
 
-        Some(Route { peer, id, destination })
+        Ok(Route { peer, id, rule, destination })
     }
 
-    /// The address under which this cluster knows `source`, an address as `peer` calls it; `None` if
-    /// the peer may not send from it.
+    /// The address under which this cluster knows `source`, an address as `peer` calls it.
     ///
     /// An address that no rule of the peer covers passes as it is, unless it is one of the names we
     /// gave to the addresses of others: a reply to it would go elsewhere.
-    #[must_use]
+    ///
+    /// # Errors
+    ///
+    /// [`DropReason::SourceNotAllowed`] if the peer may not send from it,
+    /// [`DropReason::Untranslatable`] if the rule that covers it has no counterpart for it.
     #[inline]
-    pub fn inbound(&self, peer: PeerId, source: IpAddr) -> Option<IpAddr> {
+    pub fn inbound(&self, peer: PeerId, source: IpAddr) -> Result<IpAddr, DropReason> {
         if !self.allowed_ips.allows(peer, source) {
-            return None;
+            return Err(DropReason::SourceNotAllowed);
         }
 
-        match self.table.inbound(peer, source) {
-            Some(local) => Some(local),
-            None => self.table.outbound(source).is_none().then_some(source),
+        match self.table.inbound_rule(peer, source) {
+            Some(rule) => rule.to_local(source).ok_or(DropReason::Untranslatable),
+            None if self.table.outbound_rule(source).is_some() => Err(DropReason::SourceNotAllowed),
+            None => Ok(source),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use remap::Reader;
 
-use super::{Accounts, Forwarding};
+use super::{Accounts, Flows, Forwarding};
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
 use crate::wg::Peer;
@@ -20,6 +20,7 @@ const FLUSH_BELOW_BYTES: usize = 68 * 1024;
 #[derive(Debug)]
 pub struct Handshakes {
     forwarding: Reader<Forwarding>,
+    flows: Arc<Flows>,
     identity: Arc<dyn Identity>,
     accounts: Accounts,
     greeted_generation: Option<u64>,
@@ -28,10 +29,11 @@ pub struct Handshakes {
 impl Handshakes {
     pub(super) const fn new(
         forwarding: Reader<Forwarding>,
+        flows: Arc<Flows>,
         identity: Arc<dyn Identity>,
         accounts: Accounts,
     ) -> Self {
-        Self { forwarding, identity, accounts, greeted_generation: None }
+        Self { forwarding, flows, identity, accounts, greeted_generation: None }
     }
 
     /// Takes a handshake message or a cookie reply. Answers, and packets that were staged for this
@@ -60,6 +62,7 @@ impl Handshakes {
         mut flush: impl FnMut(&mut TransmitBatch),
     ) {
         self.identity.handle_timeout(now);
+        self.flows.handle_timeout(now);
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
         let is_new = self.greeted_generation != Some(generation);

@@ -1,20 +1,22 @@
 //! Tunnel to cluster: tell messages apart, open, check the source, remap it, rewrite, coalesce.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use remap::{PeerId, Reader};
 
+use super::flows::Flows;
 use super::handshakes::seal_staged;
+use super::translate::{self, Context, Memory};
 use super::{Accounts, Forwarding};
 use crate::DropReason;
 use crate::buffer::{PacketBatch, TransmitBatch};
 use crate::counters::{Counters, as_u64};
 use crate::packet::coalesce::{Coalescer, Frame, Merge};
 use crate::packet::ecn::{self, Ecn};
-use crate::packet::rewrite::{self, Checksum, Mismatch, Side};
-use crate::packet::{Header, Transport, icmp};
+use crate::packet::{Header, rewrite};
+use crate::wg::Peer;
 use crate::wg::message::Message;
 use crate::wg::tunnel::{Identity, Opened};
 
@@ -45,6 +47,7 @@ pub struct Received<'a> {
 #[derive(Debug)]
 pub struct Inbound {
     forwarding: Reader<Forwarding>,
+    flows: Arc<Flows>,
     identity: Arc<dyn Identity>,
     accounts: Accounts,
     packets: PacketBatch,
@@ -55,11 +58,13 @@ pub struct Inbound {
 impl Inbound {
     pub(super) fn new(
         forwarding: Reader<Forwarding>,
+        flows: Arc<Flows>,
         identity: Arc<dyn Identity>,
         accounts: Accounts,
     ) -> Self {
         Self {
             forwarding,
+            flows,
             identity,
             accounts,
             packets: PacketBatch::with_capacity(
@@ -140,7 +145,7 @@ impl Inbound {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        let Self { forwarding, identity, accounts, packets, coalescer, merge } = self;
+        let Self { forwarding, flows, identity, accounts, packets, coalescer, merge } = self;
         let account = &accounts.inbound;
         let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
         account.packets_in.add(datagrams);
@@ -165,12 +170,14 @@ impl Inbound {
             seal_staged(peer, received.source, out, now);
         }
 
+        let now = flows.tick(now);
+        let context = Context { forwarding, flows, memory: Memory::Updated, now };
         for index in first..packets.packets().len() {
             let Some(range) = packets.packets().get(index).cloned() else {
                 break;
             };
             let packet = packets.packet_mut(range.clone());
-            match accept(forwarding, id, packet, received.ecn) {
+            match accept(&context, (id, peer), packet, received.ecn) {
                 Ok(header) if coalescer.push(packets.bytes(), range, &header, *merge) => {}
                 Ok(_) => account.count_drops(DropReason::WriteFailed, 1),
                 Err(reason) => account.count_drops(reason, 1),
@@ -182,46 +189,22 @@ impl Inbound {
 /// Checks and translates one packet that was opened.
 #[inline]
 fn accept(
-    forwarding: &Forwarding,
-    peer: PeerId,
+    context: &Context<'_>,
+    peer: (PeerId, &Peer),
     packet: &mut [u8],
     outer_ecn: Ecn,
 ) -> Result<Header, DropReason> {
     let mut header = Header::parse(packet).map_err(|_| DropReason::Malformed)?;
-    if header.transport() == Transport::AuthenticationHeader {
-        return Err(DropReason::AddressAuthenticated);
-    }
-
-    let source = forwarding.inbound(peer, header.source()).ok_or(DropReason::SourceNotAllowed)?;
     let inner_ecn = header.ecn();
+
+    translate::inbound(context, peer, packet, &mut header)?;
     let merged_ecn =
         ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
-
-    translate(forwarding, peer, packet, &mut header, source).map_err(|_| DropReason::Malformed)?;
     if merged_ecn != inner_ecn {
-        rewrite::set_ecn(packet, &mut header, merged_ecn).map_err(|_| DropReason::Malformed)?;
+        rewrite::set_ecn(packet, &mut header, merged_ecn)?;
     }
 
     Ok(header)
-}
-
-/// Gives the packet the addresses of our realm: its source, and in an ICMP error the destination of
-/// the embedded packet, which we sent there.
-#[inline]
-fn translate(
-    forwarding: &Forwarding,
-    peer: PeerId,
-    packet: &mut [u8],
-    header: &mut Header,
-    source: IpAddr,
-) -> Result<(), Mismatch> {
-    if let Some(mut embedded) = icmp::embedded(packet, header)
-        && let Some(local) = forwarding.table().inbound(peer, embedded.destination())
-    {
-        rewrite::embedded_address(packet, header, &mut embedded, Side::Destination, local)?;
-    }
-
-    rewrite::address(packet, header, Side::Source, source, Checksum::Complete)
 }
 
 fn count(account: &Counters, opened: &Opened) {

@@ -1,30 +1,46 @@
 //! Cluster to tunnel: classify, remap the destination, rewrite once, choose the peer, segment, seal.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use remap::Reader;
 
 use super::Forwarding;
+use super::flows::Flows;
+use super::translate::{self, Context, Memory, Outgoing};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::{Counters, as_u64};
-use crate::packet::rewrite::{self, Checksum, Mismatch, Side};
 use crate::packet::segment::Segments;
 use crate::packet::virtio::VirtioHeader;
-use crate::packet::{Header, Transport, ecn, icmp};
+use crate::packet::{Header, ecn};
 
 /// The outbound direction. One thread owns it.
 #[derive(Debug)]
 pub struct Outbound {
     forwarding: Reader<Forwarding>,
+    flows: Arc<Flows>,
     account: Arc<Counters>,
 }
 
+/// What is left to do for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Disposition {
+    /// Nothing: it was sealed, staged or dropped.
+    Taken,
+    /// Write it back to the device, with the virtio header it came with, and report that to
+    /// [`Outbound::handle_hairpin`]: it is for this cluster.
+    Hairpin,
+}
+
 impl Outbound {
-    pub(super) const fn new(forwarding: Reader<Forwarding>, account: Arc<Counters>) -> Self {
-        Self { forwarding, account }
+    pub(super) const fn new(
+        forwarding: Reader<Forwarding>,
+        flows: Arc<Flows>,
+        account: Arc<Counters>,
+    ) -> Self {
+        Self { forwarding, flows, account }
     }
 
     /// Takes one frame as the device gave it: a virtio header, and a packet of up to 64 KiB that
@@ -39,15 +55,38 @@ impl Outbound {
         now: Instant,
         out: &mut TransmitBatch,
         flush: impl FnMut(&mut TransmitBatch),
-    ) {
-        let Self { forwarding, account } = self;
+    ) -> Disposition {
+        let Self { forwarding, flows, account } = self;
 
-        if let Err(Dropped { reason, packets, bytes }) =
-            forward(forwarding.load(), account, virtio, frame, now, out, flush)
-        {
-            account.packets_in.add(packets);
-            account.bytes_in.add(bytes);
-            account.count_drops(reason, packets);
+        let context = Context {
+            forwarding: forwarding.load(),
+            flows,
+            memory: Memory::Updated,
+            now: flows.tick(now),
+        };
+        match forward(context, account, virtio, frame, now, out, flush) {
+            Ok(disposition) => disposition,
+            Err(Dropped { reason, packets, bytes }) => {
+                account.packets_in.add(packets);
+                account.bytes_in.add(bytes);
+                account.count_drops(reason, packets);
+                Disposition::Taken
+            }
+        }
+    }
+
+    /// Counts a frame that was to be written back to the device, and was, or was not.
+    pub fn handle_hairpin(&self, frame: &[u8], is_written: bool) {
+        let Self { account, .. } = self;
+        let bytes = as_u64(frame.len());
+
+        account.packets_in.add(1);
+        account.bytes_in.add(bytes);
+        if is_written {
+            account.packets_out.add(1);
+            account.bytes_out.add(bytes);
+        } else {
+            account.count_drops(DropReason::WriteFailed, 1);
         }
     }
 
@@ -66,26 +105,23 @@ struct Dropped {
 }
 
 fn forward(
-    forwarding: &Forwarding,
+    context: Context<'_>,
     account: &Counters,
     virtio: &VirtioHeader,
     frame: &mut [u8],
     now: Instant,
     out: &mut TransmitBatch,
     mut flush: impl FnMut(&mut TransmitBatch),
-) -> Result<(), Dropped> {
+) -> Result<Disposition, Dropped> {
     let bytes = as_u64(frame.len());
     let whole = |reason| Dropped { reason, packets: 1, bytes };
 
     let mut header = Header::parse(frame).map_err(|_| whole(DropReason::Malformed))?;
-    if header.transport() == Transport::AuthenticationHeader {
-        return Err(whole(DropReason::AddressAuthenticated));
-    }
-    let route = forwarding.outbound(header.destination()).ok_or(whole(DropReason::NoRoute))?;
-
     let checksum = virtio.checksum(&header);
-    translate(forwarding, frame, &mut header, route.destination, checksum)
-        .map_err(|_| whole(DropReason::Malformed))?;
+    let route = match translate::outbound(&context, frame, &mut header, checksum).map_err(whole)? {
+        Outgoing::Peer(route) => route,
+        Outgoing::Hairpin => return Ok(Disposition::Hairpin),
+    };
 
     let outer_ecn = ecn::encapsulate(header.ecn());
     let mut segments =
@@ -106,32 +142,13 @@ fn forward(
         route.peer.transmit.bytes.add(sealed.bytes);
 
         if segments.next_len().is_none() {
-            return Ok(());
+            return Ok(Disposition::Taken);
         }
         if out.is_empty() {
             let left = as_u64(segments.remaining());
             account.count_drops(DropReason::Malformed, left);
-            return Ok(());
+            return Ok(Disposition::Taken);
         }
         flush(out);
     }
-}
-
-/// Gives the packet the addresses of the remote's realm: its destination, and in an ICMP error the
-/// source of the embedded packet, which came from there.
-fn translate(
-    forwarding: &Forwarding,
-    packet: &mut [u8],
-    header: &mut Header,
-    destination: IpAddr,
-    checksum: Checksum,
-) -> Result<(), Mismatch> {
-    if let Some(mut embedded) = icmp::embedded(packet, header)
-        && let Some(route) = forwarding.table().outbound(embedded.source())
-    {
-        let real = route.destination;
-        rewrite::embedded_address(packet, header, &mut embedded, Side::Source, real)?;
-    }
-
-    rewrite::address(packet, header, Side::Destination, destination, checksum)
 }

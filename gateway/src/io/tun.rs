@@ -106,6 +106,13 @@ impl Tun {
         Ok(VirtioHeader::parse(frame).ok().zip(frame.get_mut(VIRTIO_LEN..)))
     }
 
+    /// Writes one frame as it was read, but for its addresses. Says whether the kernel took it.
+    pub(super) fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> bool {
+        let virtio = virtio.to_bytes();
+
+        (&self.file).write_vectored(&[IoSlice::new(&virtio), IoSlice::new(packet)]).is_ok()
+    }
+
     /// Writes every frame of the batch and accounts for each.
     ///
     /// A merged frame that the kernel refuses is written again packet by packet, and frames of its

@@ -19,7 +19,8 @@ use super::clock::{self, Calendar};
 use super::tun::{FrameBuffer, Tun};
 use super::udp::{ReceiveBuffer, Udp};
 use crate::buffer::TransmitBatch;
-use crate::engine::{Accounts, Handshakes, Inbound, Outbound};
+use crate::engine::outbound::Disposition;
+use crate::engine::{Accounts, Flows, Handshakes, Inbound, Outbound};
 use crate::wg::message::MAX_HANDSHAKE_BYTES;
 
 /// How often the timers of all peers are looked at.
@@ -61,6 +62,7 @@ pub(super) struct Shared {
     pub(super) tun: Arc<Tun>,
     pub(super) udp: Arc<Udp>,
     pub(super) accounts: Accounts,
+    pub(super) flows: Arc<Flows>,
     pub(super) calendar: Calendar,
     pub(super) is_stopping: AtomicBool,
     pub(super) is_alive: AtomicBool,
@@ -119,9 +121,14 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
             match shared.tun.read(&mut frame) {
                 Ok(Some((virtio, packet))) => {
                     let now = clock::now();
-                    outbound.handle_frame(&virtio, packet, now, &mut batch, |batch| {
-                        shared.udp.send_all(batch, &shared.accounts);
-                    });
+                    let disposition =
+                        outbound.handle_frame(&virtio, packet, now, &mut batch, |batch| {
+                            shared.udp.send_all(batch, &shared.accounts);
+                        });
+                    if disposition == Disposition::Hairpin {
+                        let is_written = shared.tun.write(&virtio, packet);
+                        outbound.handle_hairpin(packet, is_written);
+                    }
                     if batch.len() >= FLUSH_AT_BYTES {
                         shared.udp.send_all(&mut batch, &shared.accounts);
                     }

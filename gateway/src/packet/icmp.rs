@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use super::ports::Ports;
 use super::{Header, Transport};
 
 /// Length of the ICMP and ICMPv6 error header in front of the quoted packet, in bytes.
@@ -29,6 +30,18 @@ impl Embedded {
     #[must_use]
     pub const fn destination(&self) -> IpAddr {
         self.header.destination()
+    }
+
+    /// The upper-layer protocol of the packet that caused the error.
+    #[must_use]
+    pub const fn protocol(&self) -> u8 {
+        self.header.protocol()
+    }
+
+    /// The ports of the packet that caused the error, which `packet` quotes.
+    #[must_use]
+    pub fn ports(&self, packet: &[u8]) -> Option<Ports> {
+        Ports::read(packet.get(self.offset..)?, &self.header)
     }
 }
 

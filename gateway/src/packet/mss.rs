@@ -23,6 +23,14 @@ const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MAXIMUM_SEGMENT_SIZE: u8 = 2;
 
+/// Whether `packet` opens a TCP connection, or answers one that does.
+#[must_use]
+#[inline]
+pub fn opens_connection(packet: &[u8], header: &Header) -> bool {
+    header.transport() == Transport::Tcp
+        && packet.get(header.transport_offset() + FLAGS_AT).is_some_and(|flags| flags & SYN != 0)
+}
+
 /// If `packet` opens a TCP connection, lowers its maximum segment size to what fits into packets of
 /// `mtu` bytes. Says whether it did.
 ///
@@ -39,13 +47,10 @@ pub fn clamp(
     mtu: u16,
     checksum: Checksum,
 ) -> Result<bool, Mismatch> {
-    if header.transport() != Transport::Tcp {
+    if !opens_connection(packet, header) {
         return Ok(false);
     }
     let tcp = packet.get_mut(header.transport_offset()..header.packet_len()).ok_or(Mismatch)?;
-    if tcp.get(FLAGS_AT).is_none_or(|flags| flags & SYN == 0) {
-        return Ok(false);
-    }
 
     let fixed = if header.is_ipv6() { FIXED_V6 } else { FIXED_V4 };
     Ok(lower(tcp, mtu.saturating_sub(fixed), checksum))

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use arc_swap::ArcSwapOption;
 
@@ -27,6 +28,8 @@ pub struct Peer {
     pub keys: PeerKeys,
     /// Its place in receiver indices.
     pub slot: u32,
+    /// Its address realm, as the memory of flows knows it. Never given to another peer.
+    pub realm: u32,
     /// Its protocol state.
     pub tunnel: Box<dyn Tunnel>,
     /// Received from the peer: authentic datagrams only.
@@ -34,25 +37,33 @@ pub struct Peer {
     /// Sent to the peer.
     pub transmit: Traffic,
     endpoint: ArcSwapOption<SocketAddr>,
+    /// In bytes; 0 is unknown.
+    device_mtu: AtomicU16,
+    path_mtu: AtomicU16,
 }
 
 impl Peer {
     /// A peer nothing is known about yet.
     #[must_use]
-    pub fn new(keys: PeerKeys, slot: u32, tunnel: Box<dyn Tunnel>) -> Self {
+    pub fn new(keys: PeerKeys, slot: u32, realm: u32, tunnel: Box<dyn Tunnel>) -> Self {
         Self {
             keys,
             slot,
+            realm,
             tunnel,
             receive: Traffic::default(),
             transmit: Traffic::default(),
             endpoint: ArcSwapOption::empty(),
+            device_mtu: AtomicU16::new(0),
+            path_mtu: AtomicU16::new(0),
         }
     }
 
     /// The same peer with other keys of its own: a new session, but what was learned stays.
     #[must_use]
-    pub fn succeed(self, before: &Self) -> Self {
+    pub fn succeed(mut self, before: &Self) -> Self {
+        self.realm = before.realm;
+        *self.path_mtu.get_mut() = before.path_mtu.load(Ordering::Relaxed);
         for (new, old) in [(&self.receive, &before.receive), (&self.transmit, &before.transmit)] {
             new.bytes.add(old.bytes.get());
             new.packets.add(old.packets.get());
@@ -78,5 +89,40 @@ impl Peer {
         if self.endpoint() != Some(endpoint) {
             self.endpoint.store(Some(Arc::new(endpoint)));
         }
+    }
+
+    /// The largest inner packet, in bytes, that TCP should be told of; `None` if it is to be told
+    /// nothing.
+    #[must_use]
+    #[inline]
+    pub fn clamp_mtu(&self) -> Option<u16> {
+        let device = self.device_mtu.load(Ordering::Relaxed);
+        let path = self.path_mtu.load(Ordering::Relaxed);
+
+        match (device, path) {
+            (0, _) => None,
+            (device, 0) => Some(device),
+            (device, path) => Some(device.min(path)),
+        }
+    }
+
+    /// Tells TCP of packets of up to `mtu` bytes, or of none. The way to the peer may carry less:
+    /// see [`Self::learn_path_mtu`].
+    pub fn set_clamp_mtu(&self, mtu: Option<u16>) {
+        self.device_mtu.store(mtu.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The largest inner packet, in bytes, that the way to the peer carries; `None` until it is known.
+    #[must_use]
+    pub fn path_mtu(&self) -> Option<u16> {
+        match self.path_mtu.load(Ordering::Relaxed) {
+            0 => None,
+            bytes => Some(bytes),
+        }
+    }
+
+    /// The way to the peer carries inner packets of up to `mtu` bytes.
+    pub fn learn_path_mtu(&self, mtu: u16) {
+        self.path_mtu.store(mtu, Ordering::Relaxed);
     }
 }

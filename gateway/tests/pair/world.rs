@@ -10,6 +10,7 @@ use remap::{Cluster, PeerId, Rule, Table, checksum};
 use strait_gateway::buffer::TransmitBatch;
 use strait_gateway::counters::Snapshot;
 use strait_gateway::engine::inbound::Received;
+use strait_gateway::engine::outbound::Disposition;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
@@ -79,6 +80,7 @@ pub(crate) struct World {
 impl World {
     #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
     pub(crate) fn new(network: Network) -> Self {
+        let start = Instant::now();
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
         let addresses = ["192.0.2.1:51840", "198.51.100.1:40000"].map(|a| a.parse().unwrap());
         let side = |own: usize, other: usize| {
@@ -92,11 +94,12 @@ impl World {
                 },
                 endpoint: (own == ROME).then(|| addresses[other]),
                 allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
+                clamp_mtu: None,
             };
             let remote = "10.244.0.0/16".parse().unwrap();
             let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
             let mut side = Side {
-                engine: engine::new(identity),
+                engine: engine::new(identity, engine::Settings { max_flows: 1024, seed: 7, start }),
                 address: addresses[own],
                 peer,
                 rule,
@@ -109,7 +112,7 @@ impl World {
         };
 
         Self {
-            start: Instant::now(),
+            start,
             elapsed: Duration::ZERO,
             network,
             random: network.seed | 1,
@@ -125,13 +128,14 @@ impl World {
         let mut out = TransmitBatch::default();
         let mut packet = packet.to_vec();
 
-        self.sides[from].engine.outbound.handle_frame(
+        let disposition = self.sides[from].engine.outbound.handle_frame(
             &VirtioHeader::default(),
             &mut packet,
             now,
             &mut out,
             |_| panic!("one packet cannot fill the batch"),
         );
+        assert_eq!(disposition, Disposition::Taken);
         self.transmit(from, &mut out);
     }
 

@@ -68,6 +68,7 @@ fn a_connected_peer_appears_under_our_names_and_liqos() {
     assert_has(&text, r#"strait_peer_rtt_seconds{peer="rome"} 0.012"#);
     assert_has(&text, r#"strait_peer_staged_packets{peer="rome"} 15"#);
     assert_has(&text, r#"strait_peer_has_session{peer="rome"} 1"#);
+    assert_has(&text, r#"strait_peer_path_mtu_bytes{peer="rome"} 1420"#);
     let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
     assert_has(&text, &format!("liqo_peer_receive_bytes_total{liqo} 11"));
     assert_has(&text, &format!("liqo_peer_transmit_bytes_total{liqo} 12"));
@@ -143,5 +144,6 @@ fn connected_peer() -> PeerStatus {
         transmit_packets: 14,
         staged_packets: 15,
         has_session: true,
+        path_mtu_bytes: Some(1420),
     }
 }

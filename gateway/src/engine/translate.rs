@@ -1,0 +1,125 @@
+//! What a packet becomes on its way between two realms: other addresses, now and then other ports,
+//! in every header that names them.
+//!
+//! The two directions mirror each other. Outbound, the destination is a remote's and decides
+//! everything; the source is ours, and leaves as the remote is to know it. Inbound, the source is the
+//! remote's and must be allowed; the destination is ours, under whatever name the remote knows it. In
+//! an ICMP error, which quotes a packet of the other direction, the two sides are swapped.
+//!
+//! Whoever explains a decision runs the same code on a packet of their own making, with
+//! [`Memory::Unchanged`].
+
+mod hairpin;
+mod inbound;
+mod outbound;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use super::flows::{Flows, Tick};
+use super::{Forwarding, Route};
+use crate::DropReason;
+use crate::packet::icmp::Embedded;
+use crate::packet::rewrite::{self, Checksum, Mismatch, Side};
+use crate::packet::{Header, Transport, mss};
+use crate::wg::Peer;
+
+pub use inbound::inbound;
+pub use outbound::outbound;
+
+/// What a translation looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The generation in force.
+    pub forwarding: &'a Forwarding,
+    /// What is remembered of flows.
+    pub flows: &'a Flows,
+    /// Whether it may be added to.
+    pub memory: Memory,
+    /// The time.
+    pub now: Tick,
+}
+
+/// What a translation may do to the memory of flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Add flows and keep them alive: packets that travel.
+    Updated,
+    /// Look only: packets that somebody asks about.
+    Unchanged,
+}
+
+/// Where a packet from the cluster goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Outgoing<'a> {
+    /// To a peer.
+    Peer(Route<'a>),
+    /// Back into the cluster: it was for an external address of ours.
+    Hairpin,
+}
+
+/// An address, and a port if the port changes too.
+type Endpoint = (IpAddr, Option<u16>);
+
+impl From<Mismatch> for DropReason {
+    fn from(_: Mismatch) -> Self {
+        Self::Malformed
+    }
+}
+
+fn write(
+    packet: &mut [u8],
+    header: &mut Header,
+    side: Side,
+    (address, port): Endpoint,
+    checksum: Checksum,
+) -> Result<(), Mismatch> {
+    if let Some(port) = port {
+        rewrite::port(packet, header, side, port, checksum)?;
+    }
+
+    rewrite::address(packet, header, side, address, checksum)
+}
+
+fn write_embedded(
+    packet: &mut [u8],
+    header: &Header,
+    embedded: &mut Embedded,
+    side: Side,
+    (address, port): Endpoint,
+) -> Result<(), Mismatch> {
+    if let Some(port) = port {
+        rewrite::embedded_port(packet, header, embedded, side, port)?;
+    }
+
+    rewrite::embedded_address(packet, header, embedded, side, address)
+}
+
+/// An authentication header (AH) covers the addresses, so a packet with one cannot change them.
+fn check_authenticated(before: &Header, after: &Header) -> Result<(), DropReason> {
+    let is_changed =
+        (before.source(), before.destination()) != (after.source(), after.destination());
+
+    if is_changed && before.transport() == Transport::AuthenticationHeader {
+        Err(DropReason::AddressAuthenticated)
+    } else {
+        Ok(())
+    }
+}
+
+#[inline]
+fn clamp(
+    packet: &mut [u8],
+    header: &Header,
+    peer: &Peer,
+    checksum: Checksum,
+) -> Result<(), Mismatch> {
+    if mss::opens_connection(packet, header)
+        && let Some(mtu) = peer.clamp_mtu()
+    {
+        mss::clamp(packet, header, mtu, checksum)?;
+    }
+
+    Ok(())
+}
