@@ -2,6 +2,10 @@
 # installed when run as root; otherwise the one command to run is printed.
 
 CARGO ?= cargo
+
+# Seconds of fuzzing for each target; as many targets run at a time as there are cores.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?= parse rewrite segment coalesce message table
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -33,6 +37,17 @@ bench: ## Micro benchmarks, then the full comparison
 	$(CARGO) build --release --bin strait
 	$(CARGO) run --release -p strait-benches --bin throughput
 
+.PHONY: fuzz
+fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TARGETS change that
+	@.ci/setup fuzz
+	fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+.PHONY: fuzz-quick
+fuzz-quick: ## A minute of parse and rewrite, a quarter of that for the other targets
+	@.ci/setup fuzz
+	fuzz/run 60 parse rewrite
+	fuzz/run 15 segment coalesce message table
+
 .PHONY: lint
 lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
 	@.ci/setup lint
@@ -40,8 +55,9 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p strait-gateway --lib --no-default-features -- -D warnings
 	$(CARGO) clippy -p strait-gateway --features virtual-clock --test pair -- -D warnings
+	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
-	shellcheck .ci/run .ci/setup
+	shellcheck .ci/run .ci/setup fuzz/run
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -50,9 +50,14 @@ proptest! {
         }
         packet.truncate(cut.index(packet.len()) + 1);
 
+        // As a packet, as a frame, and as a batch of the same packet twice.
+        let frame = [&virtio[..], &packet].concat();
+        let len = [u8::try_from(packet.len()).unwrap_or(u8::MAX)];
+        let batch = [&virtio[..1], &len, &packet, &len, &packet].concat();
         for (_, target) in TARGETS {
             target(&packet);
-            target(&[&virtio[..], &packet].concat());
+            target(&frame);
+            target(&batch);
         }
     }
 }

@@ -1,0 +1,33 @@
+//! libFuzzer on the target that the variable `FUZZ_TARGET` names. Started by `fuzz/run`.
+//!
+//! The arguments are libFuzzer's own: directories of inputs to start from, or files to replay.
+
+#![no_main]
+
+use std::io::{self, Write};
+use std::process::exit;
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+use strait_fuzz::{TARGETS, Target};
+
+/// The status for bad usage.
+const USAGE: i32 = 64;
+
+static TARGET: OnceLock<Target> = OnceLock::new();
+
+fuzz_target!(init: { target(); }, |bytes: &[u8]| { target().1(bytes); });
+
+fn target() -> &'static Target {
+    TARGET.get_or_init(|| {
+        let wanted = std::env::var("FUZZ_TARGET").unwrap_or_default();
+        let known = TARGETS.into_iter().find(|(name, _)| *name == wanted);
+
+        known.unwrap_or_else(|| {
+            let names = TARGETS.map(|(name, _)| name).join(", ");
+            // Nobody is left to tell if stderr is closed.
+            let _ = writeln!(io::stderr(), "FUZZ_TARGET must be one of {names}, not {wanted:?}");
+            exit(USAGE)
+        })
+    })
+}

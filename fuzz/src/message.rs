@@ -1,0 +1,24 @@
+//! Telling WireGuard messages apart.
+
+use strait_gateway::wg::message::Message;
+
+/// Type and length alone decide, and an index is where the whitepaper has it (section 5.4).
+///
+/// # Panics
+///
+/// If not.
+pub fn message(datagram: &[u8]) {
+    let index = |at: usize| {
+        let bytes = datagram.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |index| u32::from_le_bytes(*index))
+    };
+    let expected = match (datagram.get(..4), datagram.len()) {
+        (Some([1, 0, 0, 0]), 148) => Some(Message::Initiation),
+        (Some([2, 0, 0, 0]), 92) => Some(Message::Response { receiver_index: index(8) }),
+        (Some([3, 0, 0, 0]), 64) => Some(Message::CookieReply { receiver_index: index(4) }),
+        (Some([4, 0, 0, 0]), 32..) => Some(Message::Data { receiver_index: index(4) }),
+        _ => None,
+    };
+
+    assert_eq!(Message::classify(datagram), expected);
+}

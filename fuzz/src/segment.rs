@@ -1,0 +1,75 @@
+//! Cutting offload frames.
+
+use strait_gateway::packet::segment::Segments;
+use strait_gateway::packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
+use strait_gateway::packet::{Header, Transport};
+
+use crate::oracle::{checksums, word};
+
+/// Whatever the offload header says, the segments hold what was announced; those of a frame that is
+/// cut are packets of the same flow with right checksums, and their payload is the frame's.
+///
+/// # Panics
+///
+/// If not.
+pub fn segment(bytes: &[u8]) {
+    let Ok(virtio) = VirtioHeader::parse(bytes) else {
+        return;
+    };
+    let original = bytes.get(VIRTIO_LEN..).unwrap_or_default();
+    let mut frame = original.to_vec();
+    let Ok(header) = Header::parse(&frame) else {
+        return;
+    };
+    let Ok(mut segments) = Segments::new(&mut frame, &virtio, &header) else {
+        return;
+    };
+
+    let (announced, total) = (segments.count(), segments.total_bytes());
+    let (mut count, mut sum) = (0, 0);
+    let mut payload: Vec<u8> = Vec::new();
+    while let Some(len) = segments.next_len() {
+        assert_eq!(segments.remaining(), announced - count);
+        let segment = segments.next_segment().unwrap_or_default();
+        assert_eq!(segment.len(), len);
+        if virtio.gso != Gso::None {
+            assert_segment(segment, &header);
+            payload.extend(segment.get(header_len(segment, &header)..).unwrap_or_default());
+        }
+        count += 1;
+        sum += len;
+    }
+
+    assert_eq!((count, sum), (announced, total));
+    assert_eq!(segments.next_segment(), None);
+    if virtio.gso != Gso::None {
+        let whole = original.get(..header.packet_len()).unwrap_or_default();
+        assert_eq!(payload, whole.get(header_len(whole, &header)..).unwrap_or_default());
+    }
+}
+
+fn assert_segment(segment: &[u8], frame: &Header) {
+    let header = Header::parse(segment);
+    let Ok(header) = header else { panic!("{header:?}") };
+    assert_eq!(header.packet_len(), segment.len());
+    assert_eq!(
+        (header.source(), header.destination(), header.transport(), header.transport_offset()),
+        (frame.source(), frame.destination(), frame.transport(), frame.transport_offset())
+    );
+
+    // With a routing header, only the sender knows the address that the checksum covers.
+    let known = checksums(segment).into_iter().filter(|_| !header.is_routed());
+    for checksum in known {
+        assert_eq!(checksum.residue(segment), 0, "{checksum:?}");
+        assert!(!checksum.is_absent(segment));
+    }
+}
+
+/// Bytes of IP and transport header.
+fn header_len(packet: &[u8], header: &Header) -> usize {
+    let offset = header.transport_offset();
+    let data_offset = word(packet, offset + 12).unwrap_or_default() >> 12;
+    let is_tcp = header.transport() == Transport::Tcp;
+
+    offset + if is_tcp { usize::from(data_offset) * 4 } else { 8 }
+}
