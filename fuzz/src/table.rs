@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use remap::{Outbound, PeerId, Prefix, Rule, Table};
+use remap::{Cluster, Outbound, PeerId, Prefix, Rule, Table};
 
 const IS_IPV6: u8 = 1;
 const PEERS: u32 = 4;
@@ -17,7 +17,7 @@ const PEERS: u32 = 4;
 /// If not.
 pub fn table(bytes: &[u8]) {
     let rules = rules(bytes);
-    let (table, conflicts) = Table::build(1, rules.iter().copied());
+    let (table, conflicts) = Table::build(1, &Cluster::default(), rules.iter().copied());
     let kept = keep(&rules);
     assert_eq!(kept.len() + conflicts.len(), rules.len());
 

@@ -21,18 +21,20 @@ mod require;
 #[path = "harness/world.rs"]
 mod world;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use socket2::SockRef;
 use strait_gateway::lab::layout::host;
 use strait_gateway::lab::netlink::{Via, connect};
 use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::POD_LINK;
 use strait_gateway::lab::traffic::{Amount, IcmpError, Ping, tcp};
-use strait_gateway::lab::{Layout, Namespace};
+use strait_gateway::lab::{LabError, Layout, Namespace, Underlay, wait_until};
 use world::World;
 
 /// Hosts in Milan's pod CIDRs: the node, and the pod on it.
@@ -141,6 +143,32 @@ fn the_mtu_of_the_tunnel_is_learned_from_the_near_gateway() {
         assert_eq!(learned_mtu(way.from, way.target), Some(device_mtu), "{}", way.target);
         assert_largest_packet_passes(way.from, way.target, device_mtu);
     }
+    world.finish();
+}
+
+/// The router between the gateways carries less than their own links. The kernel learns that from
+/// the first large datagram; from then on TCP is told. Over IPv4 routers fragment and tell nobody.
+#[test]
+fn tcp_is_told_what_the_way_to_the_peer_carries() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let underlay = Underlay { is_ipv6: true, is_routed: true, mtu_bytes: 1500 };
+    let world = World::start(&Layout::equal().without_ipv6().with_underlay(underlay));
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    world.clusters.router.as_ref().unwrap().set_mtu("milan", 1300).unwrap();
+
+    ping(target, 1400).run(&rome.pod).unwrap();
+    wait_until("the way to milan was measured", Duration::from_secs(10), || {
+        let metrics = rome.metrics()?;
+        Ok(metrics.value("strait_peer_path_mtu_bytes", &[("peer", "milan")]) == Some("1220"))
+    })
+    .unwrap();
+    let segment_bytes = segment_of_a_connection(&rome.pod, &milan.pod, target);
+
+    // Time stamps take 12 bytes of a segment.
+    assert!((1220 - 40 - 12..=1220 - 40).contains(&segment_bytes), "{segment_bytes}");
     world.finish();
 }
 
@@ -272,6 +300,22 @@ fn ping(target: IpAddr, packet_bytes: u32) -> Ping {
 /// What the kernel has noted about the path to `target`.
 fn learned_mtu(from: &Namespace, target: IpAddr) -> Option<u32> {
     number_after("mtu", &run(from, "ip", &["route", "get", &target.to_string()]))
+}
+
+/// The largest segment that a connection sends, in bytes.
+fn segment_of_a_connection(from: &Namespace, to: &Namespace, target: IpAddr) -> u32 {
+    const PORT: u16 = 5999;
+
+    let listener =
+        to.run(|| TcpListener::bind(("0.0.0.0", PORT)).map_err(LabError::io("listen"))).unwrap();
+    let connect = move || {
+        let stream = TcpStream::connect((target, PORT)).map_err(LabError::io("connect"))?;
+        SockRef::from(&stream).tcp_mss().map_err(LabError::io("read the segment size"))
+    };
+    let segment_bytes = from.run(connect).unwrap();
+    drop(listener);
+
+    segment_bytes
 }
 
 fn device_mtu(gateway: &Namespace) -> u32 {
