@@ -96,11 +96,13 @@ fn take(batch: &mut TransmitBatch) -> Vec<u8> {
     bytes
 }
 
+#[expect(clippy::expect_used, reason = "a benchmark may panic")]
 fn engine(own: &PrivateKey, other: PublicKey, endpoint: SocketAddr) -> Engine {
     let mut engine = engine::new(
         Arc::new(BoringtunIdentity::new(own)),
         engine::Settings { max_flows: 1024, seed: 7, start: now() },
-    );
+    )
+    .expect("1024 flows can be remembered");
     let pods = prefix([10, 244, 0, 0]);
     let rules = pods.zip(prefix([10, 71, 0, 0])).and_then(|(r, l)| Rule::new(r, l).ok());
     let peer = PeerConfig {

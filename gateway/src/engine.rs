@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use remap::masquerade::LimitsError;
 use remap::{Publisher, Reader, Table};
 
 use crate::DropReason;
@@ -80,13 +81,16 @@ pub struct Engine {
 }
 
 /// An engine without peers.
-#[must_use]
-pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Engine {
+///
+/// # Errors
+///
+/// [`LimitsError`] if that many flows cannot be remembered.
+pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, LimitsError> {
     let (publisher, reader) = remap::channel(Forwarding::default());
     let accounts = Accounts::default();
-    let flows = Arc::new(Flows::new(settings));
+    let flows = Arc::new(Flows::new(settings)?);
 
-    Engine {
+    Ok(Engine {
         outbound: Outbound::new(reader.clone(), Arc::clone(&flows), Arc::clone(&accounts.outbound)),
         inbound: Inbound::new(
             reader.clone(),
@@ -104,6 +108,7 @@ pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Engine {
         control: Control {
             identity,
             publisher,
+            flows: Arc::clone(&flows),
             accounts,
             configured: Vec::new(),
             free_slots: Vec::new(),
@@ -111,7 +116,7 @@ pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Engine {
             next_realm: flows::OWN_REALM + 1,
         },
         flows,
-    }
+    })
 }
 
 /// The account of either direction.
@@ -153,6 +158,7 @@ impl Accounts {
 pub struct Control {
     identity: Arc<dyn Identity>,
     publisher: Publisher<Forwarding>,
+    flows: Arc<Flows>,
     accounts: Accounts,
     configured: Vec<PeerConfig>,
     free_slots: Vec<u32>,
@@ -168,11 +174,16 @@ impl Control {
         let old = self.publisher.current();
         let wanted: Vec<Arc<Peer>> = peers.iter().map(|peer| self.peer(&old, peer)).collect();
         let kept: HashSet<u32> = wanted.iter().map(|peer| peer.slot).collect();
+        let kept_realms: HashSet<u32> = wanted.iter().map(|peer| peer.realm).collect();
         self.publisher.publish(Forwarding::new(&peers, wanted, table));
         self.configured = peers;
 
         for gone in old.peers().iter().filter(|peer| !kept.contains(&peer.slot)) {
             self.free_slots.push(gone.slot);
+            // A peer with new keys is another one here, and the same one to its flows.
+            if !kept_realms.contains(&gone.realm) {
+                self.flows.forget(gone.realm);
+            }
             let given_up = gone.tunnel.give_up();
             self.accounts.outbound.count_drops(DropReason::PeerRemoved, given_up);
         }

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use mio::Waker;
-use remap::{Reader, Table};
+use remap::{Reader, Table, masquerade};
 
 use crate::counters::{self, as_u64};
 use crate::engine::{self, Control, Engine, Forwarding};
@@ -104,7 +104,7 @@ impl Gateway {
         let Engine { outbound, inbound, handshakes, control, forwarding, flows } = engine::new(
             identity,
             engine::Settings { max_flows: settings.max_flows, seed: random(), start: clock::now() },
-        );
+        )?;
 
         let shared = Arc::new(Shared {
             tun,
@@ -243,7 +243,7 @@ impl Monitor {
     #[must_use]
     pub fn status(&self) -> Status {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let Shared { tun, udp, accounts, calendar, is_alive, .. } = &*self.shared;
+        let Shared { tun, udp, accounts, flows, calendar, is_alive, .. } = &*self.shared;
         let peers: Vec<_> = forwarding
             .named_peers()
             .map(|(name, peer)| peer_status(name, peer, calendar))
@@ -255,6 +255,7 @@ impl Monitor {
             outbound: accounts.outbound.snapshot(),
             inbound: accounts.inbound.snapshot(),
             staged_packets: peers.iter().map(|peer| peer.staged_packets).sum(),
+            flows: flows.statistics(),
             offload: Offload {
                 tun_tso: merge.tcp,
                 tun_uso: merge.udp,
@@ -298,6 +299,8 @@ pub struct Status {
     pub inbound: counters::Snapshot,
     /// Packets that wait for a handshake, all peers.
     pub staged_packets: u64,
+    /// What is remembered of flows.
+    pub flows: masquerade::Statistics,
     /// What the kernel did not refuse and nobody switched off.
     pub offload: Offload,
     /// In the order of the configuration.
@@ -375,6 +378,12 @@ pub enum StartError {
         interface: String,
         #[source]
         source: std::io::Error,
+    },
+    /// So many flows cannot be remembered.
+    #[error("cannot remember flows: choose another max_flows")]
+    Flows {
+        #[from]
+        source: masquerade::LimitsError,
     },
     /// Another system call failed.
     #[error("cannot {operation}")]

@@ -148,6 +148,17 @@ impl Header {
         self.fragment
     }
 
+    /// What the fragments of one datagram have in common: 16 bits in IPv4, 32 in IPv6. `None` if
+    /// `packet` is no fragment, or not the one that this header describes.
+    #[must_use]
+    pub fn identification(&self, packet: &[u8]) -> Option<u32> {
+        if self.is_ipv6() {
+            ipv6::identification(packet)
+        } else {
+            field::word(packet, ipv4::IDENTIFICATION_AT).map(u32::from)
+        }
+    }
+
     /// The IPv4 type of service or the IPv6 traffic class: DSCP in the upper six bits, ECN below.
     #[must_use]
     #[inline]

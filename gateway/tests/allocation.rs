@@ -86,7 +86,8 @@ fn engines() -> [Engine; 2] {
         let mut engine = engine::new(
             Arc::new(BoringtunIdentity::new(&keys[own])),
             engine::Settings { max_flows: 1024, seed: 7, start: now() },
-        );
+        )
+        .unwrap();
         let remote = "10.244.0.0/16".parse().unwrap();
         let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
         let peer = PeerConfig {

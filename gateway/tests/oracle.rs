@@ -10,6 +10,7 @@
 
 #[path = "harness/compare.rs"]
 mod compare;
+#[expect(dead_code, reason = "nothing is masqueraded here")]
 #[path = "harness/kernel.rs"]
 mod kernel;
 #[path = "harness/packets.rs"]

@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::lpm::Lpm;
+use crate::masquerade::Pool;
 use crate::{Conflict, Prefix, PrefixMap};
 
 /// What this cluster says about its own addresses. The default says nothing: every source leaves as
@@ -113,7 +114,7 @@ pub enum Arrival {
 pub(crate) struct Home {
     sources: Lpm<Source>,
     arrivals: Lpm<Arrival>,
-    shared: Box<[IpAddr]>,
+    shared: Pool,
 }
 
 impl Home {
@@ -145,7 +146,7 @@ impl Home {
         Self {
             sources: first_of_each(sources),
             arrivals: first_of_each(arrivals),
-            shared: cluster.masquerade.clone().into_boxed_slice(),
+            shared: Pool::new(cluster.masquerade.iter().copied()),
         }
     }
 
@@ -159,7 +160,7 @@ impl Home {
         self.arrivals.lookup(address).unwrap_or(Arrival::Known)
     }
 
-    pub(crate) const fn shared(&self) -> &[IpAddr] {
+    pub(crate) const fn shared(&self) -> &Pool {
         &self.shared
     }
 }

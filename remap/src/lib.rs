@@ -37,6 +37,7 @@ mod table;
 
 pub mod checksum;
 pub mod lpm;
+pub mod masquerade;
 
 pub use cluster::{Arrival, Cluster, HostMap, HostMapError, Source};
 pub use prefix::{Prefix, PrefixError};

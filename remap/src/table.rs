@@ -15,6 +15,7 @@ use std::net::IpAddr;
 
 use crate::cluster::Home;
 use crate::lpm::Lpm;
+use crate::masquerade::Pool;
 use crate::{Arrival, Cluster, Prefix, Rule, Source};
 
 pub use conflict::Conflict;
@@ -138,7 +139,7 @@ impl Table {
 
     /// The external addresses that sources share which have none of their own.
     #[must_use]
-    pub const fn masquerade(&self) -> &[IpAddr] {
+    pub const fn masquerade(&self) -> &Pool {
         self.home.shared()
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use remap::Reader;
+use remap::masquerade::Tick;
 
 use super::{Accounts, Flows, Forwarding};
 use crate::DropReason;
@@ -24,16 +25,24 @@ pub struct Handshakes {
     identity: Arc<dyn Identity>,
     accounts: Accounts,
     greeted_generation: Option<u64>,
+    swept: Tick,
 }
 
 impl Handshakes {
-    pub(super) const fn new(
+    pub(super) fn new(
         forwarding: Reader<Forwarding>,
         flows: Arc<Flows>,
         identity: Arc<dyn Identity>,
         accounts: Accounts,
     ) -> Self {
-        Self { forwarding, flows, identity, accounts, greeted_generation: None }
+        Self {
+            forwarding,
+            flows,
+            identity,
+            accounts,
+            greeted_generation: None,
+            swept: Tick::default(),
+        }
     }
 
     /// Takes a handshake message or a cookie reply. Answers, and packets that were staged for this
@@ -62,7 +71,11 @@ impl Handshakes {
         mut flush: impl FnMut(&mut TransmitBatch),
     ) {
         self.identity.handle_timeout(now);
-        self.flows.handle_timeout(now);
+        let tick = self.flows.tick(now);
+        if tick > self.swept {
+            self.swept = tick;
+            self.flows.handle_timeout(tick);
+        }
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
         let is_new = self.greeted_generation != Some(generation);

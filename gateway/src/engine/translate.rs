@@ -17,7 +17,9 @@ mod tests;
 
 use std::net::IpAddr;
 
-use super::flows::{Flows, Tick};
+use remap::masquerade::{Pool, Tick};
+
+use super::flows::Flows;
 use super::{Forwarding, Route};
 use crate::DropReason;
 use crate::packet::icmp::Embedded;
@@ -57,6 +59,11 @@ pub enum Outgoing<'a> {
     Peer(Route<'a>),
     /// Back into the cluster: it was for an external address of ours.
     Hairpin,
+}
+
+/// Whether there is a shared address of the IP version of `internal`.
+fn has_address(pool: &Pool, internal: IpAddr) -> bool {
+    !pool.addresses(internal.is_ipv4()).is_empty()
 }
 
 /// An address, and a port if the port changes too.

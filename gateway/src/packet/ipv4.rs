@@ -7,6 +7,9 @@ use super::{Extent, Fragment, Header, Malformed, Transport};
 /// Length of a header without options, in bytes.
 pub(super) const FIXED_LEN: usize = 20;
 
+/// Where the identification stands.
+pub(super) const IDENTIFICATION_AT: usize = 4;
+
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;

@@ -110,6 +110,23 @@ fn walk(packet: &[u8], header: &mut Header) -> Result<(), Malformed> {
     Err(Malformed::ExtensionChain)
 }
 
+/// The identification in the fragment header, if there is one.
+pub(super) fn identification(packet: &[u8]) -> Option<u32> {
+    let mut next_header = *packet.get(6)?;
+    let mut offset = FIXED_LEN;
+    for _ in 0..MAX_EXTENSIONS {
+        let start = packet.get(offset..)?.first_chunk::<8>()?;
+        match next_header {
+            FRAGMENT => return Some(u32::from_be_bytes([start[4], start[5], start[6], start[7]])),
+            HOP_BY_HOP | ROUTING | DESTINATION => offset += 8 + 8 * usize::from(start[1]),
+            _ => return None,
+        }
+        next_header = start[0];
+    }
+
+    None
+}
+
 const fn fragment(field: u16) -> Fragment {
     const OFFSET: u16 = 0xfff8;
     const MORE: u16 = 0x0001;

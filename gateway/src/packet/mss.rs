@@ -23,12 +23,23 @@ const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MAXIMUM_SEGMENT_SIZE: u8 = 2;
 
+/// The flags of a TCP segment, byte 13 of its header (RFC 9293 section 3.1); `None` if `packet` holds
+/// no TCP header.
+#[must_use]
+#[inline]
+pub fn flags(packet: &[u8], header: &Header) -> Option<u8> {
+    if header.transport() != Transport::Tcp {
+        return None;
+    }
+
+    packet.get(header.transport_offset() + FLAGS_AT).copied()
+}
+
 /// Whether `packet` opens a TCP connection, or answers one that does.
 #[must_use]
 #[inline]
 pub fn opens_connection(packet: &[u8], header: &Header) -> bool {
-    header.transport() == Transport::Tcp
-        && packet.get(header.transport_offset() + FLAGS_AT).is_some_and(|flags| flags & SYN != 0)
+    flags(packet, header).is_some_and(|flags| flags & SYN != 0)
 }
 
 /// If `packet` opens a TCP connection, lowers its maximum segment size to what fits into packets of

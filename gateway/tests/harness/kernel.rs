@@ -74,14 +74,58 @@ impl Kernel {
         Self { cluster, tunnel, namespace }
     }
 
+    /// The same with NETMAP, and with one address of `shared` for all that `pods` do not hold.
+    pub(crate) fn masquerading(remaps: &[(IpNet, IpNet)], pods: &[IpNet], shared: &[&str]) -> Self {
+        let kernel = Self::new(Method::Netmap, remaps);
+        for pods in pods {
+            let family = if pods.addr().is_ipv4() { "ip" } else { "ip6" };
+            let shared = shared.iter().find(|shared| shared.contains(':') == pods.addr().is_ipv6());
+            let rules = format!(
+                "table {family} nodes {{
+                    chain outgoing {{
+                        type nat hook postrouting priority 99;
+                        oifname tunnel {family} saddr != {pods} snat to {}
+                    }}
+                }}",
+                shared.unwrap()
+            );
+            run(&kernel.namespace, "nft", &[&rules]);
+        }
+
+        kernel
+    }
+
+    /// What comes out when all `packets` come in from `side`, as many as went in.
+    pub(crate) fn pass_all(&self, side: Side, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        for packet in packets {
+            self.send(side, packet);
+        }
+
+        packets.iter().map_while(|_| self.next(side)).collect()
+    }
+
     /// What comes out on the other side when `packet` comes in from `side`.
     pub(crate) fn pass(&self, side: Side, packet: &[u8]) -> Option<Vec<u8>> {
-        let (input, output) = match side {
-            Side::Cluster => (&self.cluster, Arc::clone(&self.tunnel)),
-            Side::Tunnel => (&self.tunnel, Arc::clone(&self.cluster)),
-        };
-        input.send(packet).unwrap();
+        self.send(side, packet);
 
+        self.next(side)
+    }
+
+    fn send(&self, side: Side, packet: &[u8]) {
+        let input = match side {
+            Side::Cluster => &self.cluster,
+            Side::Tunnel => &self.tunnel,
+        };
+
+        input.send(packet).unwrap();
+    }
+
+    /// The next packet that comes out of what came in from `side`.
+    fn next(&self, side: Side) -> Option<Vec<u8>> {
+        let output = match side {
+            Side::Cluster => Arc::clone(&self.tunnel),
+            Side::Tunnel => Arc::clone(&self.cluster),
+        };
         let mut buffer = [0; 2048];
         let mut passed = None;
         let arrives = || match output.recv(&mut buffer) {

@@ -99,7 +99,8 @@ impl World {
             let remote = "10.244.0.0/16".parse().unwrap();
             let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
             let mut side = Side {
-                engine: engine::new(identity, engine::Settings { max_flows: 1024, seed: 7, start }),
+                engine: engine::new(identity, engine::Settings { max_flows: 1024, seed: 7, start })
+                    .unwrap(),
                 address: addresses[own],
                 peer,
                 rule,

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use remap::{Arrival, Source};
 
-use super::{Context, Endpoint, write};
+use super::{Context, Endpoint, has_address, write};
 use crate::DropReason;
-use crate::engine::flows::OWN_REALM;
+use crate::engine::flows::{OWN_REALM, Seen};
 use crate::packet::rewrite::{Checksum, Side};
 use crate::packet::{Header, icmp, ports::Ports};
 
@@ -43,10 +43,10 @@ pub(super) fn hairpin(
         Source::Mapped(external) | Source::Answering(external) => (external, None),
         Source::Known | Source::Unknown => {
             let pool = table.masquerade();
-            if !pool.iter().any(|shared| shared.is_ipv4() == source.is_ipv4()) {
+            if !has_address(pool, source) {
                 return Err(DropReason::NoRoute);
             }
-            flows.leave(OWN_REALM, (packet, header), to.0, pool, *memory, *now)?
+            flows.leave(OWN_REALM, Seen { packet, header }, to.0, pool, *memory, *now)?
         }
     };
 

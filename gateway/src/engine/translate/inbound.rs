@@ -6,6 +6,7 @@ use remap::{Arrival, PeerId};
 
 use super::{Context, Endpoint, check_authenticated, clamp, write, write_embedded};
 use crate::DropReason;
+use crate::engine::flows::Seen;
 use crate::packet::Header;
 use crate::packet::icmp::{self, Embedded};
 use crate::packet::rewrite::{Checksum, Side};
@@ -89,14 +90,14 @@ fn destination(
         Arrival::Mapped(internal) => (internal, None),
         Arrival::Answered(internal) => {
             if quoted.is_none() {
-                flows.pin(peer.realm, (packet, header), internal, *memory, *now)?;
+                flows.pin(peer.realm, Seen { packet, header }, internal, *memory, *now)?;
             }
             (internal, None)
         }
         // An error goes to whoever sent the packet that it quotes.
         Arrival::Shared => match quoted {
             Some(quoted) => (quoted, None),
-            None => flows.arrive(peer.realm, (packet, header), *memory, *now)?,
+            None => flows.arrive(peer.realm, Seen { packet, header }, *memory, *now)?,
         },
     };
 

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use remap::Source;
 
 use super::hairpin::hairpin;
-use super::{Context, Outgoing, check_authenticated, clamp, write, write_embedded};
+use super::{Context, Outgoing, check_authenticated, clamp, has_address, write, write_embedded};
 use crate::DropReason;
 use crate::engine::Route;
+use crate::engine::flows::Seen;
 use crate::packet::icmp::{self, Embedded};
 use crate::packet::rewrite::{Checksum, Side};
 use crate::packet::{Header, ports::Ports};
@@ -71,15 +72,21 @@ fn quoted(
         Source::Known => (internal, None),
         Source::Mapped(external) => (external, None),
         Source::Answering(external) => {
-            let ports = ports.map(|Ports { source, destination }| Ports {
+            let answer = ports.map(|Ports { source, destination }| Ports {
                 source: destination,
                 destination: source,
             });
-            let flow = (embedded.protocol(), internal, remote, ports);
-            let is_answer = flows.is_pinned(route.peer.realm, flow, external, *now);
+            let is_answer = flows.would_answer(
+                route.peer.realm,
+                embedded.protocol(),
+                (internal, remote),
+                answer,
+                external,
+                *now,
+            );
             (if is_answer { external } else { internal }, None)
         }
-        Source::Unknown if !has_pool(context, internal) => (internal, None),
+        Source::Unknown if !has_address(table.masquerade(), internal) => (internal, None),
         Source::Unknown => {
             let port = ports.ok_or(DropReason::NoMapping)?.destination;
             let (address, port) = flows
@@ -107,44 +114,32 @@ fn source(
     let table = forwarding.table();
     let internal = header.source();
     let realm = route.peer.realm;
+    let seen = Seen { packet, header };
 
     let external = match table.source(internal) {
         Source::Known => return Ok(()),
         Source::Mapped(external) => (external, None),
         Source::Answering(external) => {
-            let ports = Ports::read(packet, header);
-            let flow = (header.protocol(), internal, route.destination, ports);
             // An error answers the packet it quotes, whatever port that had.
             let is_answer = match quoted {
                 Some(quoted) => quoted == external,
-                None => flows.is_pinned(realm, flow, external, *now),
+                None => flows.is_answer(realm, seen, route.destination, external, *memory, *now)?,
             };
             if !is_answer {
                 return Ok(());
             }
             (external, None)
         }
-        Source::Unknown if !has_pool(context, internal) => return Ok(()),
+        Source::Unknown if !has_address(table.masquerade(), internal) => return Ok(()),
         // Routers of ours that report an error are as unknown as hosts, and have no port.
         Source::Unknown => match quoted {
             Some(quoted) => (quoted, None),
-            None => flows.leave(
-                realm,
-                (packet, header),
-                route.destination,
-                table.masquerade(),
-                *memory,
-                *now,
-            )?,
+            None => {
+                let pool = table.masquerade();
+                flows.leave(realm, seen, route.destination, pool, *memory, *now)?
+            }
         },
     };
 
     Ok(write(packet, header, Side::Source, external, checksum)?)
-}
-
-/// Whether there are shared addresses of the IP version of `internal`.
-fn has_pool(context: &Context<'_>, internal: IpAddr) -> bool {
-    let pool = context.forwarding.table().masquerade();
-
-    pool.iter().any(|shared| shared.is_ipv4() == internal.is_ipv4())
 }

@@ -172,10 +172,149 @@ fn a_host_of_ours_reaches_another_one_under_its_external_address() {
     assert_eq!(world.outbound(&out), Ok(back.build()));
 }
 
+/// Liqo's own gateway gives the answer of the second one to the first.
+#[test]
+fn two_nodes_that_choose_the_same_port_are_told_apart() {
+    let world = World::sharing();
+    let [one, other] = ["172.18.0.2", "172.18.0.3"].map(ip);
+    let question = |node| Packet::new(node, local(false, 7), UDP, udp([40_000, 53], b"who?"));
+    let answer = |port| Packet::new(remote(false, 7), ip("10.70.0.1"), UDP, udp([53, port], b"me"));
+
+    let ports = [one, other].map(|node| source_port(&world.outbound(&question(node)).unwrap()));
+
+    assert_eq!(ports[0], 40_000, "it was free");
+    assert_ne!(ports[1], 40_000);
+    for (node, port) in [one, other].into_iter().zip(ports) {
+        let expected = Packet::new(local(false, 7), node, UDP, udp([53, 40_000], b"me"));
+        assert_eq!(world.inbound(&answer(port)), Ok(expected.build()));
+    }
+}
+
+#[test]
+fn a_packet_for_a_shared_address_without_a_flow_goes_nowhere() {
+    let world = World::sharing();
+    let probe = Packet::new(remote(false, 7), ip("10.70.0.1"), UDP, udp([53, 9], b"x"));
+    let quoted = Packet::new(ip("10.70.0.1"), remote(false, 7), UDP, udp([9, 53], b"x"));
+    let mut message = vec![3, 1, 0, 0, 0, 0, 0, 0];
+    message.extend(quoted.build());
+    let error = Packet::new(remote(false, 7), ip("10.70.0.1"), 1, message);
+
+    assert_eq!(world.inbound(&probe), Err(DropReason::NoMapping));
+    assert_eq!(world.inbound(&error), Err(DropReason::NoMapping));
+}
+
+#[test]
+fn a_protocol_without_ports_cannot_share_an_address() {
+    const GRE: u8 = 47;
+    let world = World::sharing();
+    let from_node = Packet::new(ip("172.18.0.2"), local(false, 7), GRE, vec![0; 8]);
+    let from_pod = Packet { source: pod(false), ..from_node.clone() };
+
+    assert_eq!(world.outbound(&from_node), Err(DropReason::MasqueradeProtocol));
+    assert!(world.outbound(&from_pod).is_ok());
+}
+
+#[test]
+fn a_source_that_fills_the_memory_leaves_room_for_others() {
+    let world = World::sharing();
+    let question =
+        |node: &str, port| Packet::new(ip(node), local(false, 7), UDP, udp([port, 53], b"who?"));
+
+    let refused = (1024..4096)
+        .filter(|port| {
+            world.outbound(&question("172.18.0.2", *port)) == Err(DropReason::MasqueradeShare)
+        })
+        .count();
+
+    assert!(refused > 0);
+    assert!(world.outbound(&question("172.18.0.3", 1024)).is_ok());
+}
+
+#[test]
+fn whoever_only_asks_changes_nothing() {
+    let world = World::sharing();
+    let mut bytes =
+        Packet::new(ip("172.18.0.2"), local(false, 7), UDP, udp([7, 53], b"who?")).build();
+    let forwarding = world.control.current();
+    let mut header = Header::parse(&bytes).unwrap();
+    let context = Context { memory: Memory::Unchanged, ..world.context(&forwarding) };
+
+    outbound(&context, &mut bytes, &mut header, Checksum::Complete).unwrap();
+
+    assert_eq!(header.source(), ip("10.70.0.1"));
+    assert_eq!(world.flows.mappings(context.now).count(), 0);
+}
+
+#[test]
+fn a_pod_with_two_names_answers_under_the_one_it_was_called() {
+    let world = World::sharing();
+    let question =
+        |name, port| Packet::new(remote(false, 7), ip(name), UDP, udp([port, 53], b"who?"));
+    let answer = |port| Packet::new(ip("10.244.1.9"), local(false, 7), UDP, udp([53, port], b"me"));
+    let answered_as =
+        |name, port| Packet::new(ip(name), remote(false, 7), UDP, udp([53, port], b"me")).build();
+
+    assert!(world.inbound(&question("10.70.0.7", 1)).is_ok());
+    assert!(world.inbound(&question("10.244.1.9", 2)).is_ok());
+
+    assert_eq!(world.outbound(&answer(1)), Ok(answered_as("10.70.0.7", 1)));
+    assert_eq!(world.outbound(&answer(2)), Ok(answered_as("10.244.1.9", 2)));
+    assert_eq!(world.outbound(&answer(3)), Ok(answered_as("10.244.1.9", 3)), "nobody asked");
+}
+
+/// A fragment has no ports behind the first.
+#[test]
+fn fragments_of_a_pod_with_two_names_stay_together() {
+    const MORE: u16 = 0x2000;
+    let world = World::sharing();
+    let question = Packet::new(remote(false, 7), ip("10.70.0.7"), UDP, udp([9, 53], b"who?"));
+    let mut first = Packet::new(ip("10.244.1.9"), local(false, 7), UDP, udp([53, 9], &[0; 64]));
+    (first.fragment, first.identification, first.without_checksum) = (MORE, 77, true);
+    let mut later = Packet { transport: vec![7; 16], fragment: 9, ..first.clone() };
+    later.without_checksum = false;
+    let stray = Packet { identification: 78, ..later.clone() };
+
+    world.inbound(&question).unwrap();
+    let sources = [&first, &later]
+        .map(|fragment| Header::parse(&world.outbound(fragment).unwrap()).unwrap().source());
+
+    assert_eq!(sources, [ip("10.70.0.7"); 2]);
+    assert_eq!(world.outbound(&stray), Err(DropReason::FragmentUnknown));
+}
+
+#[test]
+fn an_answer_through_the_hairpin_comes_back_the_same_way() {
+    let world = World::sharing();
+    let question = Packet::new(pod(false), ip("10.70.0.9"), UDP, udp([4000, 53], b"who?"));
+
+    let there = world.outbound(&question).unwrap();
+    let header = Header::parse(&there).unwrap();
+    assert_eq!((header.source(), header.destination()), (ip("10.70.0.1"), ip("192.0.2.9")));
+    let port = source_port(&there);
+    let answer = Packet::new(ip("192.0.2.9"), ip("10.70.0.1"), UDP, udp([53, port], b"me"));
+
+    let expected = Packet::new(ip("10.70.0.9"), pod(false), UDP, udp([53, 4000], b"me"));
+    assert_eq!(world.outbound(&answer), Ok(expected.build()));
+}
+
+#[test]
+fn flows_outlive_new_keys_of_their_peer_and_end_with_it() {
+    let mut world = World::sharing();
+    let question = Packet::new(ip("172.18.0.2"), local(false, 7), UDP, udp([4000, 53], b"who?"));
+    let answer = Packet::new(remote(false, 7), ip("10.70.0.1"), UDP, udp([53, 4000], b"me"));
+    world.outbound(&question).unwrap();
+
+    world.reconfigure(Some(25));
+    assert!(world.inbound(&answer).is_ok());
+    world.control.apply(Vec::new(), Table::default());
+    assert_eq!(world.flows.statistics().mappings, 0);
+}
+
 /// One gateway with one peer.
 struct World {
     control: Control,
     flows: Arc<Flows>,
+    pool: Vec<IpAddr>,
     start: Instant,
 }
 
@@ -189,21 +328,40 @@ enum From {
 }
 
 impl World {
-    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    /// Sources that the remote cannot know leave as they are.
     fn new() -> Self {
+        Self::with_pool(&[])
+    }
+
+    /// Sources that the remote cannot know share an address.
+    fn sharing() -> Self {
+        Self::with_pool(&["10.70.0.1", "fd70::1"])
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    fn with_pool(pool: &[&str]) -> Self {
         let start = Instant::now();
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let Engine { mut control, flows, .. } =
-            crate::engine::new(identity, Settings { max_flows: 1024, seed: 1, start });
+        let settings = Settings { max_flows: 1024, seed: 1, start };
+        let Engine { control, flows, .. } = crate::engine::new(identity, settings).unwrap();
+        let pool = pool.iter().map(|address| ip(address)).collect();
+        let mut world = Self { control, flows, pool, start };
+        world.reconfigure(None);
+
+        world
+    }
+
+    fn reconfigure(&mut self, persistent_keepalive: Option<u16>) {
         let map = |internal, external| HostMap::new(ip(internal), ip(external)).unwrap();
         let cluster = Cluster {
             prefixes: ["10.244.0.0/16", "fd24::/48", "10.70.0.0/16"].map(prefix).into(),
             host_maps: vec![
                 map("192.0.2.9", "10.70.0.9"),
                 map("192.0.2.8", "10.70.0.8"),
+                map("10.244.1.9", "10.70.0.7"),
                 map("2001:db8::9", "fd70::9"),
             ],
-            masquerade: Vec::new(),
+            masquerade: self.pool.clone(),
         };
         let rules = [
             Rule::new(prefix("10.244.0.0/16"), prefix("10.71.0.0/16")),
@@ -218,15 +376,14 @@ impl World {
             keys: PeerKeys {
                 public_key: PublicKey::from_bytes([7; 32]),
                 preshared_key: None,
-                persistent_keepalive: None,
+                persistent_keepalive,
             },
             endpoint: None,
             allowed_ips: ["10.244.0.0/16", "fd24::/47", "10.99.0.0/16"].map(prefix).into(),
             clamp_mtu: Some(1340),
         };
-        control.apply(vec![peer], table);
 
-        Self { control, flows, start }
+        self.control.apply(vec![peer], table);
     }
 
     /// An address of ours, and what a remote calls it.
@@ -275,6 +432,12 @@ impl World {
     fn peer(&self) -> Arc<Peer> {
         Arc::clone(&self.control.current().peers()[0])
     }
+}
+
+fn source_port(packet: &[u8]) -> u16 {
+    let header = Header::parse(packet).unwrap();
+
+    crate::packet::ports::Ports::read(packet, &header).unwrap().source
 }
 
 fn any_source() -> impl Strategy<Value = From> {

@@ -1,0 +1,159 @@
+//! From the hash of a tuple to the number of an entry, read without a lock.
+//!
+//! Each hash has two buckets of eight slots, half a cache line each. A slot holds the number of an
+//! entry and eight bits of its hash, so that nearly every entry that is looked at is the right one.
+//! An entry goes into its first bucket until that is nearly full, and then into the emptier of the
+//! two: hence a lookup mostly reads one bucket. With three slots an entry and two buckets to choose
+//! from, both are never full in practice; if they are, the entry finds no place.
+//!
+//! A slot is never moved. So what is in the index and stays in it is found by every lookup, whatever
+//! else comes and goes meanwhile.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::entry::low_u32;
+use super::slab::index;
+
+#[derive(Debug)]
+pub(super) struct Index {
+    buckets: Box<[Bucket]>,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(32))]
+struct Bucket([AtomicU32; SLOTS]);
+
+const SLOTS: usize = 8;
+/// From here on the second bucket is considered.
+const CROWDED: usize = 5;
+/// Below this many, two buckets a hash would not be enough of a choice.
+const FEWEST_BUCKETS: u32 = 16;
+const NUMBER: u32 = (1 << 24) - 1;
+
+impl Index {
+    /// For so many entries; at most 2^24 - 2.
+    pub(super) fn new(entries: u32) -> Self {
+        let buckets = (entries.saturating_mul(3) / 8).max(FEWEST_BUCKETS);
+
+        Self { buckets: (0..buckets).map(|_| Bucket::default()).collect() }
+    }
+
+    /// Shows the entries that may have this hash to `look`, until it answers.
+    #[inline]
+    pub(super) fn find<T>(&self, hash: u64, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let sign = sign(hash);
+        for bucket in self.buckets(hash) {
+            for slot in &bucket?.0 {
+                // Pairs with the release in `insert`: the entry was written before.
+                let slot = slot.load(Ordering::Acquire);
+                if slot & !NUMBER == sign
+                    && let Some(number) = (slot & NUMBER).checked_sub(1)
+                    && let Some(found) = look(number)
+                {
+                    return Some(found);
+                }
+            }
+        }
+
+        None
+    }
+
+    /// Whether there was a place. The caller has made sure that the tuple is not there yet, and
+    /// keeps others from inserting it; other tuples may go into the same buckets meanwhile.
+    #[must_use]
+    pub(super) fn insert(&self, hash: u64, number: u32) -> bool {
+        let [Some(first), Some(second)] = self.buckets(hash) else {
+            return false;
+        };
+        let order = if first.load() < CROWDED || first.load() <= second.load() {
+            [first, second]
+        } else {
+            [second, first]
+        };
+        let slot = sign(hash) | (number + 1);
+
+        order.into_iter().flat_map(|bucket| &bucket.0).any(|place| {
+            place.compare_exchange(0, slot, Ordering::Release, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// Takes an entry out. It is there once at most.
+    pub(super) fn remove(&self, hash: u64, number: u32) {
+        let slot = sign(hash) | (number + 1);
+        let mut places = self.buckets(hash).into_iter().flatten().flat_map(|bucket| &bucket.0);
+
+        places.any(|place| {
+            place.compare_exchange(slot, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        });
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.buckets)
+    }
+
+    /// Both halves of the hash choose one bucket each; they differ.
+    #[inline]
+    fn buckets(&self, hash: u64) -> [Option<&Bucket>; 2] {
+        let len = u64::try_from(self.buckets.len()).unwrap_or_default();
+        let scaled = |half: u32| low_u32((u64::from(half) * len) >> 32);
+        let first = index(scaled(low_u32(hash >> 32)));
+        let second = index(scaled(low_u32(hash)));
+        let second = if second == first { first ^ 1 } else { second };
+
+        [self.buckets.get(first), self.buckets.get(second).or_else(|| self.buckets.first())]
+    }
+}
+
+impl Bucket {
+    fn load(&self) -> usize {
+        self.0.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0).count()
+    }
+}
+
+/// The low bits decide least about the bucket.
+#[inline]
+fn sign(hash: u64) -> u32 {
+    low_u32(hash) << 24
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::masquerade::hash::Hash;
+
+    #[test]
+    fn every_entry_finds_a_place_and_is_found() {
+        for entries in [1, 100, 100_000] {
+            let (index, hash) = (Index::new(entries), Hash::new(7));
+
+            for number in 0..entries {
+                assert!(index.insert(hash.random(number.into()), number), "{number} of {entries}");
+            }
+
+            for number in 0..entries {
+                let found = index.find(hash.random(number.into()), |n| (n == number).then_some(n));
+                assert_eq!(found, Some(number));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_removed_is_gone_and_its_neighbours_stay() {
+        let (index, hash) = (Index::new(1), 0x1234_5678_9abc_def0);
+        for number in 0..16 {
+            assert!(index.insert(hash, number));
+        }
+        assert!(!index.insert(hash, 16), "both buckets are full");
+
+        index.remove(hash, 3);
+
+        let mut seen = Vec::new();
+        index.find(hash, |number| {
+            seen.push(number);
+            None::<()>
+        });
+        seen.sort_unstable();
+        assert_eq!(seen, (0..16).filter(|number| *number != 3).collect::<Vec<_>>());
+        assert!(index.insert(hash, 16), "there is a place again");
+    }
+}
