@@ -34,7 +34,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use clean_up::CleanUp;
-pub use gateway::{GatewayConfig, GatewayProcess, PeerSection, RemapSection};
+pub use gateway::{
+    ClusterSection, GatewayConfig, GatewayProcess, HostMapSection, PeerSection, RemapSection,
+};
 pub use layout::{Layout, Realm, Side, Underlay};
 pub use netns::Namespace;
 pub use process::Process;

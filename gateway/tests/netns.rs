@@ -12,7 +12,7 @@ mod require;
 mod world;
 
 use std::io::{ErrorKind, Read};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -21,10 +21,12 @@ use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::{Domain, Protocol, Socket, Type};
 use strait_gateway::io::Offload;
+use strait_gateway::lab::netlink::{Via, connect};
 use strait_gateway::lab::topology::{CLUSTER_LINK, POD_LINK};
 use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
 use strait_gateway::lab::{
-    Cluster, LabError, Layout, Namespace, PeerSection, Underlay, wait_until,
+    Cluster, ClusterSection, HostMapSection, LabError, Layout, Namespace, PeerSection,
+    RemapSection, Underlay, wait_until,
 };
 use world::{STRAIT, World};
 
@@ -237,6 +239,55 @@ fn a_reload_loses_no_packet_and_keeps_the_session() {
     world.finish();
 }
 
+/// Rome has two hosts that are no pods. One has an external address, the other shares one.
+#[test]
+fn hosts_outside_the_pods_talk_through_external_addresses() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let [mapped, unknown]: [IpAddr; 2] = ["172.18.0.9", "172.18.1.7"].map(|a| a.parse().unwrap());
+    let world = World::start_with(&Layout::equal().without_ipv6(), |clusters| {
+        clusters.rome.config.cluster = Some(ClusterSection {
+            pod_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+            external_cidrs: vec!["10.70.0.0/16".parse().unwrap()],
+            masquerade: vec!["10.70.0.1".parse().unwrap()],
+            host_maps: vec![HostMapSection {
+                internal: mapped,
+                external: "10.70.0.9".parse().unwrap(),
+            }],
+        });
+        let rome = &mut clusters.milan.config.peers[0];
+        let external = "10.70.0.0/16".parse().unwrap();
+        rome.allowed_ips.push(external);
+        let local = "10.68.0.0/16".parse().unwrap();
+        rome.remaps.push(RemapSection { remote: external, local });
+    });
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let amount = Amount::Bytes(5_000_000);
+    let hosts = [(mapped, "10.68.0.9"), (unknown, "10.68.0.1")].map(|(address, seen_as)| {
+        let link = if address == mapped { "mapped" } else { "unknown" };
+        (join(&rome.gateway, link, address), seen_as.parse::<IpAddr>().unwrap())
+    });
+
+    for (host, seen_as) in &hosts {
+        let ping = Ping::new(target, 3).run(host).unwrap();
+        let there = tcp(host, &milan.pod, target, amount).unwrap();
+
+        assert!(ping.is_perfect(), "{ping:?}");
+        assert!(there.is_intact, "{there:?}");
+        assert_eq!(there.client_seen_as.ip(), *seen_as);
+    }
+    let [(host, seen_as), _] = &hosts;
+    let back = tcp(&milan.pod, host, *seen_as, amount).unwrap();
+    assert!(back.is_intact, "{back:?}");
+    assert_eq!(back.client_seen_as.ip(), target);
+
+    let metrics = rome.metrics().unwrap();
+    assert_eq!(metrics.value("strait_masquerade_mappings", &[]), Some("2"), "echo and TCP");
+    world.finish();
+}
+
 #[test]
 fn the_device_goes_with_the_gateway() {
     let Some(_turn) = require(&[Root, Tun]) else {
@@ -332,6 +383,19 @@ fn traffic_class_on_arrival(world: &World, traffic_class: u8) -> u8 {
     assert!(report.is_perfect(), "{report:?}");
     assert!(len > 20 && packet[9] == 1, "an ICMP message");
     packet[1]
+}
+
+/// A host behind a gateway, with everything routed to it.
+fn join(gateway: &Namespace, link: &'static str, address: IpAddr) -> Namespace {
+    const ROUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1));
+
+    let host = Namespace::new(link).unwrap();
+    connect((gateway, link), (&host, POD_LINK), 1500).unwrap();
+    host.add_address(POD_LINK, address.into()).unwrap();
+    gateway.add_route(address.into(), link, Via::Link).unwrap();
+    host.add_route("0.0.0.0/0".parse().unwrap(), POD_LINK, Via::Router(ROUTER)).unwrap();
+
+    host
 }
 
 fn ip(namespace: &Namespace, arguments: &str) {

@@ -18,6 +18,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use remap::masquerade::Statistics;
 use strait_gateway::DropReason;
 use strait_gateway::counters::Snapshot;
 use strait_gateway::io::{Offload, PeerStatus, Status};
@@ -76,6 +77,7 @@ impl Collector for Scrape {
         families.build_info()?;
         families.directions(&status.outbound, &status.inbound)?;
         families.gateway(&status)?;
+        families.flows(&status.flows)?;
         families.peers(&status.peers)?;
 
         self.liqo.encode(&mut families, &status.peers)
@@ -161,6 +163,34 @@ impl Families<'_> {
             "Generation of the remapping table in force.",
             status.generation,
         )
+    }
+
+    /// What was refused is among the drops.
+    fn flows(&mut self, flows: &Statistics) -> fmt::Result {
+        self.gauge(
+            "strait_masquerade_mappings",
+            "Masqueraded flows that are remembered.",
+            flows.mappings,
+        )?;
+        self.gauge(
+            "strait_host_map_flows",
+            "Flows of hosts with two names that are remembered.",
+            flows.pins,
+        )?;
+        let ends = [("expired", flows.expired), ("evicted", flows.evicted)];
+        self.counters(
+            "strait_flows_ended",
+            "Remembered flows that ended: expired, or evicted early to make room.",
+            ends.map(|(reason, count)| ([("reason", reason)], count)),
+        )?;
+        let created = ConstCounter::new(flows.created);
+
+        created.encode(self.0.encode_descriptor(
+            "strait_flows_created",
+            "Flows that were remembered.",
+            None,
+            MetricType::Counter,
+        )?)
     }
 
     fn peers(&mut self, peers: &[PeerStatus]) -> fmt::Result {

@@ -1,6 +1,6 @@
 //! A `strait gateway` in a namespace: its configuration file, its process and its metrics.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use serde::Serialize;
 use super::{Direction, LabError, Metrics, Namespace, Process, Scratch, scrape, wait_until};
 
 /// Where every gateway of the lab serves metrics: each is alone in its namespace.
-pub const METRICS_ADDRESS: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+pub const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// How long a gateway may take to start, and two of them to find each other.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
@@ -25,6 +24,9 @@ const REST_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Serialize)]
 pub struct GatewayConfig {
     gateway: GatewaySection,
+    /// What is ours, if anything is said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterSection>,
     /// In the order of the file.
     #[serde(rename = "peer")]
     pub peers: Vec<PeerSection>,
@@ -55,6 +57,29 @@ struct OffloadSection {
     tun_uso: bool,
     udp_gso: bool,
     udp_gro: bool,
+}
+
+/// `[cluster]`
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ClusterSection {
+    /// Known to the remotes.
+    pub pod_cidrs: Vec<IpNet>,
+    /// Set aside for what is no pod.
+    pub external_cidrs: Vec<IpNet>,
+    /// What everybody else shares.
+    pub masquerade: Vec<IpAddr>,
+    /// Hosts with an external address of their own.
+    #[serde(rename = "host_map")]
+    pub host_maps: Vec<HostMapSection>,
+}
+
+/// `[[cluster.host_map]]`
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HostMapSection {
+    /// As this cluster knows the host.
+    pub internal: IpAddr,
+    /// As remotes know it.
+    pub external: IpAddr,
 }
 
 /// `[[peer]]`
@@ -113,6 +138,7 @@ impl GatewayConfig {
                 routes: true,
                 offload: on,
             },
+            cluster: None,
             peers: Vec::new(),
         }
     }
