@@ -16,6 +16,7 @@ mod parse;
 mod rewrite;
 mod segment;
 mod table;
+mod translate;
 
 pub use coalesce::coalesce;
 pub use message::message;
@@ -23,16 +24,18 @@ pub use parse::parse;
 pub use rewrite::rewrite;
 pub use segment::segment;
 pub use table::table;
+pub use translate::translate;
 
 /// A fuzz target: its name, as the folder of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("parse", parse),
     ("rewrite", rewrite),
     ("segment", segment),
     ("coalesce", coalesce),
     ("message", message),
     ("table", table),
+    ("translate", translate),
 ];

@@ -36,6 +36,7 @@ fn the_corpora_hold_the_seeds() {
         ("coalesce", batches()),
         ("message", messages()),
         ("table", tables()),
+        ("translate", conversations()),
     ];
 
     for (target, seeds) in corpora {
@@ -48,6 +49,20 @@ fn the_corpora_hold_the_seeds() {
             assert_eq!(fs::read(&file).unwrap_or_default(), bytes, "{}", file.display());
         }
     }
+}
+
+/// Each packet both ways, with every pair of ends in turn.
+fn conversations() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    for (number, (name, packet)) in (0_u8..).zip(packets()) {
+        let Ok(len) = u8::try_from(packet.len()) else { continue };
+        let (ours, theirs) = (number % 8, number / 8 % 8);
+        let out = [&[0, theirs << 4 | ours, len], &packet[..]].concat();
+        let back = [&[1, (theirs ^ 1) << 4 | ours, len], &packet[..]].concat();
+        seeds.push((name, [out, back].concat()));
+    }
+
+    seeds
 }
 
 fn packets() -> Vec<Seed> {

@@ -16,6 +16,8 @@ use std::net::IpAddr;
 use crate::cluster::Home;
 use crate::lpm::Lpm;
 use crate::masquerade::Pool;
+use accept::Accepted;
+
 use crate::{Arrival, Cluster, Prefix, Rule, Source};
 
 pub use conflict::Conflict;
@@ -61,18 +63,19 @@ impl Table {
     ) -> (Self, Vec<Conflict>) {
         let mut conflicts = Vec::new();
         let home = Home::build(cluster, &mut conflicts);
-        let rules = accept::accept(cluster, rules.into_iter().collect(), &mut conflicts);
+        let Accepted { by_local, by_remote } =
+            accept::accept(cluster, rules.into_iter().collect(), &mut conflicts);
 
-        let outbound = rules.iter().map(|(peer, rule)| (rule.local(), (*peer, *rule)));
-        let peers = rules.iter().map(|(peer, _)| index(*peer).saturating_add(1)).max().unwrap_or(0);
+        let outbound = by_local.into_iter().map(|(peer, rule)| (rule.local(), (peer, rule)));
+        let peers = by_remote.last().map_or(0, |(peer, _)| index(*peer).saturating_add(1));
         let mut realms: Vec<Vec<(Prefix, Rule)>> = vec![Vec::new(); peers];
-        for (peer, rule) in &rules {
-            if let Some(realm) = realms.get_mut(index(*peer)) {
-                realm.push((rule.remote(), *rule));
+        for (peer, rule) in by_remote {
+            if let Some(realm) = realms.get_mut(index(peer)) {
+                realm.push((rule.remote(), rule));
             }
         }
 
-        // No prefix is there twice any more.
+        // No prefix is there twice any more, and all of them come in order.
         let table = Self {
             generation,
             outbound: Lpm::new(outbound).unwrap_or_default(),
