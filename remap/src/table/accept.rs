@@ -32,11 +32,11 @@ pub(super) fn accept(
         }
         None => true,
     });
-    let by_local = sorted(&rules, |(_, rule)| (0, rule.local()));
-    let by_remote = sorted(&rules, |(peer, rule)| (peer.0, rule.remote()));
+    let by_local = sorted(&rules, |(peer, rule)| (0, rule.local(), peer.0));
+    let by_remote = sorted(&rules, |(peer, rule)| (peer.0, rule.remote(), 0));
 
     let mut verdicts = vec![Verdict::Accepted; rules.len()];
-    doubt(&rules, &by_local, &by_remote, &mut verdicts);
+    doubt(&by_local, &by_remote, &mut verdicts);
     if verdicts.contains(&Verdict::Doubtful) {
         let mut tried = Tried::default();
         for ((peer, rule), verdict) in rules.iter().zip(&mut verdicts) {
@@ -56,12 +56,10 @@ pub(super) fn accept(
         }
     }
 
-    let in_order = |order: &[u32]| {
-        let accepted = order
-            .iter()
-            .map(|n| index(*n))
-            .filter(|n| verdicts.get(*n) == Some(&Verdict::Accepted));
-        accepted.filter_map(|n| rules.get(n).copied()).collect()
+    let in_order = |order: &[Key]| {
+        let places = order.iter().map(|key| key.place);
+        let accepted = places.filter(|place| verdicts.get(*place) == Some(&Verdict::Accepted));
+        accepted.filter_map(|place| rules.get(place).copied()).collect()
     };
     Accepted { by_local: in_order(&by_local), by_remote: in_order(&by_remote) }
 }
@@ -74,61 +72,83 @@ enum Verdict {
     Rejected,
 }
 
-/// The places of the rules in ascending order of `key`, and of the list where keys are equal.
-fn sorted(rules: &[(PeerId, Rule)], key: impl Fn(&(PeerId, Rule)) -> (u32, Prefix)) -> Vec<u32> {
-    // Numbers compare faster than addresses, and there are many comparisons.
-    let mut keys: Vec<((u32, bool, u128, u8), u32)> = (0..)
+/// What a rule is sorted by. Numbers compare faster than addresses, and there are many comparisons.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    realm: u32,
+    is_ipv6: bool,
+    network: u128,
+    len: u8,
+    peer: u32,
+    /// In the list of rules.
+    place: usize,
+}
+
+impl Key {
+    /// Whether the prefix of `other` lies inside this one.
+    fn covers(&self, other: &Self) -> bool {
+        let width = if self.is_ipv6 { 128 } else { 32 };
+        let host_bits = width - u32::from(self.len);
+        let differs = (self.network ^ other.network).checked_shr(host_bits).unwrap_or(0);
+
+        self.is_ipv6 == other.is_ipv6 && self.len <= other.len && differs == 0
+    }
+
+    fn is_same_prefix(&self, other: &Self) -> bool {
+        (self.realm, self.is_ipv6, self.network, self.len)
+            == (other.realm, other.is_ipv6, other.network, other.len)
+    }
+}
+
+/// `parts` gives realm, prefix and peer of a rule.
+fn sorted(
+    rules: &[(PeerId, Rule)],
+    parts: impl Fn(&(PeerId, Rule)) -> (u32, Prefix, u32),
+) -> Vec<Key> {
+    let mut keys: Vec<Key> = (0..)
         .zip(rules)
-        .map(|(n, rule)| {
-            let (first, prefix) = key(rule);
-            let bits = match prefix.network() {
+        .map(|(place, rule)| {
+            let (realm, prefix, peer) = parts(rule);
+            let network = match prefix.network() {
                 IpAddr::V4(network) => u128::from(network.to_bits()),
                 IpAddr::V6(network) => network.to_bits(),
             };
-            ((first, !prefix.is_ipv4(), bits, prefix.len_bits()), n)
+            let (is_ipv6, len) = (!prefix.is_ipv4(), prefix.len_bits());
+            Key { realm, is_ipv6, network, len, peer, place }
         })
         .collect();
     keys.sort_unstable();
 
-    keys.into_iter().map(|(_, n)| n).collect()
+    keys
 }
 
 /// Marks every rule that may contradict another one.
 ///
 /// Whatever contradicts a doubtful rule is doubtful too, so those can be judged among themselves.
-fn doubt(rules: &[(PeerId, Rule)], by_local: &[u32], by_remote: &[u32], verdicts: &mut [Verdict]) {
-    let rule = |n: &u32| rules.get(index(*n));
-    let mut mark = |group: &[u32]| {
-        for n in group {
-            if let Some(verdict) = verdicts.get_mut(index(*n)) {
+fn doubt(by_local: &[Key], by_remote: &[Key], verdicts: &mut [Verdict]) {
+    let mut mark = |group: &[Key]| {
+        for key in group {
+            if let Some(verdict) = verdicts.get_mut(key.place) {
                 *verdict = Verdict::Doubtful;
             }
         }
     };
 
-    let remote = |n: &u32| rule(n).map(|(peer, rule)| (*peer, rule.remote()));
-    for group in by_remote.chunk_by(|a, b| remote(a) == remote(b)).filter(|g| g.len() > 1) {
+    for group in by_remote.chunk_by(Key::is_same_prefix).filter(|group| group.len() > 1) {
         mark(group);
     }
 
-    let local = |n: &u32| rule(n).map(|(_, rule)| rule.local());
-    let peer = |n: &u32| rule(n).map(|(peer, _)| *peer);
     let mut rest = by_local;
-    while let Some((root, first)) = rest.first().and_then(|n| Some((local(n)?, peer(n)))) {
+    while let Some(root) = rest.first() {
         // An outer prefix sorts before all that lies inside it, so a nest stands together.
-        let is_inside = |n: &&u32| local(n).is_some_and(|prefix| root.covers(prefix));
-        let (nest, others) = rest.split_at(rest.iter().take_while(is_inside).count());
-        let is_shared = nest.iter().any(|n| peer(n) != first);
-        let has_repeat = nest.iter().zip(nest.iter().skip(1)).any(|(a, b)| local(a) == local(b));
-        if is_shared || has_repeat {
+        let (nest, others) = rest.split_at(rest.iter().take_while(|key| root.covers(key)).count());
+        let is_shared = nest.iter().any(|key| key.peer != root.peer);
+        let mut pairs = nest.iter().zip(nest.iter().skip(1));
+        if is_shared || pairs.any(|(one, other)| one.is_same_prefix(other)) {
             mark(nest);
         }
         rest = others;
     }
-}
-
-fn index(n: u32) -> usize {
-    usize::try_from(n).unwrap_or(usize::MAX)
 }
 
 /// The rules accepted so far, ordered so that a conflict is found without a scan.
