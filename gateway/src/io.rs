@@ -22,7 +22,9 @@ use mio::Waker;
 use remap::{Reader, Table, masquerade};
 
 use crate::counters::{self, as_u64};
+use crate::engine::translate::{Context, Memory};
 use crate::engine::{self, Control, Engine, Forwarding};
+use crate::explain::{self, Explanation, Question, QuestionError, Situation};
 use crate::wg::boringtun::BoringtunIdentity;
 use crate::wg::{Peer, PrivateKey, PublicKey};
 use clock::Calendar;
@@ -79,6 +81,7 @@ pub struct Gateway {
     control: Control,
     shared: Arc<Shared>,
     forwarding: Reader<Forwarding>,
+    mtu_bytes: u16,
     outbound: Option<Thread>,
     inbound: Option<Thread>,
     handshakes: Option<JoinHandle<()>>,
@@ -119,6 +122,7 @@ impl Gateway {
             control,
             shared: Arc::clone(&shared),
             forwarding,
+            mtu_bytes: settings.mtu_bytes,
             outbound: None,
             inbound: None,
             handshakes: None,
@@ -177,7 +181,11 @@ impl Gateway {
     /// A handle that reads the state for metrics; cheap to clone, never in the way of a packet.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
-        Monitor { shared: Arc::clone(&self.shared), forwarding: self.forwarding.clone() }
+        Monitor {
+            shared: Arc::clone(&self.shared),
+            forwarding: self.forwarding.clone(),
+            mtu_bytes: self.mtu_bytes,
+        }
     }
 
     fn spawn_waiting(
@@ -236,6 +244,7 @@ fn spawn(
 pub struct Monitor {
     shared: Arc<Shared>,
     forwarding: Reader<Forwarding>,
+    mtu_bytes: u16,
 }
 
 impl Monitor {
@@ -266,6 +275,26 @@ impl Monitor {
             generation: forwarding.table().generation(),
             is_alive: is_alive.load(Ordering::Relaxed),
         }
+    }
+
+    /// What becomes of the packet that `question` describes, by what is in force now. Nothing is
+    /// counted, and no flow is remembered.
+    ///
+    /// # Errors
+    ///
+    /// [`QuestionError`] if there is no such packet, or no telling who sends it.
+    pub fn explain(&self, question: &Question) -> Result<Explanation, QuestionError> {
+        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
+        let Shared { flows, .. } = &*self.shared;
+        let context = Context {
+            forwarding: &forwarding,
+            flows,
+            memory: Memory::Unchanged,
+            now: flows.tick(clock::now()),
+        };
+        let situation = Situation { mtu_bytes: self.mtu_bytes, is_running: true };
+
+        explain::explain(&context, situation, question)
     }
 }
 

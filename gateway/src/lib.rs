@@ -29,6 +29,7 @@
 pub mod buffer;
 pub mod counters;
 pub mod engine;
+pub mod explain;
 pub mod manual;
 pub mod packet;
 pub mod verdict;

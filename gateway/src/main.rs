@@ -14,7 +14,8 @@ use daemon::args::{self, Args, Command, GatewayArgs, UsageError};
 use daemon::config::Config;
 use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals};
-use daemon::{check, demo, key, logging, mtu, output};
+use daemon::socket::Listener;
+use daemon::{check, demo, explain, key, logging, mtu, output, socket};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
@@ -36,6 +37,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
             run(gateway)
         }
         Command::Check(check) => check::run(&check),
+        Command::Explain(explain) => explain::run(&explain),
         Command::Demo(args) => demo::run(args),
         Command::Key(key) => key::run(key),
     }
@@ -45,17 +47,23 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
 fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(&args.config)?;
     let admin = config.metrics_address.map(Admin::bind).transpose()?;
+    let socket = socket::open(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
 
-    runtime.block_on(serve(args, config, admin))?;
+    runtime.block_on(serve(args, config, admin, socket))?;
 
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(args: GatewayArgs, config: Config, admin: Option<Admin>) -> anyhow::Result<()> {
+async fn serve(
+    args: GatewayArgs,
+    config: Config,
+    admin: Option<Admin>,
+    socket: Option<Listener>,
+) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
     let underlay = netlink.underlay(config.endpoint_addresses().next()).await;
@@ -70,6 +78,11 @@ async fn serve(args: GatewayArgs, config: Config, admin: Option<Admin>) -> anyho
         let source = Arc::new(move || monitor.status());
         admin.serve(source, readiness.clone()).context("cannot serve metrics")?;
     }
+    let monitor = gateway.monitor();
+    let _serving = socket
+        .map(|socket| socket.serve(move |request| explain::answer(&monitor, request)))
+        .transpose()
+        .context("cannot serve the admin socket")?;
 
     Service::new(args.config, config, mtu.bytes, gateway, netlink, readiness)
         .await?

@@ -1,12 +1,15 @@
 //! What was typed: the command line and its environment variables, not yet what they mean.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::config::DEFAULT_INTERFACE;
 use super::demo::DemoArgs;
+use super::explain::{Protocol, parse_protocol};
 use super::logging;
 
 /// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
@@ -64,6 +67,16 @@ pub(crate) enum Command {
     Gateway(GatewayArgs),
     /// Validate a configuration and print what the gateway would do
     Check(CheckArgs),
+    /// Say what becomes of a packet, and why
+    ///
+    /// Asks the gateway that runs on this host, or a configuration file, and changes nothing: no
+    /// packet is sent and no flow is remembered. Outbound (the default), SRC and DST are addresses
+    /// as this cluster knows them. Inbound, they are addresses as they stand on the wire between
+    /// gateways: the real one of the remote, and ours as the remote knows it.
+    ///
+    /// Exit status: 0 the packet would go, 1 it would not, 64 wrong question or configuration, 69 no
+    /// gateway answers.
+    Explain(ExplainArgs),
     /// Join two clusters with the same pod CIDR, on this machine, and show it
     ///
     /// Makes pods, gateways and the network between them in network namespaces, moves ping, TCP and
@@ -89,6 +102,65 @@ pub(crate) struct CheckArgs {
     /// Configuration file (TOML)
     #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
     pub(crate) config: PathBuf,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+}
+
+/// `strait explain`
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// Source address
+    #[arg(env = "STRAIT_EXPLAIN_SOURCE", value_name = "SRC")]
+    pub(crate) source: IpAddr,
+    /// Destination address
+    #[arg(env = "STRAIT_EXPLAIN_DESTINATION", value_name = "DST")]
+    pub(crate) destination: IpAddr,
+    /// tcp, udp, icmp, sctp, esp, another name or a number [default: tcp with a port, else icmp]
+    #[arg(
+        long = "proto",
+        env = "STRAIT_EXPLAIN_PROTO",
+        value_name = "PROTOCOL",
+        value_parser = parse_protocol
+    )]
+    pub(crate) protocol: Option<Protocol>,
+    /// Source port [default: 40000]
+    #[arg(long = "sport", env = "STRAIT_EXPLAIN_SPORT", value_name = "PORT")]
+    pub(crate) source_port: Option<u16>,
+    /// Destination port [default: 443]
+    #[arg(long = "dport", env = "STRAIT_EXPLAIN_DPORT", value_name = "PORT")]
+    pub(crate) destination_port: Option<u16>,
+    /// Identifier of an ICMP echo [default: 1]
+    #[arg(long = "id", env = "STRAIT_EXPLAIN_ID", value_name = "NUMBER")]
+    pub(crate) identifier: Option<u16>,
+    /// Length of the packet in bytes, IP header included; it must not be fragmented
+    #[arg(long, env = "STRAIT_EXPLAIN_SIZE", value_name = "BYTES")]
+    pub(crate) size: Option<u16>,
+    /// From the tunnel to the cluster, instead of from the cluster to the tunnel
+    #[arg(long, env = "STRAIT_EXPLAIN_INBOUND")]
+    pub(crate) inbound: bool,
+    /// Inbound: the peer that sends it [default: the only one that may]
+    #[arg(long, env = "STRAIT_EXPLAIN_PEER", value_name = "NAME", requires = "inbound")]
+    pub(crate) peer: Option<String>,
+    /// Ask the gateway with this device
+    #[arg(
+        long,
+        env = "STRAIT_EXPLAIN_INTERFACE",
+        value_name = "NAME",
+        default_value = DEFAULT_INTERFACE
+    )]
+    pub(crate) interface: String,
+    /// Ask the gateway with this admin socket
+    #[arg(long, env = "STRAIT_EXPLAIN_SOCKET", value_name = "PATH", conflicts_with = "interface")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Ask this configuration file (TOML) instead of a gateway
+    #[arg(
+        long,
+        env = "STRAIT_EXPLAIN_CONFIG",
+        value_name = "FILE",
+        conflicts_with_all = ["interface", "socket"]
+    )]
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON
     #[arg(long, env = "STRAIT_JSON")]
     pub(crate) json: bool,

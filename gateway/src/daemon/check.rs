@@ -37,13 +37,14 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 
 /// What the answer depends on besides the configuration. Unknown where the kernel gives no answer.
 #[derive(Clone, Debug, Default)]
-struct Host {
-    underlay: Option<Underlay>,
+pub(super) struct Host {
+    pub(super) underlay: Option<Underlay>,
     addresses: Vec<IpAddr>,
 }
 
 impl Host {
-    fn look(config: &Config) -> Self {
+    /// Asks the kernel.
+    pub(super) fn look(config: &Config) -> Self {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
             return Self::default();
         };
@@ -74,6 +75,7 @@ struct Report {
     mtu_reason: String,
     listen_port: u16,
     metrics_address: Option<String>,
+    admin_socket: Option<String>,
     peers: Vec<PeerReport>,
     routes: Vec<RouteReport>,
     warnings: Vec<String>,
@@ -118,6 +120,7 @@ impl Report {
             mtu_reason: reason.to_string(),
             listen_port: config.listen_port,
             metrics_address: config.metrics_address.map(|address| address.to_string()),
+            admin_socket: config.admin_socket_path().map(|path| path.display().to_string()),
             peers: config.peers.iter().map(PeerReport::new).collect(),
             routes: routes
                 .wanted
@@ -165,6 +168,7 @@ impl fmt::Display for Report {
         };
         line(f, "UDP port", &port)?;
         line(f, "metrics", &or_else(self.metrics_address.as_ref(), "off"))?;
+        line(f, "admin socket", &or_else(self.admin_socket.as_ref(), "off"))?;
         for peer in &self.peers {
             peer.fmt(f)?;
         }
@@ -238,6 +242,7 @@ mod tests {
             "169.254.18.1/30",
             "51840",
             "127.0.0.1:9090",
+            "/run/strait/strait0.sock",
             "peer rome",
             "192.0.2.1:51840",
             "every 25 s",

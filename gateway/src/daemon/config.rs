@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use control::plan::{self, Plan, Wanted, WantedPeer};
 use ipnet::IpNet;
@@ -26,7 +26,7 @@ use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
 pub(crate) use endpoint::{Endpoint, HostPort, address_of_one_host};
 pub(crate) use keyfile::KeyFileError;
-pub(crate) use parse::{MTU_MIN, MTU_MIN_IPV6};
+pub(crate) use parse::{DEFAULT_INTERFACE, MTU_MIN, MTU_MIN_IPV6};
 pub(crate) use problem::{Finding, Findings, Problem};
 
 /// The whole configuration of one gateway.
@@ -46,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) private_key: PrivateKey,
     /// Where to serve metrics, if anywhere.
     pub(crate) metrics_address: Option<SocketAddr>,
+    /// Where to answer questions.
+    pub(crate) admin_socket: AdminSocket,
     /// What encrypts.
     pub(crate) engine: Engine,
     /// Whether to install routes to the device.
@@ -60,6 +62,34 @@ pub(crate) struct Config {
     pub(crate) cluster: Cluster,
     /// In the order of the file.
     pub(crate) peers: Vec<Peer>,
+}
+
+/// Where a gateway answers questions of this host: a Unix socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AdminSocket {
+    /// At [`Self::default_path`], if it can be had there.
+    #[default]
+    Default,
+    /// Here and nowhere else.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+impl AdminSocket {
+    /// Where the gateway with this device has its socket unless told otherwise.
+    pub(crate) fn default_path(interface: &str) -> PathBuf {
+        Path::new("/run/strait").join(format!("{interface}.sock"))
+    }
+
+    /// Where the socket of the gateway with this device is, if it has one.
+    pub(crate) fn path(&self, interface: &str) -> Option<PathBuf> {
+        match self {
+            Self::Default => Some(Self::default_path(interface)),
+            Self::At(path) => Some(path.clone()),
+            Self::Off => None,
+        }
+    }
 }
 
 /// The implementations of WireGuard to choose from.
@@ -115,6 +145,11 @@ impl Config {
             offload: self.offload,
             max_flows: self.max_flows,
         }
+    }
+
+    /// Where this gateway answers questions, if anywhere.
+    pub(crate) fn admin_socket_path(&self) -> Option<PathBuf> {
+        self.admin_socket.path(&self.interface)
     }
 
     /// The remapping table under the number `generation`, and what contradicts itself.
@@ -201,6 +236,8 @@ impl fmt::Display for Config {
         write!(f, " mtu={}", or_else(self.mtu_bytes, "auto"))?;
         write!(f, " public_key={}", self.private_key.public_key())?;
         write!(f, " metrics_address={}", or_else(self.metrics_address, "off"))?;
+        let socket = self.admin_socket_path().map(|path| path.display().to_string());
+        write!(f, " admin_socket={}", or_else(socket, "off"))?;
         write!(f, " engine={} routes={}", self.engine, self.routes)?;
         let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = self.offload;
         write!(f, " tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")?;

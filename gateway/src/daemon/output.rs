@@ -5,10 +5,14 @@ use std::process::ExitCode;
 
 use super::args::UsageError;
 use super::config::{Findings, KeyFileError};
+use super::explain::ExplainError;
 use super::key::KeyCommandError;
 
 /// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was touched.
 const USAGE: u8 = 64;
+
+/// There is nobody to ask: `EX_UNAVAILABLE` of `sysexits.h`.
+const UNAVAILABLE: u8 = 69;
 
 /// Anything else that went wrong.
 const RUNTIME: u8 = 1;
@@ -42,6 +46,9 @@ fn describe(error: &anyhow::Error) -> String {
 }
 
 fn exit_status(error: &anyhow::Error) -> u8 {
+    if let Some(error) = error.downcast_ref::<ExplainError>() {
+        return if error.is_usage() { USAGE } else { UNAVAILABLE };
+    }
     let is_usage = error.is::<Findings>()
         || error.is::<KeyFileError>()
         || error.is::<UsageError>()

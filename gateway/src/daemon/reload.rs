@@ -108,7 +108,7 @@ fn find<'a>(peers: &'a [Peer], like: &Peer) -> Option<&'a Peer> {
 type Show = fn(&Config) -> String;
 
 /// What the packet engine is given once, at its start.
-const FIXED: [(&str, Show); 9] = [
+const FIXED: [(&str, Show); 10] = [
     ("interface", |config| config.interface.clone()),
     ("addresses", |config| {
         let texts: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
@@ -118,6 +118,9 @@ const FIXED: [(&str, Show); 9] = [
     ("mtu", |config| or_else(config.mtu_bytes, "automatic")),
     ("private_key_file", |config| format!("the key of {}", config.private_key.public_key())),
     ("metrics_address", |config| or_else(config.metrics_address, "off")),
+    ("admin_socket", |config| {
+        or_else(config.admin_socket_path().map(|path| path.display().to_string()), "off")
+    }),
     ("engine", |config| config.engine.to_string()),
     ("max_flows", |config| config.max_flows.to_string()),
     ("offload", |config| {
@@ -138,7 +141,7 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
 mod tests {
     use strait_gateway::wg::{PrivateKey, PublicKey};
 
-    use super::super::config::example;
+    use super::super::config::{AdminSocket, example};
     use super::*;
 
     #[test]
@@ -224,6 +227,7 @@ mod tests {
             addresses: vec![],
             mtu_bytes: None,
             metrics_address: None,
+            admin_socket: AdminSocket::Off,
             private_key: PrivateKey::generate(),
             ..running.clone()
         };
@@ -240,6 +244,7 @@ mod tests {
             "mtu",
             "private_key_file",
             "metrics_address",
+            "admin_socket",
             "offload",
         ];
         assert_eq!(keys, expected);

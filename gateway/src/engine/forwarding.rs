@@ -106,6 +106,12 @@ impl Forwarding {
         &self.table
     }
 
+    /// Cryptokey routing.
+    #[must_use]
+    pub const fn allowed_ips(&self) -> &AllowedIps {
+        &self.allowed_ips
+    }
+
     /// All peers, in the order of their ids.
     #[must_use]
     pub const fn peers(&self) -> &[Arc<Peer>] {
@@ -115,6 +121,12 @@ impl Forwarding {
     /// All peers with their names, in the order of their ids.
     pub fn named_peers(&self) -> impl Iterator<Item = (&str, &Peer)> {
         self.names.iter().map(String::as_str).zip(self.peers.iter().map(AsRef::as_ref))
+    }
+
+    /// The name of the peer with this id.
+    #[must_use]
+    pub fn name(&self, id: PeerId) -> Option<&str> {
+        self.names.get(usize::try_from(id.0).ok()?).map(String::as_str)
     }
 
     /// The peer with this id.

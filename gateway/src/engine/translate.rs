@@ -43,6 +43,15 @@ pub struct Context<'a> {
     pub now: Tick,
 }
 
+impl Context<'_> {
+    /// Whether `internal`, an address and port of ours, has a port of a shared address by now, towards
+    /// the remote of this realm.
+    #[must_use]
+    pub fn remembers(&self, realm: u32, protocol: u8, internal: (IpAddr, u16)) -> bool {
+        self.flows.external_of(realm, protocol, internal, self.now).is_some()
+    }
+}
+
 /// What a translation may do to the memory of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {

@@ -43,6 +43,7 @@ struct GatewaySection {
     mtu: Option<u16>,
     private_key_file: PathBuf,
     metrics_address: SocketAddr,
+    admin_socket: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     engine: Option<String>,
     routes: bool,
@@ -115,7 +116,8 @@ pub struct RemapSection {
 }
 
 impl GatewayConfig {
-    /// A gateway without peers, with every offload on and the MTU derived from the underlay.
+    /// A gateway without peers, with every offload on and the MTU derived from the underlay. Its admin
+    /// socket is beside its key: namespaces of the network share the files of this machine.
     #[must_use]
     pub fn new(
         name: &str,
@@ -132,6 +134,7 @@ impl GatewayConfig {
                 addresses,
                 listen_port,
                 mtu: None,
+                admin_socket: private_key_file.with_extension("sock"),
                 private_key_file,
                 metrics_address: METRICS_ADDRESS,
                 engine: None,
@@ -141,6 +144,12 @@ impl GatewayConfig {
             cluster: None,
             peers: Vec::new(),
         }
+    }
+
+    /// Where the gateway answers questions.
+    #[must_use]
+    pub fn admin_socket(&self) -> &Path {
+        &self.gateway.admin_socket
     }
 
     /// Sets the kill switches.
@@ -335,6 +344,7 @@ mod tests {
                 "listen_port = 51840",
                 "private_key_file = \"/k\"",
                 "metrics_address = \"127.0.0.1:9090\"",
+                "admin_socket = \"/k.sock\"",
                 "routes = true",
                 "[gateway.offload]",
                 "tun_tso = true",

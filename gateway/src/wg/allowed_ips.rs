@@ -66,6 +66,20 @@ impl AllowedIps {
             None => false,
         }
     }
+
+    /// The longest allowed prefix of `peer` that covers `address`. Looks at all of them: for whoever
+    /// explains a decision.
+    #[must_use]
+    pub fn covering(&self, peer: PeerId, address: IpAddr) -> Option<Prefix> {
+        let realm = usize::try_from(peer.0).ok().and_then(|index| self.realms.get(index))?;
+        let of_realm = realm.iter().flat_map(|realm| realm.iter().map(|(prefix, ())| prefix));
+        let of_shared = self.shared.iter().filter(|(_, owner)| **owner == peer);
+
+        of_realm
+            .chain(of_shared.map(|(prefix, _)| prefix))
+            .filter(|prefix| prefix.contains(address))
+            .max_by_key(Prefix::len_bits)
+    }
 }
 
 fn unique(prefixes: &[Prefix]) -> Lpm<()> {

@@ -4,7 +4,7 @@ use remap::{Cluster, Rule};
 use strait_gateway::io::Offload;
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
-use super::{Config, Engine, Peer};
+use super::{AdminSocket, Config, Engine, Peer};
 
 /// One peer with one remap rule. Nothing in it depends on the host.
 pub(crate) fn config() -> Config {
@@ -16,6 +16,7 @@ pub(crate) fn config() -> Config {
         mtu_bytes: Some(1340),
         private_key: PrivateKey::from_file_content(&[7; 32]).unwrap(),
         metrics_address: Some("127.0.0.1:9090".parse().unwrap()),
+        admin_socket: AdminSocket::default(),
         engine: Engine::Boringtun,
         routes: true,
         mss_clamp: true,

@@ -26,6 +26,7 @@ pub(super) struct GatewaySection {
     pub(super) mtu: Option<Spanned<i64>>,
     pub(super) private_key_file: Spanned<String>,
     pub(super) metrics_address: Option<Spanned<String>>,
+    pub(super) admin_socket: Option<Spanned<String>>,
     pub(super) engine: Option<Spanned<String>>,
     pub(super) routes: Option<bool>,
     pub(super) mss_clamp: Option<bool>,

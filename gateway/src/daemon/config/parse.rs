@@ -13,13 +13,16 @@ use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};
-use super::{Config, Engine, Finding, Problem, keyfile};
+use super::{AdminSocket, Config, Engine, Finding, Problem, keyfile};
 
 /// `IFNAMSIZ` of the kernel without the closing zero, in bytes.
 const INTERFACE_MAX_LEN: usize = 15;
 
 /// As long as a DNS label: names become label values in metrics.
 const NAME_MAX_LEN: usize = 63;
+
+/// The kernel takes 107 bytes; a few are for the name under which a socket is made.
+const SOCKET_PATH_MAX_LEN: usize = 100;
 
 /// In bytes. Every IPv4 host accepts a datagram of this size (RFC 791 section 3.1).
 pub(crate) const MTU_MIN: u16 = 576;
@@ -33,7 +36,8 @@ const DEFAULT_MAX_FLOWS: u32 = 1 << 18;
 const MIN_MAX_FLOWS: u32 = 1 << 10;
 const MAX_MAX_FLOWS: u32 = 1 << 22;
 
-const DEFAULT_INTERFACE: &str = "strait0";
+/// The TUN device of a gateway that names none.
+pub(crate) const DEFAULT_INTERFACE: &str = "strait0";
 const DEFAULT_LISTEN_PORT: u16 = 51840;
 
 /// Parses `text`, the content of the file at `path`. `host_name` is the default name.
@@ -74,6 +78,7 @@ impl Parser<'_> {
             mtu,
             private_key_file,
             metrics_address,
+            admin_socket,
             engine,
             routes,
             mss_clamp,
@@ -95,6 +100,10 @@ impl Parser<'_> {
         let mtu_bytes = mtu.and_then(|mtu| self.range("mtu", &mtu, MTU_MIN, " bytes"));
         let private_key = self.private_key(&private_key_file);
         let metrics_address = metrics_address.and_then(|text| self.metrics_address(&text));
+        let admin_socket = match admin_socket {
+            Some(text) => self.admin_socket(&text),
+            None => Some(AdminSocket::default()),
+        };
         let engine = match engine {
             Some(engine) => self.engine(&engine),
             None => Some(Engine::default()),
@@ -114,6 +123,7 @@ impl Parser<'_> {
             mtu_bytes,
             private_key: private_key?,
             metrics_address,
+            admin_socket: admin_socket?,
             engine: engine?,
             routes: routes.unwrap_or(true),
             mss_clamp: mss_clamp.unwrap_or(true),
@@ -228,6 +238,24 @@ impl Parser<'_> {
             Ok(address) => Some(address),
             Err(_) => self.reject(text, Problem::MetricsAddress { value: text.get_ref().clone() }),
         }
+    }
+
+    /// A path that means the same wherever it is read, or nothing at all.
+    fn admin_socket(&mut self, text: &Spanned<String>) -> Option<AdminSocket> {
+        let value = text.get_ref();
+        if value.is_empty() {
+            return Some(AdminSocket::Off);
+        }
+        let is_path = value.starts_with('/')
+            && !value.ends_with('/')
+            && value.len() <= SOCKET_PATH_MAX_LEN
+            && !value.contains('\0');
+        if !is_path {
+            let problem = Problem::AdminSocket { value: value.clone(), max: SOCKET_PATH_MAX_LEN };
+            return self.reject(text, problem);
+        }
+
+        Some(AdminSocket::At(PathBuf::from(value)))
     }
 
     fn engine(&mut self, text: &Spanned<String>) -> Option<Engine> {

@@ -48,6 +48,11 @@ pub(crate) enum Problem {
         "metrics_address {value:?} is not an address: write address:port, as in 127.0.0.1:9090"
     )]
     MetricsAddress { value: String },
+    #[error(
+        "admin_socket {value:?} is not a path for a socket: use an absolute one of at most {max} \
+         bytes, or \"\" for none"
+    )]
+    AdminSocket { value: String, max: usize },
     #[error("engine {value:?} is not known: use \"boringtun\"")]
     Engine { value: String },
     #[error("public_key {value:?}: {cause}; use what `strait key public` prints at the peer")]

@@ -1,0 +1,349 @@
+//! The admin socket: questions of this host, and the answers.
+//!
+//! One request a connection, one line of JSON each way:
+//!
+//! ```text
+//! {"version":1,"request":{"explain":{…}}}
+//! {"version":1,"answer":{"explanation":{…}}}       or "wrong_question" or "refused" and a text
+//! ```
+//!
+//! The control runtime answers. What a client can hold is bounded in size, number and time.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockAddr, Socket, Type};
+use strait_gateway::explain::Question;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::config::{AdminSocket, Config};
+use super::explain::Report;
+
+/// Grows when an older `strait` would misunderstand a newer one.
+const VERSION: u32 = 1;
+
+/// A question is a few hundred bytes; names of peers are short.
+const REQUEST_LIMIT_BYTES: u64 = 4 * 1024;
+
+/// An answer may list every peer.
+const ANSWER_LIMIT_BYTES: u64 = 4 * 1024 * 1024;
+
+/// People ask one question at a time.
+const CONNECTION_LIMIT: usize = 8;
+
+/// For one question and its answer, on either side.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a client wants to know.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// What becomes of a packet.
+    Explain(Question),
+}
+
+/// What a gateway says to it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// What becomes of the packet.
+    Explanation(Box<Report>),
+    /// There is no such packet, or no such peer.
+    WrongQuestion(String),
+    /// This is no request of this version.
+    Refused(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct RequestLine {
+    version: u32,
+    request: Request,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AnswerLine {
+    version: u32,
+    answer: Answer,
+}
+
+/// What every version of the protocol begins with.
+#[derive(Deserialize)]
+struct Head {
+    version: u32,
+}
+
+/// Why there is no socket, or no answer from one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    #[error("a gateway answers on {} already: choose another admin_socket", path.display())]
+    InUse { path: PathBuf },
+    #[error("{} is there and is no socket: remove it, or choose another admin_socket", path.display())]
+    NotASocket { path: PathBuf },
+    #[error("cannot answer on {}: choose another admin_socket, or \"\" for none", path.display())]
+    Bind {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "no gateway answers on {}: start one, name its socket with --socket or --interface, or ask \
+         a file with --config",
+        path.display()
+    )]
+    NoGateway {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the gateway on {} answers {text:?}: use the strait of its release", path.display())]
+    NoAnswer { path: PathBuf, text: String },
+}
+
+/// Opens the socket that `config` wants. One that nobody asked for is not worth failing over.
+///
+/// # Errors
+///
+/// [`SocketError`] if the path that the configuration names cannot be had.
+pub(crate) fn open(config: &Config) -> Result<Option<Listener>, SocketError> {
+    let Some(path) = config.admin_socket_path() else {
+        return Ok(None);
+    };
+
+    match (Listener::bind(&path), &config.admin_socket) {
+        (Ok(listener), _) => Ok(Some(listener)),
+        (Err(error), AdminSocket::Default) => {
+            let error = anyhow::Error::from(error);
+            warn!("{error:#}; `strait explain` has to ask the configuration file");
+            Ok(None)
+        }
+        (Err(error), AdminSocket::At(_) | AdminSocket::Off) => Err(error),
+    }
+}
+
+/// A socket that does not answer yet.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    listener: UnixListener,
+    file: File,
+}
+
+/// The socket in the file system. Dropping it removes it, unless another one is there by then.
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Listener {
+    /// Binds `path`, for its owner alone. A socket that nobody listens on is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError`], which names the path and the remedy.
+    pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
+        let failed = |source| SocketError::Bind { path: path.to_owned(), source };
+        check_free(path)?;
+        if let Some(dir) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
+        }
+
+        // Under a name of its own until it has its mode: nobody else can connect before.
+        let mut unfinished = path.to_owned().into_os_string();
+        unfinished.push(format!(".{}", std::process::id() % 10_000));
+        let unfinished = PathBuf::from(unfinished);
+        let _ = fs::remove_file(&unfinished);
+        let listener = UnixListener::bind(&unfinished).map_err(failed)?;
+        let made = finish(&unfinished, path, &listener);
+        if made.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+
+        Ok(Self { listener, file: made.map_err(failed)? })
+    }
+
+    /// Answers from now on with `answer`, on the runtime of the caller, until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime does not take the socket.
+    pub(crate) fn serve(
+        self,
+        answer: impl Fn(Request) -> Answer + Send + Sync + 'static,
+    ) -> io::Result<Serving> {
+        let Self { listener, file } = self;
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        info!(socket = %file.path.display(), "questions are answered");
+        let task = tokio::spawn(accept(listener, Arc::new(answer)));
+
+        Ok(Serving { task: task.abort_handle(), _file: file })
+    }
+}
+
+/// A socket that answers. Dropping it ends that and removes the socket.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    task: AbortHandle,
+    _file: File,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let is_ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        if is_ours {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Gives the socket its mode and its name.
+fn finish(unfinished: &Path, path: &Path, listener: &UnixListener) -> io::Result<File> {
+    listener.set_nonblocking(true)?;
+    fs::set_permissions(unfinished, Permissions::from_mode(0o600))?;
+    let made = fs::symlink_metadata(unfinished)?;
+    fs::rename(unfinished, path)?;
+
+    Ok(File { path: path.to_owned(), device: made.dev(), inode: made.ino() })
+}
+
+fn check_free(path: &Path) -> Result<(), SocketError> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(SocketError::NotASocket { path: path.to_owned() });
+    }
+
+    let connected = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
+        // A gateway that is too busy to accept is a gateway.
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    });
+    match connected {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(()) | Err(_) => Err(SocketError::InUse { path: path.to_owned() }),
+    }
+}
+
+type Answering = dyn Fn(Request) -> Answer + Send + Sync;
+
+async fn accept(listener: tokio::net::UnixListener, answer: Arc<Answering>) {
+    let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let answer = Arc::clone(&answer);
+                tokio::spawn(async move {
+                    match timeout(PATIENCE, converse(stream, &*answer)).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => debug!(%error, "a question was not answered"),
+                        Err(_) => debug!("a question was not answered: it took too long"),
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a question");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn converse(stream: tokio::net::UnixStream, answer: &Answering) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut line = Vec::new();
+    BufReader::new(read.take(REQUEST_LIMIT_BYTES)).read_until(b'\n', &mut line).await?;
+
+    let answer = respond(&line, answer);
+    let mut text = serde_json::to_vec(&AnswerLine { version: VERSION, answer })?;
+    text.push(b'\n');
+    write.write_all(&text).await?;
+
+    write.shutdown().await
+}
+
+fn respond(line: &[u8], answer: &Answering) -> Answer {
+    if !line.ends_with(b"\n") {
+        let limit = REQUEST_LIMIT_BYTES;
+        return Answer::Refused(format!("a request is one line of at most {limit} bytes"));
+    }
+    match serde_json::from_slice(line) {
+        Ok(Head { version: VERSION }) => {}
+        Ok(Head { version }) => {
+            return Answer::Refused(format!("version {version}, but this gateway knows {VERSION}"));
+        }
+        Err(error) => return Answer::Refused(error.to_string()),
+    }
+
+    match serde_json::from_slice(line) {
+        Ok(RequestLine { request, .. }) => answer(request),
+        Err(error) => Answer::Refused(error.to_string()),
+    }
+}
+
+/// Asks the gateway whose socket is at `path`.
+///
+/// # Errors
+///
+/// [`SocketError`] if nobody answers, or not in this version.
+pub(crate) fn ask(path: &Path, request: Request) -> Result<Answer, SocketError> {
+    let nobody = |source| SocketError::NoGateway { path: path.to_owned(), source };
+    let line = exchange(path, request).map_err(nobody)?;
+    let unclear = || {
+        let text = String::from_utf8_lossy(&line).trim_end().chars().take(200).collect();
+        SocketError::NoAnswer { path: path.to_owned(), text }
+    };
+
+    // A gateway of another version says so in a form that may be its own.
+    match serde_json::from_slice(&line) {
+        Ok(AnswerLine { version: VERSION, answer: Answer::Refused(text) }) => {
+            Err(SocketError::NoAnswer { path: path.to_owned(), text })
+        }
+        Ok(AnswerLine { version: VERSION, answer }) => Ok(answer),
+        Ok(_) | Err(_) => Err(unclear()),
+    }
+}
+
+fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    let mut stream = UnixStream::from(std::os::fd::OwnedFd::from(socket));
+
+    let mut text = serde_json::to_vec(&RequestLine { version: VERSION, request })?;
+    text.push(b'\n');
+    stream.write_all(&text)?;
+    let mut line = Vec::new();
+    stream.take(ANSWER_LIMIT_BYTES).read_to_end(&mut line)?;
+
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests;
