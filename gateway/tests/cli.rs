@@ -146,6 +146,73 @@ fn a_metrics_address_in_use_exits_1_before_a_device_is_made() {
 }
 
 #[test]
+fn explain_answers_from_a_file_with_its_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[]);
+
+    let sent =
+        strait(&["explain", "10.244.1.5", "10.71.2.7", "--dport", "443", "--config", &file], "");
+    let dropped = strait(&["explain", "10.244.1.5", "10.244.2.7", "--config", &file], "");
+
+    assert_eq!((sent.status.code(), dropped.status.code()), (Some(0), Some(1)));
+    for expected in ["rome (endpoint not known)", "→ 10.244.2.7:443", "clamped to 1300"] {
+        assert!(stdout(&sent).contains(expected), "{}", stdout(&sent));
+    }
+    for expected in ["dropped: no_route", "send to 10.71.2.7"] {
+        assert!(stdout(&dropped).contains(expected), "{}", stdout(&dropped));
+    }
+}
+
+#[test]
+fn explain_prints_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[]);
+
+    let output = strait(
+        &["explain", "10.244.2.7", "10.1.0.9", "--inbound", "--json", "--config", &file],
+        "",
+    );
+
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(report["verdict"], "delivered");
+    assert_eq!(report["after"]["source"], "10.71.2.7");
+}
+
+#[test]
+fn a_wrong_question_exits_64_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[]);
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["10.244.1", "10.71.2.7"], &["10.244.1", "<SRC>"]),
+        (&["10.244.1.5", "fd00::1"], &["10.244.1.5 and fd00::1", "same IP version"]),
+        (&["10.244.1.5", "10.71.2.7", "--dport", "65536"], &["65536", "--dport"]),
+        (&["10.244.1.5", "10.71.2.7", "--proto", "tpc"], &["tpc", "use icmp, "]),
+        (&["10.244.1.5", "10.71.2.7", "--proto", "esp", "--dport", "1"], &["esp has no ports"]),
+        (&["10.244.1.5", "10.71.2.7", "--size", "19"], &["19 bytes", "28 or more"]),
+        (&["10.244.2.7", "10.1.0.9", "--inbound", "--peer", "oslo"], &["\"oslo\"", "rome"]),
+        (&["10.244.1.5", "10.71.2.7", "--peer", "rome"], &["--inbound"]),
+    ];
+
+    for (words, expected) in cases {
+        let arguments = [&["explain"], words, &["--config", &file]].concat();
+
+        assert_refused(&strait(&arguments, ""), 64, expected);
+    }
+}
+
+#[test]
+fn explain_without_a_gateway_exits_69_and_names_the_socket() {
+    let socket = "/nonexistent/strait.sock";
+
+    let named = strait(&["explain", "10.0.0.1", "10.0.0.2", "--socket", socket], "");
+    let by_device = strait(&["explain", "10.0.0.1", "10.0.0.2", "--interface", "none0"], "");
+
+    assert_refused(&named, 69, &[socket, "--config"]);
+    assert_refused(&by_device, 69, &["/run/strait/none0.sock", "--config"]);
+}
+
+#[test]
 fn wrong_usage_exits_64() {
     assert_refused(&strait(&["ferry"], ""), 64, &["ferry", "strait --help"]);
     assert_refused(&strait(&["check", "--speed"], ""), 64, &["--speed", "strait --help"]);

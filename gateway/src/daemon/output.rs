@@ -65,6 +65,7 @@ mod tests {
     use strait_gateway::io::StartError;
 
     use super::super::config::Config;
+    use super::super::socket::SocketError;
     use super::*;
 
     #[test]
@@ -86,6 +87,14 @@ mod tests {
         let error = KeyFileError::Exposed { path: PathBuf::from("k"), mode: 0o644 };
 
         assert_eq!(exit_status(&error.into()), 64);
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_answer_exits_69() {
+        let source = io::Error::from(io::ErrorKind::NotFound);
+        let error = ExplainError::from(SocketError::NoGateway { path: "/s".into(), source });
+
+        assert_eq!(exit_status(&error.into()), 69);
     }
 
     #[test]

@@ -82,6 +82,7 @@ fn everything_optional_has_its_default() {
     assert_eq!(config.addresses, []);
     assert_eq!((config.listen_port, config.mtu_bytes), (51840, None));
     assert_eq!(config.metrics_address, None);
+    assert_eq!(config.admin_socket_path(), Some("/run/strait/strait0.sock".into()));
     assert_eq!(config.engine, Engine::Boringtun);
     assert!(config.routes);
     assert_eq!(config.offload, Offload::default());
@@ -100,6 +101,15 @@ fn every_offload_can_be_switched_off() {
 
     let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
     assert_eq!(config.offload, off);
+}
+
+#[test]
+fn the_admin_socket_can_be_elsewhere_or_nowhere() {
+    for (text, expected) in [("/tmp/s", Some("/tmp/s".into())), ("", None)] {
+        let config = Site::new(&format!("{MINIMAL}admin_socket = {text:?}\n")).load().unwrap();
+
+        assert_eq!(config.admin_socket_path(), expected);
+    }
 }
 
 #[test]
@@ -144,6 +154,8 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
         ("mtu = 1340", "mtu = 575", 6, "mtu 575", "576 to 65535 bytes"),
         ("mtu = 1340", "mtu = 65536", 6, "mtu 65536", "576 to 65535 bytes"),
         ("\"127.0.0.1:9090\"", "\"9090\"", 8, "\"9090\"", "address:port"),
+        ("engine =", "admin_socket = \"run/s\"\nengine =", 9, "\"run/s\"", "an absolute one"),
+        ("engine =", "admin_socket = \"/run/\"\nengine =", 9, "\"/run/\"", "\"\" for none"),
         ("\"boringtun\"", "\"warp\"", 9, "\"warp\"", "\"boringtun\""),
         ("\"private.key\"", "\"lost.key\"", 7, "lost.key: No such file", "strait key generate"),
         ("\"private.key\"", "\"open.key\"", 7, "open.key has mode 0644", "chmod 600"),
