@@ -14,14 +14,16 @@
 //!
 //! How questions are typed and answers are printed: the daemon does that.
 
+mod answer;
 mod packet;
+mod question;
 mod remedy;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use remap::{Arrival, PeerId, Prefix, Rule, Source};
+use remap::{Arrival, PeerId, Source};
 
 use crate::DropReason;
 use crate::engine::Forwarding;
@@ -29,82 +31,10 @@ use crate::engine::flows::OWN_REALM;
 use crate::engine::translate::{self, Context, Outgoing};
 use crate::packet::Header;
 use crate::packet::rewrite::Checksum;
-use crate::wg::{Peer, PublicKey};
+use crate::wg::Peer;
 
-/// From where to where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "daemon", serde(rename_all = "snake_case"))]
-pub enum Direction {
-    /// From the cluster to the tunnel. Addresses are those that the cluster knows.
-    Outbound,
-    /// From the tunnel to the cluster. Addresses are those on the wire between gateways: the real
-    /// source, and the destination as the remote knows it.
-    Inbound,
-}
-
-/// What the packet carries, as far as a translation looks at it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "daemon", serde(rename_all = "snake_case", deny_unknown_fields))]
-#[expect(missing_docs, reason = "ports are ports")]
-pub enum Content {
-    /// A SYN that offers the largest segments there are.
-    Tcp { source_port: u16, destination_port: u16 },
-    /// A datagram.
-    Udp { source_port: u16, destination_port: u16 },
-    /// A UDP-Lite datagram whose checksum covers all of it.
-    UdpLite { source_port: u16, destination_port: u16 },
-    /// An echo request: ICMP or ICMPv6, as the addresses are.
-    Echo { identifier: u16 },
-    /// Any other protocol by its number, and eight bytes of zeroes.
-    Other { protocol: u8 },
-}
-
-/// What is asked: one packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "daemon", serde(deny_unknown_fields))]
-pub struct Question {
-    /// From where to where.
-    pub direction: Direction,
-    /// In its IP header.
-    pub source: IpAddr,
-    /// In its IP header.
-    pub destination: IpAddr,
-    /// Behind its IP header.
-    pub content: Content,
-    /// Its length in bytes, IP header included, if that matters. The packet must not be fragmented.
-    pub size: Option<u16>,
-    /// Inbound: the name of the peer that sends it. Not needed if only one can.
-    pub peer: Option<String>,
-}
-
-/// Why a question has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the variant documentation names every field")]
-pub enum QuestionError {
-    /// No packet has both addresses.
-    #[error("{origin} and {destination} are not of the same IP version")]
-    MixedVersions { origin: IpAddr, destination: IpAddr },
-    /// The headers alone are longer. Both in bytes.
-    #[error("a packet of {size} bytes has no room for its headers: ask for {least} or more")]
-    TooSmall { size: u16, least: usize },
-    /// What follows an IPv6 extension header would decide.
-    #[error("protocol {protocol} is an IPv6 extension header: ask for what it carries")]
-    Extension { protocol: u8 },
-    /// No peer has this name.
-    #[error("no peer is named {name:?}: there is {}", listed(known))]
-    UnknownPeer { name: String, known: Vec<String> },
-    /// More than one peer may send from the address.
-    #[error("{origin} may come from {}: choose one with --peer", listed(peers))]
-    AmbiguousPeer { origin: IpAddr, peers: Vec<String> },
-}
-
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
+pub use answer::{After, Explanation, Outcome, PeerFacts, Routing, Summary, Treatment};
+pub use question::{Content, Direction, Question, QuestionError};
 
 /// What a gateway is besides what it forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,122 +43,6 @@ pub struct Situation {
     pub mtu_bytes: u16,
     /// Whether there is a gateway. One that is only planned has yet to learn endpoints.
     pub is_running: bool,
-}
-
-/// The answer.
-#[derive(Clone, Debug)]
-pub struct Explanation {
-    /// The generation of the table that decided.
-    pub generation: u64,
-    /// Who it is for, or from; `None` if nobody, or for a packet that stays in the cluster.
-    pub peer: Option<PeerFacts>,
-    /// Inbound: the names of all peers that may send from the source.
-    pub may_send: Vec<String>,
-    /// Why this peer.
-    pub routing: Option<Routing>,
-    /// The packet as it comes.
-    pub before: Summary,
-    /// The packet as it goes on, unless the translation drops it.
-    pub after: Option<After>,
-    /// Outbound: the largest packet that the device takes whole, in bytes. What comes out of the
-    /// tunnel is written to the device whatever its size.
-    pub mtu_bytes: Option<u16>,
-    /// The end.
-    pub outcome: Outcome,
-}
-
-/// One peer, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerFacts {
-    /// As configured.
-    pub name: String,
-    /// Identity of the peer.
-    pub public_key: PublicKey,
-    /// Where datagrams to it go, if anybody knows.
-    pub endpoint: Option<SocketAddr>,
-    /// Whether a session is established. Without one, a packet waits for the handshake. `None` if
-    /// there is no gateway to have one.
-    pub has_session: Option<bool>,
-}
-
-/// What leads to a peer, or lets it send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routing {
-    /// This remap rule.
-    Rule(Rule),
-    /// This prefix of its allowed IPs: no rule covers the remote's address.
-    AllowedIps(Prefix),
-}
-
-/// What a packet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// In its IP header.
-    pub source: IpAddr,
-    /// In its IP header.
-    pub destination: IpAddr,
-    /// Behind its IP header.
-    pub content: Content,
-}
-
-/// What a packet has become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct After {
-    /// The packet.
-    pub packet: Summary,
-    /// How its source came about.
-    pub source: Treatment,
-    /// How its destination came about.
-    pub destination: Treatment,
-    /// The largest TCP segment it offers, in bytes, if that was lowered.
-    pub mss_bytes: Option<u16>,
-}
-
-/// How an address came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
-    /// It is what it was.
-    Unchanged,
-    /// A remap rule.
-    Rule,
-    /// A host map.
-    HostMap,
-    /// It shares, or shared, an external address and has a port of its own there.
-    Masquerade {
-        /// Whether the port would be taken by this very packet, so that another one may get it.
-        is_new: bool,
-    },
-}
-
-/// The end of a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It goes to the peer, at once or after a handshake.
-    Sent,
-    /// It goes into the cluster.
-    Delivered,
-    /// It goes back into the cluster, under external addresses.
-    Returned,
-    /// The device does not take it: the sender is told of the MTU.
-    TooBig,
-    /// It goes nowhere.
-    Dropped {
-        /// The counter it is counted under.
-        reason: DropReason,
-        /// What is the matter, and what to do about it: one sentence.
-        remedy: String,
-    },
-}
-
-impl Outcome {
-    /// Whether the packet would go.
-    #[must_use]
-    pub const fn goes(&self) -> bool {
-        match self {
-            Self::Sent | Self::Delivered | Self::Returned => true,
-            Self::TooBig | Self::Dropped { .. } => false,
-        }
-    }
 }
 
 /// Explains what becomes of the packet that `question` describes.

@@ -9,10 +9,10 @@
 //!
 //! The control runtime answers. What a client can hold is bounded in size, number and time.
 
-use std::fs::{self, DirBuilder, Permissions};
+mod listener;
+
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,9 @@ use tracing::{debug, info, warn};
 
 use super::config::{AdminSocket, Config};
 use super::explain::Report;
+use listener::File;
+
+pub(crate) use listener::Listener;
 
 /// Grows when an older `strait` would misunderstand a newer one.
 const VERSION: u32 = 1;
@@ -122,7 +125,14 @@ pub(crate) fn open(config: &Config) -> Result<Option<Listener>, SocketError> {
         return Ok(None);
     };
 
-    match (Listener::bind(&path), &config.admin_socket) {
+    settle(Listener::bind(&path), &config.admin_socket)
+}
+
+fn settle(
+    bound: Result<Listener, SocketError>,
+    wanted: &AdminSocket,
+) -> Result<Option<Listener>, SocketError> {
+    match (bound, wanted) {
         (Ok(listener), _) => Ok(Some(listener)),
         (Err(error), AdminSocket::Default) => {
             let error = anyhow::Error::from(error);
@@ -133,48 +143,7 @@ pub(crate) fn open(config: &Config) -> Result<Option<Listener>, SocketError> {
     }
 }
 
-/// A socket that does not answer yet.
-#[derive(Debug)]
-pub(crate) struct Listener {
-    listener: UnixListener,
-    file: File,
-}
-
-/// The socket in the file system. Dropping it removes it, unless another one is there by then.
-#[derive(Debug)]
-struct File {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
 impl Listener {
-    /// Binds `path`, for its owner alone. A socket that nobody listens on is replaced.
-    ///
-    /// # Errors
-    ///
-    /// [`SocketError`], which names the path and the remedy.
-    pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
-        let failed = |source| SocketError::Bind { path: path.to_owned(), source };
-        check_free(path)?;
-        if let Some(dir) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
-        }
-
-        // Under a name of its own until it has its mode: nobody else can connect before.
-        let mut unfinished = path.to_owned().into_os_string();
-        unfinished.push(format!(".{}", std::process::id() % 10_000));
-        let unfinished = PathBuf::from(unfinished);
-        let _ = fs::remove_file(&unfinished);
-        let listener = UnixListener::bind(&unfinished).map_err(failed)?;
-        let made = finish(&unfinished, path, &listener);
-        if made.is_err() {
-            let _ = fs::remove_file(&unfinished);
-        }
-
-        Ok(Self { listener, file: made.map_err(failed)? })
-    }
-
     /// Answers from now on with `answer`, on the runtime of the caller, until the result is dropped.
     ///
     /// # Errors
@@ -203,46 +172,6 @@ pub(crate) struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let is_ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
-        if is_ours {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Gives the socket its mode and its name.
-fn finish(unfinished: &Path, path: &Path, listener: &UnixListener) -> io::Result<File> {
-    listener.set_nonblocking(true)?;
-    fs::set_permissions(unfinished, Permissions::from_mode(0o600))?;
-    let made = fs::symlink_metadata(unfinished)?;
-    fs::rename(unfinished, path)?;
-
-    Ok(File { path: path.to_owned(), device: made.dev(), inode: made.ino() })
-}
-
-fn check_free(path: &Path) -> Result<(), SocketError> {
-    let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !found.file_type().is_socket() {
-        return Err(SocketError::NotASocket { path: path.to_owned() });
-    }
-
-    let connected = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
-        // A gateway that is too busy to accept is a gateway.
-        socket.set_nonblocking(true)?;
-        socket.connect(&SockAddr::unix(path)?)
-    });
-    match connected {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(()) | Err(_) => Err(SocketError::InUse { path: path.to_owned() }),
     }
 }
 

@@ -79,9 +79,7 @@ fn no_route(forwarding: &Forwarding, source: IpAddr, destination: IpAddr) -> Str
         );
     }
     if let Some((peer, rule, local)) = known_as(forwarding, destination) {
-        return format!(
-            "{destination} is what {peer} itself calls it: send to {local}, since {rule} here"
-        );
+        return format!("{destination} is what {peer} itself calls it: send to {local} ({rule})");
     }
 
     format!(

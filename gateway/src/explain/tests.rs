@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use proptest::prelude::*;
-use remap::{Cluster, HostMap, Table};
+use remap::{Cluster, HostMap, Prefix, Rule, Table};
 
 use super::*;
 use crate::buffer::TransmitBatch;
@@ -82,7 +82,7 @@ fn who_asks_for_a_real_address_is_told_its_name_here() {
     assert_eq!(reason, DropReason::NoRoute);
     assert_eq!(
         remedy,
-        "10.244.2.7 is what milan itself calls it: send to 10.71.2.7, since 10.244.0.0/16 as 10.71.0.0/16 here"
+        "10.244.2.7 is what milan itself calls it: send to 10.71.2.7 (10.244.0.0/16 as 10.71.0.0/16)"
     );
 }
 
@@ -314,7 +314,7 @@ proptest! {
             Outcome::Returned => {
                 prop_assert_eq!((disposition, reason), (Disposition::Hairpin, None));
             }
-            outcome => {
+            outcome @ (Outcome::Sent | Outcome::Delivered | Outcome::TooBig) => {
                 prop_assert_eq!(outcome, &Outcome::Sent);
                 prop_assert_eq!((disposition, reason), (Disposition::Taken, None));
             }
@@ -504,10 +504,11 @@ fn summary(source: &str, destination: &str, content: Content) -> Summary {
 
 #[track_caller]
 fn dropped(explanation: &Explanation) -> (DropReason, String) {
-    match &explanation.outcome {
-        Outcome::Dropped { reason, remedy } => (*reason, remedy.clone()),
-        other => panic!("it is {other:?}"),
-    }
+    let Outcome::Dropped { reason, remedy } = &explanation.outcome else {
+        panic!("it is {:?}", explanation.outcome);
+    };
+
+    (*reason, remedy.clone())
 }
 
 fn prefix(text: &str) -> Prefix {

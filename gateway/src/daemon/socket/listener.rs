@@ -1,0 +1,94 @@
+//! The socket in the file system: whose it is, and when it goes.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::SocketError;
+
+/// A socket that does not answer yet.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(super) listener: UnixListener,
+    pub(super) file: File,
+}
+
+/// The socket in the file system. Dropping it removes it, unless another one is there by then.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Listener {
+    /// Binds `path`, for its owner alone. A socket that nobody listens on is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError`], which names the path and the remedy.
+    pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
+        let failed = |source| SocketError::Bind { path: path.to_owned(), source };
+        check_free(path)?;
+        if let Some(dir) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
+        }
+
+        // Under a name of its own until it has its mode: nobody else can connect before.
+        let mut unfinished = path.to_owned().into_os_string();
+        unfinished.push(format!(".{}", std::process::id() % 10_000));
+        let unfinished = PathBuf::from(unfinished);
+        let _ = fs::remove_file(&unfinished);
+        let listener = UnixListener::bind(&unfinished).map_err(failed)?;
+        let made = finish(&unfinished, path, &listener);
+        if made.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+
+        Ok(Self { listener, file: made.map_err(failed)? })
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let is_ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        if is_ours {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Gives the socket its mode and its name.
+fn finish(unfinished: &Path, path: &Path, listener: &UnixListener) -> io::Result<File> {
+    listener.set_nonblocking(true)?;
+    fs::set_permissions(unfinished, Permissions::from_mode(0o600))?;
+    let made = fs::symlink_metadata(unfinished)?;
+    fs::rename(unfinished, path)?;
+
+    Ok(File { path: path.to_owned(), device: made.dev(), inode: made.ino() })
+}
+
+fn check_free(path: &Path) -> Result<(), SocketError> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(SocketError::NotASocket { path: path.to_owned() });
+    }
+
+    let connected = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
+        // A gateway that is too busy to accept is a gateway.
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    });
+    match connected {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(()) | Err(_) => Err(SocketError::InUse { path: path.to_owned() }),
+    }
+}
