@@ -28,9 +28,6 @@ pub(crate) use report::Report;
 /// The packet would not go.
 const DROPPED: u8 = 1;
 
-/// An answer from a file has no flows to look at, so it needs no room for them.
-const NO_FLOWS: u32 = 1024;
-
 /// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExplainError {
@@ -112,21 +109,17 @@ fn from_file(file: &Path, question: &Question) -> anyhow::Result<Report> {
     let config = Config::load(file)?;
     let mtu_bytes = mtu::of_device(&config, Host::look(&config).underlay).bytes;
 
-    let explanation = planned(&config, mtu_bytes, question).map_err(ExplainError::from)?;
+    let explanation = planned(&config, mtu_bytes, question)?;
 
     Ok(Report::new(question, &explanation))
 }
 
 /// What a gateway with this configuration would say, before it knows more than its file.
-fn planned(
-    config: &Config,
-    mtu_bytes: u16,
-    question: &Question,
-) -> Result<Explanation, QuestionError> {
+fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Result<Explanation> {
     let start = now();
-    let settings = engine::Settings { max_flows: NO_FLOWS, seed: 0, start };
+    let settings = engine::Settings { max_flows: config.max_flows, seed: 0, start };
     let identity = Arc::new(BoringtunIdentity::new(&config.private_key));
-    let Engine { mut control, flows, .. } = engine::new(identity, settings);
+    let Engine { mut control, flows, .. } = engine::new(identity, settings)?;
     let clamp_mtu = config.mss_clamp.then_some(mtu_bytes);
     let peers = config.peers.iter().map(|peer| peer.to_peer_config(None, clamp_mtu)).collect();
     control.apply(peers, config.plan(1).table);
@@ -139,7 +132,8 @@ fn planned(
         now: flows.tick(start),
     };
 
-    explain(&context, Situation { mtu_bytes, is_running: false }, question)
+    let situation = Situation { mtu_bytes, is_running: false };
+    Ok(explain(&context, situation, question).map_err(ExplainError::from)?)
 }
 
 /// What was typed, as a packet.

@@ -160,10 +160,9 @@ fn asking_masquerades_nobody() {
 
     assert_eq!(first.outcome, second.outcome);
     assert_eq!(first.after, second.after);
-    if let Some(after) = first.after {
-        assert_eq!(after.packet.source, ip("10.70.0.1"));
-        assert_eq!(after.source, Treatment::Masquerade { is_new: true });
-    }
+    let after = first.after.unwrap();
+    assert_eq!(after.packet.source, ip("10.70.0.1"));
+    assert_eq!(after.source, Treatment::Masquerade { is_new: true });
 }
 
 #[test]
@@ -393,7 +392,7 @@ impl World {
         let start = now();
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
         let settings = Settings { max_flows: 1024, seed: 7, start };
-        let mut engine = engine::new(identity, settings);
+        let engine = engine::new(identity, settings);
         let host_map = |internal, external| HostMap::new(ip(internal), ip(external)).unwrap();
         let cluster = Cluster {
             prefixes: vec![prefix("10.1.0.0/16"), prefix("10.70.0.0/24"), prefix("fd00:1::/48")],
@@ -406,6 +405,7 @@ impl World {
         };
         let (table, conflicts) = Table::build(3, &cluster, rules());
         assert_eq!(conflicts, []);
+        let mut engine = engine.unwrap();
         engine.control.apply(peers(), table);
 
         Self { engine, start }
