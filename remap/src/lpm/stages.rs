@@ -1,0 +1,283 @@
+//! From an address to the owner of its piece: stages of slots, then a block of few pieces.
+//!
+//! ```text
+//! address ─▶ stage: base, shift ─▶ slot ─┬─▶ owner           the slot lies in one piece
+//!              ▲                         ├─▶ block ─▶ owner  it is cut a few times
+//!              └─────────────────────────┴─▶ stage           it is cut more often
+//! ```
+//!
+//! A stage spans just what its cuts span, however few addresses that are, and has as many slots as
+//! cuts. So its size follows from the number of prefixes, not from their lengths; what thousands of
+//! random prefixes need, a dense block of host maps far away from everything else needs too: one
+//! stage for the rough place, one for the exact one.
+
+use std::array;
+use std::hint::select_unpredictable;
+
+use super::address::Address;
+use super::cut::Cut;
+
+/// The owner of a piece that no prefix covers.
+pub(super) const NOBODY: u32 = Slot::INDEX;
+
+/// A block fills a cache line of 64 bytes: seven cuts and eight owners.
+pub(super) type StagesV4 = Stages<u32, 7, 8>;
+/// A block fills two neighbouring cache lines: six cuts and seven owners. In one line there would be
+/// room for three cuts, and two prefixes side by side have four.
+pub(super) type StagesV6 = Stages<u128, 6, 7>;
+
+/// The pieces of one version. `OWNERS` is `CUTS` + 1.
+#[derive(Clone, Debug)]
+pub(super) struct Stages<A, const CUTS: usize, const OWNERS: usize> {
+    root: Slot,
+    stages: Box<[Stage<A>]>,
+    slots: Box<[Slot]>,
+    blocks: Box<[Block<A, CUTS, OWNERS>]>,
+}
+
+/// What to do next: two bits of kind, thirty bits of place.
+#[derive(Clone, Copy, Debug)]
+struct Slot(u32);
+
+impl Slot {
+    const INDEX: u32 = (1 << 30) - 1;
+    const BLOCK: u32 = 1 << 30;
+    const STAGE: u32 = 1 << 31;
+
+    /// The whole slot is one piece.
+    const fn owner(owner: u32) -> Self {
+        Self(owner)
+    }
+
+    /// A place that does not fit belongs to nobody: 2^30 blocks would take 64 GiB.
+    fn place(kind: u32, index: usize) -> Self {
+        match u32::try_from(index) {
+            Ok(index) if index < Self::INDEX => Self(kind | index),
+            Ok(_) | Err(_) => Self(NOBODY),
+        }
+    }
+
+    #[inline]
+    const fn is(self, kind: u32) -> bool {
+        self.0 & kind != 0
+    }
+
+    #[inline]
+    const fn index(self) -> u32 {
+        self.0 & Self::INDEX
+    }
+}
+
+/// Divides the addresses from `base` on evenly among slots; the outermost slots also take what lies
+/// outside.
+#[derive(Clone, Copy, Debug)]
+struct Stage<A> {
+    base: A,
+    /// The binary logarithm of the addresses in one slot.
+    shift: u32,
+    first: u32,
+    /// The place of the last slot, counted from `first`.
+    last: u32,
+}
+
+/// A few pieces, side by side in memory. Unused places repeat the last owner.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Block<A, const CUTS: usize, const OWNERS: usize> {
+    cuts: [A; CUTS],
+    /// The first owner has everything before the first cut.
+    owners: [u32; OWNERS],
+}
+
+impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS> {
+    /// `cuts` is sorted.
+    pub(super) fn new(cuts: &[Cut<A>]) -> Self {
+        let mut builder = Builder {
+            stages: Vec::new(),
+            slots: Vec::new(),
+            // Most cuts come in pairs, the two ends of a prefix.
+            blocks: Vec::with_capacity(cuts.len() / 2),
+        };
+        let root = builder.slot(NOBODY, cuts);
+
+        Self {
+            root,
+            stages: builder.stages.into(),
+            slots: builder.slots.into(),
+            blocks: builder.blocks.into(),
+        }
+    }
+
+    /// Who owns the piece around `address`, or [`NOBODY`].
+    #[inline]
+    pub(super) fn owner(&self, address: A) -> u32 {
+        self.resolve(self.descend(address), address)
+    }
+
+    /// [`Self::owner`] for several addresses. Each step for all of them before the next step, so that
+    /// their reads overlap; and only for those that need it, without asking one by one: how deep an
+    /// address goes is a guess that the branch predictor would lose.
+    #[inline]
+    pub(super) fn owners<const N: usize>(&self, addresses: [A; N]) -> [u32; N] {
+        let mut slots = [self.root; N];
+        // The addresses that are at a stage: the first `left` of `lanes`.
+        let mut lanes: [usize; N] = array::from_fn(|lane| lane);
+        let mut left = if self.root.is(Slot::STAGE) { N } else { 0 };
+        while left > 0 {
+            let mut kept = 0;
+            for turn in 0..left {
+                let Some(lane) = lanes.get(turn).copied() else { break };
+                let Some((slot, address)) = slots.get_mut(lane).zip(addresses.get(lane)) else {
+                    break;
+                };
+                *slot = self.step(*slot, *address);
+                if let Some(place) = lanes.get_mut(kept) {
+                    *place = lane;
+                }
+                kept += usize::from(slot.is(Slot::STAGE));
+            }
+            left = kept;
+        }
+
+        let mut owners = [NOBODY; N];
+        for ((owner, slot), address) in owners.iter_mut().zip(slots).zip(addresses) {
+            *owner = self.resolve(slot, address);
+        }
+        owners
+    }
+
+    /// Down the stages to where there are few pieces left.
+    #[inline]
+    fn descend(&self, address: A) -> Slot {
+        let mut slot = self.root;
+        while slot.is(Slot::STAGE) {
+            slot = self.step(slot, address);
+        }
+
+        slot
+    }
+
+    /// From the stage at `slot` to the slot of `address` in it.
+    #[inline]
+    fn step(&self, slot: Slot, address: A) -> Slot {
+        let Some(stage) = get(&self.stages, slot.index()) else { return Slot::owner(NOBODY) };
+        let step = address.beyond(stage.base).step(stage.shift, stage.last);
+        let next = get(&self.slots, stage.first.wrapping_add(step));
+
+        next.copied().unwrap_or(Slot::owner(NOBODY))
+    }
+
+    /// From the last slot to the owner.
+    #[inline]
+    fn resolve(&self, slot: Slot, address: A) -> u32 {
+        if !slot.is(Slot::BLOCK) {
+            return slot.index();
+        }
+
+        get(&self.blocks, slot.index()).map_or(NOBODY, |block| block.owner(address))
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.stages) + size_of_val(&*self.slots) + size_of_val(&*self.blocks)
+    }
+}
+
+impl<A: Address, const CUTS: usize, const OWNERS: usize> Block<A, CUTS, OWNERS> {
+    fn new(before: u32, cuts: &[Cut<A>]) -> Self {
+        let last = cuts.last().map_or(before, |(_, owner)| *owner);
+        let mut block = Self { cuts: [A::MAX; CUTS], owners: [last; OWNERS] };
+        for (place, (cut, _)) in block.cuts.iter_mut().zip(cuts) {
+            *place = *cut;
+        }
+        let owners = [before].into_iter().chain(cuts.iter().map(|(_, owner)| *owner));
+        for (place, owner) in block.owners.iter_mut().zip(owners) {
+            *place = owner;
+        }
+
+        block
+    }
+
+    /// Looks at every cut instead of searching: it is in the cache anyway, and no branch is guessed.
+    #[inline]
+    fn owner(&self, address: A) -> u32 {
+        let Some((first, owners)) = self.owners.split_first() else { return NOBODY };
+        self.cuts
+            .iter()
+            .zip(owners)
+            .fold(*first, |owner, (cut, next)| select_unpredictable(*cut <= address, *next, owner))
+    }
+}
+
+struct Builder<A, const CUTS: usize, const OWNERS: usize> {
+    stages: Vec<Stage<A>>,
+    slots: Vec<Slot>,
+    blocks: Vec<Block<A, CUTS, OWNERS>>,
+}
+
+impl<A: Address, const CUTS: usize, const OWNERS: usize> Builder<A, CUTS, OWNERS> {
+    /// The fewest slots of a stage, so that an address is used up after at most 8 stages, of version
+    /// 6 after 32. It takes a chain of prefixes nested at one end of the other to get there.
+    const SLOTS_MIN: usize = 16;
+
+    /// Whose is what: before the first of `cuts` all is of `before`.
+    fn slot(&mut self, before: u32, cuts: &[Cut<A>]) -> Slot {
+        match cuts {
+            [] => Slot::owner(before),
+            [(base, _), .., (end, _)] if cuts.len() > CUTS => self.stage(before, cuts, *base, *end),
+            [..] => {
+                let place = Slot::place(Slot::BLOCK, self.blocks.len());
+                self.blocks.push(Block::new(before, cuts));
+                place
+            }
+        }
+    }
+
+    /// A stage has about as many slots as cuts, so most slots end up with none, one or two.
+    fn stage(&mut self, mut before: u32, cuts: &[Cut<A>], base: A, end: A) -> Slot {
+        let slots = cuts.len().max(Self::SLOTS_MIN).next_power_of_two();
+        let shift = end.beyond(base).width().saturating_sub(slots.ilog2());
+        let base = base.slot_before(shift);
+        let last = end.beyond(base).step(shift, Slot::INDEX) + 1;
+        let place = Slot::place(Slot::STAGE, self.stages.len());
+        let start = self.slots.len();
+        let Ok(first) = u32::try_from(start) else { return Slot::owner(NOBODY) };
+        self.stages.push(Stage { base, shift, first, last });
+        self.slots.resize(start + index(last) + 1, Slot::owner(NOBODY));
+
+        let step = |cut: &Cut<A>| cut.0.beyond(base).step(shift, last);
+        let mut done = start;
+        for group in cuts.chunk_by(|a, b| step(a) == step(b)) {
+            let at = start + group.first().map_or(0, |cut| index(step(cut)));
+            if let Some(uncut) = self.slots.get_mut(done..at) {
+                uncut.fill(Slot::owner(before));
+            }
+            // A cut at the edge of a slot leaves nothing before it; the first slot reaches further.
+            let slot = match group {
+                [(cut, owner), inside @ ..] if cut.beyond(base).is_multiple(shift) => {
+                    self.slot(*owner, inside)
+                }
+                _ => self.slot(before, group),
+            };
+            if let Some(place) = self.slots.get_mut(at) {
+                *place = slot;
+            }
+            before = group.last().map_or(before, |(_, owner)| *owner);
+            done = at + 1;
+        }
+        if let Some(behind) = self.slots.get_mut(start + index(last)) {
+            *behind = Slot::owner(before);
+        }
+
+        place
+    }
+}
+
+#[inline]
+fn get<T>(slice: &[T], place: u32) -> Option<&T> {
+    slice.get(index(place))
+}
+
+#[inline]
+fn index(place: u32) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
