@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use strait_remap::{Cluster, PeerId, Prefix, Rule, Table, channel};
@@ -38,6 +38,103 @@ fn a_reader_sees_whole_generations_in_order() {
         }
         is_done.store(true, Ordering::Relaxed);
     });
+}
+
+/// The rules of a large table arrive only as fast as the readers work: in the middle of every build
+/// each reader must finish a hundred more batches. A reader that waited for the build would wait
+/// forever.
+#[test]
+fn building_and_publishing_a_hundred_thousand_rules_never_makes_a_reader_wait() {
+    const RULES: u32 = 100_000;
+    const LARGE_GENERATIONS: u64 = 3;
+    let (mut publisher, reader) = channel(large_table(0, RULES, || ()));
+    let batches: [AtomicU64; 8] = Default::default();
+    let is_done = AtomicBool::new(false);
+
+    thread::scope(|scope| {
+        for batches in &batches {
+            let mut reader = reader.clone();
+            let is_done = &is_done;
+            scope.spawn(move || {
+                let mut last = 0;
+                let mut n = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    let table = reader.load();
+                    assert!(table.generation() >= last, "went back from {last}");
+                    last = table.generation();
+                    for _ in 0..16 {
+                        n = (n + 7_919) % RULES;
+                        assert_eq!(remapped(table, n), Some(expected(last, n)));
+                    }
+                    batches.fetch_add(1, Ordering::Relaxed);
+                    // Fewer cores than threads: let the publisher have its turn.
+                    thread::yield_now();
+                }
+                assert_eq!(reader.load().generation(), LARGE_GENERATIONS);
+            });
+        }
+
+        for generation in 1..=LARGE_GENERATIONS {
+            let table = large_table(generation, RULES, || wait_for_batches(&batches, 100));
+            publisher.publish(table);
+            wait_for_batches(&batches, 2);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_batch_keeps_its_generation_however_many_are_published_meanwhile() {
+    let (mut publisher, mut reader) = channel(table(1));
+
+    let batch = reader.load();
+    for generation in 2..=5 {
+        publisher.publish(table(generation));
+    }
+
+    assert_eq!(batch.generation(), 1);
+    assert_is_whole(batch);
+    assert_eq!(reader.load().generation(), 5);
+}
+
+/// Waits until every reader has finished `more` batches from now on.
+fn wait_for_batches(batches: &[AtomicU64], more: u64) {
+    let before: Vec<u64> = batches.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+
+    for (count, before) in batches.iter().zip(before) {
+        while count.load(Ordering::Relaxed) < before + more {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Host maps, whose real addresses depend on the generation. `in_the_middle` runs between two rules.
+fn large_table(generation: u64, rules: u32, in_the_middle: impl Fn()) -> Table {
+    let host = |bits: u32| Prefix::new(Ipv4Addr::from_bits(bits).into(), 32).unwrap();
+    let rules = (0..rules).map(|n| {
+        if n == rules / 2 {
+            in_the_middle();
+        }
+        let IpAddr::V4(remote) = expected(generation, n) else { unreachable!("only IPv4 here") };
+        (PeerId(n % 4), Rule::new(host(remote.to_bits()), host(0x0a00_0000 + n)).unwrap())
+    });
+
+    let (table, conflicts) = Table::build(generation, rules);
+    assert!(conflicts.is_empty());
+
+    table
+}
+
+fn remapped(table: &Table, n: u32) -> Option<IpAddr> {
+    let address = Ipv4Addr::from_bits(0x0a00_0000 + n);
+
+    Some(table.outbound(address.into())?.destination)
+}
+
+fn expected(generation: u64, n: u32) -> IpAddr {
+    let network = 100 + u32::try_from(generation).unwrap();
+
+    Ipv4Addr::from_bits((network << 24) + n).into()
 }
 
 fn assert_is_whole(table: &Table) {
