@@ -51,33 +51,35 @@ mod hash;
 mod index;
 mod limits;
 mod lock;
+mod lookup;
 mod outcome;
 mod pin;
+mod place;
 mod pool;
 mod port;
 mod slab;
 mod state;
 mod table;
+mod tally;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use create::external_endpoint;
-use entry::{Kind, Record, bits};
+use entry::{Kind, bits};
 pub use flow::{Endpoint, Flow, Protocol, Signal, Tick};
 pub use fragment::Datagram;
 use fragment::Fragments;
 use hash::Hash;
 pub use limits::{Limits, LimitsError, Timeouts};
+use lookup::{Met, external_endpoint, internal_endpoint};
 use outcome::Counters;
 pub use outcome::{Mapping, Refused, Statistics};
 pub use pool::Pool;
+use state::Side;
 pub use state::State;
-use state::{Side, Step};
-use table::{External, Found, Size, Table, Tally};
+use table::{Size, Table};
+use tally::Tally;
 
-/// The port of DNS; see [`Timeouts::dns`].
-const DOMAIN: u16 = 53;
 /// How many entries one call of [`Masquerade::handle_timeout`] looks at in each table.
 const SWEEP: u32 = 2048;
 
@@ -100,14 +102,6 @@ pub enum Direction {
     Outbound,
     /// From a tunnel into the cluster.
     Inbound,
-}
-
-/// What meeting a packet did to a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Met {
-    Done,
-    /// It must be adopted, under the lock of its source.
-    Adopt,
 }
 
 impl Masquerade {
@@ -306,108 +300,6 @@ impl Masquerade {
         self.mappings.max_memory_bytes() + self.pins.max_memory_bytes() + self.fixed_bytes()
     }
 
-    /// Lets a packet of one side act on a flow.
-    #[inline]
-    fn meet(
-        &self,
-        table: &Table,
-        found: &Found<'_>,
-        side: Side,
-        signal: Signal,
-        remote: Endpoint,
-        now: Tick,
-    ) -> Met {
-        let mut life = found.record.life;
-        let kind = life.kind();
-        let is_tcp = kind.is_tcp();
-        // A pin has one remote endpoint, a mapping tracks one.
-        let is_known = !is_tcp
-            || table.external.is_none()
-            || found.record.c == [table.hash.tag(kind, bits(remote.address), remote.port), 0];
-
-        while let Some(state) = life.state() {
-            let step = if is_tcp {
-                state::segment(state, side, signal, is_known)
-            } else {
-                state::datagram(state, side, remote.port == DOMAIN)
-            };
-            let changed = match step {
-                Step::Keep => return Met::Done,
-                Step::Adopt => return Met::Adopt,
-                Step::Refresh(state) => life.refreshed(state, now),
-            };
-            if changed == life {
-                return Met::Done;
-            }
-            match found.entry.update(life, changed) {
-                // The other direction was first; its change counts, and then ours.
-                Err(current) if current.is_same_record(life) => life = current,
-                Ok(()) | Err(_) => return Met::Done,
-            }
-        }
-
-        Met::Done
-    }
-
-    #[inline]
-    fn find_internal(
-        &self,
-        realm: u32,
-        protocol: Protocol,
-        internal: Endpoint,
-    ) -> Option<Found<'_>> {
-        let kind = Kind::new(protocol, internal.address);
-        let address = bits(internal.address);
-        let table = &self.mappings;
-        let hash = table.hash.tuple(realm, kind, address, internal.port.into());
-
-        table.find(&table.index, hash, |record| {
-            let [port, _] = record.ports;
-
-            record.a == address
-                && port == internal.port
-                && record.realm == realm
-                && record.life.kind() == kind
-                && record.life.state().is_some()
-        })
-    }
-
-    #[inline]
-    fn find_external(
-        &self,
-        realm: u32,
-        protocol: Protocol,
-        external: Endpoint,
-    ) -> Option<Found<'_>> {
-        let kind = Kind::new(protocol, external.address);
-        let tuples = self.mappings.external.as_ref()?;
-
-        self.find_external_record(tuples, realm, kind, bits(external.address), external.port)
-    }
-
-    #[inline]
-    fn find_external_record(
-        &self,
-        tuples: &External,
-        realm: u32,
-        kind: Kind,
-        address: u128,
-        external_port: u16,
-    ) -> Option<Found<'_>> {
-        let table = &self.mappings;
-        let hash = table.hash.tuple(realm, kind, address, external_port.into());
-
-        table.find(&tuples.index, hash, |record| {
-            let [_, port] = record.ports;
-
-            record.b == address
-                && port == external_port
-                && record.realm == realm
-                && record.life.kind() == kind
-                && record.life.state().is_some()
-        })
-    }
-
     fn random(&self) -> u64 {
         self.mappings.hash.random(self.turn.fetch_add(1, Ordering::Relaxed))
     }
@@ -426,8 +318,5 @@ impl Masquerade {
     }
 }
 
-fn internal_endpoint(record: &Record) -> Endpoint {
-    let [port, _] = record.ports;
-
-    Endpoint::new(record.life.kind().address(record.a), port)
-}
+#[cfg(test)]
+mod tests;

@@ -119,7 +119,7 @@ fn large_table(generation: u64, rules: u32, in_the_middle: impl Fn()) -> Table {
         (PeerId(n % 4), Rule::new(host(remote.to_bits()), host(0x0a00_0000 + n)).unwrap())
     });
 
-    let (table, conflicts) = Table::build(generation, rules);
+    let (table, conflicts) = Table::build(generation, &Cluster::default(), rules);
     assert!(conflicts.is_empty());
 
     table

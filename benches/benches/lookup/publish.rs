@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use remap::{PeerId, Prefix, Publisher, Reader, Rule, Table, channel};
+use remap::{Cluster, PeerId, Prefix, Publisher, Reader, Rule, Table, channel};
 
 use super::prefixes::Random;
 
@@ -86,7 +86,7 @@ fn first_loads() -> Vec<u64> {
     (1..=200)
         .map(|generation| {
             // Nothing but the loading is of interest, so the tables are small.
-            publisher.publish(Table::build(generation, []).0);
+            publisher.publish(Table::build(generation, &Cluster::default(), []).0);
             let before = Instant::now();
             black_box(reader.load());
             u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -109,7 +109,7 @@ fn table(generation: u64) -> Table {
         Some((PeerId(n % 16), rule.ok()?))
     });
 
-    Table::build(generation, rules).0
+    Table::build(generation, &Cluster::default(), rules).0
 }
 
 fn address(random: &mut Random) -> IpAddr {

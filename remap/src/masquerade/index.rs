@@ -43,15 +43,22 @@ impl Index {
     pub(super) fn find<T>(&self, hash: u64, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let sign = sign(hash);
         for bucket in self.buckets(hash) {
-            for slot in &bucket?.0 {
-                // Pairs with the release in `insert`: the entry was written before.
-                let slot = slot.load(Ordering::Acquire);
-                if slot & !NUMBER == sign
-                    && let Some(number) = (slot & NUMBER).checked_sub(1)
+            let slots = bucket?.load();
+            // All slots are compared before any is chosen: a branch at each would be guessed wrong
+            // while the bucket is still on its way from memory, and stop the next packets' lookups
+            // from starting meanwhile.
+            let mut matches = 0u32;
+            for (n, slot) in (0..).zip(slots) {
+                matches |= u32::from(slot & !NUMBER == sign) << n;
+            }
+            while matches != 0 {
+                let slot = slots.get(index(matches.trailing_zeros()))?;
+                if let Some(number) = (slot & NUMBER).checked_sub(1)
                     && let Some(found) = look(number)
                 {
                     return Some(found);
                 }
+                matches &= matches - 1;
             }
         }
 
@@ -65,7 +72,7 @@ impl Index {
         let [Some(first), Some(second)] = self.buckets(hash) else {
             return false;
         };
-        let order = if first.load() < CROWDED || first.load() <= second.load() {
+        let order = if first.used() < CROWDED || first.used() <= second.used() {
             [first, second]
         } else {
             [second, first]
@@ -105,8 +112,16 @@ impl Index {
 }
 
 impl Bucket {
-    fn load(&self) -> usize {
-        self.0.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0).count()
+    /// All slots. Pairs with the release in `insert`: the entries were written before.
+    #[inline]
+    fn load(&self) -> [u32; SLOTS] {
+        let [a, b, c, d, e, f, g, h] = &self.0;
+
+        [a, b, c, d, e, f, g, h].map(|slot| slot.load(Ordering::Acquire))
+    }
+
+    fn used(&self) -> usize {
+        self.load().iter().filter(|slot| **slot != 0).count()
     }
 }
 

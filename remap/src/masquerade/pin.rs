@@ -7,12 +7,14 @@
 
 use std::net::IpAddr;
 
+use super::Masquerade;
 use super::entry::{Kind, Life, Record, Role, bits, halves};
 use super::flow::{Endpoint, Flow, Protocol, Signal, Tick};
+use super::lookup::Met;
 use super::outcome::{Refused, bump};
 use super::state::{Side, State};
-use super::table::{Found, Outlet, Tally};
-use super::{Masquerade, Met};
+use super::table::{Found, Outlet};
+use super::tally::Tally;
 
 /// How many entries a new pin looks at for expired ones.
 const SWEEP: u32 = 2;
@@ -97,7 +99,7 @@ impl Masquerade {
             table.remove(&found, Outlet::Free);
         }
 
-        let admitted = self.join(table, &source, 0, held.place, now).and_then(|_| {
+        let admitted = self.join(table, &source, 0, held.place, now).and_then(|()| {
             self.make_room(table, held.place, now)
                 .and_then(|()| {
                     self.settle_pin(realm, kind, flow, external, now)

@@ -10,16 +10,17 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::entry::{Entry, Kind, Life, Record, Role};
+use super::entry::{Entry, Life, Record};
 use super::flow::Tick;
-use super::hash::{Hash, NO_PORT};
+use super::hash::Hash;
 use super::index::Index;
 use super::limits::Timeouts;
 use super::lock::{Held, Locks, Place};
-use super::outcome::{Counters, Refused, bump};
+use super::outcome::{Counters, bump};
 use super::port::Class;
 use super::slab::Slab;
 use super::state::State;
+use super::tally::{Gauge, Tally};
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -30,10 +31,10 @@ pub(super) struct Table {
     pub(super) external: Option<External>,
     pub(super) hash: Hash,
     pub(super) timeouts: Timeouts,
-    flows: Gauge,
+    pub(super) flows: Gauge,
     /// Records of sources and outlets.
-    tallies: Gauge,
-    max_per_source: u32,
+    pub(super) tallies: Gauge,
+    pub(super) max_per_source: u32,
     /// Where the search for expired and idle records goes on.
     pub(super) hand: AtomicU32,
 }
@@ -59,15 +60,6 @@ pub(super) struct Found<'a> {
     pub(super) number: u32,
     pub(super) entry: &'a Entry,
     pub(super) record: Record,
-}
-
-/// Whose count a flow is part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) role: Role,
-    pub(super) realm: u32,
-    pub(super) kind: Kind,
-    pub(super) address: u128,
 }
 
 /// Whether the caller holds the lock of the outlet in question.
@@ -145,26 +137,6 @@ impl Table {
     /// Waits for the lock under which flows of `source` come and go.
     pub(super) fn hold(&self, source: &Tally) -> Held<'_> {
         self.sources.hold(self.place_of(source))
-    }
-
-    /// Counts one more flow of `source`, and makes its record if this is the first.
-    pub(super) fn join(&self, source: &Tally, paired: u128) -> Result<Found<'_>, Refused> {
-        let found = match self.tally(source) {
-            Some(found) => found,
-            None => self.open(source, paired).ok_or(Refused::Sources)?,
-        };
-        let [count, spare] = found.record.c;
-        if count >= u64::from(self.max_per_source) {
-            return Err(Refused::SourceShare);
-        }
-        found.entry.set_c([count + 1, spare]);
-
-        Ok(found)
-    }
-
-    /// Counts one flow of `source` less. The record goes with its last flow.
-    pub(super) fn leave(&self, source: &Tally) {
-        self.change(source, |[count, spare]| [count.saturating_sub(1), spare]);
     }
 
     /// Room for one more flow, if there is any.
@@ -250,64 +222,8 @@ impl Table {
         }
     }
 
-    /// The record of a source or an outlet. It lives as long as it is counted in.
-    pub(super) fn tally(&self, tally: &Tally) -> Option<Found<'_>> {
-        self.find(&self.index, self.hash_of_tally(tally), |record| {
-            record.a == tally.address
-                && record.realm == tally.realm
-                && record.life.kind() == tally.kind
-                && record.life.role() == tally.role
-        })
-    }
-
-    /// Makes a record for a source or an outlet that counts nothing yet.
-    pub(super) fn open(&self, tally: &Tally, paired: u128) -> Option<Found<'_>> {
-        if !self.tallies.take() {
-            return None;
-        }
-        let record = Record {
-            life: Life::new(tally.role, tally.kind, Tick::default()),
-            realm: tally.realm,
-            ports: [0; 2],
-            a: tally.address,
-            b: paired,
-            c: [0; 2],
-        };
-        let opened = self.slab.take().and_then(|number| {
-            let entry = self.slab.get(number)?;
-            let record = Record { life: entry.write(&record), ..record };
-            if self.index.insert(self.hash_of_tally(tally), number) {
-                return Some(Found { number, entry, record });
-            }
-            entry.retire(record.life);
-            self.slab.give_back(number);
-
-            None
-        });
-        if opened.is_none() {
-            self.tallies.give_back();
-        }
-
-        opened
-    }
-
-    /// Changes what a source or an outlet counts, and ends its record when that is nothing.
-    pub(super) fn change(&self, tally: &Tally, count: impl FnOnce([u64; 2]) -> [u64; 2]) {
-        let Some(found) = self.tally(tally) else {
-            return;
-        };
-
-        let counted = count(found.record.c);
-        found.entry.set_c(counted);
-        if counted == [0; 2] && found.entry.retire(found.record.life) {
-            self.index.remove(self.hash_of_tally(tally), found.number);
-            self.slab.give_back(found.number);
-            self.tallies.give_back();
-        }
-    }
-
     pub(super) fn live(&self) -> u32 {
-        self.flows.taken.load(Ordering::Relaxed)
+        self.flows.taken()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -336,46 +252,5 @@ impl Table {
         external.index.remove(self.hash.tuple(record.realm, kind, record.b, port.into()), number);
         self.change(&tally, |counts| class.changed(counts, |count| count.saturating_sub(1)));
         drop(held);
-    }
-
-    fn hash_of_tally(&self, tally: &Tally) -> u64 {
-        let role = if tally.role == Role::Source { 0 } else { 1 };
-
-        self.hash.tuple(tally.realm, tally.kind, tally.address, NO_PORT + role)
-    }
-}
-
-impl Tally {
-    pub(super) const fn source(realm: u32, kind: Kind, address: u128) -> Self {
-        Self { role: Role::Source, realm, kind: kind.version(), address }
-    }
-
-    pub(super) const fn outlet(realm: u32, kind: Kind, address: u128) -> Self {
-        Self { role: Role::Outlet, realm, kind, address }
-    }
-}
-
-/// A number with a bound.
-#[derive(Debug)]
-struct Gauge {
-    taken: AtomicU32,
-    most: u32,
-}
-
-impl Gauge {
-    const fn new(most: u32) -> Self {
-        Self { taken: AtomicU32::new(0), most }
-    }
-
-    fn take(&self) -> bool {
-        self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-                (taken < self.most).then_some(taken + 1)
-            })
-            .is_ok()
-    }
-
-    fn give_back(&self) {
-        self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }

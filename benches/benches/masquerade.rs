@@ -1,0 +1,150 @@
+//! What does masquerading cost? Packets of live mappings, new mappings, and memory.
+//!
+//! To defend: 10 M packets/s on one core, 1 M new mappings/s, 1,000,000 live ones within 128 MiB.
+//! The working set is every mapping: packets go round all of them in random order, so no two packets
+//! of one follow each other, which is worse for the caches than traffic is. The tables have room for
+//! 1,000,000 in either case.
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use remap::masquerade::{
+    Endpoint, Flow, Limits, Masquerade, Pool, Protocol, Signal, Tick, Timeouts,
+};
+
+const REALM: u32 = 1;
+const LIVE: [u32; 2] = [10_000, 1_000_000];
+/// As many sources as a large cluster has nodes.
+const NODES: u32 = 1_000;
+
+fn established(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("masquerade, established");
+    group.throughput(Throughput::Elements(1));
+
+    for live in LIVE {
+        let (masquerade, pool) = (masquerade(), pool());
+        let flows = shuffled((0..live).map(flow).collect());
+        let replies: Vec<_> = flows
+            .iter()
+            .map(|flow| {
+                let now = Tick::default();
+                let external = masquerade.outbound(REALM, flow, Signal::Syn, &pool, now)?;
+                let reply = Flow { source: flow.destination, destination: external, ..*flow };
+                let _established = masquerade.inbound(REALM, &reply, Signal::Syn, now);
+                Ok::<_, remap::masquerade::Refused>(reply)
+            })
+            .collect::<Result<_, _>>()
+            .unwrap_or_default();
+        assert_eq!(replies.len(), flows.len(), "the pool and the limits are large enough");
+        report_memory(&masquerade, live);
+
+        let now = Tick::from_secs(1);
+        let mut round = flows.iter().cycle();
+        group.bench_function(format!("outbound, {live} live"), |b| {
+            b.iter(|| {
+                let flow = round.next();
+                flow.map(|flow| masquerade.outbound(REALM, flow, Signal::Data, &pool, now))
+            });
+        });
+        let mut round = replies.iter().cycle();
+        group.bench_function(format!("inbound, {live} live"), |b| {
+            b.iter(|| {
+                let reply = round.next();
+                reply.map(|reply| masquerade.inbound(REALM, reply, Signal::Data, now))
+            });
+        });
+    }
+}
+
+fn created(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("masquerade, new");
+    group.throughput(Throughput::Elements(1));
+
+    for live in LIVE {
+        let pool = pool();
+        group.bench_function(format!("mapping, up to {live} live"), |b| {
+            b.iter_custom(|iterations| {
+                let mut elapsed = Duration::ZERO;
+                let mut left = iterations;
+                while left > 0 {
+                    let masquerade = masquerade();
+                    let batch = u32::try_from(left).unwrap_or(u32::MAX).min(live);
+                    let start = Instant::now();
+                    for n in 0..batch {
+                        let new = flow(n);
+                        let mapped =
+                            masquerade.outbound(REALM, &new, Signal::Syn, &pool, Tick::default());
+                        assert!(black_box(mapped).is_ok());
+                    }
+                    elapsed += start.elapsed();
+                    left -= u64::from(batch);
+                }
+                elapsed
+            });
+        });
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "memory is a result of this benchmark as time is")]
+fn report_memory(masquerade: &Masquerade, live: u32) {
+    let (used, most) = (masquerade.memory_bytes(), masquerade.max_memory_bytes());
+    assert!(used <= most && most <= 128 << 20);
+    println!(
+        "{live} live mappings: {} KiB, at most {} KiB; resident set {} KiB",
+        used >> 10,
+        most >> 10,
+        resident_kib().unwrap_or_default()
+    );
+}
+
+/// What the kernel has given the process in all, the flows to replay included.
+fn resident_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The same order every time.
+fn shuffled(mut flows: Vec<Flow>) -> Vec<Flow> {
+    let mut random = 1u32;
+    for last in (1..flows.len()).rev() {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let other = (u64::from(random) * u64::try_from(last + 1).unwrap_or_default()) >> 32;
+        flows.swap(last, usize::try_from(other).unwrap_or_default());
+    }
+
+    flows
+}
+
+/// Ports in the order in which Linux gives them out are as good as any; every node has all of them.
+fn flow(n: u32) -> Flow {
+    let port = u16::try_from(1_024 + n / NODES).unwrap_or(u16::MAX);
+    let address = |bits: u32| IpAddr::V4(Ipv4Addr::from_bits(bits));
+
+    Flow {
+        protocol: Protocol::Tcp,
+        source: Endpoint::new(address(0xc0a8_0000 + n % NODES), port),
+        destination: Endpoint::new(address(0x0af4_0000 + n % 4_096), 443),
+    }
+}
+
+/// A million mappings need 16 addresses: each has 64,512 ports above 1023 within a realm and
+/// protocol. Twice that, as a pool that is nearly used up is another question.
+fn pool() -> Pool {
+    (0..32).map(|n| IpAddr::V4(Ipv4Addr::new(10, 70, 0, n))).collect()
+}
+
+fn masquerade() -> Masquerade {
+    let limits = Limits { max_mappings: 1_000_000, max_per_source: 100_000, ..Limits::DEFAULT };
+    let Ok(masquerade) = Masquerade::new(limits, Timeouts::DEFAULT, 0x5eed) else {
+        unreachable!("these limits are allowed");
+    };
+
+    masquerade
+}
+
+criterion_group!(benches, established, created);
+criterion_main!(benches);

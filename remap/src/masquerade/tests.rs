@@ -1,0 +1,775 @@
+//! The requirements of the RFCs, one by one, and what they leave open.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use super::*;
+
+const REALM: u32 = 1;
+const NODE: &str = "192.168.1.7";
+const REMOTE: &str = "10.244.2.7";
+
+#[test]
+fn rfc_4787_req_1_a_mapping_does_not_depend_on_the_remote_endpoint() {
+    let gateway = Gateway::new();
+
+    let first = gateway.out(udp(NODE, 40_000, REMOTE, 1000), 0);
+
+    assert_eq!(gateway.out(udp(NODE, 40_000, REMOTE, 2000), 0), first);
+    assert_eq!(gateway.out(udp(NODE, 40_000, "10.244.9.9", 1000), 0), first);
+    assert_eq!(first, endpoint("10.70.0.1", 40_000));
+}
+
+#[test]
+fn rfc_4787_req_2_a_source_keeps_its_external_address() {
+    let gateway = Gateway { pool: pool(1..=8), ..Gateway::new() };
+
+    for node in (0..20).map(|n| format!("192.168.1.{n}")) {
+        let addresses: BTreeSet<_> = (2_000..2_050)
+            .map(|port| gateway.out(udp(&node, port, REMOTE, 1000), 0).address)
+            .collect();
+        assert_eq!(addresses.len(), 1, "{node}");
+    }
+}
+
+#[test]
+fn rfc_4787_req_2_without_a_port_on_the_first_address_the_next_is_asked() {
+    let gateway = Gateway { pool: pool(1..=2), ..Gateway::new() };
+    let paired = gateway.masquerade.paired(REALM, ip(NODE), &gateway.pool).unwrap();
+    // All even ports below 1024 of the paired address, taken by sources that are paired with it.
+    let mut taken = BTreeSet::new();
+    for node in (0..=u16::MAX).map(|n| Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n)).into()) {
+        if gateway.masquerade.paired(REALM, node, &gateway.pool) == Some(paired) {
+            taken.insert(gateway.out(udp(&node.to_string(), 500, REMOTE, 1000), 0));
+        }
+        if taken.len() == 511 {
+            break;
+        }
+    }
+    assert!(taken.iter().all(|external| external.address == paired && external.port % 2 == 0));
+
+    let external = gateway.out(udp(NODE, 500, REMOTE, 1000), 0);
+
+    assert_ne!(external.address, paired);
+    assert_eq!(external.port, 500, "there it is free");
+    assert_eq!(gateway.out(udp(NODE, 501, REMOTE, 1000), 0).address, paired, "new ones come back");
+}
+
+#[test]
+fn rfc_4787_req_3_no_port_is_given_to_two() {
+    let gateway = Gateway::new();
+
+    let externals: BTreeSet<_> = (0..200)
+        .map(|n| gateway.out(udp(&format!("192.168.1.{n}"), 40_000, REMOTE, 1000), 0))
+        .collect();
+
+    assert_eq!(externals.len(), 200);
+}
+
+#[test]
+fn rfc_4787_req_3a_and_req_4_range_and_parity_are_kept() {
+    let gateway = Gateway::new();
+
+    for port in [123, 500, 1023, 1024, 40_001, 65_535] {
+        for node in (0..20).map(|n| format!("192.168.1.{n}")) {
+            let external = gateway.out(udp(&node, port, REMOTE, 1000), 0);
+            assert_eq!(external.port < 1024, port < 1024, "{port} became {external}");
+            assert_eq!(external.port % 2, port % 2, "{port} became {external}");
+        }
+    }
+}
+
+#[test]
+fn rfc_4787_req_5_udp_lives_five_minutes() {
+    let gateway = Gateway::new();
+    let flow = udp(NODE, 40_000, REMOTE, 1000);
+    let external = gateway.out(flow, 0);
+
+    assert_eq!(gateway.peek(external, 300), Some(flow.source));
+    assert_eq!(gateway.peek(external, 301), None);
+}
+
+#[test]
+fn rfc_4787_req_5a_only_questions_to_port_53_live_shorter() {
+    let gateway = Gateway::new();
+    let question = udp(NODE, 40_000, REMOTE, 53);
+    let external = gateway.out(question, 0);
+    assert_eq!(gateway.peek(external, 30), Some(question.source));
+    assert_eq!(gateway.peek(external, 31), None);
+
+    let external = gateway.out(question, 100);
+    gateway.out(udp(NODE, 40_000, REMOTE, 1000), 101);
+
+    assert_eq!(gateway.peek(external, 401), Some(question.source), "it is more than a question");
+}
+
+#[test]
+fn rfc_4787_req_6_outbound_refreshes() {
+    let gateway = Gateway::new();
+    let flow = udp(NODE, 40_000, REMOTE, 1000);
+    let external = gateway.out(flow, 0);
+
+    gateway.out(flow, 250);
+
+    assert_eq!(gateway.peek(external, 550), Some(flow.source));
+}
+
+#[test]
+fn rfc_4787_req_6a_inbound_refreshes_too() {
+    let gateway = Gateway::new();
+    let flow = udp(NODE, 40_000, REMOTE, 1000);
+    let external = gateway.out(flow, 0);
+
+    gateway.back(flow, external, Signal::Data, 250);
+
+    assert_eq!(gateway.peek(external, 550), Some(flow.source));
+}
+
+#[test]
+fn rfc_4787_req_8_and_rfc_5382_req_3_anybody_in_the_realm_may_send_to_a_mapping() {
+    let gateway = Gateway::new();
+    for flow in [udp(NODE, 40_000, REMOTE, 1000), tcp(NODE, 40_000, REMOTE, 443)] {
+        let external = gateway.out(flow, 0);
+        let stranger = Flow { destination: endpoint("10.244.99.99", 9), ..flow };
+
+        assert_eq!(gateway.back(stranger, external, Signal::Syn, 0), Some(flow.source));
+        let other = gateway.masquerade.peek_inbound(2, flow.protocol, external, Tick::default());
+        assert_eq!(other, None, "but nobody in another realm");
+    }
+}
+
+#[test]
+fn rfc_4787_req_9_hairpinning_finds_the_inside_and_shows_an_external_source() {
+    let gateway = Gateway::new();
+    let server = udp(NODE, 40_000, REMOTE, 1000);
+    let external = gateway.out(server, 0);
+    let hairpin = Flow { source: endpoint("192.168.1.8", 5_000), destination: external, ..server };
+
+    let source = gateway.out(hairpin, 0);
+
+    assert_eq!(source, endpoint("10.70.0.1", 5_000), "REQ-9a");
+    assert_eq!(gateway.peek(external, 0), Some(server.source));
+}
+
+#[test]
+fn rfc_5382_req_2_a_simultaneous_open_passes() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+
+    let external = gateway.send(flow, Signal::Syn, 0);
+    assert_eq!(gateway.back(flow, external, Signal::Syn, 1), Some(flow.source));
+    gateway.send(flow, Signal::Syn, 2);
+
+    assert_eq!(gateway.state(2), State::Established);
+}
+
+#[test]
+fn rfc_5382_req_5_established_tcp_lives_two_hours_and_four_minutes() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.established(flow);
+
+    assert_eq!(gateway.peek(external, 7_440), Some(flow.source));
+    assert_eq!(gateway.peek(external, 7_441), None);
+}
+
+#[test]
+fn rfc_5382_req_5_opening_tcp_lives_four_minutes() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.send(flow, Signal::Syn, 0);
+
+    assert_eq!(gateway.peek(external, 240), Some(flow.source));
+    assert_eq!(gateway.peek(external, 241), None);
+}
+
+#[test]
+fn rfc_5382_req_10_and_rfc_5508_req_6_an_icmp_error_leaves_no_trace() {
+    let gateway = Gateway::new();
+    let flow = udp(NODE, 40_000, REMOTE, 1000);
+    let external = gateway.out(flow, 0);
+    let before: Vec<_> = gateway.masquerade.flows(Tick::from_secs(299)).collect();
+
+    assert_eq!(gateway.peek(external, 299), Some(flow.source));
+    let now = Tick::from_secs(299);
+    let seen = gateway.masquerade.peek_outbound(REALM, flow.protocol, flow.source, now);
+
+    assert_eq!(seen, Some(external));
+    assert_eq!(gateway.masquerade.flows(now).collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn rfc_5508_req_1_an_echo_keeps_its_identifier_where_it_is_free() {
+    let gateway = Gateway::new();
+    let first = echo(NODE, 7);
+    let second = echo("192.168.1.8", 7);
+
+    let (a, b) = (gateway.out(first, 0), gateway.out(second, 0));
+
+    assert_eq!(a, endpoint("10.70.0.1", 7));
+    assert_ne!(b.port, 7);
+    assert_eq!(gateway.back(first, a, Signal::Data, 0), Some(first.source));
+    assert_eq!(gateway.back(second, b, Signal::Data, 0), Some(second.source));
+    assert_eq!(gateway.out(echo("192.168.1.9", 0), 0).port, 0, "0 is an identifier as any");
+}
+
+#[test]
+fn rfc_5508_req_2_an_echo_lives_a_minute() {
+    let gateway = Gateway::new();
+    let flow = echo(NODE, 7);
+    let external = gateway.out(flow, 0);
+    let peek = |secs| {
+        gateway.masquerade.peek_inbound(REALM, flow.protocol, external, Tick::from_secs(secs))
+    };
+
+    assert_eq!(peek(60), Some(flow.source));
+    assert_eq!(peek(61), None);
+}
+
+#[test]
+fn rfc_7857_section_2_a_connection_that_both_sides_closed_lives_four_minutes() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.established(flow);
+
+    gateway.send(flow, Signal::Fin, 100);
+    assert_eq!(gateway.peek(external, 7_000), Some(flow.source), "half closed is not closed");
+    gateway.back(flow, external, Signal::Fin, 200);
+    gateway.send(flow, Signal::Data, 300);
+
+    assert_eq!(gateway.peek(external, 440), Some(flow.source));
+    assert_eq!(gateway.peek(external, 441), None, "the last ACK lengthens nothing");
+}
+
+#[test]
+fn rfc_7857_section_2_2_a_reset_leaves_four_minutes() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.established(flow);
+
+    assert_eq!(gateway.back(flow, external, Signal::Reset, 100), Some(flow.source));
+
+    assert_eq!(gateway.peek(external, 340), Some(flow.source));
+    assert_eq!(gateway.peek(external, 341), None);
+}
+
+#[test]
+fn rfc_7857_section_2_a_connection_that_goes_on_after_a_reset_lives_on() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.established(flow);
+
+    gateway.back(flow, external, Signal::Reset, 100);
+    gateway.send(flow, Signal::Data, 101);
+
+    assert_eq!(gateway.peek(external, 7_541), Some(flow.source));
+}
+
+#[test]
+fn rfc_7857_section_5_each_protocol_has_mappings_of_its_own() {
+    let gateway = Gateway::new();
+    let node = |flow| (gateway.out(flow, 0).port, flow.source.port);
+
+    for flow in [
+        udp(NODE, 40_000, REMOTE, 1000),
+        tcp("192.168.1.8", 40_000, REMOTE, 1000),
+        Flow { protocol: Protocol::UdpLite, ..udp("192.168.1.9", 40_000, REMOTE, 1000) },
+        echo("192.168.1.10", 40_000),
+    ] {
+        let (external, internal) = node(flow);
+        assert_eq!(external, internal, "{:?}: nobody has it within the protocol", flow.protocol);
+    }
+}
+
+#[test]
+fn rfc_7857_section_7_1_an_outbound_reset_refreshes_nothing() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.send(flow, Signal::Syn, 0);
+
+    gateway.send(flow, Signal::Reset, 200);
+
+    assert_eq!(gateway.peek(external, 241), None);
+}
+
+#[test]
+fn a_new_connection_may_begin_where_one_ended() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.established(flow);
+    gateway.send(flow, Signal::Fin, 1);
+    gateway.back(flow, external, Signal::Fin, 1);
+    assert_eq!(gateway.state(1), State::Closing);
+
+    for remote in [flow, tcp(NODE, 40_000, "10.244.9.9", 443)] {
+        assert_eq!(gateway.send(remote, Signal::Syn, 2), external);
+        assert_eq!(gateway.state(2), State::Opening);
+        gateway.back(remote, external, Signal::Syn, 2);
+        assert_eq!(gateway.state(2), State::Established, "and it is the one that is tracked");
+        gateway.back(remote, external, Signal::Reset, 2);
+    }
+}
+
+#[test]
+fn no_end_of_one_connection_ends_another_on_the_same_mapping() {
+    let gateway = Gateway::new();
+    let first = tcp(NODE, 40_000, REMOTE, 443);
+    let second = tcp(NODE, 40_000, "10.244.9.9", 443);
+    let external = gateway.established(first);
+
+    gateway.send(second, Signal::Syn, 0);
+    gateway.back(second, external, Signal::Reset, 1);
+    gateway.send(first, Signal::Fin, 1);
+    gateway.back(first, external, Signal::Fin, 1);
+
+    assert_eq!(gateway.state(1), State::Shared);
+    assert_eq!(gateway.peek(external, 7_441), Some(first.source));
+}
+
+#[test]
+fn what_a_stranger_sends_changes_nothing() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let stranger = tcp(NODE, 40_000, "10.244.9.9", 443);
+    let external = gateway.established(flow);
+
+    for signal in [Signal::Reset, Signal::Fin, Signal::Syn, Signal::Data] {
+        gateway.back(stranger, external, signal, 100);
+    }
+
+    assert_eq!(gateway.state(100), State::Established);
+    assert_eq!(gateway.peek(external, 7_441), None, "not even the timeout");
+}
+
+#[test]
+fn a_connection_survives_a_restart_of_the_gateway() {
+    let flow = tcp(NODE, 40_001, REMOTE, 443);
+    let before = Gateway { pool: pool(1..=8), ..Gateway::new() };
+    let external = before.established(flow);
+
+    let after = Gateway { pool: pool(1..=8), ..Gateway::with(Limits::DEFAULT, 99) };
+    let again = after.send(flow, Signal::Data, 0);
+    after.back(flow, again, Signal::Data, 0);
+
+    assert_eq!(again, external);
+    assert_eq!(after.state(0), State::Established);
+}
+
+#[test]
+fn two_nodes_with_the_same_port_both_work() {
+    let gateway = Gateway::new();
+    let (a, b) = (tcp(NODE, 40_000, REMOTE, 443), tcp("192.168.1.8", 40_000, REMOTE, 443));
+
+    let (external_a, external_b) = (gateway.established(a), gateway.established(b));
+
+    assert_eq!(gateway.back(a, external_a, Signal::Data, 0), Some(a.source));
+    assert_eq!(gateway.back(b, external_b, Signal::Data, 0), Some(b.source));
+}
+
+#[test]
+fn a_live_mapping_outlives_a_change_of_the_pool() {
+    let gateway = Gateway::new();
+    let flow = tcp(NODE, 40_000, REMOTE, 443);
+    let external = gateway.established(flow);
+
+    let gateway = Gateway { pool: pool(5..=5), ..gateway };
+
+    assert_eq!(gateway.send(flow, Signal::Data, 1), external);
+    let new = gateway.out(udp(NODE, 40_000, REMOTE, 1000), 1);
+    assert_eq!(new.address, ip("10.70.0.5"), "new ones get what is there");
+    let gateway = Gateway { pool: Pool::default(), ..gateway };
+    assert_eq!(gateway.send(flow, Signal::Data, 2), external, "even if nothing is left");
+}
+
+#[test]
+fn every_refusal_names_its_reason() {
+    let limits = Limits { max_mappings: 2, max_per_source: 1, max_sources: 3, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    let refused = |flow| gateway.try_send(flow, Signal::Data, 0).unwrap_err();
+    let sctp = Flow { protocol: Protocol::Raw(132), ..udp(NODE, 1, REMOTE, 1) };
+
+    assert_eq!(refused(sctp), Refused::Protocol);
+    assert_eq!(refused(udp("fd00::7", 1, "fd01::1", 1)), Refused::NoAddress);
+    gateway.out(udp(NODE, 2_000, REMOTE, 1), 0);
+    assert_eq!(refused(udp(NODE, 2_001, REMOTE, 1)), Refused::SourceShare);
+    let external = gateway.out(udp("192.168.1.8", 2_001, REMOTE, 1), 0);
+    for flow in [udp(NODE, 2_000, REMOTE, 1), udp("192.168.1.8", 2_001, REMOTE, 1)] {
+        gateway.back(flow, Endpoint { port: flow.source.port, ..external }, Signal::Data, 0);
+    }
+    assert_eq!(refused(udp("192.168.1.9", 2_002, REMOTE, 1)), Refused::Sources);
+
+    let statistics = gateway.masquerade.statistics();
+    assert_eq!((statistics.mappings, statistics.created), (2, 2));
+    assert_eq!((statistics.refused_source_share, statistics.refused_sources), (1, 1));
+}
+
+#[test]
+fn a_full_table_gives_up_the_unanswered_and_then_the_idle_but_nothing_active() {
+    let limits = Limits { max_mappings: 3, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    let flow = |n: u16| udp(&format!("192.168.1.{n}"), 40_000 + n, REMOTE, 1000);
+    for n in 1..=3 {
+        let external = gateway.out(flow(n), n.into());
+        if n != 2 {
+            gateway.back(flow(n), external, Signal::Data, n.into());
+        }
+    }
+    let live = |now| -> BTreeSet<u16> {
+        let flows = gateway.masquerade.flows(Tick::from_secs(now));
+        flows.map(|mapping| mapping.internal.port - 40_000).collect()
+    };
+
+    let external = gateway.out(flow(4), 50);
+    assert_eq!(live(50), [1, 3, 4].into(), "2 was never answered");
+    gateway.back(flow(4), external, Signal::Data, 50);
+
+    let external = gateway.out(flow(5), 50);
+    assert_eq!(live(50), [3, 4, 5].into(), "1 was idle longest");
+    gateway.back(flow(5), external, Signal::Data, 50);
+    gateway.out(flow(3), 51);
+
+    assert_eq!(gateway.try_send(flow(6), Signal::Data, 51), Err(Refused::Full));
+    assert_eq!(live(51), [3, 4, 5].into());
+    let statistics = gateway.masquerade.statistics();
+    assert_eq!((statistics.evicted, statistics.refused_full), (2, 1));
+}
+
+#[test]
+fn a_source_at_its_share_takes_nothing_from_others() {
+    let limits = Limits { max_mappings: 10, max_per_source: 8, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    gateway.out(udp("192.168.1.8", 1_500, REMOTE, 1), 0);
+
+    for port in 2_000..3_000 {
+        let _ = gateway.try_send(udp(NODE, port, REMOTE, 1), Signal::Data, 1);
+    }
+
+    assert_eq!(gateway.masquerade.flows(Tick::from_secs(1)).count(), 9);
+    assert_eq!(gateway.masquerade.statistics().evicted, 0);
+}
+
+#[test]
+fn an_expired_mapping_frees_its_port_and_its_share() {
+    let limits = Limits { max_per_source: 1, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    gateway.out(udp(NODE, 40_000, REMOTE, 1), 0);
+
+    assert_eq!(gateway.out(udp("192.168.1.8", 40_000, REMOTE, 1), 301).port, 40_000);
+    assert_eq!(gateway.out(udp(NODE, 50_000, REMOTE, 1), 301).port, 50_000);
+    assert_eq!(gateway.masquerade.statistics().mappings, 2);
+}
+
+#[test]
+fn all_ports_taken_is_a_refusal_until_one_expires() {
+    let gateway = Gateway::new();
+    let node =
+        |n: u16| udp(&Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n)).to_string(), 123, REMOTE, 1);
+    for n in 0..512 {
+        gateway.out(node(n), u64::from(n) / 256);
+    }
+
+    assert_eq!(gateway.try_send(node(600), Signal::Data, 200), Err(Refused::Ports));
+    assert_eq!(gateway.masquerade.statistics().refused_ports, 1);
+    assert_eq!(gateway.masquerade.statistics().mappings, 512, "nothing is left of the attempt");
+    gateway.masquerade.handle_timeout(Tick::from_secs(301));
+    assert_eq!(gateway.masquerade.statistics().mappings, 256);
+    assert_eq!(gateway.out(node(600), 301).port % 2, 1);
+}
+
+#[test]
+fn timeouts_clear_away_everything_that_was_made() {
+    let gateway = Gateway::new();
+    for n in 0..1_000 {
+        gateway.out(udp(&format!("192.168.{}.1", n % 200), 2_000 + n, REMOTE, 1), 0);
+        gateway.out(tcp(&format!("192.168.{}.1", n % 200), 2_000 + n, REMOTE, 1), 0);
+    }
+
+    for _ in 0..2 {
+        gateway.masquerade.handle_timeout(Tick::from_secs(301));
+    }
+
+    let statistics = gateway.masquerade.statistics();
+    assert_eq!((statistics.mappings, statistics.expired), (0, 2_000));
+    let records = (0..gateway.masquerade.mappings.slab.used())
+        .filter_map(|number| gateway.masquerade.mappings.slab.get(number)?.read())
+        .count();
+    assert_eq!(records, 0, "no source and no outlet is left either");
+}
+
+#[test]
+fn a_realm_that_is_purged_is_gone_and_others_stay() {
+    let gateway = Gateway::new();
+    let flow = udp(NODE, 40_000, REMOTE, 1000);
+    let now = Tick::default();
+    for realm in [1, 2] {
+        gateway.masquerade.outbound(realm, &flow, Signal::Data, &gateway.pool, now).unwrap();
+        gateway.masquerade.pin(realm, &inverse(flow), ip("10.70.0.9"), Signal::Data, now).unwrap();
+    }
+
+    gateway.masquerade.purge_realm(1);
+
+    let realms: Vec<_> = gateway.masquerade.flows(now).map(|mapping| mapping.realm).collect();
+    assert_eq!(realms, [2]);
+    assert_eq!(gateway.masquerade.peek_pinned(1, &flow, now), None);
+    assert_eq!(gateway.masquerade.peek_pinned(2, &flow, now), Some(ip("10.70.0.9")));
+}
+
+#[test]
+fn ipv6_is_masqueraded_behind_ipv6() {
+    let external: IpAddr = ip("fd70::1");
+    let gateway = Gateway { pool: Pool::new([external, ip("10.70.0.1")]), ..Gateway::new() };
+    let flow = tcp("fd00::7", 40_000, "fd01::7", 443);
+
+    let mapped = gateway.established(flow);
+
+    assert_eq!(mapped, Endpoint::new(external, 40_000));
+    assert_eq!(gateway.back(flow, mapped, Signal::Data, 0), Some(flow.source));
+    assert_eq!(gateway.out(tcp(NODE, 40_000, REMOTE, 443), 0), endpoint("10.70.0.1", 40_000));
+}
+
+#[test]
+fn an_address_of_one_version_is_never_taken_for_one_of_the_other() {
+    let gateway = Gateway::new();
+    let flow = udp("0.0.0.7", 40_000, REMOTE, 1000);
+    let external = gateway.out(flow, 0);
+    let now = Tick::default();
+    let peek = |address| {
+        let internal = Endpoint::new(ip(address), 40_000);
+        gateway.masquerade.peek_outbound(REALM, Protocol::Udp, internal, now)
+    };
+
+    assert_eq!(peek("0.0.0.7"), Some(external));
+    assert_eq!(peek("::7"), None);
+    assert_eq!(peek("::ffff:0.0.0.7"), None);
+}
+
+#[test]
+fn a_reply_to_a_pinned_flow_keeps_its_name_and_nothing_else_does() {
+    let gateway = Gateway::new();
+    let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
+    let name = ip("10.70.0.9");
+    let now = Tick::default();
+
+    gateway.masquerade.pin(REALM, &request, name, Signal::Data, now).unwrap();
+
+    let pinned = |flow| gateway.masquerade.pinned(REALM, &flow, Signal::Data, now);
+    assert_eq!(pinned(udp(NODE, 8_080, REMOTE, 5_000)), Some(name));
+    assert_eq!(pinned(udp(NODE, 8_080, REMOTE, 5_001)), None);
+    assert_eq!(pinned(udp(NODE, 8_081, REMOTE, 5_000)), None);
+    assert_eq!(pinned(tcp(NODE, 8_080, REMOTE, 5_000)), None);
+    assert_eq!(gateway.masquerade.peek_pinned(2, &inverse(request), now), None);
+}
+
+#[test]
+fn the_last_name_of_a_pinned_pair_counts() {
+    let gateway = Gateway::new();
+    let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
+    let now = Tick::default();
+
+    for name in ["10.70.0.9", "10.70.0.10"] {
+        gateway.masquerade.pin(REALM, &request, ip(name), Signal::Data, now).unwrap();
+    }
+
+    let name = gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
+    assert_eq!(name, Some(ip("10.70.0.10")));
+    assert_eq!(gateway.masquerade.statistics().pins, 1);
+}
+
+#[test]
+fn a_pin_follows_the_connection() {
+    let gateway = Gateway::new();
+    let reply = tcp(NODE, 8_080, REMOTE, 5_000);
+    let name = ip("10.70.0.9");
+    let pin = |signal, secs| {
+        gateway
+            .masquerade
+            .pin(REALM, &inverse(reply), name, signal, Tick::from_secs(secs))
+            .unwrap();
+    };
+    let pinned =
+        |signal, secs| gateway.masquerade.pinned(REALM, &reply, signal, Tick::from_secs(secs));
+    let peek = |secs| gateway.masquerade.peek_pinned(REALM, &reply, Tick::from_secs(secs));
+
+    pin(Signal::Syn, 0);
+    assert_eq!((peek(240), peek(241)), (Some(name), None), "opening");
+    pinned(Signal::Syn, 1);
+    assert_eq!((peek(7_441), peek(7_442)), (Some(name), None), "established");
+    pin(Signal::Fin, 2);
+    pinned(Signal::Fin, 2);
+    assert_eq!((peek(242), peek(243)), (Some(name), None), "closing");
+}
+
+#[test]
+fn one_remote_address_cannot_take_all_pins() {
+    let limits = Limits { max_pins: 16, max_per_source: 4, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    let pin = |remote: &str, port| {
+        let request = inverse(udp(NODE, 8_080, remote, port));
+        gateway.masquerade.pin(REALM, &request, ip("10.70.0.9"), Signal::Data, Tick::default())
+    };
+
+    let refused = (0..100).filter(|port| pin(REMOTE, *port).is_err()).count();
+
+    assert_eq!(refused, 96);
+    assert_eq!(pin("10.244.9.9", 1), Ok(()));
+}
+
+#[test]
+fn later_fragments_follow_the_first() {
+    let gateway = Gateway::new();
+    let datagram = Datagram {
+        realm: REALM,
+        source: ip(REMOTE),
+        destination: ip("10.70.0.1"),
+        identification: 77,
+        protocol: 17,
+    };
+    let later = |datagram: &Datagram, secs| {
+        let now = Tick::from_secs(secs);
+        gateway.masquerade.later_fragment(Direction::Inbound, datagram, now)
+    };
+    assert_eq!(later(&datagram, 0), Err(Refused::Fragment), "it overtook the first");
+
+    let now = Tick::default();
+    gateway.masquerade.remember_fragment(Direction::Inbound, &datagram, ip(NODE), now);
+
+    assert_eq!(later(&datagram, 30), Ok(ip(NODE)));
+    assert_eq!(later(&datagram, 31), Err(Refused::Fragment));
+    for other in [
+        Datagram { realm: 2, ..datagram },
+        Datagram { identification: 78, ..datagram },
+        Datagram { protocol: 6, ..datagram },
+        Datagram { source: ip("10.244.9.9"), ..datagram },
+    ] {
+        assert_eq!(later(&other, 0), Err(Refused::Fragment));
+    }
+    let outbound = gateway.masquerade.later_fragment(Direction::Outbound, &datagram, now);
+    assert_eq!(outbound, Err(Refused::Fragment), "the directions are apart");
+}
+
+#[test]
+fn a_flood_of_fragments_takes_no_memory_and_forgets_the_oldest() {
+    let limits = Limits { max_fragments: 8, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    let datagram = |identification| Datagram {
+        realm: REALM,
+        source: ip(REMOTE),
+        destination: ip("10.70.0.1"),
+        identification,
+        protocol: 17,
+    };
+    let memory = gateway.masquerade.memory_bytes();
+
+    for n in 0..12 {
+        let now = Tick::from_secs(n.into());
+        gateway.masquerade.remember_fragment(Direction::Inbound, &datagram(n), ip(NODE), now);
+    }
+
+    let known: Vec<_> = (0..12)
+        .filter(|n| {
+            let now = Tick::from_secs(12);
+            gateway.masquerade.later_fragment(Direction::Inbound, &datagram(*n), now).is_ok()
+        })
+        .collect();
+    assert_eq!(known, (4..12).collect::<Vec<_>>());
+    assert_eq!(gateway.masquerade.memory_bytes(), memory);
+}
+
+#[test]
+fn the_default_limits_take_the_memory_that_their_documentation_says() {
+    let gateway = Gateway::new();
+
+    assert_eq!(gateway.masquerade.max_memory_bytes() >> 20, 25);
+    assert_eq!(gateway.masquerade.memory_bytes() >> 20, 6);
+}
+
+struct Gateway {
+    masquerade: Masquerade,
+    pool: Pool,
+}
+
+impl Gateway {
+    fn new() -> Self {
+        Self::with(Limits::DEFAULT, 1)
+    }
+
+    fn with(limits: Limits, seed: u64) -> Self {
+        let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, seed).unwrap();
+
+        Self { masquerade, pool: pool(1..=1) }
+    }
+
+    fn out(&self, flow: Flow, secs: u64) -> Endpoint {
+        self.send(flow, Signal::Data, secs)
+    }
+
+    fn send(&self, flow: Flow, signal: Signal, secs: u64) -> Endpoint {
+        self.try_send(flow, signal, secs).unwrap()
+    }
+
+    fn try_send(&self, flow: Flow, signal: Signal, secs: u64) -> Result<Endpoint, Refused> {
+        self.masquerade.outbound(REALM, &flow, signal, &self.pool, Tick::from_secs(secs))
+    }
+
+    /// An answer to `flow`, which left with `external`.
+    fn back(&self, flow: Flow, external: Endpoint, signal: Signal, secs: u64) -> Option<Endpoint> {
+        let answer = Flow { source: flow.destination, destination: external, ..flow };
+
+        self.masquerade.inbound(REALM, &answer, signal, Tick::from_secs(secs))
+    }
+
+    fn established(&self, flow: Flow) -> Endpoint {
+        let external = self.send(flow, Signal::Syn, 0);
+        self.back(flow, external, Signal::Syn, 0);
+
+        external
+    }
+
+    /// Of TCP or of UDP, whichever there is.
+    fn peek(&self, external: Endpoint, secs: u64) -> Option<Endpoint> {
+        let peek = |protocol| {
+            self.masquerade.peek_inbound(REALM, protocol, external, Tick::from_secs(secs))
+        };
+
+        peek(Protocol::Tcp).or_else(|| peek(Protocol::Udp))
+    }
+
+    /// Of the only mapping.
+    fn state(&self, secs: u64) -> State {
+        let mut flows = self.masquerade.flows(Tick::from_secs(secs));
+
+        flows.next().unwrap().state
+    }
+}
+
+fn inverse(flow: Flow) -> Flow {
+    Flow { source: flow.destination, destination: flow.source, ..flow }
+}
+
+fn tcp(source: &str, port: u16, destination: &str, destination_port: u16) -> Flow {
+    Flow { protocol: Protocol::Tcp, ..udp(source, port, destination, destination_port) }
+}
+
+fn udp(source: &str, port: u16, destination: &str, destination_port: u16) -> Flow {
+    Flow {
+        protocol: Protocol::Udp,
+        source: endpoint(source, port),
+        destination: endpoint(destination, destination_port),
+    }
+}
+
+fn echo(source: &str, identifier: u16) -> Flow {
+    Flow { protocol: Protocol::Echo, ..udp(source, identifier, REMOTE, 0) }
+}
+
+fn endpoint(address: &str, port: u16) -> Endpoint {
+    Endpoint::new(ip(address), port)
+}
+
+fn pool(hosts: std::ops::RangeInclusive<u8>) -> Pool {
+    hosts.map(|host| IpAddr::from([10, 70, 0, host])).collect()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
