@@ -51,7 +51,7 @@ pub struct Timeouts {
     /// UDP that went to port 53 and nowhere else: one question, one answer. RFC 4787 section 4.3,
     /// REQ-5a allows less for well-known ports; without it, resolvers would fill the table.
     pub dns: u32,
-    /// Echo. At least 60 (RFC 5508 section 3.2, REQ-2).
+    /// Echo. At least 60 (RFC 5508 section 3, REQ-2).
     pub echo: u32,
 }
 
