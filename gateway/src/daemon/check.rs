@@ -76,9 +76,26 @@ struct Report {
     listen_port: u16,
     metrics_address: Option<String>,
     admin_socket: Option<String>,
+    mss_clamp: bool,
+    cluster: ClusterReport,
     peers: Vec<PeerReport>,
     routes: Vec<RouteReport>,
     warnings: Vec<String>,
+}
+
+/// What is ours.
+#[derive(Debug, Serialize)]
+struct ClusterReport {
+    prefixes: Vec<String>,
+    masquerade: Vec<String>,
+    max_flows: u32,
+    host_maps: Vec<HostMapReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct HostMapReport {
+    internal: String,
+    external: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,6 +113,7 @@ struct PeerReport {
 struct RemapReport {
     remote: String,
     local: String,
+    checksum_neutral: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -121,6 +139,8 @@ impl Report {
             listen_port: config.listen_port,
             metrics_address: config.metrics_address.map(|address| address.to_string()),
             admin_socket: config.admin_socket_path().map(|path| path.display().to_string()),
+            mss_clamp: config.mss_clamp,
+            cluster: ClusterReport::new(config),
             peers: config.peers.iter().map(PeerReport::new).collect(),
             routes: routes
                 .wanted
@@ -131,6 +151,26 @@ impl Report {
                 })
                 .collect(),
             warnings: texts(&routes.skipped),
+        }
+    }
+}
+
+impl ClusterReport {
+    fn new(config: &Config) -> Self {
+        let cluster = &config.cluster;
+
+        Self {
+            prefixes: texts(&cluster.prefixes),
+            masquerade: texts(&cluster.masquerade),
+            max_flows: config.max_flows,
+            host_maps: cluster
+                .host_maps
+                .iter()
+                .map(|map| HostMapReport {
+                    internal: map.internal().to_string(),
+                    external: map.external().to_string(),
+                })
+                .collect(),
         }
     }
 }
@@ -150,6 +190,7 @@ impl PeerReport {
                 .map(|rule| RemapReport {
                     remote: rule.remote().to_string(),
                     local: rule.local().to_string(),
+                    checksum_neutral: rule.is_checksum_neutral(),
                 })
                 .collect(),
         }
@@ -169,6 +210,8 @@ impl fmt::Display for Report {
         line(f, "UDP port", &port)?;
         line(f, "metrics", &or_else(self.metrics_address.as_ref(), "off"))?;
         line(f, "admin socket", &or_else(self.admin_socket.as_ref(), "off"))?;
+        line(f, "MSS clamp", if self.mss_clamp { "on" } else { "off" })?;
+        self.cluster.fmt(f)?;
         for peer in &self.peers {
             peer.fmt(f)?;
         }
@@ -182,6 +225,29 @@ impl fmt::Display for Report {
         }
         for warning in &self.warnings {
             writeln!(f, "warning: {warning}")?;
+        }
+
+        Ok(())
+    }
+}
+
+/// Nothing if nothing is said of it.
+impl fmt::Display for ClusterReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefixes, masquerade, max_flows, host_maps } = self;
+        if prefixes.is_empty() && masquerade.is_empty() && host_maps.is_empty() {
+            return Ok(());
+        }
+
+        f.write_str("\ncluster\n")?;
+        line(f, "  ours", &joined(prefixes))?;
+        let shared = match masquerade.as_slice() {
+            [] => "nobody".to_owned(),
+            shared => format!("all others as {}, at most {max_flows} flows", joined(shared)),
+        };
+        line(f, "  masquerade", &shared)?;
+        for HostMapReport { internal, external } in host_maps {
+            line(f, "  host map", &format!("{internal} as {external}"))?;
         }
 
         Ok(())
@@ -204,8 +270,9 @@ impl fmt::Display for PeerReport {
 
         let width = self.remap.iter().map(|rule| rule.remote.len()).max().unwrap_or(0);
         writeln!(f, "  {:<width$}    local", "remote")?;
-        for RemapReport { remote, local } in &self.remap {
-            writeln!(f, "  {remote:<width$} -> {local}")?;
+        for RemapReport { remote, local, checksum_neutral } in &self.remap {
+            let kind = if *checksum_neutral { " (checksum-neutral)" } else { "" };
+            writeln!(f, "  {remote:<width$} -> {local}{kind}")?;
         }
 
         Ok(())
@@ -251,6 +318,25 @@ mod tests {
         ] {
             assert!(text.contains(expected), "no {expected:?} in:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_report_shows_what_is_ours() {
+        let mut config = example::config();
+        config.cluster.prefixes.push("10.99.0.0/16".parse().unwrap());
+        config.cluster.masquerade.push("10.70.0.1".parse().unwrap());
+        let map = remap::HostMap::new("192.0.2.9".parse().unwrap(), "10.70.0.9".parse().unwrap());
+        config.cluster.host_maps.push(map.unwrap());
+
+        let report = Report::new(&config, Host::default());
+
+        let text = report.to_string();
+        for expected in ["10.99.0.0/16", "all others as 10.70.0.1", "192.0.2.9 as 10.70.0.9"] {
+            assert!(text.contains(expected), "no {expected:?} in:\n{text}");
+        }
+        let json = serde_json::to_value(report).unwrap();
+        assert_eq!(json["cluster"]["host_maps"][0]["external"], "10.70.0.9");
+        assert_eq!(json["mss_clamp"], true);
     }
 
     #[test]
