@@ -197,7 +197,12 @@ fn a_wrong_question_exits_64_in_one_line() {
     for (words, expected) in cases {
         let arguments = [&["explain"], words, &["--config", &file]].concat();
 
-        assert_refused(&strait(&arguments, ""), 64, expected);
+        let output = strait(&arguments, "");
+
+        assert_refused(&output, 64, expected);
+        // A cause is not told twice.
+        let text = stderr(&output);
+        assert_eq!(text.matches(*expected.last().unwrap()).count(), 1, "{text}");
     }
 }
 

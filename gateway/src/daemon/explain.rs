@@ -31,7 +31,7 @@ const DROPPED: u8 = 1;
 /// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExplainError {
-    #[error("{0}")]
+    #[error(transparent)]
     Question(#[from] QuestionError),
     /// The same, as the gateway says it.
     #[error("{0}")]
