@@ -512,6 +512,140 @@ fn threads_never_see_a_translation_that_was_not_made() {
     assert_eq!(masquerade.statistics().mappings, 0, "nothing has leaked");
 }
 
+/// Both threads start each round at the same moment, with two sources that want the same port.
+#[test]
+fn threads_that_race_for_a_port_get_two() {
+    let (masquerade, pool) = racing();
+
+    let pairs = race(40_000, |thread, round| {
+        let source = Endpoint::new(IpAddr::from([192, 168, 1, thread]), 40_000);
+        masquerade.outbound(round, &to_remote(source), Signal::Data, &pool, Tick::default())
+    });
+
+    for [one, other] in pairs {
+        assert_ne!(one.unwrap(), other.unwrap());
+    }
+}
+
+/// The same, with one and the same source.
+#[test]
+fn threads_that_race_for_a_mapping_get_the_same() {
+    let (masquerade, pool) = racing();
+
+    let pairs = race(40_000, |_, round| {
+        let source = Endpoint::new(IpAddr::from([192, 168, 1, 1]), 40_000);
+        masquerade.outbound(round, &to_remote(source), Signal::Data, &pool, Tick::default())
+    });
+
+    for [one, other] in pairs {
+        assert_eq!(one.unwrap(), other.unwrap());
+    }
+    assert_eq!(masquerade.statistics().mappings, 40_000, "and there is one");
+}
+
+/// Both find a mapping of a third source expired and want its port.
+#[test]
+fn threads_that_race_for_an_expired_port_get_two() {
+    let (masquerade, pool) = racing();
+    let source = |host| Endpoint::new(IpAddr::from([192, 168, 1, host]), 40_000);
+    for realm in 0..40_000 {
+        let flow = to_remote(source(9));
+        masquerade.outbound(realm, &flow, Signal::Data, &pool, Tick::default()).unwrap();
+    }
+
+    let pairs = race(40_000, |thread, round| {
+        let flow = to_remote(source(thread));
+        masquerade.outbound(round, &flow, Signal::Data, &pool, Tick::from_secs(301))
+    });
+
+    for [one, other] in pairs {
+        assert_ne!(one.unwrap(), other.unwrap());
+    }
+    let live = masquerade.flows(Tick::from_secs(301)).count();
+    assert_eq!(live, 80_000);
+}
+
+/// One entry is given from mapping to mapping as fast as can be, while another thread reads it. A
+/// reader that mixed two of them would name a source that never had the port.
+#[test]
+fn an_entry_that_changes_hands_is_never_read_in_parts() {
+    let limits = Limits { max_mappings: 1, ..Limits::DEFAULT };
+    let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();
+    let pool = Pool::new([IpAddr::from([10, 70, 0, 1])]);
+    let is_done = AtomicBool::new(false);
+    // Source and port go together, so any mixture shows.
+    let source = |n: u8| Endpoint::new(IpAddr::from([192, 168, 1, n]), 40_000 + u16::from(n));
+
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                for n in 0..4 {
+                    let external = Endpoint::new(IpAddr::from([10, 70, 0, 1]), source(n).port);
+                    let now = Tick::default();
+                    if let Some(internal) = masquerade.peek_inbound(1, Protocol::Udp, external, now)
+                    {
+                        assert_eq!(internal, source(n));
+                    }
+                }
+            }
+        });
+        for round in 0..400_000u32 {
+            let n = u8::try_from(round % 4).unwrap();
+            let now = Tick::default();
+            // The only mapping is unanswered, so it makes room.
+            let flow = to_remote(source(n));
+            let external = masquerade.outbound(1, &flow, Signal::Data, &pool, now).unwrap();
+            assert_eq!(external.port, source(n).port);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Two threads do each round together; what both got is paired up.
+fn race<T: Send>(rounds: u32, turn: impl Fn(u8, u32) -> T + Sync) -> Vec<[T; 2]> {
+    let arrived = AtomicU32::new(0);
+    let (arrived, turn) = (&arrived, &turn);
+    let run = |thread: u8| {
+        move || {
+            (0..rounds)
+                .map(|round| {
+                    arrived.fetch_add(1, Ordering::AcqRel);
+                    let mut waited = 0u32;
+                    while arrived.load(Ordering::Acquire) < 2 * (round + 1) {
+                        waited += 1;
+                        // With one core only the other can make it go on.
+                        if waited.is_multiple_of(1_000) {
+                            std::thread::yield_now();
+                        }
+                        std::hint::spin_loop();
+                    }
+                    turn(thread, round)
+                })
+                .collect::<Vec<_>>()
+        }
+    };
+
+    std::thread::scope(|scope| {
+        let [one, other] = [1, 2].map(|thread| scope.spawn(run(thread)));
+        let (one, other) = (one.join().unwrap(), other.join().unwrap());
+        one.into_iter().zip(other).map(|(one, other)| [one, other]).collect()
+    })
+}
+
+/// Room for every round, so that nothing but the race decides.
+fn racing() -> (Masquerade, Pool) {
+    let limits = Limits { max_mappings: 200_000, max_sources: 400_000, ..Limits::DEFAULT };
+    let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();
+
+    (masquerade, Pool::new([IpAddr::from([10, 70, 0, 1])]))
+}
+
+fn to_remote(source: Endpoint) -> Flow {
+    let destination = Endpoint::new(IpAddr::from([10, 244, 0, 1]), 443);
+
+    Flow { protocol: Protocol::Udp, source, destination }
+}
+
 fn any_stress_flow(n: u32) -> (u32, Flow) {
     let source = Ipv4Addr::from_bits(0xc0a8_0000 + n % 40);
     let protocol = if n.is_multiple_of(2) { Protocol::Udp } else { Protocol::Tcp };
