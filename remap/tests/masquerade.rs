@@ -510,6 +510,18 @@ fn threads_never_see_a_translation_that_was_not_made() {
         masquerade.purge_realm(realm);
     }
     assert_eq!(masquerade.statistics().mappings, 0, "nothing has leaked");
+    // A count that went wrong would show as a share that is too small or too large.
+    for (realm, node) in (0..3).flat_map(|realm| (0..40).map(move |node| (realm, node))) {
+        let source = |port| Endpoint::new(Ipv4Addr::from_bits(0xc0a8_0000 + node).into(), port);
+        let admitted = (2_000..2_100)
+            .filter(|port| {
+                let flow = to_remote(source(*port));
+                masquerade.outbound(realm, &flow, Signal::Data, &pool, now()).is_ok()
+            })
+            .count();
+        assert_eq!(admitted, 64, "the share of node {node} toward realm {realm}");
+        masquerade.purge_realm(realm);
+    }
 }
 
 /// Both threads start each round at the same moment, with two sources that want the same port.
