@@ -58,28 +58,27 @@ fn established(criterion: &mut Criterion) {
     }
 }
 
+/// Fills an empty table up to the last one, so that the growing cost of a growing table is in it.
 fn created(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("masquerade, new");
-    group.throughput(Throughput::Elements(1));
+    group.sample_size(10);
 
     for live in LIVE {
         let pool = pool();
-        group.bench_function(format!("mapping, up to {live} live"), |b| {
-            b.iter_custom(|iterations| {
+        group.throughput(Throughput::Elements(live.into()));
+        group.bench_function(format!("{live} mappings"), |b| {
+            b.iter_custom(|fills| {
                 let mut elapsed = Duration::ZERO;
-                let mut left = iterations;
-                while left > 0 {
+                for _ in 0..fills {
                     let masquerade = masquerade();
-                    let batch = u32::try_from(left).unwrap_or(u32::MAX).min(live);
                     let start = Instant::now();
-                    for n in 0..batch {
+                    for n in 0..live {
                         let new = flow(n);
                         let mapped =
                             masquerade.outbound(REALM, &new, Signal::Syn, &pool, Tick::default());
                         assert!(black_box(mapped).is_ok());
                     }
                     elapsed += start.elapsed();
-                    left -= u64::from(batch);
                 }
                 elapsed
             });

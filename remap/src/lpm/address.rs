@@ -12,7 +12,7 @@ pub(super) trait Address: Copy + Ord + Debug {
     /// How far `self` lies behind `base`, 0 if it lies before it.
     fn beyond(self, base: Self) -> Self;
 
-    /// `self >> shift`, which is less than [`Self::BITS`], but at most `last`.
+    /// `self >> shift`, which is less than the width of an address, but at most `last`.
     fn step(self, shift: u32, last: u32) -> u32;
 
     /// The beginning of the slot of 2^`shift` addresses before the one that holds `self`, if there is
