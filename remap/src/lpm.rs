@@ -1,9 +1,27 @@
 //! Longest-prefix match, built once and then only read.
 //!
 //! Nested prefixes are flattened when the map is built: the address space is cut wherever a prefix
-//! begins or ends, and each piece remembers the longest prefix over it. A lookup is then one binary
-//! search over the sorted beginnings of the pieces: no pointer is chased and nothing depends on how
-//! deep the prefixes nest. n prefixes make at most 2n + 1 pieces.
+//! begins or ends, and each piece remembers the longest prefix over it, so nothing depends on how deep
+//! the prefixes nest. n prefixes make at most 2n + 1 pieces. A lookup finds its piece through
+//! stages: as many slots as there are cuts, over just what the cuts span, and in a slot that is cut
+//! a few times more a block of one or two cache lines. A map of one prefix takes 64 bytes, so every
+//! peer can have its own.
+//!
+//! # Why this one
+//!
+//! Nanoseconds a lookup, sixteen at once, for IPv4 keys that a prefix covers (`any` address in
+//! brackets), and bytes of index for each prefix; `benches/benches/lookup.rs`, two shared cores of a
+//! Xeon, all in one run:
+//!
+//! | prefixes | these stages | prefix-trie 0.10 | treebitmap | index |
+//! |---|---|---|---|---|
+//! | 1,000 at random | 6.3 (8.2) | 36 (13) | 71 (22) | 58 |
+//! | 100,000 at random | 15 (12) | 75 (26) | 125 (57) | 60 |
+//! | 100,000 of 1,000 clusters | 17 (3.8) | 44 (3.6) | 75 (7.8) | 12 |
+//! | 1,000,000 at random | 25 (18) | 152 (64) | 233 (109) | 56 |
+//!
+//! A binary search over the same pieces, which this replaces, took 19 ns at 1,000 prefixes and 94 at
+//! 100,000.
 
 mod address;
 mod cut;
