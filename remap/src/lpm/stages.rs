@@ -11,7 +11,6 @@
 //! random prefixes need, a dense block of host maps far away from everything else needs too: one
 //! stage for the rough place, one for the exact one.
 
-use std::array;
 use std::hint::select_unpredictable;
 
 use super::address::Address;
@@ -115,14 +114,21 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
     }
 
     /// [`Self::owner`] for several addresses. Each step for all of them before the next step, so that
-    /// their reads overlap; and only for those that need it, without asking one by one: how deep an
-    /// address goes is a guess that the branch predictor would lose.
+    /// their reads overlap; the first stage, which is the same for all, without asking whom it is for.
+    ///
+    /// Whom a later step is for is collected without a branch: how deep an address goes and whether it
+    /// meets a block are guesses that the branch predictor would lose.
     #[inline]
     pub(super) fn owners<const N: usize>(&self, addresses: [A; N]) -> [u32; N] {
         let mut slots = [self.root; N];
-        // The addresses that are at a stage: the first `left` of `lanes`.
-        let mut lanes: [usize; N] = array::from_fn(|lane| lane);
-        let mut left = if self.root.is(Slot::STAGE) { N } else { 0 };
+        if self.root.is(Slot::STAGE)
+            && let Some(stage) = get(&self.stages, self.root.index())
+        {
+            slots = addresses.map(|address| self.slot_in(stage, address));
+        }
+        // The places of the addresses that are at a stage: the first `left` of `lanes`.
+        let mut lanes: [usize; N] = [0; N];
+        let mut left = collect(&mut lanes, &slots, Slot::STAGE);
         while left > 0 {
             let mut kept = 0;
             for turn in 0..left {
@@ -139,10 +145,15 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
             left = kept;
         }
 
-        let mut owners = [NOBODY; N];
-        for ((owner, slot), address) in owners.iter_mut().zip(slots).zip(addresses) {
-            *owner = self.resolve(slot, address);
+        let mut owners = slots.map(Slot::index);
+        let blocks = collect(&mut lanes, &slots, Slot::BLOCK);
+        for lane in lanes.iter().take(blocks) {
+            let Some((owner, address)) = owners.get_mut(*lane).zip(addresses.get(*lane)) else {
+                break;
+            };
+            *owner = get(&self.blocks, *owner).map_or(NOBODY, |block| block.owner(*address));
         }
+
         owners
     }
 
@@ -161,6 +172,13 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
     #[inline]
     fn step(&self, slot: Slot, address: A) -> Slot {
         let Some(stage) = get(&self.stages, slot.index()) else { return Slot::owner(NOBODY) };
+
+        self.slot_in(stage, address)
+    }
+
+    /// The slot of `address` in `stage`.
+    #[inline]
+    fn slot_in(&self, stage: &Stage<A>, address: A) -> Slot {
         let step = address.beyond(stage.base).step(stage.shift, stage.last);
         let next = get(&self.slots, stage.first.wrapping_add(step));
 
@@ -270,6 +288,20 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Builder<A, CUTS, OWNERS
 
         place
     }
+}
+
+/// Puts the places of the slots of one kind to the front of `lanes`, and counts them.
+#[inline]
+fn collect<const N: usize>(lanes: &mut [usize; N], slots: &[Slot; N], kind: u32) -> usize {
+    let mut count = 0;
+    for (lane, slot) in slots.iter().enumerate() {
+        if let Some(place) = lanes.get_mut(count) {
+            *place = lane;
+        }
+        count += usize::from(slot.is(kind));
+    }
+
+    count
 }
 
 #[inline]
