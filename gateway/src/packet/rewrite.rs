@@ -75,7 +75,7 @@ pub fn address(
 ///
 /// # Source
 ///
-/// RFC 5508 section 4.2: the quoted transport checksum need not be valid, and what was cut off
+/// RFC 5508 section 4.1, REQ-3c: the quoted transport checksum need not be valid, and what was cut off
 /// stays cut off.
 pub fn embedded_address(
     packet: &mut [u8],
