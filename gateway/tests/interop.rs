@@ -25,7 +25,7 @@ use require::{Need, require};
 use strait_gateway::lab::netlink::Via;
 use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::LISTEN_PORT;
-use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, PingReport, tcp, udp};
+use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, PingReport, UdpReport, tcp, udp};
 use strait_gateway::lab::{Cluster, Layout, Namespace, Process, TwoClusters, wait_until};
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
@@ -103,14 +103,12 @@ fn assert_pods_talk(initiator: Initiator) {
     };
     let pair = Pair::start(&wireguard_go, initiator);
     let TwoClusters { rome, milan, .. } = &pair.clusters;
-    let datagrams = Datagrams { count: 500, payload_bytes: 1200, per_second: 5000 };
-
     for (from, to) in [(rome, milan), (milan, rome)] {
         let target = from.side.sees(&to.side).next().unwrap();
         let seen_as = to.side.sees(&from.side).next().unwrap();
         let ping = Ping::new(target, 10).run(&from.pod).unwrap();
         let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(20_000_000)).unwrap();
-        let train = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+        let train = datagram_train(from, to, target);
 
         assert!(ping.is_perfect(), "{} to {target}: {ping:?}", from.name);
         assert!(bulk.is_intact, "{} to {target}: {bulk:?}", from.name);
@@ -118,6 +116,22 @@ fn assert_pods_talk(initiator: Initiator) {
         assert!(train.is_perfect(), "{} to {target}: {train:?}", from.name);
     }
     pair.finish();
+}
+
+/// Datagrams from pod to pod, again if some are lost. The peer's socket has the kernel's default
+/// buffer, which holds some 150 of them: on a busy machine it overflows, and that is not ours to test.
+fn datagram_train(from: &Cluster, to: &Cluster, target: IpAddr) -> UdpReport {
+    let datagrams = Datagrams { count: 300, payload_bytes: 1200, per_second: 1000 };
+    let mut train = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+    for _ in 0..3 {
+        assert_eq!((train.corrupted, train.duplicated, train.reordered), (0, 0, 0), "{train:?}");
+        if train.is_perfect() {
+            break;
+        }
+        train = udp(&from.pod, &to.pod, target, datagrams).unwrap();
+    }
+
+    train
 }
 
 /// Whether a test may take minutes. CI has them; anybody else must say so.
