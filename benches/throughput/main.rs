@@ -9,65 +9,151 @@
 //! ```
 //!
 //! `strait` remaps by itself; the others get their remapping from nftables, as Liqo does it.
+//! `README.md` says where the others come from and what each number means.
 #![expect(clippy::print_stdout, reason = "the report is what this program is for")]
 #![expect(clippy::print_stderr, reason = "progress goes beside the report")]
 
 mod contestant;
+mod load;
 mod measure;
+mod metric;
 mod peers;
+mod picture;
+mod progress;
+mod record;
 mod report;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Parser;
 use strait_gateway::lab::privilege;
 
-use contestant::Contestant;
-use report::Report;
+use contestant::Kind;
+use measure::Plan;
+use progress::Progress;
+use record::{Entrant, Record};
 
-/// Compares the throughput of Strait with that of other userspace WireGuard implementations.
+/// Compares Strait with other userspace WireGuard implementations and with no tunnel
 #[derive(Debug, Parser)]
 struct Args {
-    /// Three rounds of three seconds instead of seven of five
+    /// A part of the measurements, in less than three minutes
     #[arg(long)]
     quick: bool,
-    /// Rounds; every contestant is measured once in each
+    /// Rounds; every contestant is measured once in each [default: 5, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Seconds of one TCP measurement
+    /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.2]
     #[arg(long)]
-    seconds: Option<u32>,
+    seconds: Option<f64>,
+    /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios
+    #[arg(long, value_delimiter = ',', value_parser = peers::NAMES)]
+    only: Vec<String>,
     /// The gateway to measure
     #[arg(long, default_value = "target/release/strait")]
     binary: PathBuf,
-    /// Where the results go, with every sample
-    #[arg(long, default_value = "target/bench/throughput.json")]
+    /// Where the results go: every sample as JSON, the tables as Markdown, pictures
+    #[arg(long, default_value = "target/bench")]
     output: PathBuf,
 }
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    let (plan, rounds) = checked(&args)?;
     privilege::acquire().context("namespaces need privileges")?;
-    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 7 });
-    let seconds = args.seconds.unwrap_or(if args.quick { 3 } else { 5 });
 
-    let kinds = peers::available(&args.binary);
-    let mut report = Report::new(&kinds, rounds, seconds);
-    for round in 1..=rounds {
-        for kind in &kinds {
-            eprint!("\rround {round}/{rounds}: {:<16}", kind.name());
-            let sample = Contestant::start(kind)
-                .and_then(|contestant| measure::all(&contestant, seconds))
-                .with_context(|| format!("{} in round {round}", kind.name()))?;
-            report.add(kind, sample);
-        }
+    let kinds = peers::available(&args.binary, &args.only);
+    let record = measured(&kinds, &plan, rounds)?;
+
+    let tables = report::render(&record);
+    println!("{tables}");
+    let json = serde_json::to_string_pretty(&record)?;
+    let mut files = picture::draw(&record, &args.output)?;
+    for (name, text) in [("throughput.json", &json), ("throughput.md", &tables)] {
+        files.push(write(&args.output, name, text)?);
     }
-    eprintln!("\r{:40}\r", "");
-
-    println!("{}", report.table());
-    report.write(&args.output)?;
-    println!("every sample: {}", args.output.display());
+    for file in files {
+        println!("{}", file.display());
+    }
 
     Ok(())
+}
+
+/// What to measure, and in how many rounds.
+fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
+    let mut plan = if args.quick { Plan::QUICK } else { Plan::FULL };
+    if let Some(seconds) = args.seconds {
+        ensure!(
+            (1.1..=60.0).contains(&seconds),
+            "--seconds {seconds}: a measurement takes from 1.1 to 60 seconds"
+        );
+        plan.duration = Duration::from_secs_f64(seconds);
+    }
+    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 5 });
+    ensure!(rounds > 0, "--rounds 0: at least one round is needed");
+    ensure!(
+        args.binary.is_file(),
+        "--binary {}: there is no such file; `cargo build --release --bin strait` makes it",
+        args.binary.display()
+    );
+
+    Ok((plan, rounds))
+}
+
+fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record> {
+    let mut record = Record {
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        cpu: processor(),
+        cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+        rounds,
+        seconds: plan.duration.as_secs_f64(),
+        contestants: kinds.iter().map(entrant).collect(),
+    };
+
+    let mut progress = Progress::new(rounds * kinds.len());
+    for round in 1..=rounds {
+        for (kind, entrant) in kinds.iter().zip(&mut record.contestants) {
+            progress.show(&format!("round {round}/{rounds}: {}", kind.name()));
+            let sample = measure::all(kind, plan)
+                .with_context(|| format!("{} in round {round}", kind.name()))?;
+            for (name, round_trips) in sample.round_trips {
+                entrant.round_trips.entry(name).or_default().extend(round_trips);
+            }
+            entrant.samples.push(sample.values);
+            progress.done();
+        }
+    }
+    progress.clear();
+
+    for round_trips in record.contestants.iter_mut().flat_map(|e| e.round_trips.values_mut()) {
+        round_trips.sort_by(f64::total_cmp);
+    }
+
+    Ok(record)
+}
+
+fn entrant(kind: &Kind) -> Entrant {
+    Entrant { name: kind.name().to_owned(), version: kind.version(), ..Entrant::default() }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    let path = folder.join(name);
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+
+    Ok(path)
+}
+
+fn processor() -> String {
+    let cpu = read("/proc/cpuinfo");
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+
+    model.map_or_else(|| "an unknown processor".to_owned(), |(_, model)| model.to_owned())
+}
+
+/// Empty if there is no such file.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
 }

@@ -14,15 +14,28 @@ use crate::contestant::Kind;
 const FOLDER: &str = "target/peers";
 const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
 
-/// Everybody who can be had, `strait` first.
-pub(crate) fn available(strait: &Path) -> Vec<Kind> {
-    let mut kinds = vec![Kind::Plain, Kind::Strait(strait.to_owned())];
-    let mut add = |name: &str, program: Option<PathBuf>, kind: fn(PathBuf) -> Kind| match program {
-        Some(program) => kinds.push(kind(program)),
-        None => eprintln!("LEFT OUT: {name} could not be installed below {FOLDER}"),
-    };
-    add("wireguard-go", wireguard_go(), Kind::WireguardGo);
-    add("boringtun-cli", boringtun_cli(), Kind::BoringtunCli);
+/// Everybody, whether or not they can be had.
+pub(crate) const NAMES: [&str; 5] =
+    ["plain", "strait", "wireguard-go", "boringtun-cli", "gotatun-cli"];
+
+/// Those of `names` who can be had, or of all if none is named.
+pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
+    let wanted =
+        NAMES.into_iter().filter(|name| names.is_empty() || names.iter().any(|n| n == name));
+    let mut kinds = Vec::new();
+    for name in wanted {
+        let kind = match name {
+            "plain" => Some(Kind::Plain),
+            "strait" => Some(Kind::Strait(strait.to_owned())),
+            "wireguard-go" => wireguard_go().map(Kind::WireguardGo),
+            "boringtun-cli" => crate_program(name).map(Kind::BoringtunCli),
+            _ => crate_program(name).map(Kind::GotatunCli),
+        };
+        match kind {
+            Some(kind) => kinds.push(kind),
+            None => eprintln!("LEFT OUT: {name} could not be installed below {FOLDER}"),
+        }
+    }
 
     kinds
 }
@@ -40,9 +53,11 @@ fn wireguard_go() -> Option<PathBuf> {
     })
 }
 
-fn boringtun_cli() -> Option<PathBuf> {
-    obtain("boringtun-cli", || {
-        run(Command::new("cargo").args(["install", "--quiet", "boringtun-cli", "--root", FOLDER]))
+/// The newest release on crates.io. Its lock file is what its authors tested.
+fn crate_program(name: &str) -> Option<PathBuf> {
+    obtain(name, || {
+        let arguments = ["install", "--quiet", "--locked", name, "--root", FOLDER];
+        run(Command::new("cargo").args(arguments))
     })
 }
 

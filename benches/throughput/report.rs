@@ -1,139 +1,152 @@
-//! Medians, spread, ratios; and every sample in a file.
+//! The tables: medians with their spread, and ratios.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
-use anyhow::Context;
-use serde_json::{Value, json};
+use crate::metric::{METRICS, Metric};
+use crate::record::{Entrant, Record, Spread};
 
-use crate::contestant::Kind;
-use crate::measure::Sample;
+/// Whom everybody is compared with: the fastest of the others, and no tunnel at all.
+const REFERENCES: [&str; 2] = ["wireguard-go", "plain"];
 
-/// Whom everybody is compared with.
-const REFERENCE: &str = "wireguard-go";
+/// Both tables and what is to be known about them, as Markdown that reads well as it is.
+pub(crate) fn render(record: &Record) -> String {
+    let medians = table(record, "median [least, most]", |entrant, metric| {
+        entrant.spread(metric.id).map(|spread| median(spread, metric.decimals))
+    });
+    let ratios = table(record, "times wireguard-go / plain", |entrant, metric| {
+        let ratios = REFERENCES.map(|reference| ratio(record, entrant, reference, metric.id));
 
-#[derive(Debug)]
-pub(crate) struct Report {
-    contestants: Vec<(&'static str, String)>,
-    rounds: usize,
-    seconds: u32,
-    samples: BTreeMap<&'static str, Vec<Sample>>,
-}
-
-/// How one number is taken from a sample and shown.
-struct Column {
-    title: &'static str,
-    value: fn(&Sample) -> f64,
-    decimals: usize,
-}
-
-const COLUMNS: [Column; 3] = [
-    Column { title: "TCP 1 stream, Gb/s", value: |s| s.tcp_gbps, decimals: 2 },
-    Column { title: "idle round trip, µs", value: |s| s.idle_us, decimals: 0 },
-    Column { title: "CPU s per GB", value: |s| s.cpu_seconds_per_gb, decimals: 2 },
-];
-
-impl Report {
-    pub(crate) fn new(kinds: &[Kind], rounds: usize, seconds: u32) -> Self {
-        let contestants = kinds.iter().map(|kind| (kind.name(), kind.version())).collect();
-
-        Self { contestants, rounds, seconds, samples: BTreeMap::new() }
-    }
-
-    pub(crate) fn add(&mut self, kind: &Kind, sample: Sample) {
-        self.samples.entry(kind.name()).or_default().push(sample);
-    }
-
-    /// One line a contestant: for each number the median, the range, and the ratio to the reference.
-    pub(crate) fn table(&self) -> String {
-        let mut table = format!("{:<14}", "");
-        for column in &COLUMNS {
-            let _ = write!(table, " | {:<34}", column.title);
+        match ratios {
+            [None, None] => None,
+            [first, second] => Some(format!("{} / {}", times(first), times(second))),
         }
-        for (name, _) in &self.contestants {
-            let _ = write!(table, "\n{name:<14}");
-            for column in &COLUMNS {
-                let _ = write!(table, " | {:<34}", self.cell(name, column));
+    });
+
+    format!("{medians}\n{ratios}\n{}", footer(record))
+}
+
+/// One line a metric, one column a contestant. Metrics that nobody has are left out.
+fn table(
+    record: &Record,
+    title: &str,
+    cell: impl Fn(&Entrant, &Metric) -> Option<String>,
+) -> String {
+    let head = [title.to_owned()];
+    let names = record.contestants.iter().map(|entrant| entrant.name.clone());
+    let mut lines: Vec<Vec<String>> = vec![head.into_iter().chain(names).collect()];
+    for metric in METRICS {
+        let cells: Vec<_> =
+            record.contestants.iter().map(|entrant| cell(entrant, metric)).collect();
+        if cells.iter().any(Option::is_some) {
+            let title = [metric.title.to_owned()];
+            let cells = cells.into_iter().map(Option::unwrap_or_default);
+            lines.push(title.into_iter().chain(cells).collect());
+        }
+    }
+
+    aligned(&lines)
+}
+
+/// The first line is the head.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        for (cell, width) in line.iter().zip(&widths) {
+            let _ = write!(text, "| {cell:<width$} ");
+        }
+        text.push_str("|\n");
+        if number == 0 {
+            for width in &widths {
+                let _ = write!(text, "|{}", "-".repeat(width + 2));
             }
+            text.push_str("|\n");
         }
-        let _ = write!(
-            table,
-            "\n\nmedian [least, most] of {} rounds of {} s; × = ratio to {REFERENCE}",
-            self.rounds, self.seconds
-        );
-        for (name, version) in &self.contestants {
-            let _ = write!(table, "\n{name}: {version}");
-        }
-
-        table
     }
 
-    /// # Errors
-    ///
-    /// If the file cannot be written.
-    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        }
-        let text = serde_json::to_string_pretty(&self.to_json())?;
+    text
+}
 
-        fs::write(path, text).with_context(|| format!("write {}", path.display()))
+fn median(spread: Spread, decimals: usize) -> String {
+    let Spread { least, median, most } = spread;
+
+    format!("{median:.decimals$} [{least:.decimals$}, {most:.decimals$}]")
+}
+
+/// The median over the rounds of the ratio in each: what slows the machine down for a whole round
+/// slows everybody down.
+fn ratio(record: &Record, entrant: &Entrant, reference: &str, metric: &str) -> Option<f64> {
+    let reference = record.contestants.iter().find(|other| other.name == reference)?;
+    let rounds = entrant.samples.iter().zip(&reference.samples);
+    let mut ratios: Vec<f64> = rounds
+        .filter_map(|(own, other)| Some(own.get(metric)? / other.get(metric)?))
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let high = *ratios.get(ratios.len() / 2)?;
+    let low = *ratios.get((ratios.len() - 1) / 2)?;
+
+    Some(f64::midpoint(low, high))
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+fn footer(record: &Record) -> String {
+    let mut text = format!(
+        "{} rounds; {} s for a TCP measurement, twice that for the first; at most 1 % of UDP \
+         datagrams lost.\nA ratio is the median of the ratios in each round.\n\
+         Linux {}, {} cores of {}, both gateways and the load on them.\n",
+        record.rounds, record.seconds, record.kernel, record.cores, record.cpu
+    );
+    for Entrant { name, version, .. } in &record.contestants {
+        let _ = write!(text, "\n- {name}: {version}");
     }
 
-    fn cell(&self, name: &str, column: &Column) -> String {
-        let Some([least, median, most]) = self.spread(name, column) else {
-            return String::new();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_taken_within_a_round() {
+        let record = record();
+
+        // Half of 8, a third of 9, a quarter of 8: the machine got slower, the ratio is about a third.
+        let strait = &record.contestants[1];
+        assert_eq!(ratio(&record, strait, "plain", "udp_64_pps"), Some(3.0 / 9.0));
+        assert_eq!(ratio(&record, strait, "wireguard-go", "udp_64_pps"), None);
+    }
+
+    #[test]
+    fn the_tables_show_what_was_measured() {
+        let text = render(&record());
+
+        assert!(text.contains("| UDP, 64 bytes, packets/s | 8 [8, 9]  | 3 [2, 4]"), "{text}");
+        assert!(text.contains("| – / 1.00"), "{text}");
+        assert!(!text.contains("TCP, 1 stream"), "{text}");
+    }
+
+    fn record() -> Record {
+        let entrant = |name: &str, values: [f64; 3]| Entrant {
+            name: name.to_owned(),
+            samples: values.map(|v| BTreeMap::from([("udp_64_pps".to_owned(), v)])).to_vec(),
+            ..Entrant::default()
         };
-        let decimals = column.decimals;
-        let ratio = self
-            .spread(REFERENCE, column)
-            .filter(|[_, reference, _]| *reference > 0.0)
-            .map(|[_, reference, _]| format!("{:.2} ×", median / reference))
-            .unwrap_or_default();
+        let contestants =
+            vec![entrant("plain", [8.0, 9.0, 8.0]), entrant("strait", [4.0, 3.0, 2.0])];
 
-        format!("{median:>8.decimals$} [{least:.decimals$}, {most:.decimals$}] {ratio:>8}")
-    }
-
-    /// Least, median, most.
-    fn spread(&self, name: &str, column: &Column) -> Option<[f64; 3]> {
-        let mut values: Vec<f64> = self.samples.get(name)?.iter().map(column.value).collect();
-        values.sort_by(f64::total_cmp);
-
-        Some([*values.first()?, *values.get(values.len() / 2)?, *values.last()?])
-    }
-
-    fn to_json(&self) -> Value {
-        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let contestants: Vec<Value> = self
-            .contestants
-            .iter()
-            .map(|(name, version)| {
-                let samples = self.samples.get(name).map(Vec::as_slice).unwrap_or_default();
-                let samples: Vec<Value> = samples
-                    .iter()
-                    .map(|s| {
-                        json!({
-                            "tcp_gbps": s.tcp_gbps,
-                            "idle_us": s.idle_us,
-                            "cpu_seconds_per_gb": s.cpu_seconds_per_gb,
-                        })
-                    })
-                    .collect();
-                json!({ "name": name, "version": version, "samples": samples })
-            })
-            .collect();
-
-        json!({
-            "kernel": kernel.trim(),
-            "cpu": model.map(|(_, model)| model),
-            "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
-            "rounds": self.rounds,
-            "seconds": self.seconds,
-            "contestants": contestants,
-        })
+        Record { rounds: 3, contestants, ..Record::default() }
     }
 }

@@ -1,0 +1,99 @@
+//! What the other contestants need beside their program: keys, routes, and remapping by nftables.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use ipnet::{IpNet, Ipv4Net};
+use strait_gateway::lab::topology::{CLUSTER_LINK, Cluster, LISTEN_PORT};
+use strait_gateway::lab::{PeerSection, Scratch};
+use strait_gateway::wg::PrivateKey;
+
+use super::{TUNNEL_MTU, run, tool};
+
+/// As each side sees the other's pods.
+const REMAPPED: &str = "10.71.0.0/16";
+
+/// As each side calls its own.
+const PODS: &str = "10.244.0.0/16";
+
+/// Routing table for packets that come from the pods: their destination is the other cluster.
+const TABLE: &str = "77";
+
+/// Gives a WireGuard device its key, its peers, its MTU and its link.
+pub(super) fn configure(
+    own: &Cluster,
+    other: &Cluster,
+    device: &str,
+    scratch: &Scratch,
+    idle_peers: u32,
+) -> anyhow::Result<()> {
+    let (private_key, public_key) = (own.private_key.to_base64(), other.private_key.public_key());
+    let mut config = format!(
+        "[Interface]\nPrivateKey = {}\nListenPort = {LISTEN_PORT}\n\
+         [Peer]\nPublicKey = {public_key}\nAllowedIPs = 0.0.0.0/0\n\
+         Endpoint = {}:{LISTEN_PORT}\n",
+        *private_key, other.underlay
+    );
+    for peer in (0..idle_peers).map(idle_peer) {
+        let prefix: Vec<String> = peer.allowed_ips.iter().map(ToString::to_string).collect();
+        let _ = writeln!(
+            config,
+            "[Peer]\nPublicKey = {}\nAllowedIPs = {}",
+            peer.public_key,
+            prefix.join(", ")
+        );
+    }
+    let file = scratch.write(&format!("{device}.conf"), &config)?;
+    let mut wg = Command::new(tool("wg")?);
+    wg.args(["setconf", device]).arg(file);
+    run(&own.gateway, wg)?;
+
+    let mut ip = Command::new(tool("ip")?);
+    ip.args(["link", "set", device, "mtu", &TUNNEL_MTU.to_string(), "up"]);
+    run(&own.gateway, ip)
+}
+
+/// A peer that nobody hears of, with pods that nobody reaches.
+pub(super) fn idle_peer(number: u32) -> PeerSection {
+    let pods = Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 0).to_bits() + (number << 8));
+
+    PeerSection {
+        name: format!("idle-{number}"),
+        public_key: PrivateKey::generate().public_key().to_string(),
+        preshared_key_file: None,
+        endpoint: None,
+        persistent_keepalive: None,
+        allowed_ips: Ipv4Net::new(pods, 24).map(IpNet::from).into_iter().collect(),
+        remaps: Vec::new(),
+    }
+}
+
+/// Remaps with nftables as Liqo does: destinations on the way from the pods, sources on the way to
+/// them; and routes what comes from the pods to `device`, whatever its destination is called.
+pub(super) fn remap(own: &Cluster, device: &str, route: &[&str]) -> anyhow::Result<()> {
+    let rules = format!(
+        "table ip remap {{
+            chain outgoing {{
+                type nat hook prerouting priority dstnat
+                iifname \"{CLUSTER_LINK}\" ip daddr {REMAPPED} dnat ip prefix to ip daddr map {{ {REMAPPED} : {PODS} }}
+            }}
+            chain incoming {{
+                type nat hook postrouting priority srcnat
+                iifname \"{device}\" ip saddr {PODS} snat ip prefix to ip saddr map {{ {PODS} : {REMAPPED} }}
+            }}
+        }}"
+    );
+    let mut nft = Command::new(tool("nft")?);
+    nft.arg(rules);
+    run(&own.gateway, nft)?;
+
+    let ip = tool("ip")?;
+    let mut rule = Command::new(&ip);
+    rule.args(["rule", "add", "iif", CLUSTER_LINK, "lookup", TABLE]);
+    run(&own.gateway, rule)?;
+    let mut add = Command::new(&ip);
+    add.args(["route", "add", PODS]).args(route).args(["table", TABLE]);
+
+    run(&own.gateway, add)
+}

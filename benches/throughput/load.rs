@@ -1,0 +1,11 @@
+//! What is sent through a contestant, and what becomes of it.
+
+mod connections;
+mod round_trips;
+mod tcp;
+mod udp;
+
+pub(crate) use connections::connections_per_second;
+pub(crate) use round_trips::{RoundTrips, idle, percentile};
+pub(crate) use tcp::{Direction, tcp, tcp_with_ping};
+pub(crate) use udp::highest_rate;

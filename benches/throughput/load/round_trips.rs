@@ -1,0 +1,70 @@
+//! Round trips of pings, without other traffic and beside it.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use strait_gateway::lab::traffic::Ping;
+
+use crate::contestant::Contestant;
+
+/// Often enough for a few hundred a second, and too seldom to be a load.
+const INTERVAL: Duration = Duration::from_millis(2);
+/// What TCP needs to fill the path, and what it runs on for afterwards.
+const MARGIN: Duration = Duration::from_millis(500);
+
+/// In µs, sorted.
+pub(crate) type RoundTrips = Vec<f64>;
+
+/// Without other traffic.
+pub(crate) fn idle(contestant: &Contestant, duration: Duration) -> anyhow::Result<RoundTrips> {
+    measure(contestant, duration)
+}
+
+/// While a load of `duration` runs that starts now.
+pub(super) fn loaded(contestant: &Contestant, duration: Duration) -> anyhow::Result<RoundTrips> {
+    thread::sleep(MARGIN);
+
+    measure(contestant, duration.saturating_sub(2 * MARGIN))
+}
+
+fn measure(contestant: &Contestant, duration: Duration) -> anyhow::Result<RoundTrips> {
+    let count = u16::try_from(duration.as_millis() / INTERVAL.as_millis()).unwrap_or(u16::MAX);
+    ensure!(count > 0, "{duration:?} is too short for a ping every {INTERVAL:?}");
+    let ping = Ping {
+        interval: INTERVAL,
+        timeout: Duration::from_millis(200),
+        ..Ping::new(contestant.target()?, count)
+    };
+    let report = ping.run(contestant.client())?;
+    let mut round_trips: RoundTrips =
+        report.round_trips.iter().map(|trip| trip.as_secs_f64() * 1e6).collect();
+    round_trips.sort_by(f64::total_cmp);
+
+    Some(round_trips).filter(|trips| !trips.is_empty()).context("no ping came back")
+}
+
+/// The value below which `share` of `sorted` lies, the nearest that occurs.
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+    let last = u32::try_from(sorted.len().checked_sub(1)?).ok()?;
+    let rank = (f64::from(last) * share.clamp(0.0, 1.0)).round();
+
+    sorted.iter().zip(0..).find(|(_, place)| f64::from(*place) >= rank).map(|(value, _)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn a_percentile_is_a_value_that_occurs() {
+        let sorted: Vec<f64> = (0..=1000u32).map(f64::from).collect();
+
+        assert_eq!(percentile(&sorted, 0.0), Some(0.0));
+        assert_eq!(percentile(&sorted, 0.5), Some(500.0));
+        assert_eq!(percentile(&sorted, 0.999), Some(999.0));
+        assert_eq!(percentile(&sorted, 1.0), Some(1000.0));
+        assert_eq!(percentile(&[7.0], 0.99), Some(7.0));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! Bulk TCP, by iperf3: it is what administrators compare with.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+use strait_gateway::lab::wait_until;
+
+use super::RoundTrips;
+use super::round_trips::loaded;
+use crate::contestant::{Contestant, tool};
+
+/// Which way the payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the pod that opens the connections.
+    Up,
+    /// To it.
+    Down,
+    /// Both ways at once, over connections of their own.
+    Both,
+}
+
+/// What arrived, in all directions together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// Payload.
+    pub(crate) bytes: f64,
+    /// Payload, as the receivers count it.
+    pub(crate) bits_per_second: f64,
+}
+
+impl Direction {
+    pub(crate) const ALL: [Self; 3] = [Self::Up, Self::Down, Self::Both];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Both => "both",
+        }
+    }
+
+    const fn argument(self) -> Option<&'static str> {
+        match self {
+            Self::Up => None,
+            Self::Down => Some("--reverse"),
+            Self::Both => Some("--bidir"),
+        }
+    }
+
+    /// Where iperf3's report has what was received.
+    const fn sums(self) -> &'static [&'static str] {
+        match self {
+            Self::Up | Self::Down => &["sum_received"],
+            Self::Both => &["sum_received", "sum_received_bidir_reverse"],
+        }
+    }
+}
+
+/// One measurement of so many streams each way.
+pub(crate) fn tcp(
+    contestant: &Contestant,
+    streams: u32,
+    direction: Direction,
+    duration: Duration,
+) -> anyhow::Result<Received> {
+    let iperf3 = tool("iperf3")?;
+    let mut server = Command::new(&iperf3);
+    server.args(["--server", "--one-off"]).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut server = contestant.server().start(server)?;
+    let target = contestant.target()?.to_string();
+    wait_until("iperf3 listens", Duration::from_secs(5), || {
+        contestant.server().run(|| Ok(is_listening()))
+    })?;
+
+    let (streams, seconds) = (streams.to_string(), duration.as_secs_f64().to_string());
+    let mut client = Command::new(&iperf3);
+    client.args(["--client", &target, "--parallel", &streams, "--time", &seconds, "--json"]);
+    client.args(direction.argument());
+    client.stdin(Stdio::null()).stdout(Stdio::piped());
+    let output = contestant.client().start(client)?.wait_with_output();
+    // A client that failed to connect has left the server waiting.
+    if output.as_ref().map_or(true, |output| !output.status.success()) {
+        server.kill()?;
+    }
+    server.wait()?;
+
+    let report: Value = serde_json::from_slice(&output?.stdout).context("iperf3 wrote no JSON")?;
+    let received = |key: &str| -> Option<f64> {
+        let sums = direction.sums().iter().map(|sum| format!("/end/{sum}/{key}"));
+        sums.map(|pointer| report.pointer(&pointer)?.as_f64()).sum()
+    };
+    let (bytes, bits_per_second) = received("bytes")
+        .zip(received("bits_per_second"))
+        .with_context(|| format!("iperf3: {}", report.get("error").unwrap_or(&Value::Null)))?;
+
+    Ok(Received { bytes, bits_per_second })
+}
+
+/// One stream up, and the round trips of pings meanwhile.
+pub(crate) fn tcp_with_ping(
+    contestant: &Contestant,
+    duration: Duration,
+) -> anyhow::Result<(Received, RoundTrips)> {
+    thread::scope(|scope| {
+        let pings = scope.spawn(|| loaded(contestant, duration));
+        let received = tcp(contestant, 1, Direction::Up, duration);
+        let round_trips = pings.join().map_err(|_| anyhow!("the pinging thread panicked"))?;
+
+        Ok((received?, round_trips?))
+    })
+}
+
+/// Whether something listens on iperf3's port in this thread's namespace: state 0A in
+/// `/proc/net/tcp`, whose first column is in hexadecimal.
+fn is_listening() -> bool {
+    const PORT: &str = ":1451 ";
+
+    ["tcp", "tcp6"].into_iter().any(|table| {
+        let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"));
+
+        table.is_ok_and(|table| table.lines().any(|l| l.contains(PORT) && l.contains(" 0A ")))
+    })
+}

@@ -1,0 +1,237 @@
+//! UDP at the highest rate that arrives.
+//!
+//! A sender of our own: a search over a dozen rates would take iperf3 a second of start and end for
+//! each, and its pacing makes bursts that a slow path loses at any rate.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use socket2::{Domain, Socket, Type};
+
+use crate::contestant::{Contestant, Usage};
+
+/// The share of datagrams that may be lost.
+pub(crate) const LOSS_LIMIT: f64 = 0.01;
+
+/// Where the search begins; every contestant can do that.
+const FIRST_RATE: f64 = 5_000.0;
+/// Halvings of the interval between the highest good rate and the lowest bad one.
+const HALVINGS: u32 = 4;
+/// A sender that gets less than this share of its rate out is at the end of its own strength.
+const KEPT_UP: f64 = 0.9;
+/// From one burst of the sender to the next.
+const TICK: Duration = Duration::from_micros(250);
+/// What is late by more is lost.
+const GRACE: Duration = Duration::from_millis(60);
+/// Enough for the receiver to be off its core for a while; asked of the kernel, which may give less.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+/// Anybody's; the pods have nothing else.
+const PORT: u16 = 7_000;
+
+/// The best of the rates that were tried.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rate {
+    /// Datagrams that arrived, for each second of sending.
+    pub(crate) per_second: f64,
+    /// Datagrams that arrived.
+    pub(crate) received: f64,
+    /// What the gateways had used before and after.
+    pub(crate) before: Vec<Usage>,
+    pub(crate) after: Vec<Usage>,
+}
+
+/// Searches for the highest rate of datagrams of so many bytes of payload at which at most
+/// [`LOSS_LIMIT`] are lost.
+pub(crate) fn highest_rate(
+    contestant: &Contestant,
+    payload_bytes: usize,
+    trial: Duration,
+) -> anyhow::Result<Rate> {
+    let receiver = Receiver::start(contestant)?;
+    let sender = Sender { target: SocketAddr::new(contestant.target()?, PORT), payload_bytes };
+    let mut number = 0;
+    let mut attempt = |rate: f64| -> anyhow::Result<Attempt> {
+        number += 1;
+        let before = contestant.usage();
+        receiver.expect(number);
+        let worker = contestant.client().spawn(move || sender.run(number, rate, trial))?;
+        let sent = worker.join().map_err(|_| anyhow!("the sending thread panicked"))?;
+        let (sent, elapsed) = sent.context("send datagrams")?;
+        thread::sleep(GRACE);
+        let received = receiver.count();
+        let seconds = elapsed.as_secs_f64();
+
+        Ok(Attempt {
+            is_good: received >= f64::from(sent) * (1.0 - LOSS_LIMIT),
+            kept_up: f64::from(sent) >= rate * seconds * KEPT_UP,
+            rate: Rate {
+                per_second: received / seconds,
+                received,
+                before,
+                after: contestant.usage(),
+            },
+        })
+    };
+
+    let mut best = Rate::default();
+    let mut good = 0.0;
+    let mut bad = FIRST_RATE;
+    loop {
+        let tried = attempt(bad)?;
+        if !tried.is_good {
+            break;
+        }
+        best = best.max(tried.rate);
+        if !tried.kept_up {
+            return Ok(best);
+        }
+        good = bad;
+        bad *= 2.0;
+    }
+    for _ in 0..HALVINGS {
+        let rate = f64::midpoint(good, bad);
+        let tried = attempt(rate)?;
+        if tried.is_good {
+            best = best.max(tried.rate);
+            good = rate;
+        } else {
+            bad = rate;
+        }
+    }
+
+    Some(best).filter(|best| best.per_second > 0.0).context("too many datagrams lost at any rate")
+}
+
+impl Rate {
+    fn max(self, other: Self) -> Self {
+        if other.per_second > self.per_second { other } else { self }
+    }
+}
+
+struct Attempt {
+    is_good: bool,
+    kept_up: bool,
+    rate: Rate,
+}
+
+#[derive(Clone, Copy)]
+struct Sender {
+    target: SocketAddr,
+    payload_bytes: usize,
+}
+
+impl Sender {
+    /// Sends at `rate` for `duration`; how many it were, and how long it took.
+    fn run(self, number: u32, rate: f64, duration: Duration) -> std::io::Result<(u32, Duration)> {
+        let socket = UdpSocket::bind((wildcard(self.target.ip()), 0))?;
+        socket.connect(self.target)?;
+        let mut payload = vec![0; self.payload_bytes];
+        if let Some(head) = payload.first_chunk_mut() {
+            *head = number.to_be_bytes();
+        }
+
+        let start = Instant::now();
+        let mut sent = 0u32;
+        loop {
+            let elapsed = start.elapsed();
+            if elapsed >= duration {
+                return Ok((sent, elapsed));
+            }
+            // Also catches up after a pause, but not with more than a burst at a time.
+            let due = (elapsed + TICK).as_secs_f64() * rate;
+            let burst = rate * 8.0 * TICK.as_secs_f64() + 1.0;
+            let until = due.min(f64::from(sent) + burst);
+            while f64::from(sent) < until {
+                match socket.send(&payload) {
+                    Ok(_) => sent += 1,
+                    // The path is full; what was not taken was not sent.
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            if f64::from(sent) >= due {
+                thread::sleep((start + elapsed + TICK).saturating_duration_since(Instant::now()));
+            }
+        }
+    }
+}
+
+/// Counts the datagrams of one attempt.
+struct Receiver {
+    shared: Arc<Shared>,
+    worker: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    expected: AtomicU32,
+    count: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Receiver {
+    fn start(contestant: &Contestant) -> anyhow::Result<Self> {
+        let address = SocketAddr::new(wildcard(contestant.target()?), PORT);
+        let shared = Arc::new(Shared::default());
+        let socket = contestant.server().run(move || Ok(listen(address)))?.context("listen")?;
+        let worker = contestant.server().spawn({
+            let shared = shared.clone();
+            move || shared.receive(&socket)
+        })?;
+
+        Ok(Self { shared, worker: Some(worker) })
+    }
+
+    fn expect(&self, number: u32) {
+        self.shared.expected.store(number, Ordering::SeqCst);
+        self.shared.count.store(0, Ordering::SeqCst);
+    }
+
+    fn count(&self) -> f64 {
+        f64::from(u32::try_from(self.shared.count.load(Ordering::SeqCst)).unwrap_or(u32::MAX))
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn receive(&self, socket: &UdpSocket) {
+        let mut payload = [0; 2048];
+        while !self.is_over.load(Ordering::Relaxed) {
+            let Ok(length) = socket.recv(&mut payload) else { continue };
+            let number = payload.get(..length).and_then(|payload| payload.first_chunk());
+            if number.copied().map(u32::from_be_bytes)
+                == Some(self.expected.load(Ordering::Relaxed))
+            {
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+    socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+    socket.bind(&address.into())?;
+
+    Ok(socket.into())
+}
+
+fn wildcard(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::from([0; 4]),
+        IpAddr::V6(_) => IpAddr::from([0; 16]),
+    }
+}

@@ -1,0 +1,51 @@
+//! One line that says what is under way and how long it will take.
+
+use std::io::{IsTerminal as _, stderr};
+use std::time::Instant;
+
+/// Overwrites itself on a terminal; elsewhere every step is a line.
+pub(crate) struct Progress {
+    start: Instant,
+    total: usize,
+    done: usize,
+    is_terminal: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(total: usize) -> Self {
+        Self { start: Instant::now(), total, done: 0, is_terminal: stderr().is_terminal() }
+    }
+
+    pub(crate) fn show(&self, step: &str) {
+        let (done, total) = (self.done, self.total);
+        let line = format!("{done}/{total} {step}{}", self.left());
+        if self.is_terminal {
+            eprint!("\r{line:<70}");
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    pub(crate) const fn done(&mut self) {
+        self.done += 1;
+    }
+
+    pub(crate) fn clear(&self) {
+        if self.is_terminal {
+            eprint!("\r{:70}\r", "");
+        }
+    }
+
+    /// Every step takes about the same time, so the rest is known after the first ones.
+    fn left(&self) -> String {
+        let (Ok(done), Ok(left)) =
+            (u32::try_from(self.done), u32::try_from(self.total - self.done))
+        else {
+            return String::new();
+        };
+        match self.start.elapsed().checked_div(done) {
+            Some(each) => format!(", about {} s left", (each * left).as_secs()),
+            None => String::new(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What is kept of one run, and what is read from it.
+//!
+//! A metric is an identifier such as `tcp_4_up_gbps`. A contestant may lack any of them: not every
+//! implementation can do everything, and a tool may be missing on the machine.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One run, as it is kept.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Record {
+    /// The release of the kernel.
+    pub(crate) kernel: String,
+    /// The model of the processor.
+    pub(crate) cpu: String,
+    /// How many of them the run could use.
+    pub(crate) cores: usize,
+    /// Every contestant is measured once in each.
+    pub(crate) rounds: usize,
+    /// How long one measurement of throughput took.
+    pub(crate) seconds: f64,
+    /// In the order in which they are shown.
+    pub(crate) contestants: Vec<Entrant>,
+}
+
+/// Everything measured of one contestant.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Entrant {
+    /// How it is called in tables and pictures.
+    pub(crate) name: String,
+    /// Which version of it ran.
+    pub(crate) version: String,
+    /// One map a round: the identifier of a metric, and its value.
+    pub(crate) samples: Vec<BTreeMap<String, f64>>,
+    /// Round trips in µs, of all rounds, sorted: "idle" and "loaded".
+    pub(crate) round_trips: BTreeMap<String, Vec<f64>>,
+}
+
+/// One metric over all rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    pub(crate) median: f64,
+    pub(crate) most: f64,
+}
+
+impl Record {
+    /// What `contestant` reached in `metric`; `None` if no round measured it.
+    pub(crate) fn spread(&self, contestant: &str, metric: &str) -> Option<Spread> {
+        self.contestants.iter().find(|entrant| entrant.name == contestant)?.spread(metric)
+    }
+}
+
+impl Entrant {
+    /// What it reached in `metric`; `None` if no round measured it.
+    pub(crate) fn spread(&self, metric: &str) -> Option<Spread> {
+        let samples = self.samples.iter();
+        let mut values: Vec<f64> = samples
+            .filter_map(|round| round.get(metric).copied())
+            .filter(|v| v.is_finite())
+            .collect();
+        values.sort_by(f64::total_cmp);
+
+        let high = *values.get(values.len() / 2)?;
+        let low = *values.get((values.len() - 1) / 2)?;
+
+        Some(Spread {
+            least: *values.first()?,
+            median: f64::midpoint(low, high),
+            most: *values.last()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_of_an_odd_count_has_the_middle_value() {
+        let record = record(&[3.0, 1.0, 8.0]);
+
+        let spread = record.spread("strait", "peak_mib");
+
+        assert_eq!(spread, Some(Spread { least: 1.0, median: 3.0, most: 8.0 }));
+    }
+
+    #[test]
+    fn spread_of_an_even_count_has_the_mean_of_the_middle_two() {
+        let record = record(&[4.0, 1.0, 2.0, 9.0]);
+
+        let spread = record.spread("strait", "peak_mib");
+
+        assert_eq!(spread, Some(Spread { least: 1.0, median: 3.0, most: 9.0 }));
+    }
+
+    #[test]
+    fn rounds_without_the_metric_do_not_count() {
+        let mut record = record(&[5.0, 7.0]);
+        record.contestants[0].samples.push(BTreeMap::new());
+
+        let spread = record.spread("strait", "peak_mib");
+
+        assert_eq!(spread, Some(Spread { least: 5.0, median: 6.0, most: 7.0 }));
+    }
+
+    #[test]
+    fn a_metric_that_nobody_measured_has_no_spread() {
+        let record = record(&[5.0]);
+
+        assert_eq!(record.spread("strait", "udp_64_pps"), None);
+        assert_eq!(record.spread("boringtun", "peak_mib"), None);
+    }
+
+    #[test]
+    fn a_record_survives_its_file() {
+        let record = record(&[5.0, 0.25]);
+
+        let text = serde_json::to_string(&record).unwrap();
+        let read: Record = serde_json::from_str(&text).unwrap();
+
+        assert_eq!(read.spread("strait", "peak_mib"), record.spread("strait", "peak_mib"));
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    }
+
+    /// One contestant, one metric, one value a round.
+    fn record(values: &[f64]) -> Record {
+        let samples = values.iter().map(|v| BTreeMap::from([("peak_mib".to_owned(), *v)]));
+        let strait =
+            Entrant { name: "strait".to_owned(), samples: samples.collect(), ..Entrant::default() };
+
+        Record { contestants: vec![strait], ..Record::default() }
+    }
+}
