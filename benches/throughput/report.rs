@@ -133,7 +133,7 @@ mod tests {
     fn the_tables_show_what_was_measured() {
         let text = render(&record());
 
-        assert!(text.contains("| UDP, 64 bytes, packets/s | 8 [8, 9]  | 3 [2, 4]"), "{text}");
+        assert!(text.contains("| UDP, 64 bytes, packets/s | 8 [8, 9] | 3 [2, 4] |"), "{text}");
         assert!(text.contains("| – / 1.00"), "{text}");
         assert!(!text.contains("TCP, 1 stream"), "{text}");
     }
