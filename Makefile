@@ -25,7 +25,7 @@ test: ## Every test that CI runs
 	$(CARGO) test -p strait-gateway --features virtual-clock --test pair
 
 .PHONY: bench-quick
-bench-quick: ## The comparison with wireguard-go and boringtun, three minutes
+bench-quick: ## A part of the comparison with other implementations, three minutes
 	@.ci/setup bench
 	$(CARGO) build --release --bin strait
 	$(CARGO) run --release -p strait-benches --bin throughput -- --quick

@@ -28,8 +28,8 @@ pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
             "plain" => Some(Kind::Plain),
             "strait" => Some(Kind::Strait(strait.to_owned())),
             "wireguard-go" => wireguard_go().map(Kind::WireguardGo),
-            "boringtun-cli" => crate_program(name).map(Kind::BoringtunCli),
-            _ => crate_program(name).map(Kind::GotatunCli),
+            "boringtun-cli" => installed(name, name).map(Kind::BoringtunCli),
+            _ => installed(name, "gotatun").map(Kind::GotatunCli),
         };
         match kind {
             Some(kind) => kinds.push(kind),
@@ -53,9 +53,9 @@ fn wireguard_go() -> Option<PathBuf> {
     })
 }
 
-/// The newest release on crates.io. Its lock file is what its authors tested.
-fn crate_program(name: &str) -> Option<PathBuf> {
-    obtain(name, || {
+/// The newest release of a crate, with the lock file that its authors tested.
+fn installed(name: &str, program: &str) -> Option<PathBuf> {
+    obtain(program, || {
         let arguments = ["install", "--quiet", "--locked", name, "--root", FOLDER];
         run(Command::new("cargo").args(arguments))
     })
