@@ -42,7 +42,7 @@ struct Args {
     /// A part of the measurements, in less than three minutes
     #[arg(long)]
     quick: bool,
-    /// Rounds; every contestant is measured once in each [default: 5, quick: 3]
+    /// Rounds; every contestant is measured once in each [default: 4, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
     /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.2]
@@ -91,7 +91,7 @@ fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
         );
         plan.duration = Duration::from_secs_f64(seconds);
     }
-    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 5 });
+    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 4 });
     ensure!(rounds > 0, "--rounds 0: at least one round is needed");
     ensure!(
         args.binary.is_file(),
