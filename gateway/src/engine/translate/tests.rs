@@ -297,6 +297,49 @@ fn an_answer_through_the_hairpin_comes_back_the_same_way() {
     assert_eq!(world.outbound(&answer), Ok(expected.build()));
 }
 
+/// The host, or a router on the way to it that has no external address.
+#[test]
+fn an_error_about_a_packet_through_the_hairpin_finds_its_sender() {
+    for (reporter, reports_as) in [("192.0.2.9", "10.70.0.9"), ("192.0.2.8", "10.70.0.8")]
+        .into_iter()
+        .chain([("192.0.2.1", "10.70.0.9")])
+    {
+        let world = World::sharing();
+        let question = Packet::new(pod(false), ip("10.70.0.9"), UDP, udp([4000, 53], b"who?"));
+        let there = world.outbound(&question).unwrap();
+
+        let error = unreachable(ip(reporter), ip("10.70.0.1"), &there);
+
+        let expected = unreachable(ip(reports_as), pod(false), &question.build());
+        assert_eq!(world.outbound(&error), Ok(expected.build()));
+    }
+}
+
+/// The first to speak is a host with an external address; who answers shares one.
+#[test]
+fn an_error_about_an_answer_through_the_hairpin_finds_its_sender() {
+    let world = World::sharing();
+    let question = Packet::new(pod(false), ip("10.70.0.9"), UDP, udp([4000, 53], b"who?"));
+    let port = source_port(&world.outbound(&question).unwrap());
+    let answer = Packet::new(ip("192.0.2.9"), ip("10.70.0.1"), UDP, udp([53, port], b"me"));
+    let back = world.outbound(&answer).unwrap();
+
+    let error = unreachable(pod(false), ip("10.70.0.9"), &back);
+
+    let expected = unreachable(ip("10.70.0.1"), ip("192.0.2.9"), &answer.build());
+    assert_eq!(world.outbound(&error), Ok(expected.build()));
+}
+
+#[test]
+fn an_error_about_what_never_came_through_the_hairpin_goes_nowhere() {
+    let world = World::sharing();
+    let never = Packet::new(ip("10.70.0.1"), ip("192.0.2.9"), UDP, udp([4000, 53], b"who?"));
+    let quoting = |destination| unreachable(ip("192.0.2.9"), ip(destination), &never.build());
+
+    assert_eq!(world.outbound(&quoting("10.70.0.1")), Err(DropReason::NoMapping));
+    assert_eq!(world.outbound(&quoting("10.70.0.8")), Err(DropReason::NoRoute), "not its sender");
+}
+
 #[test]
 fn flows_outlive_new_keys_of_their_peer_and_end_with_it() {
     let mut world = World::sharing();
@@ -432,6 +475,14 @@ impl World {
     fn peer(&self) -> Arc<Peer> {
         Arc::clone(&self.control.current().peers()[0])
     }
+}
+
+/// Host unreachable, about an IPv4 packet.
+fn unreachable(source: IpAddr, destination: IpAddr, about: &[u8]) -> Packet {
+    let mut message = vec![3, 1, 0, 0, 0, 0, 0, 0];
+    message.extend(about);
+
+    Packet::new(source, destination, 1, message)
 }
 
 fn source_port(packet: &[u8]) -> u16 {
