@@ -37,6 +37,12 @@ bench: ## Micro benchmarks, then the full comparison
 	$(CARGO) build --release --bin strait
 	$(CARGO) run --release -p strait-benches --bin throughput
 
+.PHONY: profile
+profile: ## A flame graph of each gateway under load, and its busiest functions
+	@.ci/setup profile
+	$(CARGO) build --profile profiling --bin strait
+	$(CARGO) run --release -p strait-benches --bin throughput -- --profile --binary target/profiling/strait
+
 .PHONY: fuzz
 fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TARGETS change that
 	@.ci/setup fuzz

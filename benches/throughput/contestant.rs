@@ -121,12 +121,20 @@ impl Contestant {
 
     /// What the gateways have used so far: the server's, then the client's. `plain` has none.
     pub(crate) fn usage(&self) -> Vec<Usage> {
+        self.gateways().into_iter().filter_map(|(_, pid)| Usage::of(pid)).collect()
+    }
+
+    /// Names and process ids of the gateways: the server's, then the client's. `plain` has none.
+    pub(crate) fn gateways(&self) -> Vec<(&'static str, u32)> {
         let strait = [&self.clusters.milan, &self.clusters.rome]
             .into_iter()
             .filter_map(|cluster| cluster.process().ok())
             .map(|gateway| gateway.process().id());
 
-        strait.chain(self.processes.iter().map(Process::id)).filter_map(Usage::of).collect()
+        ["milan", "rome"]
+            .into_iter()
+            .zip(strait.chain(self.processes.iter().map(Process::id)))
+            .collect()
     }
 
     /// CPU seconds that both gateways have used so far.

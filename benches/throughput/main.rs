@@ -19,6 +19,7 @@ mod measure;
 mod metric;
 mod peers;
 mod picture;
+mod profile;
 mod progress;
 mod record;
 mod report;
@@ -27,7 +28,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use strait_gateway::lab::privilege;
 
@@ -45,7 +46,10 @@ struct Args {
     /// Rounds; every contestant is measured once in each [default: 4, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.2]
+    /// No comparison: a flame graph of each gateway of strait, or of whom --only names
+    #[arg(long, conflicts_with_all = ["quick", "rounds"])]
+    profile: bool,
+    /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.2, profile: 5]
     #[arg(long)]
     seconds: Option<f64>,
     /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios
@@ -63,6 +67,9 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let (plan, rounds) = checked(&args)?;
     privilege::acquire().context("namespaces need privileges")?;
+    if args.profile {
+        return profiled(&args, plan.duration);
+    }
 
     let kinds = peers::available(&args.binary, &args.only);
     let record = measured(&kinds, &plan, rounds)?;
@@ -84,6 +91,9 @@ fn main() -> anyhow::Result<()> {
 /// What to measure, and in how many rounds.
 fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
     let mut plan = if args.quick { Plan::QUICK } else { Plan::FULL };
+    if args.profile {
+        plan.duration = Duration::from_secs(5);
+    }
     if let Some(seconds) = args.seconds {
         ensure!(
             (1.1..=60.0).contains(&seconds),
@@ -100,6 +110,22 @@ fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
     );
 
     Ok((plan, rounds))
+}
+
+fn profiled(args: &Args, duration: Duration) -> anyhow::Result<()> {
+    let only = if args.only.is_empty() { &["strait".to_owned()][..] } else { &args.only };
+    let kinds = peers::available(&args.binary, only);
+    let [kind] = kinds.as_slice() else {
+        bail!("--only: one contestant at a time is profiled");
+    };
+
+    let (tables, files) = profile::run(kind, duration, &args.output)?;
+    println!("{tables}");
+    for file in files {
+        println!("{}", file.display());
+    }
+
+    Ok(())
 }
 
 fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record> {
