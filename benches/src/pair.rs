@@ -40,6 +40,18 @@ impl Pair {
         pair
     }
 
+    /// The one that began the handshake.
+    #[must_use]
+    pub const fn rome(&self) -> &Engine {
+        &self.rome
+    }
+
+    /// The one that answered it.
+    #[must_use]
+    pub const fn milan(&self) -> &Engine {
+        &self.milan
+    }
+
     /// Rome sends one frame. The datagrams stay in the batch.
     pub fn outbound(&mut self, virtio: &VirtioHeader, frame: &mut [u8]) {
         self.batch.clear();

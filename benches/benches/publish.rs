@@ -1,0 +1,112 @@
+//! What does a new generation cost the packet threads that follow, and the one that publishes it?
+//!
+//! A gateway publishes table, allowed IPs and peers as one value. Every packet thread looks once a
+//! batch whether there is a new one, so `nothing new` is on the packet path; `lookup.rs` measures the
+//! lookups beside a publisher.
+
+#![expect(clippy::expect_used, reason = "a benchmark may panic")]
+
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use remap::{Cluster, PeerId, Prefix, Rule, Table};
+use strait_gateway::engine::{self, Engine, PeerConfig};
+use strait_gateway::wg::PrivateKey;
+use strait_gateway::wg::boringtun::BoringtunIdentity;
+use strait_gateway::wg::tunnel::PeerKeys;
+
+/// Readers that see one publication, so that reading the clock is shared among them.
+const READERS: usize = 64;
+
+fn follow(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("publish, load");
+    group.warm_up_time(Duration::from_millis(500));
+    group.measurement_time(Duration::from_secs(2));
+    let (mut engine, peer) = engine();
+
+    let mut reader = engine.forwarding.clone();
+    group.bench_function("nothing new", |b| {
+        b.iter(|| black_box(reader.load()).peers().len());
+    });
+
+    let mut readers = vec![engine.forwarding.clone(); READERS];
+    let share = u32::try_from(READERS).expect("they are few");
+    group.bench_function("a new generation", |b| {
+        b.iter_custom(|iterations| {
+            let mut elapsed = Duration::ZERO;
+            for _ in 0..iterations.div_ceil(share.into()) {
+                engine.control.apply(vec![peer.clone()], Table::default());
+                let start = Instant::now();
+                for reader in &mut readers {
+                    black_box(reader.load());
+                }
+                elapsed += start.elapsed();
+            }
+            let loads = iterations.next_multiple_of(share.into());
+            let nanos = elapsed.as_nanos() * u128::from(iterations) / u128::from(loads).max(1);
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        });
+    });
+}
+
+/// From the finished table to its being in force, and the one before freed.
+fn apply(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("publish, apply");
+    group.sample_size(10);
+    group.warm_up_time(Duration::from_millis(500));
+    group.measurement_time(Duration::from_secs(2));
+
+    for rules in [1, 1_000, 100_000] {
+        let (mut engine, peer) = engine();
+        group.bench_function(format!("{rules} rules"), |b| {
+            b.iter_batched(
+                || (vec![peer.clone()], table(rules)),
+                |(peers, table)| {
+                    engine.control.apply(peers, table);
+                    // A reader follows at once, so that the generation before can be freed.
+                    black_box(engine.forwarding.load());
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+}
+
+/// An engine, and a peer that it keeps from generation to generation.
+fn engine() -> (Engine, PeerConfig) {
+    let [own, other] = [PrivateKey::generate(), PrivateKey::generate()];
+    let keys = PeerKeys {
+        public_key: other.public_key(),
+        preshared_key: None,
+        persistent_keepalive: None,
+    };
+    let engine = engine::new(
+        Arc::new(BoringtunIdentity::new(&own)),
+        engine::Settings { max_flows: 1024, seed: 7, start: Instant::now() },
+    );
+    let peer = PeerConfig {
+        name: "peer".into(),
+        keys,
+        endpoint: None,
+        allowed_ips: Prefix::new([100, 0, 0, 0].into(), 8).into_iter().collect(),
+        clamp_mtu: None,
+    };
+
+    (engine.expect("1024 flows can be remembered"), peer)
+}
+
+fn table(rules: u32) -> Table {
+    let host = |bits: u32| Prefix::new(Ipv4Addr::from_bits(bits).into(), 32);
+    let rules = (0..rules).filter_map(|n| {
+        let rule = Rule::new(host(0x6400_0000 | n).ok()?, host(0x0a00_0000 | n).ok()?);
+        Some((PeerId(0), rule.ok()?))
+    });
+
+    Table::build(1, &Cluster::default(), rules).0
+}
+
+criterion_group!(benches, follow, apply);
+criterion_main!(benches);
