@@ -11,9 +11,9 @@
 //!
 //! Nanoseconds a lookup, for addresses that a prefix covers, and bytes of index for each of 100,000
 //! random prefixes. *Random*: half of the prefixes are hosts. *Clusters*: pod CIDRs, node CIDRs inside
-//! them, dense blocks of host maps. Two shared cores of a Xeon, built for any x86-64, the best of three
-//! runs. These stages and the crates: `benches/benches/lookup.rs`. The rest was tried on the same
-//! prefixes and left out.
+//! them, dense blocks of host maps. Two shared cores of a Xeon, built for any x86-64. These stages and
+//! the crates: `benches/benches/lookup.rs`, the best of three runs. The rest was tried on the same kinds
+//! of prefixes, in one run soon before, and left out.
 //!
 //! | | IPv4: 1,000 random | 100,000 random | 100,000 clusters | 1,000,000 random | index | IPv6: 100,000 random | 100,000 clusters | index |
 //! |---|---|---|---|---|---|---|---|---|

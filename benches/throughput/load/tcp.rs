@@ -1,10 +1,11 @@
 //! Bulk TCP, by iperf3: it is what administrators compare with.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use serde_json::Value;
 use strait_gateway::lab::wait_until;
 
@@ -71,33 +72,53 @@ pub(crate) fn tcp(
     let mut server = Command::new(&iperf3);
     server.args(["--server", "--one-off"]).stdin(Stdio::null()).stdout(Stdio::null());
     let mut server = contestant.server().start(server)?;
-    let target = contestant.target()?.to_string();
-    wait_until("iperf3 listens", Duration::from_secs(5), || {
-        contestant.server().run(|| Ok(is_listening()))
-    })?;
-
-    let (streams, seconds) = (streams.to_string(), duration.as_secs_f64().to_string());
-    let mut client = Command::new(&iperf3);
-    client.args(["--client", &target, "--parallel", &streams, "--time", &seconds, "--json"]);
-    client.args(direction.argument());
-    client.stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = contestant.client().start(client)?.wait_with_output();
-    // A client that failed to connect has left the server waiting.
-    if output.as_ref().map_or(true, |output| !output.status.success()) {
+    let report = ask(contestant, &iperf3, streams, direction, duration);
+    // A client that failed has left the server waiting.
+    if report.is_err() {
         server.kill()?;
     }
     server.wait()?;
 
-    let report: Value = serde_json::from_slice(&output?.stdout).context("iperf3 wrote no JSON")?;
+    let report = report?;
     let received = |key: &str| -> Option<f64> {
         let sums = direction.sums().iter().map(|sum| format!("/end/{sum}/{key}"));
         sums.map(|pointer| report.pointer(&pointer)?.as_f64()).sum()
     };
     let (bytes, bits_per_second) = received("bytes")
         .zip(received("bits_per_second"))
-        .with_context(|| format!("iperf3: {}", report.get("error").unwrap_or(&Value::Null)))?;
+        .context("iperf3's report lacks what was received")?;
 
     Ok(Received { bytes, bits_per_second })
+}
+
+/// What the client reports.
+fn ask(
+    contestant: &Contestant,
+    iperf3: &Path,
+    streams: u32,
+    direction: Direction,
+    duration: Duration,
+) -> anyhow::Result<Value> {
+    wait_until("iperf3 listens", Duration::from_secs(5), || {
+        contestant.server().run(|| Ok(is_listening()))
+    })?;
+    let target = contestant.target()?.to_string();
+    let (streams, seconds) = (streams.to_string(), duration.as_secs_f64().to_string());
+    let mut client = Command::new(iperf3);
+    client.args(["--client", &target, "--parallel", &streams, "--time", &seconds, "--json"]);
+    client.args(direction.argument());
+    client.stdin(Stdio::null()).stdout(Stdio::piped());
+    let output = contestant.client().start(client)?.wait_with_output()?;
+
+    let report: Value = serde_json::from_slice(&output.stdout).context("iperf3 wrote no JSON")?;
+    ensure!(
+        output.status.success(),
+        "iperf3 ended with {}: {}",
+        output.status,
+        report.get("error").unwrap_or(&Value::Null)
+    );
+
+    Ok(report)
 }
 
 /// One stream up, and the round trips of pings meanwhile.

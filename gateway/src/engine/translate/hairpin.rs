@@ -17,7 +17,8 @@ use crate::packet::{Header, ports::Ports};
 /// # Errors
 ///
 /// [`DropReason::NoRoute`] if the destination is no external address of ours, or the source cannot
-/// have one.
+/// have one; [`DropReason::NoMapping`] if nobody has the shared address and port; and why a new mapping
+/// was refused.
 pub(super) fn hairpin(
     context: &Context<'_>,
     packet: &mut [u8],
