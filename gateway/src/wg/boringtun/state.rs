@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use boringtun::noise::{Tunn, TunnResult};
 
@@ -14,6 +14,10 @@ use crate::packet::segment::Segments;
 use crate::wg::message::{DATA_OVERHEAD_BYTES, MAX_HANDSHAKE_BYTES};
 use crate::wg::tunnel::{MAX_STAGED_PACKETS, Sealed, SessionState};
 
+/// How often the timers of a dormant peer run. The library takes the time from them, so a handshake
+/// that ends the dormancy seems to have begun that much earlier at the most.
+const DORMANT_INTERVAL: Duration = Duration::from_secs(1);
+
 pub(super) struct State {
     pub(super) tunn: Tunn,
     pub(super) is_persistent: bool,
@@ -23,6 +27,8 @@ pub(super) struct State {
     pub(super) asked: Option<Instant>,
     /// The response of ours that no data has confirmed yet.
     pub(super) answered: Option<Answered>,
+    /// When the library's timers ran last.
+    timers_ran: Option<Instant>,
 }
 
 /// When a response went out, and the index that the data it allows will carry.
@@ -45,7 +51,25 @@ impl State {
             staged: VecDeque::new(),
             asked: None,
             answered: None,
+            timers_ran: None,
         }
+    }
+
+    /// Whether the library's timers are to run now: always, but for a peer that nothing happens with
+    /// only now and then. They read a few cache lines a peer that nothing else does, and a gateway may
+    /// have thousands of silent peers.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let is_dormant = !self.session.is_established
+            && !self.is_persistent
+            && self.asked.is_none()
+            && self.answered.is_none()
+            && self.staged.is_empty();
+        if is_dormant && self.timers_ran.is_some_and(|ran| now < ran + DORMANT_INTERVAL) {
+            return false;
+        }
+        self.timers_ran = Some(now);
+
+        true
     }
 
     /// Keeps the segments for later, as many as may be kept.
@@ -169,4 +193,47 @@ pub(super) const fn room_for(len: usize) -> usize {
     let sealed = len + DATA_OVERHEAD_BYTES;
 
     if sealed > MAX_HANDSHAKE_BYTES { sealed } else { MAX_HANDSHAKE_BYTES }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests need some instant to begin with")]
+mod tests {
+    use boringtun::x25519::{PublicKey, StaticSecret};
+
+    use super::*;
+
+    #[test]
+    fn the_timers_of_a_dormant_peer_run_once_a_second() {
+        let mut state = state(false);
+        let start = Instant::now();
+
+        let ran = (0..50).filter(|tick| state.is_due(start + *tick * TICK)).count();
+
+        assert_eq!(ran, 5);
+    }
+
+    #[test]
+    fn the_timers_of_whoever_is_not_dormant_always_run() {
+        let start = Instant::now();
+        let asked = State { asked: Some(start), ..state(false) };
+        let answered = State { answered: Some(Answered { at: start, index: 1 }), ..state(false) };
+        let mut established = state(false);
+        established.session.is_established = true;
+        let mut staging = state(false);
+        staging.staged.push_back(Staged { packet: Vec::new(), ecn: Ecn::NotEct });
+
+        for mut state in [asked, answered, established, staging, state(true)] {
+            let ran = (0..50).filter(|tick| state.is_due(start + *tick * TICK)).count();
+
+            assert_eq!(ran, 50);
+        }
+    }
+
+    const TICK: Duration = Duration::from_millis(100);
+
+    fn state(is_persistent: bool) -> State {
+        let (own, peer) = (StaticSecret::from([1; 32]), StaticSecret::from([2; 32]));
+
+        State::new(Tunn::new(own, PublicKey::from(&peer), None, None, 0, None), is_persistent)
+    }
 }

@@ -162,6 +162,9 @@ impl Tunnel for BoringtunTunnel {
         now: Instant,
     ) -> TimedOut {
         let mut state = self.lock();
+        if !state.is_due(now) {
+            return TimedOut::default();
+        }
         let mut message = [0; MAX_HANDSHAKE_BYTES];
         let mut given_up = 0;
 
@@ -176,6 +179,9 @@ impl Tunnel for BoringtunTunnel {
             }
             TunnResult::Err(WireGuardError::ConnectionExpired) => {
                 given_up = state.give_up();
+                if !state.is_persistent {
+                    state.asked = None;
+                }
                 let is_due = state.asked.is_none_or(|asked| now >= asked + RETRY_INTERVAL);
                 if let Some(destination) = destination
                     && state.is_persistent
