@@ -31,11 +31,20 @@ bench-quick: ## A part of the comparison with other implementations, three minut
 	$(CARGO) run --release -p strait-benches --bin throughput -- --quick
 
 .PHONY: bench
-bench: ## Micro benchmarks, then the full comparison
+bench: ## The full comparison with other implementations, twenty minutes
 	@.ci/setup bench
-	$(CARGO) bench --workspace
 	$(CARGO) build --release --bin strait
 	$(CARGO) run --release -p strait-benches --bin throughput
+
+.PHONY: bench-results
+bench-results: ## Keep the last full comparison in benches/RESULTS.md
+	mkdir -p benches/results
+	cp $(foreach name,cost latency scaling tcp udp,target/bench/$(name).svg) benches/results/
+	sed 's#](\([a-z]*\.svg\))#](results/\1)#' target/bench/throughput.md > benches/RESULTS.md
+
+.PHONY: bench-micro
+bench-micro: ## What each stage of the packet path costs by itself
+	$(CARGO) bench --workspace
 
 .PHONY: profile
 profile: ## A flame graph of each gateway under load, and its busiest functions

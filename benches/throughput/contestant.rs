@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -21,12 +22,17 @@ pub(crate) use usage::Usage;
 /// MTU of the tunnel device in bytes; Liqo's default.
 const TUNNEL_MTU: u16 = 1340;
 
+/// How many devices there have been.
+static DEVICES: AtomicU32 = AtomicU32::new(0);
+
 /// Who is measured, and where the program is.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     /// No tunnel: routed and remapped by the kernel.
     Plain,
     Strait(PathBuf),
+    /// The kernel's own.
+    Wireguard,
     WireguardGo(PathBuf),
     BoringtunCli(PathBuf),
     GotatunCli(PathBuf),
@@ -46,16 +52,22 @@ impl Kind {
         match self {
             Self::Plain => "plain",
             Self::Strait(_) => "strait",
+            Self::Wireguard => "wireguard",
             Self::WireguardGo(_) => "wireguard-go",
             Self::BoringtunCli(_) => "boringtun-cli",
             Self::GotatunCli(_) => "gotatun-cli",
         }
     }
 
+    /// Whether there are gateways at all.
+    pub(crate) const fn is_a_tunnel(&self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+
     /// What the program says of its version.
     pub(crate) fn version(&self) -> String {
         match self {
-            Self::Plain => version::of(Path::new("uname"), &["-r"]),
+            Self::Plain | Self::Wireguard => version::of(Path::new("uname"), &["-r"]),
             Self::WireguardGo(program) => version::of_go(program),
             Self::Strait(program) | Self::BoringtunCli(program) | Self::GotatunCli(program) => {
                 version::of(program, &["--version"])
@@ -89,12 +101,13 @@ impl Contestant {
         match kind {
             Kind::Plain => contestant.start_plain()?,
             Kind::Strait(binary) => contestant.start_strait(binary, variation)?,
+            Kind::Wireguard => contestant.start_wireguard(None, variation)?,
             Kind::WireguardGo(program) => {
-                contestant.start_wireguard(program, &["-f"], variation)?;
+                contestant.start_wireguard(Some((program, &["-f"])), variation)?;
             }
             Kind::BoringtunCli(program) | Kind::GotatunCli(program) => {
                 let arguments = ["--foreground", "--disable-drop-privileges"];
-                contestant.start_wireguard(program, &arguments, variation)?;
+                contestant.start_wireguard(Some((program, &arguments)), variation)?;
             }
         }
         contestant.wait_until_connected()?;
@@ -161,27 +174,35 @@ impl Contestant {
         Ok(self.clusters.start(binary)?)
     }
 
+    /// The devices are the kernel's, or those of a program that is given with its arguments.
     fn start_wireguard(
         &mut self,
-        program: &Path,
-        arguments: &[&str],
+        program: Option<(&Path, &[&str])>,
         variation: Variation,
     ) -> anyhow::Result<()> {
-        let TwoClusters { milan, rome, scratch, .. } = &self.clusters;
+        let Self { clusters, processes, sockets } = self;
+        let TwoClusters { milan, rome, scratch, .. } = &*clusters;
         for (own, other) in [(milan, rome), (rome, milan)] {
-            let device = format!("wg-{}", own.name);
-            let log = scratch.path().join(format!("{device}.log"));
-            let socket = PathBuf::from(format!("/var/run/wireguard/{device}.sock"));
-            // One that was killed leaves its socket behind.
-            let _ = fs::remove_file(&socket);
-            let arguments = arguments.iter().copied().chain([device.as_str()]);
-            let process = Process::start(&own.gateway, &device, program, arguments, log)?;
-            self.processes.push(process);
+            // Sockets are found by the name of their device, in whichever namespace that is.
+            let number = DEVICES.fetch_add(1, Ordering::Relaxed);
+            let device = format!("wg{number}-{}", own.name);
+            match program {
+                None => wireguard::create(&own.gateway, &device)?,
+                Some((program, arguments)) => {
+                    let log = scratch.path().join(format!("{device}.log"));
+                    let socket = PathBuf::from(format!("/var/run/wireguard/{device}.sock"));
+                    // One that was killed leaves its socket behind.
+                    let _ = fs::remove_file(&socket);
+                    let arguments = arguments.iter().copied().chain([device.as_str()]);
+                    processes.push(Process::start(&own.gateway, &device, program, arguments, log)?);
 
-            wait_until(format!("{} answers", socket.display()), Duration::from_secs(5), || {
-                Ok(UnixStream::connect(&socket).is_ok())
-            })?;
-            self.sockets.push(socket);
+                    let name = format!("{} answers", socket.display());
+                    wait_until(name, Duration::from_secs(5), || {
+                        Ok(UnixStream::connect(&socket).is_ok())
+                    })?;
+                    sockets.push(socket);
+                }
+            }
             wireguard::configure(own, other, &device, scratch, variation.idle_peers)?;
             wireguard::remap(own, &device, &["dev", &device])?;
         }
@@ -202,6 +223,12 @@ impl Contestant {
             Ok(ping.run(self.client())?.received > 0)
         })?)
     }
+}
+
+/// Whether this kernel has a WireGuard of its own.
+pub(crate) fn kernel_has_wireguard() -> bool {
+    Namespace::router("probe")
+        .is_ok_and(|namespace| wireguard::create(&namespace, "wg-probe").is_ok())
 }
 
 fn run(namespace: &Namespace, mut command: Command) -> anyhow::Result<()> {

@@ -1,8 +1,8 @@
 //! Strait beside its peers: the same topology, in turn, in one run.
 //!
 //! Only ratios within one run count: both gateways and both pods share the machine, and the machine
-//! is shared with others. So every contestant is measured once a round, round after round, and the
-//! medians are compared.
+//! is shared with others. So everybody is measured in turn, one thing after the other, round after
+//! round, and the medians of the ratios are compared.
 //!
 //! ```text
 //!   pod ── gateway ── cable ── gateway ── pod      both pod CIDRs are 10.244.0.0/16
@@ -14,6 +14,7 @@
 #![expect(clippy::print_stderr, reason = "progress goes beside the report")]
 
 mod contestant;
+mod host;
 mod load;
 mod measure;
 mod metric;
@@ -74,12 +75,12 @@ fn main() -> anyhow::Result<()> {
     let kinds = peers::available(&args.binary, &args.only);
     let record = measured(&kinds, &plan, rounds)?;
 
-    let tables = report::render(&record);
-    println!("{tables}");
+    println!("{}", report::render(&record));
     let json = serde_json::to_string_pretty(&record)?;
     let mut files = picture::draw(&record, &args.output)?;
-    for (name, text) in [("throughput.json", &json), ("throughput.md", &tables)] {
-        files.push(write(&args.output, name, text)?);
+    let page = report::page(&record, &files);
+    for (name, text) in [("throughput.json", json), ("throughput.md", page)] {
+        files.push(write(&args.output, name, &text)?);
     }
     for file in files {
         println!("{}", file.display());
@@ -138,17 +139,20 @@ fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record
         contestants: kinds.iter().map(entrant).collect(),
     };
 
-    let mut progress = Progress::new(rounds * kinds.len());
+    let mut progress = Progress::new(rounds);
     for round in 1..=rounds {
-        for (kind, entrant) in kinds.iter().zip(&mut record.contestants) {
-            progress.show(&format!("round {round}/{rounds}: {}", kind.name()));
-            let sample = measure::all(kind, plan)
-                .with_context(|| format!("{} in round {round}", kind.name()))?;
+        let samples = measure::round(kinds, plan, |step| {
+            progress.show(&format!("round {round}/{rounds}: {step}"));
+        });
+        progress.done();
+        for (sample, entrant) in samples.into_iter().zip(&mut record.contestants) {
             for (name, round_trips) in sample.round_trips {
                 entrant.round_trips.entry(name).or_default().extend(round_trips);
             }
             entrant.samples.push(sample.values);
-            progress.done();
+            entrant.stolen.push(sample.stolen);
+            let failures = sample.failures.into_iter();
+            entrant.failures.extend(failures.map(|failure| format!("round {round}: {failure}")));
         }
     }
     progress.clear();

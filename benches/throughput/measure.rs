@@ -1,22 +1,19 @@
-//! What is measured of one contestant in one round.
+//! What is measured in one round: of everybody in turn, one thing after the other.
+//!
+//! All contestants are ready at once and only one works, so that what is compared was measured within
+//! seconds: the load of others on a shared machine changes from minute to minute.
+
+mod step;
+mod variation;
 
 use std::collections::BTreeMap;
-use std::thread;
-use std::time::Duration;
+use std::fmt::Display;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use strait_gateway::io::Offload;
-
-use crate::contestant::{Contestant, Kind, Usage, Variation};
-use crate::load::{self, Direction, RoundTrips, percentile};
-
-/// One contestant in one round: values by the identifiers of [`crate::metric`], and round trips by
-/// the name of their circumstances.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sample {
-    pub(crate) values: BTreeMap<String, f64>,
-    pub(crate) round_trips: BTreeMap<String, RoundTrips>,
-}
+use crate::contestant::{Contestant, Kind, Variation};
+use crate::host::{self, Measured};
+use crate::load::{Direction, RoundTrips};
+use step::Step;
 
 /// How much is measured, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) payload_bytes: &'static [usize],
     /// Also short connections, many peers and the kill switches.
     pub(crate) is_full: bool,
+    /// How long a round may go on measuring again what was disturbed.
+    pub(crate) patience: Duration,
 }
 
 impl Plan {
@@ -40,6 +39,7 @@ impl Plan {
         directions: &[Direction::Up],
         payload_bytes: &[64, 1300],
         is_full: false,
+        patience: Duration::from_secs(10),
     };
     pub(crate) const FULL: Self = Self {
         duration: Duration::from_millis(1_500),
@@ -48,49 +48,110 @@ impl Plan {
         directions: &Direction::ALL,
         payload_bytes: &[64, 512, 1300],
         is_full: true,
+        patience: Duration::from_secs(90),
     };
-    const PEERS: [u32; 3] = [1, 100, 1_000];
+
+    fn steps(&self) -> Vec<Step> {
+        let tcp = self.streams.iter().flat_map(|streams| {
+            self.directions.iter().map(|direction| Step::Tcp(*streams, *direction))
+        });
+        // The first was measured with pings beside it.
+        let tcp = tcp.filter(|step| *step != Step::Tcp(1, Direction::Up));
+        let udp = self.payload_bytes.iter().copied().map(Step::Udp);
+        let connections = self.is_full.then_some(Step::Connections);
+
+        [Step::RoundTrips].into_iter().chain(tcp).chain(udp).chain(connections).collect()
+    }
 }
 
-/// Everything of the plan. Whatever fails names its metric.
-pub(crate) fn all(kind: &Kind, plan: &Plan) -> anyhow::Result<Sample> {
-    let mut sample = Sample::default();
-    let contestant = Contestant::start(kind, Variation::default())?;
-    sample.latency_and_cost(&contestant, plan)?;
-    for streams in plan.streams {
-        for direction in plan.directions {
-            // The first was measured with pings beside it.
-            if (*streams, *direction) != (1, Direction::Up) {
-                sample.tcp(&contestant, *streams, *direction, plan)?;
-            }
+/// How often what was disturbed is measured again at the most.
+const REPEATS: usize = 3;
+
+/// What was measured of one contestant: values by the identifiers of [`crate::metric`], and round
+/// trips by the name of their circumstances.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) values: BTreeMap<String, f64>,
+    pub(crate) round_trips: BTreeMap<String, RoundTrips>,
+    /// By the identifiers of `values`: the share of the cores' time that others had meanwhile.
+    pub(crate) stolen: BTreeMap<String, f64>,
+    /// What could not be measured, and why.
+    pub(crate) failures: Vec<String>,
+}
+
+/// Measures each of `kinds` once; `show` learns what is under way. What fails is left out of its
+/// sample and named there.
+pub(crate) fn round(
+    kinds: &[Kind],
+    plan: &Plan,
+    mut show: impl FnMut(&dyn Display),
+) -> Vec<Sample> {
+    let mut samples = vec![Sample::default(); kinds.len()];
+    let mut contestants = Vec::new();
+    for (kind, sample) in kinds.iter().zip(&mut samples) {
+        let contestant = Contestant::start(kind, Variation::default());
+        contestants.push(sample.keep("start", contestant));
+    }
+
+    let mut tasks = Vec::new();
+    for step in plan.steps() {
+        for (place, contestant) in contestants.iter().enumerate() {
+            tasks.extend(contestant.as_ref().map(|contestant| Task { step, place, contestant }));
         }
     }
-    for payload_bytes in plan.payload_bytes {
-        sample.udp(&contestant, *payload_bytes, plan)?;
+    in_turn(tasks, plan, &mut samples, &mut show);
+    for (contestant, sample) in contestants.iter().zip(&mut samples) {
+        sample.put_peak("peak_mib", contestant.as_ref());
     }
+    drop(contestants);
+
     if plan.is_full {
-        let rate = load::connections_per_second(&contestant, plan.duration)
-            .context("connections_per_second")?;
-        sample.put("connections_per_second", rate);
-    }
-    let peaks = contestant.usage().into_iter().map(|usage| usage.peak_mib);
-    if let Some(peak) = peaks.max_by(f64::total_cmp) {
-        sample.put("peak_mib", peak);
-    }
-    drop(contestant);
-
-    if plan.is_full && !matches!(kind, Kind::Plain) {
-        for peers in Plan::PEERS {
-            sample.peers(kind, peers, plan).with_context(|| format!("{peers} peers"))?;
-        }
-    }
-    if plan.is_full && matches!(kind, Kind::Strait(_)) {
-        for (name, offload) in switches() {
-            sample.switched(kind, name, offload, plan).context(name)?;
+        for (kind, sample) in kinds.iter().zip(&mut samples) {
+            variation::all(kind, plan, sample, &mut show);
         }
     }
 
-    Ok(sample)
+    samples
+}
+
+/// One step of one contestant.
+struct Task<'a> {
+    step: Step,
+    place: usize,
+    contestant: &'a Contestant,
+}
+
+/// Does each task; then those again that were disturbed, as others come and go, while there is
+/// patience. The least disturbed measurement counts.
+fn in_turn(
+    mut tasks: Vec<Task<'_>>,
+    plan: &Plan,
+    samples: &mut [Sample],
+    show: &mut impl FnMut(&dyn Display),
+) {
+    let mut deadline = None;
+    for _ in 0..=REPEATS {
+        let mut disturbed = Vec::new();
+        let mut shown = None;
+        for task in tasks {
+            let Some(sample) = samples.get_mut(task.place) else { continue };
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return;
+            }
+            if shown != Some(task.step) {
+                show(&task.step);
+                shown = Some(task.step);
+            }
+            let measured = host::watched(|| task.step.measure(task.contestant, plan));
+            let Some(measured) = sample.keep(task.step, measured) else { continue };
+            if host::is_disturbed(measured.stolen) {
+                disturbed.push(task);
+            }
+            sample.improve(measured);
+        }
+        tasks = disturbed;
+        deadline = deadline.or_else(|| Instant::now().checked_add(plan.patience));
+    }
 }
 
 impl Sample {
@@ -98,124 +159,46 @@ impl Sample {
         self.values.insert(id.into(), value);
     }
 
-    /// Round trips without traffic and beside one stream, and what that stream costs.
-    fn latency_and_cost(&mut self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<()> {
-        let idle = load::idle(contestant, plan.duration).context("idle round trips")?;
-        let before = contestant.usage();
-        let (received, loaded) =
-            load::tcp_with_ping(contestant, 2 * plan.duration).context("tcp_1_up_gbps")?;
-        let after = contestant.usage();
-
-        self.put("tcp_1_up_gbps", received.bits_per_second / 1e9);
-        self.put_cost("cpu_seconds_per_gb", &before, &after, received.bytes / 1e9);
-        for (name, round_trips) in [("idle", idle), ("loaded", loaded)] {
-            for (suffix, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-                if let Some(value) = percentile(&round_trips, share) {
-                    self.put(format!("{name}_{suffix}_us"), value);
-                }
-            }
-            self.round_trips.insert(name.to_owned(), round_trips);
-        }
-
-        Ok(())
-    }
-
-    fn tcp(
-        &mut self,
-        contestant: &Contestant,
-        streams: u32,
-        direction: Direction,
-        plan: &Plan,
-    ) -> anyhow::Result<()> {
-        let id = format!("tcp_{streams}_{}_gbps", direction.name());
-        let received =
-            load::tcp(contestant, streams, direction, plan.duration).with_context(|| id.clone())?;
-        self.put(id, received.bits_per_second / 1e9);
-
-        Ok(())
-    }
-
-    fn udp(
-        &mut self,
-        contestant: &Contestant,
-        payload_bytes: usize,
-        plan: &Plan,
-    ) -> anyhow::Result<()> {
-        let id = format!("udp_{payload_bytes}_pps");
-        let rate = load::highest_rate(contestant, payload_bytes, plan.trial)
-            .with_context(|| id.clone())?;
-        self.put(id, rate.per_second);
-        if payload_bytes == 64 {
-            self.put_cost(
-                "cpu_seconds_per_million",
-                &rate.before,
-                &rate.after,
-                rate.received / 1e6,
-            );
-        }
-
-        Ok(())
-    }
-
-    /// The cost of an amount: together, and of each gateway. Nothing if there are none.
-    fn put_cost(&mut self, id: &str, before: &[Usage], after: &[Usage], amount: f64) {
-        let spent: Vec<f64> = before
-            .iter()
-            .zip(after)
-            .map(|(before, after)| (after.cpu_seconds - before.cpu_seconds) / amount)
-            .collect();
-        if let [server, client] = spent.as_slice() {
-            self.put(id, server + client);
-            self.put(format!("{id}_server"), *server);
-            self.put(format!("{id}_client"), *client);
-        }
-    }
-
-    fn peers(&mut self, kind: &Kind, peers: u32, plan: &Plan) -> anyhow::Result<()> {
-        let idle_peers = peers.saturating_sub(1);
-        let contestant = Contestant::start(kind, Variation { idle_peers, ..Variation::default() })?;
-        let before = contestant.cpu_seconds();
-        thread::sleep(plan.duration);
-        let idle = contestant.cpu_seconds() - before;
-        let received = load::tcp(&contestant, 1, Direction::Up, plan.duration)?;
-        let peaks = contestant.usage().into_iter().map(|usage| usage.peak_mib);
-
-        let percent = 100.0 * idle / plan.duration.as_secs_f64();
-        self.put(format!("peers_{peers}_idle_cpu_percent"), percent);
-        self.put(format!("peers_{peers}_gbps"), received.bits_per_second / 1e9);
+    /// The most memory that any gateway of `contestant` had; nothing if it has none.
+    fn put_peak(&mut self, id: impl Into<String>, contestant: Option<&Contestant>) {
+        let peaks = contestant.into_iter().flat_map(Contestant::usage).map(|usage| usage.peak_mib);
         if let Some(peak) = peaks.max_by(f64::total_cmp) {
-            self.put(format!("peers_{peers}_mib"), peak);
+            self.put(id, peak);
         }
-
-        Ok(())
     }
 
-    fn switched(
-        &mut self,
-        kind: &Kind,
-        name: &str,
-        offload: Offload,
-        plan: &Plan,
-    ) -> anyhow::Result<()> {
-        let contestant = Contestant::start(kind, Variation { offload, ..Variation::default() })?;
-        let received = load::tcp(&contestant, 1, Direction::Up, plan.duration)?;
-        self.put(format!("{name}_gbps"), received.bits_per_second / 1e9);
+    /// What was meant to be had, or a note of why it was not.
+    fn keep<T>(&mut self, what: impl Display, result: anyhow::Result<T>) -> Option<T> {
+        result.map_err(|error| self.failures.push(format!("{what}: {error:#}"))).ok()
+    }
 
-        Ok(())
+    /// Takes over what was measured, unless the same was measured with less disturbance before.
+    fn improve(&mut self, measured: Measured<Self>) {
+        let Measured { value, stolen } = measured;
+        let known = value.values.keys().next().and_then(|id| self.stolen.get(id));
+        if known.is_some_and(|known| *known <= stolen) {
+            return;
+        }
+        self.stolen.extend(value.values.keys().map(|id| (id.clone(), stolen)));
+        self.values.extend(value.values);
+        self.round_trips.extend(value.round_trips);
     }
 }
 
-/// The kill switches, one at a time and all together.
-fn switches() -> [(&'static str, Offload); 6] {
-    let on = Offload::default();
-    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    [
-        ("all_on", on),
-        ("no_tun_tso", Offload { tun_tso: false, ..on }),
-        ("no_tun_uso", Offload { tun_uso: false, ..on }),
-        ("no_udp_gso", Offload { udp_gso: false, ..on }),
-        ("no_udp_gro", Offload { udp_gro: false, ..on }),
-        ("all_off", off),
-    ]
+    #[test]
+    fn the_least_disturbed_measurement_counts() {
+        let mut sample = Sample::default();
+        for (value, stolen) in [(1.0, 0.3), (2.0, 0.1), (3.0, 0.2)] {
+            let mut again = Sample::default();
+            again.put("udp_64_pps", value);
+            sample.improve(Measured { value: again, stolen });
+        }
+
+        assert_eq!(sample.values["udp_64_pps"], 2.0);
+        assert_eq!(sample.stolen["udp_64_pps"], 0.1);
+    }
 }

@@ -45,6 +45,7 @@ pub(crate) const METRICS: &[Metric] = &[
     metric("peers_1_gbps", "TCP with 1 peer, Gb/s", 2),
     metric("peers_100_gbps", "TCP with 100 peers, Gb/s", 2),
     metric("peers_1000_gbps", "TCP with 1,000 peers, Gb/s", 2),
+    metric("peers_ratio", "1,000 peers to 1, ratio", 3),
     metric("peers_1_mib", "memory with 1 peer, MiB", 1),
     metric("peers_100_mib", "memory with 100 peers, MiB", 1),
     metric("peers_1000_mib", "memory with 1,000 peers, MiB", 1),

@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 
 use strait_gateway::lab::process;
 
-use crate::contestant::Kind;
+use crate::contestant::{self, Kind};
 
 const FOLDER: &str = "target/peers";
 const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
 
 /// Everybody, whether or not they can be had.
-pub(crate) const NAMES: [&str; 5] =
-    ["plain", "strait", "wireguard-go", "boringtun-cli", "gotatun-cli"];
+pub(crate) const NAMES: [&str; 6] =
+    ["plain", "strait", "wireguard", "wireguard-go", "boringtun-cli", "gotatun-cli"];
 
 /// Those of `names` who can be had, or of all if none is named.
 pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
@@ -27,12 +27,16 @@ pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
         let kind = match name {
             "plain" => Some(Kind::Plain),
             "strait" => Some(Kind::Strait(strait.to_owned())),
+            "wireguard" => contestant::kernel_has_wireguard().then_some(Kind::Wireguard),
             "wireguard-go" => wireguard_go().map(Kind::WireguardGo),
             "boringtun-cli" => installed(name, name).map(Kind::BoringtunCli),
             _ => installed(name, "gotatun").map(Kind::GotatunCli),
         };
         match kind {
             Some(kind) => kinds.push(kind),
+            None if name == "wireguard" => {
+                eprintln!("LEFT OUT: {name}: this kernel has no WireGuard of its own");
+            }
             None => eprintln!("LEFT OUT: {name} could not be installed below {FOLDER}"),
         }
     }

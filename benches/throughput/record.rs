@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::host;
+
 /// One run, as it is kept.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Record {
@@ -33,11 +35,17 @@ pub(crate) struct Entrant {
     pub(crate) version: String,
     /// One map a round: the identifier of a metric, and its value.
     pub(crate) samples: Vec<BTreeMap<String, f64>>,
+    /// For each of them, the share of the cores' time that others had meanwhile.
+    #[serde(default)]
+    pub(crate) stolen: Vec<BTreeMap<String, f64>>,
     /// Round trips in µs, of all rounds, sorted: "idle" and "loaded".
     pub(crate) round_trips: BTreeMap<String, Vec<f64>>,
+    /// What could not be measured of it, and why.
+    #[serde(default)]
+    pub(crate) failures: Vec<String>,
 }
 
-/// One metric over all rounds.
+/// How far values of one kind lie apart: a metric over all rounds, say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) least: f64,
@@ -53,19 +61,34 @@ impl Record {
 }
 
 impl Entrant {
-    /// What it reached in `metric`; `None` if no round measured it.
+    /// What it reached in `metric`, in undisturbed rounds if there are any; `None` if no round measured
+    /// it.
     pub(crate) fn spread(&self, metric: &str) -> Option<Spread> {
-        let samples = self.samples.iter();
-        let mut values: Vec<f64> = samples
-            .filter_map(|round| round.get(metric).copied())
-            .filter(|v| v.is_finite())
-            .collect();
-        values.sort_by(f64::total_cmp);
+        let rounds = 0..self.samples.len();
+        let quiet = |round: &usize| !self.is_disturbed(*round, metric);
+        let value = |round: usize| self.samples.get(round)?.get(metric).copied();
 
+        Spread::of(rounds.clone().filter(quiet).filter_map(value))
+            .or_else(|| Spread::of(rounds.filter_map(value)))
+    }
+
+    /// Whether others had too much of the machine while `metric` was measured in that round.
+    pub(crate) fn is_disturbed(&self, round: usize, metric: &str) -> bool {
+        let stolen = self.stolen.get(round).and_then(|round| round.get(metric));
+
+        stolen.copied().is_some_and(host::is_disturbed)
+    }
+}
+
+impl Spread {
+    /// Of whatever is a number among `values`; `None` if nothing is.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
         let high = *values.get(values.len() / 2)?;
         let low = *values.get((values.len() - 1) / 2)?;
 
-        Some(Spread {
+        Some(Self {
             least: *values.first()?,
             median: f64::midpoint(low, high),
             most: *values.last()?,

@@ -1,7 +1,9 @@
 //! The tables: medians with their spread, and ratios.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
+use crate::host;
 use crate::metric::{METRICS, Metric};
 use crate::record::{Entrant, Record, Spread};
 
@@ -23,6 +25,19 @@ pub(crate) fn render(record: &Record) -> String {
     });
 
     format!("{medians}\n{ratios}\n{}", footer(record))
+}
+
+/// The same as a page of its own, with the pictures that lie beside it.
+pub(crate) fn page(record: &Record, pictures: &[PathBuf]) -> String {
+    let mut text = String::from(
+        "# Strait beside its peers\n\nHow this is measured: `benches/throughput/README.md`.\n",
+    );
+    let vector = pictures.iter().filter(|path| path.extension().is_some_and(|e| e == "svg"));
+    for name in vector.filter_map(|path| path.file_name()?.to_str()) {
+        let _ = write!(text, "\n![]({name})\n");
+    }
+
+    format!("{text}\n{}\n", render(record))
 }
 
 /// One line a metric, one column a contestant. Metrics that nobody has are left out.
@@ -80,19 +95,22 @@ fn median(spread: Spread, decimals: usize) -> String {
 }
 
 /// The median over the rounds of the ratio in each: what slows the machine down for a whole round
-/// slows everybody down.
+/// slows everybody down. Rounds in which others disturbed either of the two count only if they all
+/// were.
 fn ratio(record: &Record, entrant: &Entrant, reference: &str, metric: &str) -> Option<f64> {
     let reference = record.contestants.iter().find(|other| other.name == reference)?;
-    let rounds = entrant.samples.iter().zip(&reference.samples);
-    let mut ratios: Vec<f64> = rounds
-        .filter_map(|(own, other)| Some(own.get(metric)? / other.get(metric)?))
-        .filter(|ratio| ratio.is_finite())
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    let high = *ratios.get(ratios.len() / 2)?;
-    let low = *ratios.get((ratios.len() - 1) / 2)?;
+    let rounds = 0..entrant.samples.len();
+    let quiet =
+        |round: &usize| ![entrant, reference].iter().any(|e| e.is_disturbed(*round, metric));
+    let value = |round: usize| {
+        let [own, other] = [entrant, reference].map(|e| e.samples.get(round)?.get(metric).copied());
 
-    Some(f64::midpoint(low, high))
+        Some(own? / other?)
+    };
+
+    Spread::of(rounds.clone().filter(quiet).filter_map(value))
+        .or_else(|| Spread::of(rounds.filter_map(value)))
+        .map(|spread| spread.median)
 }
 
 fn times(ratio: Option<f64>) -> String {
@@ -102,15 +120,39 @@ fn times(ratio: Option<f64>) -> String {
 fn footer(record: &Record) -> String {
     let mut text = format!(
         "{} rounds; {} s for a TCP measurement, twice that for the first; at most 1 % of UDP \
-         datagrams lost.\nA ratio is the median of the ratios in each round.\n\
+         datagrams lost.\nA ratio is the median of the ratios in each round. {}\n\
          Linux {}, {} cores of {}, both gateways and the load on them.\n",
-        record.rounds, record.seconds, record.kernel, record.cores, record.cpu
+        record.rounds,
+        record.seconds,
+        disturbance(record),
+        record.kernel,
+        record.cores,
+        record.cpu
     );
-    for Entrant { name, version, .. } in &record.contestants {
+    for Entrant { name, version, failures, .. } in &record.contestants {
         let _ = write!(text, "\n- {name}: {version}");
+        for failure in failures {
+            let _ = write!(text, "\n  - NOT MEASURED in {failure}");
+        }
     }
 
     text
+}
+
+fn disturbance(record: &Record) -> String {
+    let values: Vec<f64> = record
+        .contestants
+        .iter()
+        .flat_map(|entrant| &entrant.stolen)
+        .flat_map(|round| round.values().copied())
+        .collect();
+    let disturbed = values.iter().filter(|stolen| host::is_disturbed(**stolen)).count();
+
+    format!(
+        "Others had more than 5 % of the cores while\n{disturbed} of {} values were measured, \
+         which count only where there is nothing better.",
+        values.len()
+    )
 }
 
 #[cfg(test)]
@@ -127,6 +169,21 @@ mod tests {
         let strait = &record.contestants[1];
         assert_eq!(ratio(&record, strait, "plain", "udp_64_pps"), Some(3.0 / 9.0));
         assert_eq!(ratio(&record, strait, "wireguard-go", "udp_64_pps"), None);
+    }
+
+    #[test]
+    fn a_disturbed_round_counts_only_if_there_is_no_other() {
+        let mut record = record();
+        let disturbed = BTreeMap::from([("udp_64_pps".to_owned(), 0.5)]);
+        record.contestants[1].stolen = vec![BTreeMap::new(), disturbed.clone(), disturbed.clone()];
+
+        let one_left = ratio(&record, &record.contestants[1], "plain", "udp_64_pps");
+        record.contestants[0].stolen = vec![disturbed; 3];
+        let none_left = ratio(&record, &record.contestants[1], "plain", "udp_64_pps");
+
+        assert_eq!(one_left, Some(4.0 / 8.0));
+        assert_eq!(none_left, Some(3.0 / 9.0));
+        assert_eq!(record.spread("strait", "udp_64_pps").unwrap().most, 4.0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use ipnet::{IpNet, Ipv4Net};
 use strait_gateway::lab::topology::{CLUSTER_LINK, Cluster, LISTEN_PORT};
-use strait_gateway::lab::{PeerSection, Scratch};
+use strait_gateway::lab::{Namespace, PeerSection, Scratch};
 use strait_gateway::wg::PrivateKey;
 
 use super::{TUNNEL_MTU, run, tool};
@@ -19,6 +19,14 @@ const PODS: &str = "10.244.0.0/16";
 
 /// Routing table for packets that come from the pods: their destination is the other cluster.
 const TABLE: &str = "77";
+
+/// Makes a device of the kernel's own WireGuard, whose module is loaded for it if need be.
+pub(super) fn create(gateway: &Namespace, device: &str) -> anyhow::Result<()> {
+    let mut ip = Command::new(tool("ip")?);
+    ip.args(["link", "add", device, "type", "wireguard"]);
+
+    run(gateway, ip)
+}
 
 /// Gives a WireGuard device its key, its peers, its MTU and its link.
 pub(super) fn configure(

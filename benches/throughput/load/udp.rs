@@ -13,6 +13,7 @@ use anyhow::{Context, anyhow};
 use socket2::{Domain, Socket, Type};
 
 use crate::contestant::{Contestant, Usage};
+use crate::host::{Cores, is_disturbed};
 
 /// The share of datagrams that may be lost.
 pub(crate) const LOSS_LIMIT: f64 = 0.01;
@@ -21,6 +22,8 @@ pub(crate) const LOSS_LIMIT: f64 = 0.01;
 const FIRST_RATE: f64 = 5_000.0;
 /// Halvings of the interval between the highest good rate and the lowest bad one.
 const HALVINGS: u32 = 4;
+/// A rate is too high when it failed so often; a failure while others had the machine counts half.
+const FAILURES: u32 = 4;
 /// A sender that gets less than this share of its rate out is at the end of its own strength.
 const KEPT_UP: f64 = 0.9;
 /// From one burst of the sender to the next.
@@ -77,11 +80,17 @@ pub(crate) fn highest_rate(
         })
     };
 
-    // Others use the machine too, and one pause of theirs is enough to lose what was on its way.
+    // One pause of the machine is enough to lose what was on its way.
     let mut attempt = |rate: f64| -> anyhow::Result<Attempt> {
-        let first = attempt_once(rate)?;
-
-        if first.is_good { Ok(first) } else { attempt_once(rate) }
+        let mut failures = 0;
+        loop {
+            let before = Cores::now();
+            let tried = attempt_once(rate)?;
+            failures += if is_disturbed(Cores::now().stolen_since(before)) { 1 } else { 2 };
+            if tried.is_good || failures >= FAILURES {
+                return Ok(tried);
+            }
+        }
     };
 
     let mut best = Rate::default();

@@ -67,6 +67,7 @@ fn record() -> Record {
             version: "1.0".to_owned(),
             samples,
             round_trips: round_trips.into(),
+            ..Entrant::default()
         }
     });
 

@@ -1,0 +1,94 @@
+//! One thing that is measured of every contestant.
+
+use std::fmt;
+
+use super::{Plan, Sample};
+use crate::contestant::{Contestant, Usage};
+use crate::load::{self, Direction, percentile};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Without traffic and beside one stream, and what that stream costs.
+    RoundTrips,
+    /// So many streams.
+    Tcp(u32, Direction),
+    /// Datagrams of so many bytes of payload.
+    Udp(usize),
+    /// Short ones, as many as there is time for.
+    Connections,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RoundTrips => f.write_str("round trips, TCP 1 up"),
+            Self::Tcp(streams, direction) => write!(f, "TCP {streams} {}", direction.name()),
+            Self::Udp(bytes) => write!(f, "UDP {bytes} bytes"),
+            Self::Connections => f.write_str("short connections"),
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn measure(self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<Sample> {
+        let mut sample = Sample::default();
+        match self {
+            Self::RoundTrips => sample.round_trips(contestant, plan)?,
+            Self::Tcp(streams, direction) => {
+                let received = load::tcp(contestant, streams, direction, plan.duration)?;
+                let id = format!("tcp_{streams}_{}_gbps", direction.name());
+                sample.put(id, received.bits_per_second / 1e9);
+            }
+            Self::Udp(payload_bytes) => {
+                let rate = load::highest_rate(contestant, payload_bytes, plan.trial)?;
+                sample.put(format!("udp_{payload_bytes}_pps"), rate.per_second);
+                if payload_bytes == 64 {
+                    let (id, millions) = ("cpu_seconds_per_million", rate.received / 1e6);
+                    sample.put_cost(id, &rate.before, &rate.after, millions);
+                }
+            }
+            Self::Connections => {
+                let rate = load::connections_per_second(contestant, plan.duration)?;
+                sample.put("connections_per_second", rate);
+            }
+        }
+
+        Ok(sample)
+    }
+}
+
+impl Sample {
+    fn round_trips(&mut self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<()> {
+        let idle = load::idle(contestant, plan.duration)?;
+        let before = contestant.usage();
+        let (received, loaded) = load::tcp_with_ping(contestant, 2 * plan.duration)?;
+        let after = contestant.usage();
+
+        self.put("tcp_1_up_gbps", received.bits_per_second / 1e9);
+        self.put_cost("cpu_seconds_per_gb", &before, &after, received.bytes / 1e9);
+        for (name, round_trips) in [("idle", idle), ("loaded", loaded)] {
+            for (suffix, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+                if let Some(value) = percentile(&round_trips, share) {
+                    self.put(format!("{name}_{suffix}_us"), value);
+                }
+            }
+            self.round_trips.insert(name.to_owned(), round_trips);
+        }
+
+        Ok(())
+    }
+
+    /// The cost of an amount: together, and of each gateway. Nothing if there are none.
+    fn put_cost(&mut self, id: &str, before: &[Usage], after: &[Usage], amount: f64) {
+        let spent: Vec<f64> = before
+            .iter()
+            .zip(after)
+            .map(|(before, after)| (after.cpu_seconds - before.cpu_seconds) / amount)
+            .collect();
+        if let [server, client] = spent.as_slice() {
+            self.put(id, server + client);
+            self.put(format!("{id}_server"), *server);
+            self.put(format!("{id}_client"), *client);
+        }
+    }
+}

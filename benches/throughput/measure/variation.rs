@@ -1,0 +1,126 @@
+//! What changes with the number of configured peers, and with each kill switch.
+//!
+//! The variations of one contestant are ready at once and measured in turn, time and again: what is
+//! asked is their ratio.
+
+use std::fmt::Display;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use strait_gateway::io::Offload;
+
+use super::{Plan, Sample};
+use crate::contestant::{Contestant, Kind, Variation};
+use crate::host::{self, Measured};
+use crate::load::{self, Direction};
+use crate::record::Spread;
+
+const PEERS: [u32; 3] = [1, 100, 1_000];
+
+/// How often everybody is measured with so many peers, and how often strait, whose ratio is judged
+/// to a few percent.
+const TURNS: usize = 1;
+const STRAIT_TURNS: usize = 5;
+
+pub(super) fn all(
+    kind: &Kind,
+    plan: &Plan,
+    sample: &mut Sample,
+    show: &mut impl FnMut(&dyn Display),
+) {
+    if !kind.is_a_tunnel() {
+        return;
+    }
+    show(&format!("{}, 1 to 1,000 peers", kind.name()));
+    let measured = peers(kind, plan, sample);
+    sample.keep("peers", measured);
+    if matches!(kind, Kind::Strait(_)) {
+        show(&format!("{}, kill switches", kind.name()));
+        let measured = switches(kind, plan, sample);
+        sample.keep("kill switches", measured);
+    }
+}
+
+fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
+    let turns = if matches!(kind, Kind::Strait(_)) { STRAIT_TURNS } else { TURNS };
+    let contestants = PEERS
+        .map(|peers| Variation { idle_peers: peers.saturating_sub(1), ..Variation::default() })
+        .map(|variation| Contestant::start(kind, variation));
+    let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
+
+    let before: Vec<f64> = contestants.iter().map(Contestant::cpu_seconds).collect();
+    thread::sleep(plan.duration);
+    for ((contestant, before), peers) in contestants.iter().zip(before).zip(PEERS) {
+        let percent = 100.0 * (contestant.cpu_seconds() - before) / plan.duration.as_secs_f64();
+        sample.put(format!("peers_{peers}_idle_cpu_percent"), percent);
+    }
+
+    let rates = in_turn(&contestants, turns, plan.duration)?;
+    for ((contestant, rates), peers) in contestants.iter().zip(&rates).zip(PEERS) {
+        let median = median(rates.iter().map(|rate| rate.value))?;
+        sample.put(format!("peers_{peers}_gbps"), median);
+        sample.put_peak(format!("peers_{peers}_mib"), Some(contestant));
+    }
+    if let [one, _, thousand] = rates.as_slice() {
+        let pairs = thousand.iter().zip(one);
+        let quiet = pairs.filter(|(thousand, one)| {
+            !host::is_disturbed(thousand.stolen) && !host::is_disturbed(one.stolen)
+        });
+        let ratios = quiet.map(|(thousand, one)| thousand.value / one.value);
+        // A round in which others never rested says nothing about a few percent.
+        if let Some(spread) = Spread::of(ratios) {
+            sample.put("peers_ratio", spread.median);
+        }
+    }
+
+    Ok(())
+}
+
+fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
+    let on = Offload::default();
+    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+    let settings = [
+        ("all_on", on),
+        ("no_tun_tso", Offload { tun_tso: false, ..on }),
+        ("no_tun_uso", Offload { tun_uso: false, ..on }),
+        ("no_udp_gso", Offload { udp_gso: false, ..on }),
+        ("no_udp_gro", Offload { udp_gro: false, ..on }),
+        ("all_off", off),
+    ];
+    let contestants = settings
+        .map(|(_, offload)| Variation { offload, ..Variation::default() })
+        .map(|variation| Contestant::start(kind, variation));
+    let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
+
+    let rates = in_turn(&contestants, TURNS, plan.duration)?;
+    for ((name, _), rates) in settings.iter().zip(rates) {
+        sample.put(format!("{name}_gbps"), median(rates.iter().map(|rate| rate.value))?);
+    }
+
+    Ok(())
+}
+
+/// Gb/s of one stream, of each contestant so many times.
+fn in_turn(
+    contestants: &[Contestant],
+    turns: usize,
+    duration: Duration,
+) -> anyhow::Result<Vec<Vec<Measured<f64>>>> {
+    let mut rates = vec![Vec::new(); contestants.len()];
+    for _ in 0..turns {
+        for (contestant, rates) in contestants.iter().zip(&mut rates) {
+            rates.push(host::watched(|| {
+                let received = load::tcp(contestant, 1, Direction::Up, duration)?;
+
+                Ok(received.bits_per_second / 1e9)
+            })?);
+        }
+    }
+
+    Ok(rates)
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> anyhow::Result<f64> {
+    Spread::of(values).map(|spread| spread.median).context("nothing was measured")
+}
