@@ -50,7 +50,7 @@ struct Args {
     /// No comparison: a flame graph of each gateway of strait, or of whom --only names
     #[arg(long, conflicts_with_all = ["quick", "rounds"])]
     profile: bool,
-    /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.2, profile: 5]
+    /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.1, profile: 5]
     #[arg(long)]
     seconds: Option<f64>,
     /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios

@@ -33,13 +33,13 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) const QUICK: Self = Self {
-        duration: Duration::from_millis(1_200),
-        trial: Duration::from_millis(150),
+        duration: Duration::from_millis(1_100),
+        trial: Duration::from_millis(120),
         streams: &[1, 4],
         directions: &[Direction::Up],
         payload_bytes: &[64, 1300],
         is_full: false,
-        patience: Duration::from_secs(10),
+        patience: Duration::from_secs(6),
     };
     pub(crate) const FULL: Self = Self {
         duration: Duration::from_millis(1_500),

@@ -22,8 +22,8 @@ pub(crate) const LOSS_LIMIT: f64 = 0.01;
 const FIRST_RATE: f64 = 5_000.0;
 /// Halvings of the interval between the highest good rate and the lowest bad one.
 const HALVINGS: u32 = 4;
-/// A rate is too high when it failed so often; a failure while others had the machine counts half.
-const FAILURES: u32 = 4;
+/// A rate is too high when its failures weigh so much: 1 while others had the machine, else 2.
+const FAILURES: u32 = 3;
 /// A sender that gets less than this share of its rate out is at the end of its own strength.
 const KEPT_UP: f64 = 0.9;
 /// From one burst of the sender to the next.
