@@ -96,7 +96,13 @@ pub(crate) fn round(
     let mut tasks = Vec::new();
     for step in plan.steps() {
         for (place, contestant) in contestants.iter().enumerate() {
-            tasks.extend(contestant.as_ref().map(|contestant| Task { step, place, contestant }));
+            tasks.extend(contestant.as_ref().map(|contestant| Task {
+                step,
+                place,
+                contestant,
+                is_measured: false,
+                failure: None,
+            }));
         }
     }
     in_turn(tasks, plan, &mut samples, &mut show);
@@ -119,10 +125,12 @@ struct Task<'a> {
     step: Step,
     place: usize,
     contestant: &'a Contestant,
+    is_measured: bool,
+    failure: Option<anyhow::Error>,
 }
 
-/// Does each task; then those again that were disturbed, as others come and go, while there is
-/// patience. The least disturbed measurement counts.
+/// Does each task; then those again that failed or were disturbed, as others come and go, while there
+/// is patience. The least disturbed measurement counts.
 fn in_turn(
     mut tasks: Vec<Task<'_>>,
     plan: &Plan,
@@ -131,26 +139,39 @@ fn in_turn(
 ) {
     let mut deadline = None;
     for _ in 0..=REPEATS {
-        let mut disturbed = Vec::new();
+        let mut again = Vec::new();
         let mut shown = None;
-        for task in tasks {
+        for mut task in tasks {
             let Some(sample) = samples.get_mut(task.place) else { continue };
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                return;
+                again.push(task);
+                continue;
             }
             if shown != Some(task.step) {
                 show(&task.step);
                 shown = Some(task.step);
             }
-            let measured = host::watched(|| task.step.measure(task.contestant, plan));
-            let Some(measured) = sample.keep(task.step, measured) else { continue };
-            if host::is_disturbed(measured.stolen) {
-                disturbed.push(task);
+            match host::watched(|| task.step.measure(task.contestant, plan)) {
+                Ok(measured) => {
+                    let is_disturbed = host::is_disturbed(measured.stolen);
+                    sample.improve(measured);
+                    task.is_measured = true;
+                    again.extend(is_disturbed.then_some(task));
+                }
+                Err(error) => {
+                    task.failure = Some(error);
+                    again.push(task);
+                }
             }
-            sample.improve(measured);
         }
-        tasks = disturbed;
+        tasks = again;
         deadline = deadline.or_else(|| Instant::now().checked_add(plan.patience));
+    }
+
+    for Task { step, place, is_measured, failure, .. } in tasks {
+        if let (Some(sample), Some(error), false) = (samples.get_mut(place), failure, is_measured) {
+            sample.keep::<()>(step, Err(error));
+        }
     }
 }
 
