@@ -38,6 +38,7 @@ bench: ## The full comparison with other implementations, twenty minutes
 
 .PHONY: bench-results
 bench-results: ## Keep the last full comparison in benches/RESULTS.md
+	@grep -q 'short connections' target/bench/throughput.md || { echo "the last comparison was none, or a quick one: run make bench" >&2; exit 1; }
 	mkdir -p benches/results
 	cp $(foreach name,cost latency scaling tcp udp,target/bench/$(name).svg) benches/results/
 	sed 's#](\([a-z]*\.svg\))#](results/\1)#' target/bench/throughput.md > benches/RESULTS.md

@@ -27,6 +27,7 @@ mod report;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -64,15 +65,25 @@ struct Args {
     output: PathBuf,
 }
 
-fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    let (plan, rounds) = checked(&args)?;
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("throughput: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    let (plan, rounds) = checked(args)?;
     privilege::acquire().context("namespaces need privileges")?;
     if args.profile {
-        return profiled(&args, plan.duration);
+        return profiled(args, plan.duration);
     }
 
     let kinds = peers::available(&args.binary, &args.only);
+    ensure!(!kinds.is_empty(), "--only {}: none of them can be had here", args.only.join(","));
     let record = measured(&kinds, &plan, rounds)?;
 
     println!("{}", report::render(&record));

@@ -48,7 +48,7 @@ impl Plan {
         directions: &Direction::ALL,
         payload_bytes: &[64, 512, 1300],
         is_full: true,
-        patience: Duration::from_secs(90),
+        patience: Duration::from_secs(45),
     };
 
     fn steps(&self) -> Vec<Step> {

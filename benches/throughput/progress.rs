@@ -6,6 +6,7 @@ use std::time::Instant;
 /// Overwrites itself on a terminal; elsewhere every step is a line.
 pub(crate) struct Progress {
     start: Instant,
+    last: Instant,
     total: usize,
     done: usize,
     is_terminal: bool,
@@ -13,7 +14,9 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(total: usize) -> Self {
-        Self { start: Instant::now(), total, done: 0, is_terminal: stderr().is_terminal() }
+        let now = Instant::now();
+
+        Self { start: now, last: now, total, done: 0, is_terminal: stderr().is_terminal() }
     }
 
     pub(crate) fn show(&self, step: &str) {
@@ -26,7 +29,8 @@ impl Progress {
         }
     }
 
-    pub(crate) const fn done(&mut self) {
+    pub(crate) fn done(&mut self) {
+        self.last = Instant::now();
         self.done += 1;
     }
 
@@ -43,8 +47,11 @@ impl Progress {
         else {
             return String::new();
         };
-        match self.start.elapsed().checked_div(done) {
-            Some(each) => format!(", about {} s left", (each * left).as_secs()),
+        match self.last.duration_since(self.start).checked_div(done) {
+            Some(each) => {
+                let rest = (each * left).saturating_sub(self.last.elapsed());
+                format!(", about {} s left", rest.as_secs())
+            }
             None => String::new(),
         }
     }

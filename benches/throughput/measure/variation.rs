@@ -58,8 +58,7 @@ fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
 
     let rates = in_turn(&contestants, turns, plan.duration)?;
     for ((contestant, rates), peers) in contestants.iter().zip(&rates).zip(PEERS) {
-        let median = median(rates.iter().map(|rate| rate.value))?;
-        sample.put(format!("peers_{peers}_gbps"), median);
+        sample.put_rate(format!("peers_{peers}_gbps"), rates)?;
         sample.put_peak(format!("peers_{peers}_mib"), Some(contestant));
     }
     if let [one, _, thousand] = rates.as_slice() {
@@ -94,8 +93,8 @@ fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()>
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 
     let rates = in_turn(&contestants, TURNS, plan.duration)?;
-    for ((name, _), rates) in settings.iter().zip(rates) {
-        sample.put(format!("{name}_gbps"), median(rates.iter().map(|rate| rate.value))?);
+    for ((name, _), rates) in settings.iter().zip(&rates) {
+        sample.put_rate(format!("{name}_gbps"), rates)?;
     }
 
     Ok(())
@@ -121,6 +120,14 @@ fn in_turn(
     Ok(rates)
 }
 
-fn median(values: impl IntoIterator<Item = f64>) -> anyhow::Result<f64> {
-    Spread::of(values).map(|spread| spread.median).context("nothing was measured")
+impl Sample {
+    /// The median of the rates, and that of how much they were disturbed.
+    fn put_rate(&mut self, id: String, rates: &[Measured<f64>]) -> anyhow::Result<()> {
+        let rate = Spread::of(rates.iter().map(|rate| rate.value)).context("no rate")?;
+        let stolen = Spread::of(rates.iter().map(|rate| rate.stolen)).context("no rate")?;
+        self.stolen.insert(id.clone(), stolen.median);
+        self.put(id, rate.median);
+
+        Ok(())
+    }
 }
