@@ -43,6 +43,12 @@ bench-results: ## Keep the last full comparison in benches/RESULTS.md
 	cp $(foreach name,cost latency scaling tcp udp,target/bench/$(name).svg) benches/results/
 	sed 's#](\([a-z]*\.svg\))#](results/\1)#' target/bench/throughput.md > benches/RESULTS.md
 
+.PHONY: bench-peers
+bench-peers: ## What 1,000 configured peers cost the throughput of one, five minutes
+	@.ci/setup bench
+	$(CARGO) build --release --bin strait
+	$(CARGO) run --release -p strait-benches --bin throughput -- --pairs 120
+
 .PHONY: bench-micro
 bench-micro: ## What each stage of the packet path costs by itself
 	$(CARGO) bench --workspace

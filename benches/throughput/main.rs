@@ -18,6 +18,7 @@ mod host;
 mod load;
 mod measure;
 mod metric;
+mod pairs;
 mod peers;
 mod picture;
 mod profile;
@@ -36,6 +37,7 @@ use strait_gateway::lab::privilege;
 
 use contestant::Kind;
 use measure::Plan;
+use pairs::Question;
 use progress::Progress;
 use record::{Entrant, Record};
 
@@ -51,6 +53,16 @@ struct Args {
     /// No comparison: a flame graph of each gateway of strait, or of whom --only names
     #[arg(long, conflicts_with_all = ["quick", "rounds"])]
     profile: bool,
+    /// No comparison with others: so many pairs of strait with 1,000 configured peers and with 1, or
+    /// of --binary and --against
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["quick", "rounds", "profile", "only"])]
+    pairs: Option<usize>,
+    /// Another build of the gateway
+    #[arg(long, value_name = "FILE", requires = "pairs")]
+    against: Option<PathBuf>,
+    /// TCP streams of a measurement of a pair
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "pairs")]
+    streams: u32,
     /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.1, profile: 5]
     #[arg(long)]
     seconds: Option<f64>,
@@ -80,6 +92,9 @@ fn run(args: &Args) -> anyhow::Result<()> {
     privilege::acquire().context("namespaces need privileges")?;
     if args.profile {
         return profiled(args, plan.duration);
+    }
+    if let Some(pairs) = args.pairs {
+        return compared(args, pairs, plan.duration);
     }
 
     let kinds = peers::available(&args.binary, &args.only);
@@ -120,6 +135,14 @@ fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
         "--binary {}: there is no such file; `cargo build --release --bin strait` makes it",
         args.binary.display()
     );
+    if let Some(against) = &args.against {
+        ensure!(against.is_file(), "--against {}: there is no such file", against.display());
+    }
+    if let Some(pairs) = args.pairs {
+        let least = pairs::LEAST_PAIRS;
+        ensure!(pairs >= least, "--pairs {pairs}: at least {least} are needed to say anything");
+        ensure!(args.streams > 0, "--streams 0: at least one stream is needed");
+    }
 
     Ok((plan, rounds))
 }
@@ -136,6 +159,14 @@ fn profiled(args: &Args, duration: Duration) -> anyhow::Result<()> {
     for file in files {
         println!("{}", file.display());
     }
+
+    Ok(())
+}
+
+fn compared(args: &Args, pairs: usize, duration: Duration) -> anyhow::Result<()> {
+    let question = args.against.as_deref().map_or(Question::Peers, Question::Build);
+    let plan = pairs::Plan { pairs, streams: args.streams, duration };
+    println!("{}", pairs::run(&args.binary, question, plan)?);
 
     Ok(())
 }

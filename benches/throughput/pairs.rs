@@ -1,0 +1,280 @@
+//! Two forms of one thing, in pairs: what a difference of a few percent needs.
+//!
+//! Both are ready all the time and measured one right after the other, the second first in every
+//! other pair. Who is not measured stands still. Throughput moves with whatever else the machine
+//! does; what a gigabyte costs in CPU time moves much less.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::contestant::{Contestant, Kind, Variation};
+use crate::host;
+use crate::load::{self, Direction};
+use crate::progress::Progress;
+use crate::record::Spread;
+
+/// How many peers are many.
+const MANY_PEERS: u32 = 1_000;
+
+/// Fewer pairs than this say nothing.
+pub(crate) const LEAST_PAIRS: usize = 6;
+
+/// What is compared with what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Question<'a> {
+    /// 1,000 configured peers with 1.
+    Peers,
+    /// The gateway with this other build of it.
+    Build(&'a Path),
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) pairs: usize,
+    pub(crate) streams: u32,
+    /// Of one measurement.
+    pub(crate) duration: Duration,
+}
+
+/// A contestant under its name in the report.
+struct Form {
+    name: String,
+    contestant: Contestant,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    gbps: f64,
+    cpu_seconds_per_gb: f64,
+    is_disturbed: bool,
+}
+
+/// The outcome: ratios, new to old.
+pub(crate) struct Outcome {
+    names: [String; 2],
+    /// Gb/s of undisturbed measurements.
+    rates: [Option<Spread>; 2],
+    throughput: Vec<f64>,
+    cost: Vec<f64>,
+    pairs: usize,
+}
+
+/// Measures so many pairs of TCP.
+pub(crate) fn run(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::Result<Outcome> {
+    let Plan { pairs, .. } = plan;
+    let forms = forms(binary, question)?;
+    for form in &forms {
+        form.signal(Signal::SIGSTOP)?;
+    }
+
+    let mut measured = Vec::with_capacity(pairs);
+    let mut progress = Progress::new(pairs);
+    for number in 1..=pairs {
+        progress.show(&format!("pair {number}/{pairs}"));
+        let [new, old] = &forms;
+        measured.push(if number % 2 == 1 {
+            let new = new.measure(plan)?;
+            (new, old.measure(plan)?)
+        } else {
+            let old = old.measure(plan)?;
+            (new.measure(plan)?, old)
+        });
+        progress.done();
+    }
+    progress.clear();
+
+    Ok(Outcome::of(forms.each_ref().map(|form| form.name.clone()), &measured))
+}
+
+fn forms(binary: &Path, question: Question<'_>) -> anyhow::Result<[Form; 2]> {
+    let form = |name: String, binary: &Path, idle_peers| {
+        let variation = Variation { idle_peers, ..Variation::default() };
+        let contestant = Contestant::start(&Kind::Strait(binary.to_owned()), variation)
+            .with_context(|| format!("start {name}"))?;
+
+        Ok::<_, anyhow::Error>(Form { name, contestant })
+    };
+
+    Ok(match question {
+        Question::Peers => [
+            form(format!("{MANY_PEERS} peers"), binary, MANY_PEERS - 1)?,
+            form("1 peer".to_owned(), binary, 0)?,
+        ],
+        Question::Build(other) => [
+            form(binary.display().to_string(), binary, 0)?,
+            form(other.display().to_string(), other, 0)?,
+        ],
+    })
+}
+
+impl Drop for Form {
+    fn drop(&mut self) {
+        // Who stands still cannot end in order.
+        let _ = self.signal(Signal::SIGCONT);
+    }
+}
+
+impl Form {
+    fn measure(&self, plan: Plan) -> anyhow::Result<Measured> {
+        self.signal(Signal::SIGCONT)?;
+        let before = self.contestant.cpu_seconds();
+        let received = host::watched(|| {
+            load::tcp(&self.contestant, plan.streams, Direction::Up, plan.duration)
+        });
+        let cpu_seconds = self.contestant.cpu_seconds() - before;
+        self.signal(Signal::SIGSTOP)?;
+
+        let received = received?;
+        ensure!(received.value.bytes > 0.0, "{}: nothing arrived", self.name);
+
+        Ok(Measured {
+            gbps: received.value.bits_per_second / 1e9,
+            cpu_seconds_per_gb: cpu_seconds / received.value.bytes * 1e9,
+            is_disturbed: host::is_disturbed(received.stolen),
+        })
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        for (name, pid) in self.contestant.gateways() {
+            let pid = Pid::from_raw(pid.try_into()?);
+            kill(pid, signal).with_context(|| format!("{signal} to the gateway of {name}"))?;
+        }
+
+        Ok(())
+    }
+}
+
+impl Outcome {
+    fn of(names: [String; 2], measured: &[(Measured, Measured)]) -> Self {
+        let is_quiet = |pair: &&(Measured, Measured)| !pair.0.is_disturbed && !pair.1.is_disturbed;
+        let quiet = measured.iter().filter(is_quiet);
+        let throughput = quiet.map(|(new, old)| new.gbps / old.gbps).collect();
+        // CPU time is counted while a gateway runs, whoever else has the machine in between.
+        let cost =
+            |(new, old): &(Measured, Measured)| new.cpu_seconds_per_gb / old.cpu_seconds_per_gb;
+        let cost = measured.iter().map(cost).collect();
+
+        let rates = [
+            measured.iter().map(|pair| pair.0).collect::<Vec<_>>(),
+            measured.iter().map(|pair| pair.1).collect(),
+        ]
+        .map(|measured| {
+            let quiet = measured.into_iter().filter(|one| !one.is_disturbed);
+            Spread::of(quiet.map(|one| one.gbps))
+        });
+
+        Self { names, rates, throughput, cost, pairs: measured.len() }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [new, old] = &self.names;
+        for (name, rate) in self.names.iter().zip(&self.rates) {
+            if let Some(Spread { least, median, most }) = rate {
+                writeln!(f, "{name}: {median:.2} [{least:.2}, {most:.2}] Gb/s")?;
+            }
+        }
+        writeln!(f, "{new} to {old}, median of the ratios [95 % confidence]")?;
+        for (name, ratios) in [("TCP", &self.throughput), ("CPU s per GB", &self.cost)] {
+            match Interval::of(ratios) {
+                Some(Interval { low, median, high }) => {
+                    writeln!(f, "  {name:<12} {median:.3} [{low:.3}, {high:.3}]")?;
+                }
+                None => writeln!(f, "  {name:<12} too few undisturbed pairs: measure again")?,
+            }
+        }
+        let Self { throughput, pairs, .. } = self;
+
+        write!(
+            f,
+            "{} of {pairs} pairs were undisturbed; only those count for TCP",
+            throughput.len()
+        )
+    }
+}
+
+/// Where the true median is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Interval {
+    low: f64,
+    median: f64,
+    high: f64,
+}
+
+impl Interval {
+    /// By the ranks between which the median lies with 95 % confidence, whatever the distribution:
+    /// the binomial one of the count below the median, approximated by a normal one.
+    fn of(values: &[f64]) -> Option<Self> {
+        const Z: f64 = 1.96;
+
+        if values.len() < LEAST_PAIRS {
+            return None;
+        }
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len() - 1;
+        let count = f64::from(u32::try_from(sorted.len()).ok()?);
+        let away = Z * count.sqrt() / 2.0;
+        let below = (0..=last).take_while(|rank| {
+            u32::try_from(*rank).is_ok_and(|rank| f64::from(rank) < count / 2.0 - away)
+        });
+        let rank = below.count().saturating_sub(1);
+
+        Some(Self {
+            low: *sorted.get(rank)?,
+            median: f64::midpoint(*sorted.get(last / 2)?, *sorted.get(last.div_ceil(2))?),
+            high: *sorted.get(last - rank)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_holds_the_median_and_narrows_with_the_count() {
+        let values = |count: u32| (0..count).map(f64::from).map(move |n| n / f64::from(count - 1));
+        let of = |count| Interval::of(&values(count).collect::<Vec<_>>()).unwrap();
+
+        for count in [6, 7, 40, 41, 400] {
+            let Interval { low, median, high } = of(count);
+            assert!((median - 0.5).abs() < 1e-9, "{count}: {median}");
+            assert!(low < median && median < high, "{count}");
+            assert!((low + high - 1.0).abs() < 1e-9, "{count}: it is symmetric");
+        }
+        assert!(of(400).high - of(400).low < of(40).high - of(40).low);
+        assert_eq!(Interval::of(&[1.0; LEAST_PAIRS - 1]), None);
+    }
+
+    /// Of 40 values, the 14th and the 27th: tables of the sign test have the same.
+    #[test]
+    fn the_ranks_are_those_of_the_sign_test() {
+        let values: Vec<f64> = (1..=40).map(f64::from).collect();
+
+        let interval = Interval::of(&values).unwrap();
+
+        assert_eq!(interval, Interval { low: 14.0, median: 20.5, high: 27.0 });
+    }
+
+    #[test]
+    fn disturbed_pairs_count_for_the_cost_alone() {
+        let quiet = Measured { gbps: 2.0, cpu_seconds_per_gb: 4.0, is_disturbed: false };
+        let disturbed = Measured { gbps: 1.0, is_disturbed: true, ..quiet };
+        let names = ["new", "old"].map(str::to_owned);
+
+        let outcome = Outcome::of(names, &[(quiet, quiet), (disturbed, quiet), (quiet, disturbed)]);
+
+        assert_eq!(outcome.throughput, [1.0]);
+        assert_eq!(outcome.cost, [1.0; 3]);
+        assert!(outcome.to_string().contains("1 of 3 pairs were undisturbed"));
+    }
+}
