@@ -15,4 +15,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod plan;

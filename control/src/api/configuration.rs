@@ -1,0 +1,93 @@
+//! `Configuration`: which prefixes a remote cluster has, and what they are called here.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{lenient, schema};
+
+/// One per remote cluster; named after it by default.
+#[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "networking.liqo.io",
+    version = "v1beta1",
+    kind = "Configuration",
+    plural = "configurations",
+    shortname = "conf",
+    category = "liqo",
+    namespaced,
+    status = "ConfigurationStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Desired Pod CIDR ", type_ = "string", json_path = ".spec.remote.cidr.pod"),
+    printcolumn(
+        name = "Remapped Pod CIDR",
+        type_ = "string",
+        json_path = ".status.remote.cidr.pod"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Desired External CIDR",
+        type_ = "string",
+        json_path = ".spec.remote.cidr.external",
+        priority = "1"
+    ),
+    printcolumn(
+        name = "Remapped External CIDR",
+        type_ = "string",
+        json_path = ".status.remote.cidr.external",
+        priority = "1"
+    ),
+    printcolumn(
+        name = "ClusterID",
+        type_ = "string",
+        json_path = ".metadata.labels.liqo\\.io/remote-cluster-id",
+        priority = "1"
+    )
+)]
+pub struct ConfigurationSpec {
+    /// The prefixes of this cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<Cluster>,
+    /// The prefixes of the remote cluster, as it calls them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Cluster>,
+}
+
+/// What is in force for a remote cluster.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub struct ConfigurationStatus {
+    /// `NetworkCIDRsConfigured` says whether every prefix has its name here.
+    #[serde(
+        default,
+        deserialize_with = "lenient::or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// The prefixes of the remote cluster, as they are called here; place by place those of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Cluster>,
+}
+
+/// The prefixes of one cluster.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub struct Cluster {
+    /// By what they are for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cidr: Option<ClusterCidr>,
+}
+
+/// The prefixes of one cluster, by what they are for. One that nobody has chosen yet is empty.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub struct ClusterCidr {
+    /// Addresses for what has none of the cluster's own: hosts, nodes, pods of others.
+    #[serde(default, deserialize_with = "lenient::strings", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::cidrs")]
+    pub external: Vec<String>,
+    /// The pods.
+    #[serde(default, deserialize_with = "lenient::strings", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::cidrs")]
+    pub pod: Vec<String>,
+}

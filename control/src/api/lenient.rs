@@ -1,0 +1,63 @@
+//! Reading what other releases of the API wrote.
+//!
+//! A list may be a single value (releases before 1.0), or be missing, or be `null`. What is wrong in a
+//! value is for the plan to say, which can name it; here everything is read that has a meaning.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// A list of strings, or one string for a list of one.
+pub(super) fn strings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let values = match Value::deserialize(deserializer)? {
+        Value::Null => Vec::new(),
+        Value::Array(values) => values,
+        value @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            vec![value]
+        }
+    };
+
+    Ok(values.into_iter().map(text).collect())
+}
+
+/// What is `null` where something with a default is expected.
+pub(super) fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// The value as somebody would have to see it to find it.
+fn text(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        Value::Null => String::new(),
+        value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            value.to_string()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_from_whatever_has_a_meaning() {
+        let read = |value: Value| strings(value).unwrap();
+
+        assert_eq!(read(json!(["10.0.0.0/8", ""])), ["10.0.0.0/8", ""]);
+        assert_eq!(read(json!("10.0.0.0/8")), ["10.0.0.0/8"]);
+        assert_eq!(read(json!(["10.0.0.0/8", null, 7])), ["10.0.0.0/8", "", "7"]);
+        assert_eq!(read(json!(null)), [""; 0]);
+    }
+
+    #[test]
+    fn null_is_the_default() {
+        assert_eq!(or_default::<Vec<u8>, _>(json!(null)).unwrap(), [0; 0]);
+        assert_eq!(or_default::<Vec<u8>, _>(json!([1])).unwrap(), [1]);
+    }
+}

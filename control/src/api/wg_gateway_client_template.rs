@@ -1,0 +1,35 @@
+//! `WgGatewayClientTemplate`: what a `WgGatewayClient` is made from.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::embedded::ObjectKind;
+use super::schema;
+
+/// A `GatewayClient` names one.
+#[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "networking.liqo.io",
+    version = "v1beta1",
+    kind = "WgGatewayClientTemplate",
+    plural = "wggatewayclienttemplates",
+    shortname = "wggct",
+    shortname = "wgct",
+    category = "liqo",
+    namespaced,
+    label("networking.liqo.io/gatewaytemplate", "true"),
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WgGatewayClientTemplateSpec {
+    /// What is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_kind: Option<ObjectKind>,
+    /// The object, with expressions where the gateway's own values go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::anything")]
+    pub template: Option<Value>,
+}

@@ -1,0 +1,371 @@
+//! An API server of its own for a test: etcd and kube-apiserver on loopback, gone with the test.
+
+#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test may panic, and says why")]
+
+use std::fmt::Debug;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use control::api::crd;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleRef, Subject};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::await_condition;
+use kube::{Client, Resource, ResourceExt as _};
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+/// What a slow machine needs to start both.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The administrator of every server; it serves nobody but this test.
+const TOKEN: &str = "strait-test-administrator";
+
+/// What comes before the point in a `SubjectPublicKeyInfo` of the curve P-256 (RFC 5480 section 2).
+const P256_PUBLIC_KEY: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
+/// A cluster without nodes.
+pub(crate) struct ApiServer {
+    folder: TempDir,
+    assets: PathBuf,
+    etcd_port: u16,
+    port: u16,
+    etcd: Child,
+    server: Child,
+}
+
+impl ApiServer {
+    /// Starts one; `None` if this machine cannot, which has been said by then.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, and with `CI=true` also if this machine cannot.
+    pub(crate) async fn start() -> Option<Self> {
+        let assets = match assets() {
+            Ok(assets) => assets.clone(),
+            Err(reason) => {
+                assert!(!is_ci(), "no API server: {reason}");
+                eprintln!("SKIPPED: no API server: {reason}");
+                return None;
+            }
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let [etcd_port, peer_port, port] = free_ports();
+        write_credentials(folder.path());
+        let etcd = start_etcd(&assets, folder.path(), etcd_port, peer_port);
+        let server = start_server(&assets, folder.path(), etcd_port, port);
+        let mut server = Self { folder, assets, etcd_port, port, etcd, server };
+        server.wait_until_ready().await;
+
+        Some(server)
+    }
+
+    /// A client that may do everything.
+    pub(crate) async fn client(&self) -> Client {
+        client_of(self.kubeconfig(TOKEN)).await
+    }
+
+    /// A client with the rights of `role` and no others.
+    pub(crate) async fn client_with(&self, namespace: &str, role: &ClusterRole) -> Client {
+        client_of(self.kubeconfig_with(namespace, role).await).await
+    }
+
+    /// [`Self::client`], for when there is a runtime.
+    pub(crate) fn client_later(&self) -> impl Future<Output = Client> + Send + use<> {
+        client_of(self.kubeconfig(TOKEN))
+    }
+
+    /// For a service account with the rights of `role` and no others, as a pod has it.
+    pub(crate) async fn kubeconfig_with(&self, namespace: &str, role: &ClusterRole) -> Kubeconfig {
+        let client = self.client().await;
+        let name = role.metadata.name.clone().expect("a name");
+        let account = ServiceAccount {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            ..ServiceAccount::default()
+        };
+        let binding = ClusterRoleBinding {
+            metadata: account.metadata.clone(),
+            role_ref: RoleRef {
+                api_group: Some("rbac.authorization.k8s.io".to_owned()),
+                kind: "ClusterRole".to_owned(),
+                name: name.clone(),
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: name.clone(),
+                namespace: Some(namespace.to_owned()),
+                ..Subject::default()
+            }]),
+        };
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+        create(Api::all(client.clone()), role).await;
+        create(Api::all(client), &binding).await;
+        create(accounts.clone(), &account).await;
+        let request = TokenRequest::default();
+        let answer = accounts
+            .create_token_request(&name, &PostParams::default(), &request)
+            .await
+            .expect("a token");
+
+        self.kubeconfig(&answer.status.and_then(|status| status.token).expect("a token"))
+    }
+
+    fn kubeconfig(&self, token: &str) -> Kubeconfig {
+        let authority = fs::read(self.folder.path().join("certificates/apiserver.crt"));
+        let authority = STANDARD.encode(authority.unwrap_or_default());
+        let text = format!(
+            "apiVersion: v1\nkind: Config\n\
+             clusters: [{{name: test, cluster: {{server: 'https://127.0.0.1:{}', certificate-authority-data: {authority}}}}}]\n\
+             users: [{{name: test, user: {{token: {token}}}}}]\n\
+             contexts: [{{name: test, context: {{cluster: test, user: test}}}}]\n\
+             current-context: test\n",
+            self.port
+        );
+
+        Kubeconfig::from_yaml(&text).expect("a kubeconfig")
+    }
+
+    /// Ends the server without warning; what it knows stays in etcd.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+
+    /// Starts it again where it was.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        self.server = start_server(&self.assets, self.folder.path(), self.etcd_port, self.port);
+        self.wait_until_ready().await;
+    }
+
+    /// Forgets the history, so that every watch must begin anew.
+    pub(crate) fn compact(&self) {
+        let answer = self.etcd("/v3/kv/range", r#"{"key":"AA==","count_only":true}"#);
+        let revision = answer
+            .split_once(r#""revision":""#)
+            .and_then(|(_, rest)| rest.split_once('"'))
+            .map(|(revision, _)| revision)
+            .expect("a revision");
+
+        self.etcd("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#));
+    }
+
+    /// One call of etcd's gateway for JSON.
+    fn etcd(&self, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.etcd_port)).expect("etcd");
+        let request = format!(
+            "POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.contains(" 200 "), "{answer}");
+
+        answer
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let start = Instant::now();
+        let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        while start.elapsed() < START_TIMEOUT && runs(&mut self.etcd) && runs(&mut self.server) {
+            if self.folder.path().join("certificates/apiserver.crt").is_file() {
+                let request = http::Request::get("/readyz").body(Vec::new()).expect("a request");
+                if self.client().await.request_text(request).await.is_ok() {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+
+        let log = fs::read_to_string(self.folder.path().join("kube-apiserver.log"));
+        panic!("kube-apiserver is not ready:\n{}", log.unwrap_or_default());
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        for child in [&mut self.server, &mut self.etcd] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+async fn client_of(kubeconfig: Kubeconfig) -> Client {
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+
+    Client::try_from(config.expect("a configuration")).expect("a client")
+}
+
+/// Applies the definitions of the API and waits until they are served.
+pub(crate) async fn install_api(client: &Client) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crds = crd::all();
+    for crd in &crds {
+        let name = crd.metadata.name.as_deref().expect("a name");
+        let parameters = PatchParams::apply("strait").force();
+        api.patch(name, &parameters, &Patch::Apply(crd))
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    for crd in &crds {
+        let name = crd.metadata.name.as_deref().expect("a name");
+        let established = await_condition(api.clone(), name, is_crd_established());
+        tokio::time::timeout(Duration::from_secs(10), established).await.expect(name).expect(name);
+    }
+}
+
+/// Makes an object that is not there yet.
+pub(crate) async fn create<K>(api: Api<K>, object: &K) -> K
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    api.create(&PostParams::default(), object)
+        .await
+        .unwrap_or_else(|error| panic!("{} {}: {error}", K::kind(&()), object.name_any()))
+}
+
+/// The folder with `etcd` and `kube-apiserver`: where the environment says, or built here.
+fn assets() -> Result<&'static PathBuf, &'static String> {
+    static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+
+    ASSETS
+        .get_or_init(|| match std::env::var_os("KUBEBUILDER_ASSETS") {
+            Some(folder) => Ok(PathBuf::from(folder)),
+            None => build(),
+        })
+        .as_ref()
+}
+
+fn build() -> Result<PathBuf, String> {
+    // The tests of other crates share this.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../control/tests/apiserver");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apiserver");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let (server, etcd) = (folder.join("kube-apiserver"), folder.join("etcd"));
+
+    eprintln!("building an API server; without a cache that takes minutes");
+    let status = Command::new("go")
+        .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
+        .arg(&server)
+        .current_dir(source)
+        .status()
+        .map_err(|error| {
+            format!("go cannot be run ({error}), and KUBEBUILDER_ASSETS is not set")
+        })?;
+    if !status.success() {
+        return Err(format!("go build ended with {status}"));
+    }
+    let _ = fs::remove_file(&etcd);
+    fs::hard_link(&server, &etcd).map_err(|error| format!("{}: {error}", etcd.display()))?;
+
+    Ok(folder)
+}
+
+/// A user who may do everything, and the key that signs the tokens of service accounts.
+fn write_credentials(folder: &Path) {
+    let random = ring::rand::SystemRandom::new();
+    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).expect("a key");
+    let key = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).expect("that key");
+    let public = [&P256_PUBLIC_KEY[..], key.public_key().as_ref()].concat();
+
+    for (name, label, bytes) in [
+        ("service-account.key", "PRIVATE KEY", document.as_ref()),
+        ("service-account.pub", "PUBLIC KEY", &public),
+    ] {
+        let text = STANDARD.encode(bytes);
+        let pem = format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n");
+        fs::write(folder.join(name), pem).expect("a key file");
+    }
+    fs::write(folder.join("users.csv"), format!("{TOKEN},admin,admin,system:masters\n"))
+        .expect("a token file");
+}
+
+fn start_etcd(assets: &Path, folder: &Path, port: u16, peer_port: u16) -> Child {
+    let (client, peer) =
+        (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
+
+    start(
+        &assets.join("etcd"),
+        folder,
+        &[
+            format!("--data-dir={}", folder.join("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--log-level=error".to_owned(),
+            // Nobody asks for what was written before a power failure.
+            "--unsafe-no-fsync".to_owned(),
+        ],
+    )
+}
+
+fn start_server(assets: &Path, folder: &Path, etcd_port: u16, port: u16) -> Child {
+    let file = |name: &str| folder.join(name).display().to_string();
+
+    start(
+        &assets.join("kube-apiserver"),
+        folder,
+        &[
+            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", file("certificates")),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("service-account.pub")),
+            format!("--service-account-signing-key-file={}", file("service-account.key")),
+            format!("--token-auth-file={}", file("users.csv")),
+            "--authorization-mode=RBAC".to_owned(),
+            // There is no controller that makes the account of a namespace.
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+        ],
+    )
+}
+
+fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {
+    let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let log = fs::File::create(folder.join(format!("{name}.log"))).expect("a log");
+
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+}
+
+/// Ports that nobody listens on. They differ, as all are held until the last is chosen.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+
+    listeners.map(|listener| listener.local_addr().expect("an address").port())
+}
+
+fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true")
+}
