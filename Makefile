@@ -59,6 +59,10 @@ profile: ## A flame graph of each gateway under load, and its busiest functions
 	$(CARGO) build --profile profiling --bin strait
 	$(CARGO) run --release -p strait-benches --bin throughput -- --profile --binary target/profiling/strait
 
+.PHONY: crds
+crds: ## Write the definitions of the API to deploy/crds
+	$(CARGO) run --bin strait -- crds --output deploy/crds
+
 .PHONY: fuzz
 fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TARGETS change that
 	@.ci/setup fuzz

@@ -16,4 +16,10 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod conncheck;
+pub mod connection;
+pub mod identity;
+pub mod objects;
 pub mod plan;
+pub mod status;
+pub mod watch;

@@ -6,7 +6,9 @@
 pub(crate) mod admin;
 pub(crate) mod args;
 pub(crate) mod check;
+pub(crate) mod cluster;
 pub(crate) mod config;
+pub(crate) mod crds;
 pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod key;

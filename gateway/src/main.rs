@@ -2,20 +2,22 @@
 
 mod daemon;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
 use strait_gateway::io::Gateway;
-use tracing::info;
+use tracing::{info, warn};
 
 use daemon::admin::{Admin, Readiness};
 use daemon::args::{self, Args, Command, GatewayArgs, UsageError};
+use daemon::cluster::Cluster;
 use daemon::config::Config;
 use daemon::netlink::Netlink;
-use daemon::service::{Service, Signals};
+use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
-use daemon::{check, demo, explain, key, logging, mtu, output, socket};
+use daemon::{check, cluster, crds, demo, explain, key, logging, mtu, output, socket};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
@@ -34,34 +36,57 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Gateway(gateway) => {
             logging::start(&args.log);
-            run(gateway)
+            run(*gateway)
         }
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
         Command::Demo(args) => demo::run(args),
         Command::Key(key) => key::run(key),
+        Command::Crds(args) => crds::run(&args),
     }
 }
 
-/// `strait gateway`, from the file to the last packet.
+/// `strait gateway`, from the file or the flags to the last packet.
 fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::load(&args.config)?;
-    let admin = config.metrics_address.map(Admin::bind).transpose()?;
+    for flag in &args.ignored {
+        warn!("{flag} is not known and ignored");
+    }
+    let (start, config) = match args.config {
+        Some(file) => {
+            let config = Config::load(&file)?;
+            (Start::File(file), config)
+        }
+        None if args.cluster.kube || args::in_pod() => {
+            let (settings, config) = cluster::Settings::read(&args.cluster)?;
+            (Start::Cluster(Box::new(settings)), config)
+        }
+        None => return Err(UsageError::Wrong("--config <FILE> is missing".to_owned()).into()),
+    };
+    let mut addresses = vec![config.metrics_address, args.cluster.health_probe_bind_address.0];
+    addresses.dedup();
+    let admins: Vec<_> =
+        addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
 
-    runtime.block_on(serve(args, config, admin, socket))?;
+    runtime.block_on(serve(start, config, admins, socket))?;
 
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a gateway is started from.
+enum Start {
+    File(PathBuf),
+    Cluster(Box<cluster::Settings>),
+}
+
 async fn serve(
-    args: GatewayArgs,
+    start: Start,
     config: Config,
-    admin: Option<Admin>,
+    admins: Vec<Admin>,
     socket: Option<Listener>,
 ) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
@@ -73,7 +98,7 @@ async fn serve(
 
     let gateway = Gateway::start(&config.settings(mtu.bytes), &config.private_key)?;
     let readiness = Readiness::default();
-    if let Some(admin) = admin {
+    for admin in admins {
         let monitor = gateway.monitor();
         let source = Arc::new(move || monitor.status());
         admin.serve(source, readiness.clone()).context("cannot serve metrics")?;
@@ -84,8 +109,13 @@ async fn serve(
         .transpose()
         .context("cannot serve the admin socket")?;
 
-    Service::new(args.config, config, mtu.bytes, gateway, netlink, readiness)
-        .await?
-        .run(signals)
-        .await
+    let source = match start {
+        Start::File(file) => Source::File(file),
+        Start::Cluster(settings) => {
+            let cluster = Cluster::start(&settings).await.context("cannot find the API server")?;
+            Source::Cluster(Box::new(cluster))
+        }
+    };
+
+    Service::new(source, config, mtu.bytes, gateway, netlink, readiness).await?.run(signals).await
 }

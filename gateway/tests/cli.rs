@@ -53,6 +53,37 @@ fn a_key_file_is_for_its_owner_and_never_overwritten() {
 }
 
 #[test]
+fn the_definitions_of_the_api_are_one_stream_or_a_file_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("crds").display().to_string();
+
+    let stream = strait(&["crds"], "");
+    let files = strait(&["crds", "--output", &folder], "");
+
+    assert_eq!((stream.status.code(), files.status.code()), (Some(0), Some(0)));
+    let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+    paths.sort();
+    let texts: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    assert_eq!(stdout(&stream).matches("\nkind: CustomResourceDefinition\n").count(), paths.len());
+    assert!(texts.iter().all(|text| stdout(&stream).contains(text)));
+    assert!(paths[0].ends_with("ipam.liqo.io_ips.yaml"), "{paths:?}");
+}
+
+#[test]
+fn a_gateway_needs_a_file_or_a_cluster() {
+    assert_refused(&strait(&["gateway"], ""), 64, &["--config <FILE> is missing"]);
+    assert_refused(&strait(&["gateway", "--kube"], ""), 64, &["--namespace is missing"]);
+    assert_refused(&strait(&["gateway", "--kube", "--config", "f"], ""), 64, &["--config"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_exits_1() {
+    let output = strait(&["crds", "--output", "/dev/null/crds"], "");
+
+    assert_refused(&output, 1, &["/dev/null/crds"]);
+}
+
+#[test]
 fn a_key_file_that_cannot_be_written_exits_1() {
     let output = strait(&["key", "generate", "--output", "/nonexistent/key"], "");
 

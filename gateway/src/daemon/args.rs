@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::cluster::flags::{self, ClusterFlags};
 use super::config::DEFAULT_INTERFACE;
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
@@ -62,9 +63,12 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Run a gateway
     ///
-    /// SIGHUP reads the configuration again and applies what changed: sessions and learned
-    /// endpoints survive. SIGTERM and SIGINT send what is under way and exit with status 0.
-    Gateway(GatewayArgs),
+    /// From a configuration file, or in a pod from the objects of the API server; there, flags that
+    /// are not known are ignored with a warning, as releases of Liqo differ in theirs.
+    ///
+    /// SIGHUP reads the file again and applies what changed: sessions and learned endpoints
+    /// survive. SIGTERM and SIGINT send what is under way and exit with status 0.
+    Gateway(Box<GatewayArgs>),
     /// Validate a configuration and print what the gateway would do
     Check(CheckArgs),
     /// Say what becomes of a packet, and why
@@ -86,14 +90,24 @@ pub(crate) enum Command {
     /// Make and convert keys
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Print the custom resource definitions of the API
+    ///
+    /// YAML for `kubectl apply --server-side -f -`, sorted by name. They are those of Liqo; a
+    /// cluster that runs Liqo has them.
+    Crds(CrdsArgs),
 }
 
 /// `strait gateway`
 #[derive(Debug, clap::Args)]
 pub(crate) struct GatewayArgs {
     /// Configuration file (TOML)
-    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE", conflicts_with = "kube")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterFlags,
+    /// What was typed and is not known.
+    #[arg(skip)]
+    pub(crate) ignored: Vec<String>,
 }
 
 /// `strait check`
@@ -184,6 +198,14 @@ pub(crate) enum KeyCommand {
     },
 }
 
+/// `strait crds`
+#[derive(Debug, clap::Args)]
+pub(crate) struct CrdsArgs {
+    /// Write a file for each definition into this folder instead; files of these names are replaced
+    #[arg(long, env = "STRAIT_CRDS_OUTPUT", value_name = "DIRECTORY")]
+    pub(crate) output: Option<PathBuf>,
+}
+
 /// Why there are no [`Args`] to work with.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UsageError {
@@ -205,15 +227,61 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    Args::try_parse_from(words).map_err(|error| {
-        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-            UsageError::Answer(error.render().to_string())
-        } else if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            UsageError::Wrong("a subcommand is missing".to_owned())
-        } else {
-            UsageError::Wrong(in_one_line(&error.render().to_string()))
+    let mut words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    let is_for_a_cluster = is_for_a_cluster(&words);
+    let mut ignored = Vec::new();
+    loop {
+        let error = match Args::try_parse_from(&words) {
+            Ok(mut args) => {
+                if let Command::Gateway(gateway) = &mut args.command {
+                    gateway.ignored = ignored;
+                }
+                return Ok(args);
+            }
+            Err(error) => error,
+        };
+        match unknown(&error) {
+            Some(flag) if is_for_a_cluster && flags::remove(&mut words, &flag) => {
+                ignored.push(flag);
+            }
+            _ => return Err(usage_error(&error)),
         }
-    })
+    }
+}
+
+/// Whether `words` start a gateway that an API server feeds.
+fn is_for_a_cluster(words: &[OsString]) -> bool {
+    let has = |flag: &str| {
+        words.iter().any(|word| {
+            let word = word.to_string_lossy();
+            word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        })
+    };
+
+    has("gateway") && (has("--kube") || (in_pod() && !has("--config")))
+}
+
+/// Whether this process was started in a pod.
+pub(crate) fn in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// The word that is not known, if that is what is wrong.
+fn unknown(error: &clap::Error) -> Option<String> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => Some(word.clone()),
+        _ => None,
+    }
+}
+
+fn usage_error(error: &clap::Error) -> UsageError {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        UsageError::Answer(error.render().to_string())
+    } else if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        UsageError::Wrong("a subcommand is missing".to_owned())
+    } else {
+        UsageError::Wrong(in_one_line(&error.render().to_string()))
+    }
 }
 
 /// The statement of a clap error without the usage that follows it, which `--help` shows better.
@@ -264,7 +332,7 @@ mod tests {
         for (words, offending) in [
             (vec!["strait"], "subcommand"),
             (vec!["strait", "ferry"], "ferry"),
-            (vec!["strait", "gateway"], "--config <FILE>"),
+            (vec!["strait", "gateway", "--kube", "--mode", "both"], "both"),
             (vec!["strait", "gateway", "--config", "f", "--speed"], "--speed"),
             (vec!["strait", "--log-level", "a=b=c", "gateway", "--config", "f"], "a=b=c"),
         ] {
@@ -275,6 +343,37 @@ mod tests {
             assert!(text.contains(offending) && text.contains("strait --help"), "{text}");
             assert_eq!(text.lines().count(), 1, "{text}");
         }
+    }
+
+    #[test]
+    fn a_gateway_in_a_cluster_takes_the_flags_of_every_release() {
+        let words = [
+            "strait",
+            "gateway",
+            "--kube",
+            "--name=milan",
+            "--listen-port=51840",
+            "--container-name=gateway",
+            "--enable-nft-monitor=true",
+            "--v",
+            "4",
+            "--leader-election",
+            "--endpoint-port=1,2",
+            "--ping-enabled=false",
+            "--metrics-address=:8082",
+        ];
+
+        let args = parse(words).unwrap();
+
+        let Command::Gateway(gateway) = args.command else { panic!("another command") };
+        assert_eq!(
+            gateway.ignored,
+            ["--container-name", "--enable-nft-monitor", "--v", "4", "--leader-election"]
+        );
+        assert_eq!(gateway.cluster.name.as_deref(), Some("milan"));
+        assert_eq!(gateway.cluster.endpoint_ports, [1, 2]);
+        assert!(!gateway.cluster.ping_enabled);
+        assert_eq!(gateway.cluster.metrics_address.0, Some("0.0.0.0:8082".parse().unwrap()));
     }
 
     #[test]

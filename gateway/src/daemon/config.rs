@@ -26,7 +26,7 @@ use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
 pub(crate) use endpoint::{Endpoint, HostPort, address_of_one_host};
 pub(crate) use keyfile::KeyFileError;
-pub(crate) use parse::{DEFAULT_INTERFACE, MTU_MIN, MTU_MIN_IPV6};
+pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN, MTU_MIN_IPV6};
 pub(crate) use problem::{Finding, Findings, Problem};
 
 /// The whole configuration of one gateway.

@@ -10,8 +10,14 @@ use super::args::{LogArgs, LogFormat};
 ///
 /// boringtun logs at ERROR what is normal life of a session (its expiry, a handshake that must be
 /// repeated); the counters and the status tell the same in our words. The netlink crates log every
-/// message at DEBUG.
-const QUIET: [&str; 3] = ["boringtun=off", "netlink_proto=warn", "netlink_packet_route=warn"];
+/// message at DEBUG. The client of the API server reports each attempt; whoever asked it says so once.
+const QUIET: [&str; 5] = [
+    "boringtun=off",
+    "kube_client=off",
+    "kube_runtime=off",
+    "netlink_proto=warn",
+    "netlink_packet_route=warn",
+];
 
 /// Starts logging to stderr. To be called once.
 pub(crate) fn start(args: &LogArgs) {

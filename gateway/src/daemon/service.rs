@@ -4,6 +4,7 @@
 //! take no notice.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
 use super::admin::Readiness;
-use super::config::{Config, Endpoint};
+use super::cluster::Cluster;
+use super::config::{Config, Endpoint, Peer};
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
 use super::path_mtu::PathMtus;
 use super::reload::Reload;
@@ -68,10 +70,27 @@ impl Signals {
     }
 }
 
+/// Who says what a gateway is to do while it runs.
+pub(crate) enum Source {
+    /// A file, whenever SIGHUP comes.
+    File(PathBuf),
+    /// The objects of an API server, whenever they change.
+    Cluster(Box<Cluster>),
+}
+
+impl Source {
+    /// Other peers than before. Cancel safe.
+    async fn next(&mut self) -> Vec<Peer> {
+        match self {
+            Self::File(_) => pending().await,
+            Self::Cluster(cluster) => cluster.next().await,
+        }
+    }
+}
+
 /// A started gateway and everything that follows its configuration.
-#[derive(Debug)]
 pub(crate) struct Service {
-    file: PathBuf,
+    source: Source,
     config: Config,
     mtu_bytes: u16,
     generation: u64,
@@ -87,14 +106,14 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Takes over a gateway that was started with `config`, read from `file`, on a device of
-    /// `mtu_bytes`.
+    /// Takes over a gateway that was started with `config` on a device of `mtu_bytes`; `source` has
+    /// what comes later.
     ///
     /// # Errors
     ///
     /// If the device is not there.
     pub(crate) async fn new(
-        file: PathBuf,
+        source: Source,
         config: Config,
         mtu_bytes: u16,
         gateway: Gateway,
@@ -107,7 +126,7 @@ impl Service {
             .with_context(|| format!("cannot find interface {:?}", config.interface))?;
 
         Ok(Self {
-            file,
+            source,
             config,
             mtu_bytes,
             generation: 0,
@@ -134,7 +153,8 @@ impl Service {
         let end = match first {
             Some(error) => Err(error.into()),
             None => {
-                self.readiness.set(true);
+                // In a cluster it is not ready before it has heard who its peers are.
+                self.readiness.set(matches!(self.source, Source::File(_)));
                 info!("the gateway runs");
                 self.serve(&mut signals).await
             }
@@ -157,6 +177,10 @@ impl Service {
                     Wish::Reload => self.reload().await,
                     Wish::End => return Ok(()),
                 },
+                peers = self.source.next() => {
+                    self.reconfigure(Config { peers, ..self.config.clone() }).await;
+                    self.readiness.set(true);
+                }
                 answer = self.resolver.next_answer() => {
                     let peers = self.monitor.status().peers;
                     if let Some((peer, endpoint)) =
@@ -181,7 +205,11 @@ impl Service {
 
     /// Reads the file again. A file that is wrong changes nothing.
     async fn reload(&mut self) {
-        let wanted = match Config::load(&self.file) {
+        let Source::File(file) = &self.source else {
+            info!("nothing to reload: the API server says what changes, when it changes");
+            return;
+        };
+        let wanted = match Config::load(file) {
             Ok(wanted) => wanted,
             Err(findings) => {
                 for finding in findings.lines() {
@@ -192,6 +220,11 @@ impl Service {
             }
         };
 
+        self.reconfigure(wanted).await;
+    }
+
+    /// Applies what differs from the configuration in force.
+    async fn reconfigure(&mut self, wanted: Config) {
         let reload = Reload::between(&self.config, wanted);
         for setting in &reload.needs_restart {
             warn!("{setting}");

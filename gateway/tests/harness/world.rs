@@ -63,7 +63,7 @@ impl World {
 }
 
 /// `seen_as` is the address that `to` must know the sender under.
-fn assert_traffic(from: &Cluster, to: &Cluster, target: IpAddr, seen_as: IpAddr) {
+pub(crate) fn assert_traffic(from: &Cluster, to: &Cluster, target: IpAddr, seen_as: IpAddr) {
     let datagrams = Datagrams { count: 500, payload_bytes: 1200, per_second: 5000 };
 
     let ping = Ping::new(target, 5).run(&from.pod).unwrap();

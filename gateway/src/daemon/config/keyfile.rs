@@ -68,6 +68,19 @@ pub(crate) fn private_key(path: &Path) -> Result<PrivateKey, KeyFileError> {
         .map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
 }
 
+/// Reads our own key where a Secret is mounted: whoever may enter the container may read it, and its
+/// mode says nothing.
+///
+/// # Errors
+///
+/// [`KeyFileError`], which names the file and the remedy.
+pub(crate) fn mounted_private_key(path: &Path) -> Result<PrivateKey, KeyFileError> {
+    let content = open(path).and_then(|file| content(path, file))?;
+
+    PrivateKey::from_file_content(&content)
+        .map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
+}
+
 /// Reads a secret shared with one peer.
 ///
 /// # Errors
@@ -84,17 +97,30 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     if is_key(path) {
         return Err(KeyFileError::KeyInsteadOfPath);
     }
-    let unreadable = |cause| KeyFileError::Unreadable { path: path.to_owned(), cause };
-    let file = File::open(path).map_err(unreadable)?;
+    let file = open(path)?;
     // Asked of the open file, so that nobody can exchange it in between.
-    let mode = file.metadata().map_err(unreadable)?.mode() & 0o7777;
+    let metadata = file.metadata().map_err(|cause| unreadable(path, cause))?;
+    let mode = metadata.mode() & 0o7777;
     if mode & OTHERS != 0 {
         return Err(KeyFileError::Exposed { path: path.to_owned(), mode });
     }
 
+    content(path, file)
+}
+
+fn open(path: &Path) -> Result<File, KeyFileError> {
+    File::open(path).map_err(|cause| unreadable(path, cause))
+}
+
+fn unreadable(path: &Path, cause: io::Error) -> KeyFileError {
+    KeyFileError::Unreadable { path: path.to_owned(), cause }
+}
+
+fn content(path: &Path, file: File) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     // The full capacity at once: a vector that grows leaves copies behind.
     let mut content = Zeroizing::new(Vec::with_capacity(SIZE_LIMIT + 1));
-    file.take(read_limit()).read_to_end(&mut content).map_err(unreadable)?;
+    let read = file.take(read_limit()).read_to_end(&mut content);
+    read.map_err(|cause| unreadable(path, cause))?;
     if content.trim_ascii().is_empty() {
         return Err(KeyFileError::Empty { path: path.to_owned() });
     }

@@ -32,7 +32,7 @@ pub(crate) const MTU_MIN: u16 = 576;
 pub(crate) const MTU_MIN_IPV6: u16 = 1280;
 
 /// Flows that masquerade keeps at the most: each takes about a hundred bytes.
-const DEFAULT_MAX_FLOWS: u32 = 1 << 18;
+pub(crate) const DEFAULT_MAX_FLOWS: u32 = 1 << 18;
 const MIN_MAX_FLOWS: u32 = 1 << 10;
 const MAX_MAX_FLOWS: u32 = 1 << 22;
 

@@ -1,0 +1,279 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const INTERVAL: Duration = Duration::from_secs(2);
+const MS: Duration = Duration::from_millis(1);
+
+/// Both ends, and the time between them.
+struct Pair {
+    now: Instant,
+    wall_clock: Timestamp,
+    client: ConnCheck,
+    server: ConnCheck,
+}
+
+fn address(end: u8) -> IpAddr {
+    IpAddr::from([169, 254, 18, end])
+}
+
+fn settings(cluster_id: &str, peer: u8) -> Settings {
+    let cluster_id = cluster_id.to_owned();
+
+    Settings { cluster_id, peer: address(peer), interval: INTERVAL, loss_threshold: 5 }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let now = Instant::now();
+
+        Self {
+            now,
+            wall_clock: "2026-11-21T08:15:30.120000001Z".parse().unwrap(),
+            client: ConnCheck::new(settings("milan", 1), now),
+            server: ConnCheck::new(settings("rome", 2), now),
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.wall_clock += time;
+    }
+
+    /// Until the client's next PING is due.
+    fn next_ping(&mut self, nonce: u64) -> Vec<u8> {
+        loop {
+            let wait = self.client.next_timeout().saturating_duration_since(self.now);
+            self.pass(wait.max(MS));
+            if let Some(ping) = self.client.handle_timeout(self.now, self.wall_clock, nonce) {
+                return ping;
+            }
+        }
+    }
+
+    /// What the server says to a datagram of the client.
+    fn answer(&mut self, ping: &[u8]) -> Vec<u8> {
+        match self.server.handle_datagram(address(2), ping, self.now) {
+            Reaction::Answer(pong) => pong,
+            other @ (Reaction::Heard | Reaction::Ignored(_)) => panic!("{other:?}"),
+        }
+    }
+
+    fn hear(&mut self, pong: &[u8]) -> Reaction {
+        self.client.handle_datagram(address(1), pong, self.now)
+    }
+}
+
+/// What a stock gateway makes of a PING: the fields it knows, the time in its own words.
+fn stock_answer(ping: &[u8]) -> Vec<u8> {
+    let ping: Value = serde_json::from_slice(ping).unwrap();
+
+    json!({"clusterID": ping["clusterID"], "msgType": "PONG", "timeStamp": ping["timeStamp"]})
+        .to_string()
+        .into_bytes()
+}
+
+#[test]
+fn a_ping_is_what_a_stock_gateway_reads() {
+    let mut pair = Pair::new();
+
+    let ping: Value = serde_json::from_slice(&pair.next_ping(0x1f)).unwrap();
+
+    assert_eq!(pair.client.report().state, State::Connecting);
+    assert_eq!(
+        ping,
+        json!({
+            "clusterID": "milan",
+            "msgType": "PING",
+            "timeStamp": "2026-11-21T08:15:32.120000001Z",
+            "nonce": "000000000000001f",
+        })
+    );
+}
+
+#[test]
+fn an_answer_repeats_the_question_to_the_letter() {
+    let mut pair = Pair::new();
+    let question = r#"{"clusterID":"milan","msgType":"PING","timeStamp":"2026-11-21T09:15:30.1+01:00","more":[1]}"#;
+
+    let answer: Value = serde_json::from_slice(&pair.answer(question.as_bytes())).unwrap();
+
+    let expected = json!({
+        "clusterID": "milan", "msgType": "PONG", "timeStamp": "2026-11-21T09:15:30.1+01:00",
+        "more": [1],
+    });
+    assert_eq!(answer, expected);
+}
+
+#[test]
+fn who_answers_is_connected_and_who_falls_silent_is_lost() {
+    let mut pair = Pair::new();
+
+    for nonce in 0..3 {
+        let ping = pair.next_ping(nonce);
+        let pong = stock_answer(&ping);
+        pair.pass(7 * MS);
+        assert_eq!(pair.hear(&pong), Reaction::Heard);
+    }
+    let report = pair.client.report();
+    assert_eq!((report.state, report.latency), (State::Connected, Some(7 * MS)));
+
+    let silent_since = pair.now;
+    while pair.client.report().state == State::Connected {
+        let _ = pair.next_ping(9);
+    }
+    let silence = pair.now - silent_since;
+    assert!((10 * INTERVAL / 2..=6 * INTERVAL).contains(&silence), "{silence:?}");
+    assert_eq!(pair.client.report().latency, None);
+
+    let ping = pair.next_ping(10);
+    assert_eq!(pair.hear(&stock_answer(&ping)), Reaction::Heard);
+    assert_eq!(pair.client.report().state, State::Connected);
+}
+
+#[test]
+fn who_never_answers_is_lost_after_the_threshold_and_not_before() {
+    let mut pair = Pair::new();
+    let start = pair.now;
+
+    while pair.client.report().state == State::Connecting {
+        pair.pass(MS);
+        let _ = pair.client.handle_timeout(pair.now, pair.wall_clock, 0);
+    }
+
+    assert_eq!(pair.now - start, 5 * INTERVAL + MS);
+    assert_eq!(pair.client.report().state, State::Lost);
+}
+
+#[test]
+fn a_gateway_of_ours_must_go_on_repeating_nonces() {
+    let mut pair = Pair::new();
+    let ping = pair.next_ping(1);
+    let pong = pair.answer(&ping);
+    assert_eq!(pair.hear(&pong), Reaction::Heard);
+
+    let ping = pair.next_ping(2);
+    let wrong = String::from_utf8(pair.answer(&ping)).unwrap();
+    let wrong = wrong.replace("0000000000000002", "0000000000000003");
+
+    assert_eq!(pair.hear(wrong.as_bytes()), Reaction::Ignored(Ignored::WrongNonce));
+    assert_eq!(pair.hear(&stock_answer(&ping)), Reaction::Ignored(Ignored::WrongNonce));
+    let right = pair.answer(&ping);
+    assert_eq!(pair.hear(&right), Reaction::Heard);
+}
+
+#[test]
+fn what_nobody_asked_for_changes_nothing() {
+    let mut pair = Pair::new();
+    let ping = pair.next_ping(1);
+    let pong = stock_answer(&ping);
+    let before = pair.client.report();
+    let elsewhere = address(9);
+    let ignored = |why| Reaction::Ignored(why);
+    let other_cluster = String::from_utf8(pong.clone()).unwrap().replace("milan", "oslo");
+    let other_time = String::from_utf8(pong.clone()).unwrap().replace("2026", "2027");
+
+    let foreign = pair.client.handle_datagram(elsewhere, &pong, pair.now);
+    assert_eq!(foreign, ignored(Ignored::ForeignSource));
+    assert_eq!(pair.hear(other_cluster.as_bytes()), ignored(Ignored::OtherCluster));
+    assert_eq!(pair.hear(other_time.as_bytes()), ignored(Ignored::NotAsked));
+    assert_eq!(pair.hear(b"{}"), ignored(Ignored::Malformed));
+    assert_eq!(pair.hear(&[b' '; MESSAGE_BYTES_MAX + 1]), ignored(Ignored::Malformed));
+    assert_eq!(pair.client.report(), before);
+
+    assert_eq!(pair.hear(&pong), Reaction::Heard);
+    assert_eq!(pair.hear(&pong), ignored(Ignored::NotAsked));
+}
+
+#[test]
+fn an_overtaken_answer_is_no_loss_and_no_latency() {
+    let mut pair = Pair::new();
+    let first = pair.next_ping(1);
+    let second = pair.next_ping(2);
+    pair.pass(3 * MS);
+
+    assert_eq!(pair.hear(&stock_answer(&second)), Reaction::Heard);
+    assert_eq!(pair.hear(&stock_answer(&first)), Reaction::Heard);
+    let _ = pair.next_ping(3);
+
+    let report = pair.client.report();
+    assert_eq!((report.latency, report.loss), (Some(3 * MS), 0.0));
+}
+
+#[test]
+fn loss_is_the_share_of_the_last_probes_and_jitter_follows_their_differences() {
+    let mut pair = Pair::new();
+
+    for nonce in 0..200 {
+        let ping = pair.next_ping(nonce);
+        pair.pass(if nonce % 2 == 0 { 4 * MS } else { 8 * MS });
+        if nonce % 4 != 3 {
+            let pong = pair.answer(&ping);
+            assert_eq!(pair.hear(&pong), Reaction::Heard);
+        }
+    }
+    let _ = pair.next_ping(200);
+
+    let report = pair.client.report();
+    assert!((report.loss - 0.25).abs() < 0.04, "{report:?}");
+    // Of three answers in a row two differ by 4 ms from the one before.
+    assert!((2 * MS..3 * MS).contains(&report.jitter), "{report:?}");
+}
+
+#[test]
+fn a_process_that_slept_sends_one_ping_and_not_what_it_missed() {
+    let mut pair = Pair::new();
+
+    pair.pass(100 * INTERVAL);
+
+    assert!(pair.client.handle_timeout(pair.now, pair.wall_clock, 0).is_some());
+    assert!(pair.client.handle_timeout(pair.now, pair.wall_clock, 0).is_none());
+}
+
+proptest! {
+    #[test]
+    fn garbage_never_panics_and_never_connects(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        cut in 0_usize..120,
+        flipped in 0_usize..120,
+    ) {
+        let mut pair = Pair::new();
+        let mut ping = pair.next_ping(7);
+        let _ = pair.hear(&bytes);
+        ping.truncate(cut.max(1));
+        let place = flipped % ping.len();
+        ping[place] ^= 1;
+        let _ = pair.hear(&ping);
+
+        prop_assert_eq!(pair.client.report().state, State::Connecting);
+    }
+
+    /// Whatever the network does, loss is a share, and only probes that were sent are answered.
+    #[test]
+    fn any_network_makes_a_report_that_adds_up(
+        fates in proptest::collection::vec((any::<bool>(), 0_u32..5_000, any::<bool>()), 1..150),
+    ) {
+        let mut pair = Pair::new();
+        let mut late = Vec::new();
+        for (nonce, (arrives, delay_ms, is_late)) in (0_u64..).zip(fates) {
+            let ping = pair.next_ping(nonce);
+            let pong = pair.answer(&ping);
+            pair.pass(delay_ms * MS);
+            match (arrives, is_late) {
+                (false, _) => {}
+                (true, true) => late.push(pong),
+                (true, false) => {
+                    prop_assert_eq!(pair.hear(&pong), Reaction::Heard);
+                    for pong in late.drain(..) {
+                        let reaction = pair.hear(&pong);
+                        prop_assert!(matches!(reaction, Reaction::Heard | Reaction::Ignored(Ignored::NotAsked)));
+                    }
+                }
+            }
+            let report = pair.client.report();
+            prop_assert!((0.0..=1.0).contains(&report.loss));
+            prop_assert_eq!(report.latency.is_some(), report.state == State::Connected);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Which gateway this is, as the API names it.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+/// Group and version of everything about gateways.
+const API_VERSION: &str = "networking.liqo.io/v1beta1";
+
+/// Of one gateway. All its replicas have the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Of the `GatewayServer` or `GatewayClient`.
+    pub name: String,
+    /// Of that object, of its peers' objects and of the pod.
+    pub namespace: String,
+    /// The cluster at the other end, as this one calls it.
+    pub remote_cluster_id: String,
+    /// Of the `GatewayServer` or `GatewayClient`.
+    pub uid: String,
+    /// Which end this is.
+    pub mode: Mode,
+}
+
+/// The ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Waits to be spoken to.
+    Server,
+    /// Knows where the other one is.
+    Client,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "Server",
+            Self::Client => "Client",
+        })
+    }
+}
+
+impl Identity {
+    /// The prefix is that of all objects which belong to a gateway.
+    #[must_use]
+    pub fn object_name(&self) -> String {
+        format!("gw-{}", self.name)
+    }
+
+    /// As an owner that does not hinder its own deletion.
+    #[must_use]
+    pub fn owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: API_VERSION.to_owned(),
+            kind: format!("Gateway{}", self.mode),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        }
+    }
+
+    /// As Liqo refers to a gateway: the kind and the name are those of the object which its template
+    /// made, the UID is that of the `GatewayServer` or `GatewayClient`.
+    #[must_use]
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(API_VERSION.to_owned()),
+            kind: Some(format!("WgGateway{}", self.mode)),
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What custom resources ask for: every object in, the wanted peers and what was refused out. Pure.
+//!
+//! # Invariants
+//!
+//! - The same objects in any order make the same peers in the same order.
+//! - A wrong object loses itself, a wrong prefix only itself; each is named with a remedy.
+//! - A prefix that has no name here yet is withheld: nothing goes there and nothing comes from there.
+//!
+//! # Not here
+//!
+//! What peers want of each other (see [`crate::plan`]).
+
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kube::core::DeserializeGuard;
+use kube::{Resource, ResourceExt};
+use remap::{Prefix, Rule};
+
+use crate::api::configuration::ClusterCidr;
+use crate::api::{Configuration, PublicKey};
+use crate::plan::WantedPeer;
+
+pub use refusal::{Problem, Refusal};
+
+/// The label that joins all objects of one peer.
+pub const REMOTE_CLUSTER_ID: &str = "liqo.io/remote-cluster-id";
+
+/// Length of a WireGuard key.
+const KEY_BYTES: usize = 32;
+
+/// Which objects concern a gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Of this remote cluster alone; `None`: of all that have one.
+    pub remote_cluster_id: Option<String>,
+    /// The address of the other gateway inside the tunnel, if there is only one other.
+    pub peer_address: Option<IpAddr>,
+    /// What peers may do.
+    pub remapping: Remapping,
+}
+
+/// Who remaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remapping {
+    /// This gateway, as the `Configuration`s say.
+    #[default]
+    Configurations,
+    /// Somebody else, on both sides of the device: everything may pass to and from the peer.
+    Elsewhere,
+}
+
+/// A peer that objects ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedPeer {
+    /// Of its gateway.
+    pub public_key: [u8; KEY_BYTES],
+    /// The rest of it. Its name is the id of the remote cluster.
+    pub wanted: WantedPeer,
+}
+
+/// The outcome of reading all objects.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// In the order of their names.
+    pub peers: Vec<AskedPeer>,
+    /// In the order of kinds and names.
+    pub refused: Vec<Refusal>,
+}
+
+/// An object as the API server has it, or why it could not be read.
+pub type Listed<K> = Arc<DeserializeGuard<K>>;
+
+/// All objects of one namespace that may concern a gateway.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// Of remote gateways.
+    pub public_keys: Vec<Listed<PublicKey>>,
+    /// Of remote clusters; empty where nobody asked for them.
+    pub configurations: Vec<Listed<Configuration>>,
+}
+
+/// Reads what all objects ask for.
+#[must_use]
+pub fn read(scope: &Scope, objects: &Objects) -> Asked {
+    let mut refused = Vec::new();
+    let keys = keys(sound(scope, &objects.public_keys, &mut refused), &mut refused);
+    let configurations = sound(scope, &objects.configurations, &mut refused);
+    let configurations = configurations.into_iter().map(|object| (object, ())).collect();
+    let configurations = one_a_cluster(configurations, &mut refused);
+
+    let mut peers = Vec::with_capacity(keys.len());
+    for (cluster, public_key) in keys {
+        let mut wanted = WantedPeer {
+            name: cluster.clone(),
+            endpoint: None,
+            allowed_ips: Vec::new(),
+            remaps: Vec::new(),
+        };
+        match scope.remapping {
+            Remapping::Elsewhere => wanted.allowed_ips.extend(everything()),
+            Remapping::Configurations => {
+                wanted.allowed_ips.extend(scope.peer_address.map(Prefix::of_host));
+                if let Some((configuration, ())) = configurations.get(&cluster) {
+                    read_configuration(configuration, &mut wanted, &mut refused);
+                }
+            }
+        }
+        peers.push(AskedPeer { public_key, wanted });
+    }
+    refused.sort_by(|a, b| a.object().cmp(&b.object()));
+
+    Asked { peers, refused }
+}
+
+/// The objects that concern a gateway and can be read.
+fn sound<'a, K>(scope: &Scope, listed: &'a [Listed<K>], refused: &mut Vec<Refusal>) -> Vec<&'a K>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let mut objects = Vec::with_capacity(listed.len());
+    for listed in listed.iter().filter(|listed| concerns(scope, &***listed)) {
+        match &listed.0 {
+            Ok(object) => objects.push(object),
+            Err(invalid) => {
+                let problem = Problem::Malformed { cause: invalid.error.clone() };
+                refused.push(Refusal::of(&**listed, problem));
+            }
+        }
+    }
+
+    objects
+}
+
+/// The key of each remote cluster.
+fn keys(objects: Vec<&PublicKey>, refused: &mut Vec<Refusal>) -> BTreeMap<String, [u8; KEY_BYTES]> {
+    let mut valid = Vec::with_capacity(objects.len());
+    for object in objects {
+        match key(object) {
+            // A key that makes no sense does not take the place of one that does.
+            Err(problem) => refused.push(Refusal::of(object, problem)),
+            Ok(key) => valid.push((object, key)),
+        }
+    }
+
+    let mut keys = BTreeMap::new();
+    let mut owners = BTreeMap::<[u8; KEY_BYTES], String>::new();
+    for (cluster, (object, key)) in one_a_cluster(valid, refused) {
+        match owners.entry(key) {
+            Entry::Occupied(owner) => {
+                let owner = owner.get().clone();
+                refused.push(Refusal::of(object, Problem::SharedKey { owner }));
+            }
+            Entry::Vacant(place) => {
+                place.insert(cluster.clone());
+                keys.insert(cluster, key);
+            }
+        }
+    }
+
+    keys
+}
+
+fn key(object: &PublicKey) -> Result<[u8; KEY_BYTES], Problem> {
+    let bytes = object.spec.public_key.as_ref().map(|key| key.0.as_slice()).unwrap_or_default();
+
+    bytes.try_into().map_err(|_| Problem::KeyLength { bytes: bytes.len() })
+}
+
+/// The object of each remote cluster and what was read from it: the youngest, if there are several.
+fn one_a_cluster<'a, K, T>(
+    mut objects: Vec<(&'a K, T)>,
+    refused: &mut Vec<Refusal>,
+) -> BTreeMap<String, (&'a K, T)>
+where
+    K: Resource<DynamicType = ()>,
+{
+    // Those of one second are told apart by their names, so that the order of arrival decides nothing.
+    objects.sort_by_key(|(object, _)| (object.creation_timestamp(), object.name_any()));
+
+    let mut chosen = BTreeMap::<String, (&K, T)>::new();
+    for (object, content) in objects {
+        let Some(cluster) = cluster_id(object) else {
+            refused.push(Refusal::of(object, Problem::NoCluster));
+            continue;
+        };
+        if let Some((older, _)) = chosen.insert(cluster.to_owned(), (object, content)) {
+            let by = object.name_any();
+            refused.push(Refusal::of(older, Problem::Superseded { by }));
+        }
+    }
+
+    chosen
+}
+
+/// Whether this gateway has to do with an object.
+fn concerns<K: Resource>(scope: &Scope, object: &K) -> bool {
+    // One that nobody has to do with would never be mended.
+    scope.remote_cluster_id.as_deref().is_none_or(|id| cluster_id(object) == Some(id))
+}
+
+fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
+    object.labels().get(REMOTE_CLUSTER_ID).map(String::as_str).filter(|id| !id.is_empty())
+}
+
+/// Adds what a `Configuration` allows and remaps.
+fn read_configuration(object: &Configuration, wanted: &mut WantedPeer, refused: &mut Vec<Refusal>) {
+    let remote = object.spec.remote.as_ref().and_then(|remote| remote.cidr.as_ref());
+    let local = object.status.as_ref().and_then(|status| status.remote.as_ref());
+    let local = local.and_then(|local| local.cidr.as_ref());
+    let Some(remote) = remote else {
+        refused.push(Refusal::of(object, Problem::NoRemote));
+        return;
+    };
+
+    let none = ClusterCidr::default();
+    let local = local.unwrap_or(&none);
+    for (field, remotes, locals) in
+        [("pod", &remote.pod, &local.pod), ("external", &remote.external, &local.external)]
+    {
+        for (place, remote) in remotes.iter().enumerate() {
+            let local = locals.get(place).map(String::as_str).unwrap_or_default();
+            if remote.is_empty() {
+                continue;
+            }
+            if let Err(cause) = read_prefix(remote, local, wanted) {
+                refused.push(Refusal::of(object, cause.at(field, place)));
+            }
+        }
+    }
+}
+
+/// Adds one prefix of the remote cluster under its name here; withholds it if it has none.
+fn read_prefix(
+    remote: &str,
+    local: &str,
+    wanted: &mut WantedPeer,
+) -> Result<(), refusal::BadPrefix> {
+    let remote: Prefix = remote.parse().map_err(refusal::BadPrefix::Remote)?;
+    if local.is_empty() {
+        return Ok(());
+    }
+    let local: Prefix = local.parse().map_err(refusal::BadPrefix::Local)?;
+    if remote != local {
+        wanted.remaps.push(Rule::new(remote, local).map_err(refusal::BadPrefix::Rule)?);
+    }
+    wanted.allowed_ips.push(remote);
+
+    Ok(())
+}
+
+/// Both versions.
+fn everything() -> impl Iterator<Item = Prefix> {
+    ["0.0.0.0/0", "::/0"].into_iter().filter_map(|text| text.parse().ok())
+}

@@ -1,0 +1,94 @@
+//! What was refused, in words for who wrote the object.
+
+use kube::{Resource, ResourceExt};
+use remap::{PrefixError, RuleError};
+
+/// A wrong object, or something wrong in one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {namespace}/{name}: {problem}")]
+pub struct Refusal {
+    /// Of the object.
+    pub kind: String,
+    /// Of the object.
+    pub namespace: String,
+    /// Of the object.
+    pub name: String,
+    /// The one whose [`Self::problem`] was seen.
+    pub generation: Option<i64>,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+impl Refusal {
+    pub(super) fn of<K: Resource<DynamicType = ()>>(object: &K, problem: Problem) -> Self {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            generation: object.meta().generation,
+            problem,
+        }
+    }
+
+    /// Which object it is about.
+    pub(super) fn object(&self) -> (&str, &str, &str) {
+        (&self.kind, &self.namespace, &self.name)
+    }
+}
+
+/// What can be wrong with an object. The text is for an operator who sees nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the variant documentation names every field")]
+pub enum Problem {
+    /// A field is of another type than its schema says.
+    #[error("it cannot be read: {cause}")]
+    Malformed { cause: String },
+    /// Nobody knows whose it is.
+    #[error("label liqo.io/remote-cluster-id is missing: set it to the id of the remote cluster")]
+    NoCluster,
+    /// A younger one is there for the same cluster.
+    #[error(
+        "{by} is younger and for the same remote cluster, and is used instead: delete one of them"
+    )]
+    Superseded { by: String },
+    /// `spec.publicKey` is no WireGuard key.
+    #[error(
+        "spec.publicKey has {bytes} bytes, not 32: copy publicKey from the Secret of the remote's gateway"
+    )]
+    KeyLength { bytes: usize },
+    /// Two clusters cannot be told apart.
+    #[error("spec.publicKey is that of cluster {owner:?} too: each gateway needs a key of its own")]
+    SharedKey { owner: String },
+    /// Nobody knows what the remote cluster calls its own.
+    #[error(
+        "spec.remote.cidr is missing: set it to the pod and external CIDRs of the remote cluster"
+    )]
+    NoRemote,
+    /// A prefix of `spec` is none.
+    #[error("spec.remote.cidr.{field}[{place}]: {cause}")]
+    Remote { field: &'static str, place: usize, cause: PrefixError },
+    /// A prefix of `status` is none.
+    #[error("status.remote.cidr.{field}[{place}]: {cause}")]
+    Local { field: &'static str, place: usize, cause: PrefixError },
+    /// The two do not go together.
+    #[error("cidr.{field}[{place}] of spec.remote and status.remote: {cause}")]
+    Rule { field: &'static str, place: usize, cause: RuleError },
+}
+
+/// Why a prefix cannot be used, before anybody knows where it was.
+pub(super) enum BadPrefix {
+    Remote(PrefixError),
+    Local(PrefixError),
+    Rule(RuleError),
+}
+
+impl BadPrefix {
+    pub(super) fn at(self, field: &'static str, place: usize) -> Problem {
+        match self {
+            Self::Remote(cause) => Problem::Remote { field, place, cause },
+            Self::Local(cause) => Problem::Local { field, place, cause },
+            Self::Rule(cause) => Problem::Rule { field, place, cause },
+        }
+    }
+}

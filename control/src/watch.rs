@@ -1,0 +1,160 @@
+//! Watches the objects of one namespace, and says what all of them are after some have changed.
+//!
+//! Level-triggered: whoever listens is told what there is, not what happened. What changes within
+//! [`DEBOUNCE`] is told at once.
+//!
+//! # Invariants
+//!
+//! - Nothing is told before every kind was listed once: half of the objects would look like the
+//!   deletion of the other half.
+//! - While the API server is away, what was told last stays as it is.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use backon::ExponentialBuilder;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use kube::core::{DeserializeGuard, NamespaceResourceScope, Selector};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::{self, ExponentialBackoff};
+use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+
+use crate::api::{Configuration, PublicKey};
+use crate::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
+
+/// How long further changes are waited for after the first.
+pub const DEBOUNCE: Duration = Duration::from_millis(20);
+
+/// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
+const WATCH_SECONDS: u32 = 60;
+
+/// Between attempts to reach an API server that is away, first and longest; jitter may double it.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
+
+/// What a watch has to say.
+#[derive(Debug)]
+pub enum Update {
+    /// What there is now.
+    Objects(Objects),
+    /// The API server cannot be asked. The watch goes on by itself.
+    Unreachable(watcher::Error),
+}
+
+/// Watches every kind that a gateway reads.
+pub struct Watch {
+    public_keys: Store<DeserializeGuard<PublicKey>>,
+    configurations: Option<Store<DeserializeGuard<Configuration>>>,
+    changes: BoxStream<'static, Result<Change, watcher::Error>>,
+    /// Kinds that were not listed yet.
+    unlisted: Vec<&'static str>,
+    /// When to tell what has changed.
+    due: Option<Instant>,
+}
+
+/// That objects of a kind have changed.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    kind: &'static str,
+    is_listed: bool,
+}
+
+impl Watch {
+    /// Begins to watch `namespace` for what concerns `scope`.
+    #[must_use]
+    pub fn new(client: &Client, namespace: &str, scope: &Scope) -> Self {
+        let (public_keys, key_changes) = watched("PublicKey", client, namespace, scope);
+        let mut changes = vec![key_changes];
+        let mut unlisted = vec!["PublicKey"];
+        let configurations = match scope.remapping {
+            Remapping::Elsewhere => None,
+            Remapping::Configurations => {
+                let (store, more) = watched("Configuration", client, namespace, scope);
+                changes.push(more);
+                unlisted.push("Configuration");
+                Some(store)
+            }
+        };
+
+        let changes = stream::select_all(changes).boxed();
+
+        Self { public_keys, configurations, changes, unlisted, due: None }
+    }
+
+    /// Waits until there is something to say. Cancel safe.
+    pub async fn next(&mut self) -> Update {
+        loop {
+            let change = match self.due {
+                None => self.changes.next().await,
+                Some(due) => match timeout_at(due, self.changes.next()).await {
+                    Ok(change) => change,
+                    Err(_) => {
+                        self.due = None;
+                        if self.unlisted.is_empty() {
+                            return Update::Objects(self.objects());
+                        }
+                        continue;
+                    }
+                },
+            };
+            match change {
+                Some(Ok(change)) => self.note(change),
+                Some(Err(error)) => return Update::Unreachable(error),
+                // A watch has no end; if it had, there would be nothing more to say.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn note(&mut self, change: Change) {
+        if change.is_listed {
+            self.unlisted.retain(|kind| *kind != change.kind);
+        }
+        // From the first change on, so that a flood of them cannot put it off for ever.
+        self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+    }
+
+    fn objects(&self) -> Objects {
+        Objects {
+            public_keys: self.public_keys.state(),
+            configurations: self.configurations.as_ref().map(Store::state).unwrap_or_default(),
+        }
+    }
+}
+
+/// The objects of one kind, and a stream of their changes that keeps them up to date.
+fn watched<K>(
+    kind: &'static str,
+    client: &Client,
+    namespace: &str,
+    scope: &Scope,
+) -> (Store<DeserializeGuard<K>>, BoxStream<'static, Result<Change, watcher::Error>>)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let api = Api::<DeserializeGuard<K>>::namespaced(client.clone(), namespace);
+    let mut config = watcher::Config::default().timeout(WATCH_SECONDS);
+    if let Some(id) = &scope.remote_cluster_id {
+        config =
+            config.labels_from(&Selector::from_iter([(REMOTE_CLUSTER_ID.to_owned(), id.clone())]));
+    }
+    let [first, longest] = BACKOFF;
+    let backoff = ExponentialBuilder::new()
+        .with_min_delay(first)
+        .with_max_delay(longest)
+        .without_max_times()
+        .with_jitter();
+
+    let (store, writer) = reflector::store();
+    let events =
+        reflector::reflector(writer, watch(api, config)).backoff(ExponentialBackoff::from(backoff));
+    let changes = events.map(move |event| {
+        let is_listed = matches!(event?, watcher::Event::InitDone);
+        Ok(Change { kind, is_listed })
+    });
+
+    (store, changes.boxed())
+}

@@ -1,0 +1,237 @@
+//! What a gateway does with an API server: watches, makes its `Connection`, reports.
+//!
+//! With the rights of Liqo's own role for gateways and no others.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says what it saw"
+)]
+
+// Under the name that it has in the other crates, whose tests share the harness.
+extern crate strait_control as control;
+
+#[expect(dead_code, reason = "shared with the tests of the gateway")]
+mod harness;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use control::api::{Connection, PublicKey};
+use control::conncheck::{Report, State};
+use control::connection::Connections;
+use control::identity::{Identity, Mode};
+use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
+use control::watch::{Update, Watch};
+use harness::{ApiServer, create, install_api};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+const NAMESPACE: &str = "liqo-tenant-milan";
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// What Liqo allows a gateway, as far as it is about what is tested here.
+fn stock_role() -> ClusterRole {
+    let rule = |resources: &[&str], verbs: &[&str]| {
+        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        PolicyRule {
+            api_groups: Some(vec!["networking.liqo.io".to_owned()]),
+            resources: Some(owned(resources)),
+            verbs: owned(verbs),
+            ..PolicyRule::default()
+        }
+    };
+
+    ClusterRole {
+        metadata: ObjectMeta { name: Some("liqo-gateway".to_owned()), ..ObjectMeta::default() },
+        rules: Some(vec![
+            rule(
+                &["connections", "publickeies"],
+                &["create", "delete", "get", "list", "update", "watch"],
+            ),
+            rule(&["connections/status"], &["get", "patch", "update"]),
+        ]),
+        ..ClusterRole::default()
+    }
+}
+
+/// An API server with the API, as an administrator and as a gateway.
+async fn cluster() -> Option<(ApiServer, Client, Client)> {
+    let server = ApiServer::start().await?;
+    let admin = server.client().await;
+    install_api(&admin).await;
+    let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
+    create(Api::all(admin.clone()), &Namespace { metadata, ..Namespace::default() }).await;
+    let gateway = server.client_with(NAMESPACE, &stock_role()).await;
+
+    Some((server, admin, gateway))
+}
+
+fn identity() -> Identity {
+    Identity {
+        name: "milan".to_owned(),
+        namespace: NAMESPACE.to_owned(),
+        remote_cluster_id: "milan".to_owned(),
+        uid: "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11".to_owned(),
+        mode: Mode::Server,
+    }
+}
+
+fn public_key(cluster: &str, byte: u8) -> PublicKey {
+    let mut object = PublicKey::new(cluster, Default::default());
+    object.metadata.namespace = Some(NAMESPACE.to_owned());
+    object.metadata.labels =
+        Some(BTreeMap::from([(REMOTE_CLUSTER_ID.to_owned(), cluster.to_owned())]));
+    object.spec.public_key = Some(ByteString(vec![byte; 32]));
+
+    object
+}
+
+/// Everybody's keys, nobody's prefixes.
+fn scope() -> Scope {
+    Scope { remapping: Remapping::Elsewhere, ..Scope::default() }
+}
+
+/// What there is as soon as it is as `wanted`, and after how many updates.
+async fn until(watch: &mut Watch, wanted: impl Fn(&Objects) -> bool) -> (Objects, usize) {
+    let mut updates = 0;
+    let objects = async {
+        loop {
+            if let Update::Objects(objects) = watch.next().await {
+                updates += 1;
+                if wanted(&objects) {
+                    return objects;
+                }
+            }
+        }
+    };
+    let objects = tokio::time::timeout(Duration::from_secs(60), objects).await.expect("an update");
+
+    (objects, updates)
+}
+
+#[tokio::test]
+async fn a_connection_is_made_kept_and_reported_with_the_rights_of_a_stock_gateway() {
+    let Some((_server, admin, gateway)) = cluster().await else { return };
+    let api: Api<Connection> = Api::namespaced(admin, NAMESPACE);
+    let mut connections = Connections::new(gateway, identity());
+    let now = Timestamp::now();
+    let connected = Report {
+        state: State::Connected,
+        latency: Some(Duration::from_millis(12)),
+        ..Report::default()
+    };
+
+    // Nothing to report to, which is no error.
+    connections.report(&connected, now, INTERVAL).await.unwrap();
+    connections.ensure().await.unwrap();
+    let made = api.get("gw-milan").await.unwrap();
+    assert_eq!(made.status.clone().unwrap().value.as_deref(), Some("Connecting"));
+    assert_eq!(made.owner_references()[0].kind, "GatewayServer");
+
+    // Somebody else writes in between.
+    let label = json!({"metadata": {"labels": {"team": "net", REMOTE_CLUSTER_ID: "oslo"}}});
+    api.patch("gw-milan", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    connections.report(&connected, now, INTERVAL).await.unwrap();
+    connections.ensure().await.unwrap();
+    let kept = api.get("gw-milan").await.unwrap();
+    assert_eq!(kept.labels()[REMOTE_CLUSTER_ID], "milan");
+    assert_eq!(kept.labels()["team"], "net");
+    let status = kept.status.clone().unwrap();
+    assert_eq!(status.value.as_deref(), Some("Connected"));
+    assert_eq!(status.latency.unwrap().value.as_deref(), Some("12ms"));
+
+    // Nothing new within the interval: nothing is written.
+    connections.report(&connected, now, INTERVAL).await.unwrap();
+    let unchanged = api.get("gw-milan").await.unwrap();
+    assert_eq!(unchanged.resource_version(), kept.resource_version());
+
+    api.delete("gw-milan", &DeleteParams::default()).await.unwrap();
+    let lost = Report { state: State::Lost, ..Report::default() };
+    connections.report(&lost, now, INTERVAL).await.unwrap();
+    connections.ensure().await.unwrap();
+    connections.report(&lost, now, INTERVAL).await.unwrap();
+    let status = api.get("gw-milan").await.unwrap().status.unwrap();
+    assert_eq!(status.value.as_deref(), Some("Error"));
+    assert_eq!(status.latency.unwrap().value.as_deref(), Some("N/A"));
+}
+
+#[tokio::test]
+async fn a_burst_is_few_updates_and_an_outage_loses_nothing() {
+    let Some((mut server, admin, gateway)) = cluster().await else { return };
+    const KEYS: u16 = 1_000;
+    let api: Api<PublicKey> = Api::namespaced(admin.clone(), NAMESPACE);
+    let mut watch = Watch::new(&gateway, NAMESPACE, &scope());
+
+    let (none, _) = until(&mut watch, |_| true).await;
+    assert_eq!(none.public_keys.len(), 0);
+
+    let writes = async {
+        for number in 0..KEYS {
+            create(api.clone(), &public_key(&format!("cluster-{number}"), 1)).await;
+        }
+    };
+    let all = until(&mut watch, |objects| objects.public_keys.len() == usize::from(KEYS));
+    let start = Instant::now();
+    let ((), (_, updates)) = tokio::join!(writes, all);
+    let most = start.elapsed().as_millis() / 20 + 1;
+    eprintln!("{KEYS} keys in {:?}: {updates} updates", start.elapsed());
+    assert!(u128::try_from(updates).unwrap() <= most, "{updates} updates, at most {most}");
+
+    server.kill();
+    let unreachable = async { while !matches!(watch.next().await, Update::Unreachable(_)) {} };
+    tokio::time::timeout(Duration::from_secs(60), unreachable).await.expect("the outage shows");
+    server.restart().await;
+    // The watch must begin anew: what it last saw is no more.
+    server.compact();
+    let mut younger = public_key("cluster-7", 2);
+    younger.metadata.resource_version =
+        api.get("cluster-7").await.unwrap().metadata.resource_version;
+    api.replace("cluster-7", &Default::default(), &younger).await.unwrap();
+    api.delete("cluster-8", &DeleteParams::default()).await.unwrap();
+
+    let (objects, _) =
+        until(&mut watch, |objects| objects.public_keys.len() == usize::from(KEYS) - 1).await;
+    let asked = objects::read(&scope(), &objects);
+    let key = |name: &str| {
+        asked.peers.iter().find(|peer| peer.wanted.name == name).map(|peer| peer.public_key)
+    };
+    assert_eq!(key("cluster-8"), None);
+    // Two keys are shared by nobody; all the others are one key for many clusters.
+    assert_eq!(key("cluster-7"), Some([2; 32]));
+}
+
+/// From the write to the moment at which the plan can begin, on an idle API server.
+#[tokio::test]
+async fn a_change_is_told_before_anybody_waits_for_it() {
+    let Some((_server, admin, gateway)) = cluster().await else { return };
+    const CHANGES: usize = 100;
+    let api: Api<PublicKey> = Api::namespaced(admin, NAMESPACE);
+    create(api.clone(), &public_key("milan", 0)).await;
+    let mut watch = Watch::new(&gateway, NAMESPACE, &scope());
+    until(&mut watch, |objects| objects.public_keys.len() == 1).await;
+
+    let mut delays = Vec::with_capacity(CHANGES);
+    for number in 1..=u8::try_from(CHANGES).unwrap() {
+        let key = json!({"spec": {"publicKey": ByteString(vec![number; 32])}});
+        let start = Instant::now();
+        api.patch("milan", &PatchParams::default(), &Patch::Merge(&key)).await.unwrap();
+        until(&mut watch, |objects| {
+            let asked = objects::read(&scope(), objects);
+            asked.peers.first().is_some_and(|peer| peer.public_key == [number; 32])
+        })
+        .await;
+        delays.push(start.elapsed());
+    }
+
+    delays.sort();
+    let (median, p99) = (delays[CHANGES / 2], delays[CHANGES - 2]);
+    eprintln!("told after {median:?} (median), {p99:?} (p99)");
+    // The figure is 50 ms at p99; neighbours of a test machine can take longer than that.
+    assert!(median < Duration::from_millis(50) && p99 < Duration::from_millis(500), "{delays:?}");
+}

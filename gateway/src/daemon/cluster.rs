@@ -1,0 +1,120 @@
+//! A gateway that is fed by an API server: what objects ask for becomes peers, what the gateway finds
+//! becomes a `Connection`.
+//!
+//! Everything here may wait for the API server; the packet threads never do.
+
+pub(crate) mod flags;
+mod probe;
+mod report;
+mod settings;
+
+use control::conncheck::{Report, State};
+use control::connection::Connections;
+use control::objects::{self, Asked, AskedPeer, Refusal, Scope};
+use control::watch::{Update, Watch};
+use kube::Client;
+use strait_gateway::wg::PublicKey;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::config::{Endpoint, Peer};
+
+pub(crate) use settings::Settings;
+
+/// What feeds a gateway in a cluster.
+pub(crate) struct Cluster {
+    watch: Watch,
+    scope: Scope,
+    endpoint: Option<Endpoint>,
+    is_a_peer: watch::Sender<bool>,
+    refused: Vec<Refusal>,
+    is_reachable: bool,
+    /// The check and the reports; they end with this.
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Begins to watch, to check and to report. To be called within the runtime.
+    ///
+    /// # Errors
+    ///
+    /// If nothing says where the API server is.
+    pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
+        let client = Client::try_default().await?;
+        let Settings { identity, scope, endpoint, probe, report_interval, .. } = settings;
+
+        let watch = Watch::new(&client, &identity.namespace, scope);
+        let (is_a_peer, has_peer) = watch::channel(false);
+        // What nobody checks counts as good.
+        let state = if probe.is_some() { State::Connecting } else { State::Connected };
+        let reports = watch::Sender::new(Report { state, ..Report::default() });
+        let connections = Connections::new(client, identity.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(report::run(connections, reports.clone(), has_peer, *report_interval));
+        if let Some(probe) = probe {
+            tasks.spawn(probe::run(probe.clone(), reports));
+        }
+
+        Ok(Self {
+            watch,
+            scope: scope.clone(),
+            endpoint: endpoint.clone(),
+            is_a_peer,
+            refused: Vec::new(),
+            is_reachable: true,
+            _tasks: tasks,
+        })
+    }
+
+    /// The peers that objects ask for, whenever objects have changed. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Vec<Peer> {
+        loop {
+            match self.watch.next().await {
+                Update::Unreachable(error) => {
+                    if self.is_reachable {
+                        warn!(%error, "the API server cannot be asked; what it said last stays in force");
+                    }
+                    self.is_reachable = false;
+                }
+                Update::Objects(found) => {
+                    if !self.is_reachable {
+                        info!("the API server answers again");
+                    }
+                    self.is_reachable = true;
+                    return self.peers(objects::read(&self.scope, &found));
+                }
+            }
+        }
+    }
+
+    fn peers(&mut self, asked: Asked) -> Vec<Peer> {
+        for refusal in &asked.refused {
+            if !self.refused.contains(refusal) {
+                warn!("{refusal}");
+            }
+        }
+        self.refused = asked.refused;
+        let peers: Vec<_> = asked.peers.into_iter().map(|peer| self.peer(peer)).collect();
+        // Once there was one, its absence is for the check to find.
+        self.is_a_peer.send_if_modified(|is| {
+            let is_news = !*is && !peers.is_empty();
+            *is |= is_news;
+            is_news
+        });
+
+        peers
+    }
+
+    fn peer(&self, asked: AskedPeer) -> Peer {
+        Peer {
+            name: asked.wanted.name,
+            public_key: PublicKey::from_bytes(asked.public_key),
+            preshared_key: None,
+            endpoint: self.endpoint.clone(),
+            persistent_keepalive: None,
+            allowed_ips: asked.wanted.allowed_ips,
+            remaps: asked.wanted.remaps,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The flags of a gateway in a cluster: those of Liqo's gateways, so that its templates work as they
+//! are, of any release.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use control::identity::Mode;
+
+/// Which gateway this is, and how it is to run. Without a configuration file.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "In a cluster")]
+pub(crate) struct ClusterFlags {
+    /// Be fed by the API server, also where no pod environment says that there is one
+    #[arg(long, env = "STRAIT_KUBE")]
+    pub(crate) kube: bool,
+    /// Name of the GatewayServer or GatewayClient
+    #[arg(long, env = "STRAIT_NAME", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Namespace of that object, of its peers' objects and of the pod
+    #[arg(long, env = "STRAIT_NAMESPACE", value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// The cluster at the other end, as this one calls it
+    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
+    pub(crate) remote_cluster_id: Option<String>,
+    /// UID of the GatewayServer or GatewayClient
+    #[arg(long, env = "STRAIT_GATEWAY_UID", value_name = "UID")]
+    pub(crate) gateway_uid: Option<String>,
+    /// Which end of the connection this is
+    #[arg(long, env = "STRAIT_MODE", value_enum)]
+    pub(crate) mode: Option<ModeFlag>,
+    /// The TUN device to create
+    #[arg(long, env = "STRAIT_INTERFACE", value_name = "NAME", default_value = "liqo-tunnel")]
+    pub(crate) interface: String,
+    /// MTU of the device, in bytes
+    #[arg(long, env = "STRAIT_MTU", value_name = "BYTES", default_value_t = 1340)]
+    pub(crate) mtu: u16,
+    /// UDP ports to listen on, as server; the first one is used
+    #[arg(
+        long,
+        alias = "listen-port",
+        env = "STRAIT_LISTEN_PORTS",
+        value_name = "PORT",
+        value_delimiter = ',',
+        default_value = "51840"
+    )]
+    pub(crate) listen_ports: Vec<u16>,
+    /// Addresses or DNS names of the server, as client
+    #[arg(long, env = "STRAIT_ENDPOINT_ADDRESS", value_name = "ADDRESS", value_delimiter = ',')]
+    pub(crate) endpoint_address: Vec<String>,
+    /// UDP ports of the server, as client; the first one is used
+    #[arg(
+        long,
+        alias = "endpoint-port",
+        env = "STRAIT_ENDPOINT_PORTS",
+        value_name = "PORT",
+        value_delimiter = ',',
+        default_value = "51840"
+    )]
+    pub(crate) endpoint_ports: Vec<u16>,
+    /// Folder with the file `privateKey`: 32 raw bytes, or base64
+    #[arg(
+        long,
+        env = "STRAIT_KEYS_DIR",
+        value_name = "DIRECTORY",
+        default_value = "/etc/wireguard/keys"
+    )]
+    pub(crate) keys_dir: PathBuf,
+    /// Where to serve /metrics; 0 is off
+    #[arg(
+        long,
+        env = "STRAIT_METRICS_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0",
+        value_parser = bind_address
+    )]
+    pub(crate) metrics_address: Bind,
+    /// Where to serve /healthz and /readyz; 0 is off
+    #[arg(
+        long,
+        env = "STRAIT_HEALTH_PROBE_BIND_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0",
+        value_parser = bind_address
+    )]
+    pub(crate) health_probe_bind_address: Bind,
+    /// Unix socket that answers `strait explain`; empty is off [default: /run/strait/INTERFACE.sock]
+    #[arg(long, env = "STRAIT_ADMIN_SOCKET", value_name = "PATH")]
+    pub(crate) admin_socket: Option<PathBuf>,
+    /// Whether to probe the gateway at the other end
+    #[arg(
+        long,
+        env = "STRAIT_PING_ENABLED",
+        value_name = "BOOL",
+        default_value_t = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    pub(crate) ping_enabled: bool,
+    /// Between two probes
+    #[arg(
+        long,
+        env = "STRAIT_PING_INTERVAL",
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = duration
+    )]
+    pub(crate) ping_interval: Duration,
+    /// After how many intervals of silence the connection is lost
+    #[arg(
+        long,
+        env = "STRAIT_PING_LOSS_THRESHOLD",
+        value_name = "NUMBER",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1_000)
+    )]
+    pub(crate) ping_loss_threshold: u32,
+    /// How often a measured latency is written to the status of the Connection
+    #[arg(
+        long,
+        env = "STRAIT_PING_UPDATE_STATUS_INTERVAL",
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = duration
+    )]
+    pub(crate) ping_update_status_interval: Duration,
+}
+
+/// `--mode`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeFlag {
+    /// Waits to be spoken to
+    Server,
+    /// Knows where the other one is
+    Client,
+}
+
+impl From<ModeFlag> for Mode {
+    fn from(flag: ModeFlag) -> Self {
+        match flag {
+            ModeFlag::Server => Self::Server,
+            ModeFlag::Client => Self::Client,
+        }
+    }
+}
+
+/// An address to listen on, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bind(pub(crate) Option<SocketAddr>);
+
+/// `0` is off; a port alone is on all addresses.
+fn bind_address(text: &str) -> Result<Bind, String> {
+    if text == "0" || text.is_empty() {
+        return Ok(Bind(None));
+    }
+    let address = match text.strip_prefix(':') {
+        Some(port) => {
+            port.parse().ok().map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port))
+        }
+        None => text.parse().ok(),
+    };
+
+    address
+        .map(|address| Bind(Some(address)))
+        .ok_or_else(|| "write ADDRESS:PORT, :PORT or 0 for off".to_owned())
+}
+
+/// As Go writes one: `10s`, `1m30s`, `500ms`. Never zero.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a duration like 500ms, 2s or 1m30s".to_owned();
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    let duration = Duration::try_from(duration).map_err(|_| wrong())?;
+
+    if duration.is_zero() { Err(wrong()) } else { Ok(duration) }
+}
+
+/// Takes the flag that clap does not know out of `words`; true if it was there.
+///
+/// Releases of Liqo differ in their flags, and copies of its templates live on: a gateway that does
+/// not start for a flag it could do without helps nobody.
+pub(crate) fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
+    let flag = unknown.split('=').next().unwrap_or(unknown);
+    let is_it = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word == unknown
+            || word == flag
+            || word.strip_prefix(flag).is_some_and(|r| r.starts_with('='))
+    };
+    let place = words.iter().position(is_it);
+    if let Some(place) = place {
+        words.remove(place);
+    }
+
+    place.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_a_port_or_nothing() {
+        let address = |text: &str| Some(text.parse().unwrap());
+
+        assert_eq!(bind_address("0"), Ok(Bind(None)));
+        assert_eq!(bind_address(":8084"), Ok(Bind(address("0.0.0.0:8084"))));
+        assert_eq!(bind_address("[::1]:80"), Ok(Bind(address("[::1]:80"))));
+        assert!(bind_address("8084").is_err());
+        assert!(bind_address(":port").is_err());
+    }
+
+    #[test]
+    fn a_duration_is_one_of_go() {
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "2", "-2s", "0s", "soon"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

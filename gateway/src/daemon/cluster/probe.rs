@@ -1,0 +1,94 @@
+//! The connection check on the wire: one UDP socket that asks and answers.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use control::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, PORT, Reaction, Report, Settings};
+use jiff::Timestamp;
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+/// Checks for ever, and tells `reports` what it finds.
+pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
+    let peer = SocketAddr::new(settings.peer, PORT);
+    let socket = bind(settings.interval).await;
+    let mut check = ConnCheck::new(settings, now());
+    // One byte more than any message, so that a longer one shows.
+    let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
+
+    loop {
+        tokio::select! {
+            () = sleep_until(check.next_timeout().into()) => {
+                if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), nonce()) {
+                    send(&socket, &ping, peer).await;
+                }
+            }
+            received = socket.recv_from(&mut buffer) => match received {
+                Ok((length, source)) => {
+                    let datagram = buffer.get(..length).unwrap_or_default();
+                    match check.handle_datagram(source.ip(), datagram, now()) {
+                        Reaction::Answer(pong) => send(&socket, &pong, source).await,
+                        Reaction::Heard => {}
+                        Reaction::Ignored(why) => note(source, why),
+                    }
+                }
+                // An ICMP error about a PING: the silence that follows says it all.
+                Err(error) => debug!(%error, "cannot receive a probe"),
+            },
+        }
+
+        let report = check.report();
+        reports.send_if_modified(|last| {
+            if last.state != report.state {
+                info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
+            }
+            let is_news = *last != report;
+            *last = report;
+            is_news
+        });
+    }
+}
+
+/// Waits for the port: a predecessor in the same pod may still have it.
+async fn bind(retry: Duration) -> UdpSocket {
+    let mut is_first = true;
+    loop {
+        match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).await {
+            Ok(socket) => return socket,
+            Err(error) if is_first => {
+                warn!(%error, port = PORT, "cannot check the connection yet; trying again");
+                is_first = false;
+            }
+            Err(_) => {}
+        }
+        sleep(retry).await;
+    }
+}
+
+/// What is lost here is a lost probe, and counted as such.
+async fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
+    if let Err(error) = socket.send_to(datagram, to).await {
+        debug!(%error, %to, "cannot send a probe");
+    }
+}
+
+fn note(source: SocketAddr, why: Ignored) {
+    debug!(%source, ?why, "probe ignored");
+}
+
+/// Nobody outside can foresee it: the standard library seeds its hash maps with the randomness of
+/// the system.
+fn nonce() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the control loop owns its clock; the engine has none"
+)]
+fn now() -> Instant {
+    Instant::now()
+}

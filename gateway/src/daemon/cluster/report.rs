@@ -1,0 +1,61 @@
+//! Keeps the `Connection` of the gateway, and what it says.
+
+use std::time::Duration;
+
+use control::conncheck::Report;
+use control::connection::Connections;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+/// How often the `Connection` is looked at when there is no news of it.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Between attempts while the API server is away, first and longest.
+const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
+
+/// Makes and keeps the `Connection` as soon as there `is_a_peer`, and reports for ever.
+pub(super) async fn run(
+    mut connections: Connections,
+    reports: watch::Sender<Report>,
+    mut is_a_peer: watch::Receiver<bool>,
+    interval: Duration,
+) {
+    // Nobody is left to serve if the other end is gone.
+    if is_a_peer.wait_for(|is| *is).await.is_err() {
+        return;
+    }
+    let mut reports = reports.subscribe();
+    let [first, longest] = RETRY;
+    let mut retry = first;
+    let mut is_failing = false;
+
+    loop {
+        let report = *reports.borrow_and_update();
+        let kept = async {
+            connections.ensure().await?;
+            connections.report(&report, Timestamp::now(), interval).await
+        };
+        match kept.await {
+            Ok(()) => {
+                if is_failing {
+                    info!("the Connection is kept again");
+                }
+                (is_failing, retry) = (false, first);
+                // Every probe measures something else; only another state is worth a hurry.
+                sleep(first).await;
+                let is_news = |now: &Report| now.state != report.state;
+                let _ = timeout(LOOK.min(interval), reports.wait_for(is_news)).await;
+            }
+            Err(error) => {
+                if !is_failing {
+                    warn!(%error, "cannot keep the Connection; trying again until it works");
+                }
+                is_failing = true;
+                sleep(retry).await;
+                retry = (retry * 2).min(longest);
+            }
+        }
+    }
+}
