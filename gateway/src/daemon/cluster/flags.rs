@@ -88,7 +88,7 @@ pub(crate) struct ClusterFlags {
     pub(crate) health_probe_bind_address: Bind,
     /// Unix socket that answers `strait explain`; empty is off [default: /run/strait/INTERFACE.sock]
     #[arg(long, env = "STRAIT_ADMIN_SOCKET", value_name = "PATH")]
-    pub(crate) admin_socket: Option<PathBuf>,
+    pub(crate) admin_socket: Option<OsString>,
     /// Whether to probe the gateway at the other end
     #[arg(
         long,

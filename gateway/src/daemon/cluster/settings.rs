@@ -73,8 +73,8 @@ impl Settings {
             metrics_address: flags.metrics_address.0,
             admin_socket: match &flags.admin_socket {
                 None => AdminSocket::Default,
-                Some(path) if path.as_os_str().is_empty() => AdminSocket::Off,
-                Some(path) => AdminSocket::At(path.clone()),
+                Some(path) if path.is_empty() => AdminSocket::Off,
+                Some(path) => AdminSocket::At(path.into()),
             },
             engine: Engine::default(),
             routes: true,
@@ -224,6 +224,15 @@ mod tests {
         assert_eq!(config.addresses, ["169.254.18.2/30".parse().unwrap()]);
         assert!(client("no name").err().unwrap().contains("--endpoint-address \"no name\""));
         assert!(client("").err().unwrap().contains("--endpoint-address is missing"));
+    }
+
+    #[test]
+    fn an_empty_path_switches_the_admin_socket_off() {
+        let socket = |words: &[&str]| read(&[&SERVER[..], words].concat()).unwrap().1.admin_socket;
+
+        assert_eq!(socket(&[]), AdminSocket::Default);
+        assert_eq!(socket(&["--admin-socket="]), AdminSocket::Off);
+        assert_eq!(socket(&["--admin-socket=/run/s"]), AdminSocket::At("/run/s".into()));
     }
 
     #[test]
