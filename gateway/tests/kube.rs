@@ -52,7 +52,7 @@ const NAMESPACE: &str = "liqo-tenant";
 const UID: &str = "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11";
 
 /// What a slow machine needs for what takes a moment.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn clusters_with_one_pod_cidr_are_joined_and_stay_so_without_their_api_servers() {
