@@ -10,7 +10,7 @@
 //!
 //! # Not here
 //!
-//! Packets, keys and endpoints (see `strait-gateway`), which address becomes which (see
+//! Packets, sessions and sockets (see `strait-gateway`), which address becomes which (see
 //! `strait-remap`).
 
 #![forbid(unsafe_code)]

@@ -72,6 +72,24 @@ pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
     Plan { table, rejected }
 }
 
+/// What of `wanted` can be in force, and what cannot.
+///
+/// A rejected rule takes the prefix it was for with it: under its real name, what is there could be
+/// mistaken for something of ours.
+#[must_use]
+pub fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
+    let Plan { table, rejected } = plan(0, &wanted);
+    for (id, peer) in ids().zip(&mut wanted.peers) {
+        let kept: Vec<Rule> = table.rules(id).collect();
+        let lost: Vec<Prefix> =
+            peer.remaps.iter().filter(|rule| !kept.contains(rule)).map(Rule::remote).collect();
+        peer.remaps.retain(|rule| kept.contains(rule));
+        peer.allowed_ips.retain(|prefix| !lost.contains(prefix));
+    }
+
+    (wanted, rejected)
+}
+
 /// Something wanted that is not in force. The text is for an operator who sees nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -285,6 +303,24 @@ mod tests {
         assert_eq!(texts.len(), 1, "{texts:?}");
         assert!(texts[0].contains("rome") && texts[0].contains("oslo"), "{}", texts[0]);
         assert!(texts[0].contains("192.0.0.0/16 contains 192.0.2.1"), "{}", texts[0]);
+    }
+
+    #[test]
+    fn a_rejected_rule_takes_its_prefix_with_it_and_leaves_the_rest() {
+        let mut wanted = peers(&[peer(
+            "rome",
+            &["169.254.18.1/32", "10.244.0.0/16", "10.9.0.0/16"],
+            &[("10.244.0.0/16", "192.0.0.0/16"), ("10.9.0.0/16", "10.71.0.0/16")],
+        )]);
+        wanted.peers[0].endpoint = Some(ip("192.0.2.1"));
+
+        let (left, rejected) = without_rejected(wanted.clone());
+
+        let expected =
+            peer("rome", &["169.254.18.1/32", "10.9.0.0/16"], &[("10.9.0.0/16", "10.71.0.0/16")]);
+        assert_eq!(left.peers, [WantedPeer { endpoint: wanted.peers[0].endpoint, ..expected }]);
+        assert_eq!(rejected.len(), 1, "{rejected:?}");
+        assert_eq!(without_rejected(left.clone()), (left, Vec::new()));
     }
 
     #[test]

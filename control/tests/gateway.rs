@@ -23,11 +23,11 @@ use control::connection::Connections;
 use control::identity::{Identity, Mode};
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 use control::watch::{Update, Watch};
-use harness::{ApiServer, create, install_api};
+use harness::{ApiServer, create, install_api, role};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
@@ -37,27 +37,16 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// What Liqo allows a gateway, as far as it is about what is tested here.
 fn stock_role() -> ClusterRole {
-    let rule = |resources: &[&str], verbs: &[&str]| {
-        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        PolicyRule {
-            api_groups: Some(vec!["networking.liqo.io".to_owned()]),
-            resources: Some(owned(resources)),
-            verbs: owned(verbs),
-            ..PolicyRule::default()
-        }
-    };
-
-    ClusterRole {
-        metadata: ObjectMeta { name: Some("liqo-gateway".to_owned()), ..ObjectMeta::default() },
-        rules: Some(vec![
-            rule(
+    role(
+        "liqo-gateway",
+        &[
+            (
                 &["connections", "publickeies"],
                 &["create", "delete", "get", "list", "update", "watch"],
             ),
-            rule(&["connections/status"], &["get", "patch", "update"]),
-        ]),
-        ..ClusterRole::default()
-    }
+            (&["connections/status"], &["get", "patch", "update"]),
+        ],
+    )
 }
 
 /// An API server with the API, as an administrator and as a gateway.
@@ -232,8 +221,6 @@ async fn a_change_is_told_before_anybody_waits_for_it() {
     delays.sort();
     let (median, p99) = (delays[CHANGES / 2], delays[CHANGES - 2]);
     eprintln!("told after {median:?} (median), {p99:?} (p99)");
-    // The figure is 50 ms at p99, on a machine of one's own; half of a test machine may be with its
-    // neighbours.
-    let slow = Duration::from_millis(250);
-    assert!(median < slow && p99 < 8 * slow, "{delays:?}");
+    // The figure is 50 ms at p99; neighbours of a test machine can take longer than that.
+    assert!(median < Duration::from_millis(50) && p99 < Duration::from_millis(500), "{delays:?}");
 }

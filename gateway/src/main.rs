@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use kube::Client;
 use strait_gateway::io::Gateway;
 use tracing::{info, warn};
 
@@ -51,6 +52,10 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     for flag in &args.ignored {
         warn!("{flag} is not known and ignored");
     }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the control runtime")?;
     let (start, config) = match args.config {
         Some(file) => {
             let config = Config::load(&file)?;
@@ -58,7 +63,8 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         }
         None if args.cluster.kube || args::in_pod() => {
             let (settings, config) = cluster::Settings::read(&args.cluster)?;
-            (Start::Cluster(Box::new(settings)), config)
+            let client = runtime.block_on(cluster::client())?;
+            (Start::Cluster(Box::new(settings), client), config)
         }
         None => return Err(UsageError::Wrong("--config <FILE> is missing".to_owned()).into()),
     };
@@ -67,10 +73,6 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     let admins: Vec<_> =
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the control runtime")?;
 
     runtime.block_on(serve(start, config, admins, socket))?;
 
@@ -80,7 +82,7 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
 /// What a gateway is started from.
 enum Start {
     File(PathBuf),
-    Cluster(Box<cluster::Settings>),
+    Cluster(Box<cluster::Settings>, Client),
 }
 
 async fn serve(
@@ -111,9 +113,8 @@ async fn serve(
 
     let source = match start {
         Start::File(file) => Source::File(file),
-        Start::Cluster(settings) => {
-            let cluster = Cluster::start(&settings).await.context("cannot find the API server")?;
-            Source::Cluster(Box::new(cluster))
+        Start::Cluster(settings, client) => {
+            Source::Cluster(Box::new(Cluster::start(&settings, client)))
         }
     };
 

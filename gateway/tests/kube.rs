@@ -29,13 +29,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_server::{ApiServer, create, install_api};
+use api_server::{ApiServer, create, install_api, role};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::api::{Configuration, Connection, PublicKey};
 use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::core::v1::Namespace as KubeNamespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, Resource};
 use require::Need::{Root, Tun};
@@ -52,7 +52,7 @@ const NAMESPACE: &str = "liqo-tenant";
 const UID: &str = "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11";
 
 /// What a slow machine needs for what takes a moment.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn clusters_with_one_pod_cidr_are_joined_and_stay_so_without_their_api_servers() {
@@ -137,7 +137,7 @@ impl Fed {
             .await;
             put::<PublicKey>(&admin, peer, &objects[0]).await;
             put::<Configuration>(&admin, peer, &objects[1]).await;
-            let config = server.kubeconfig_with(NAMESPACE, &role()).await;
+            let config = server.kubeconfig_with(NAMESPACE, &gateway_role()).await;
             fs::write(path, serde_json::to_vec(&config).unwrap()).unwrap();
 
             server
@@ -259,26 +259,15 @@ fn objects(own: &Cluster, other: &Cluster) -> [Value; 2] {
 }
 
 /// What a gateway may do that reads configurations.
-fn role() -> ClusterRole {
-    let rule = |resources: &[&str], verbs: &[&str]| {
-        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        PolicyRule {
-            api_groups: Some(vec!["networking.liqo.io".to_owned()]),
-            resources: Some(owned(resources)),
-            verbs: owned(verbs),
-            ..PolicyRule::default()
-        }
-    };
-
-    ClusterRole {
-        metadata: ObjectMeta { name: Some("strait-gateway".to_owned()), ..ObjectMeta::default() },
-        rules: Some(vec![
-            rule(&["publickeies", "configurations"], &["get", "list", "watch"]),
-            rule(&["connections"], &["create", "get", "update"]),
-            rule(&["connections/status"], &["update"]),
-        ]),
-        ..ClusterRole::default()
-    }
+fn gateway_role() -> ClusterRole {
+    role(
+        "strait-gateway",
+        &[
+            (&["publickeies", "configurations"], &["get", "list", "watch"]),
+            (&["connections"], &["create", "get", "update"]),
+            (&["connections/status"], &["update"]),
+        ],
+    )
 }
 
 /// Makes or changes the object of a peer, its status as well.

@@ -275,9 +275,10 @@ fn traceroute(way: &Way<'_>, probe: &[&str]) -> String {
     let target = way.target.to_string();
     let arguments = [probe, &["-n", "-q", "1", "-m", "8", "-w", "3", &target]].concat();
 
+    let has_one_socket = !probe.is_empty();
     let mut report = run(way.from, "traceroute", &arguments);
     for _ in 1..ATTEMPTS {
-        if report.contains('*') {
+        if has_one_socket && report.contains('*') {
             report = run(way.from, "traceroute", &arguments);
         }
     }

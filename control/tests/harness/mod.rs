@@ -1,10 +1,10 @@
 //! An API server of its own for a test: etcd and kube-apiserver on loopback, gone with the test.
 
-#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test may panic, and says why")]
+#![expect(clippy::expect_used, reason = "a test may panic")]
 
 use std::fmt::Debug;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use control::api::crd;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
@@ -61,7 +61,7 @@ impl ApiServer {
             Ok(assets) => assets.clone(),
             Err(reason) => {
                 assert!(!is_ci(), "no API server: {reason}");
-                eprintln!("SKIPPED: no API server: {reason}");
+                say(&format!("SKIPPED: no API server: {reason}"));
                 return None;
             }
         };
@@ -233,6 +233,23 @@ pub(crate) async fn install_api(client: &Client) {
     }
 }
 
+/// A role with these verbs for these resources of gateways, and nothing else.
+pub(crate) fn role(name: &str, rules: &[(&[&str], &[&str])]) -> ClusterRole {
+    let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let rule = |(resources, verbs): &(&[&str], &[&str])| PolicyRule {
+        api_groups: Some(owned(&["networking.liqo.io"])),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    };
+
+    ClusterRole {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        rules: Some(rules.iter().map(rule).collect()),
+        ..ClusterRole::default()
+    }
+}
+
 /// Makes an object that is not there yet.
 pub(crate) async fn create<K>(api: Api<K>, object: &K) -> K
 where
@@ -262,7 +279,7 @@ fn build() -> Result<PathBuf, String> {
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let (server, etcd) = (folder.join("kube-apiserver"), folder.join("etcd"));
 
-    eprintln!("building an API server; without a cache that takes minutes");
+    say("building an API server; without a cache that takes minutes");
     let status = Command::new("go")
         .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
         .arg(&server)
@@ -364,6 +381,11 @@ fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
 
     listeners.map(|listener| listener.local_addr().expect("an address").port())
+}
+
+/// Past the test harness, which would keep it to itself.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn is_ci() -> bool {

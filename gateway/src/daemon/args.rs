@@ -101,7 +101,7 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct GatewayArgs {
     /// Configuration file (TOML)
-    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE", conflicts_with = "kube")]
+    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE", conflicts_with = "ClusterFlags")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cluster: ClusterFlags,
@@ -258,7 +258,9 @@ fn is_for_a_cluster(words: &[OsString]) -> bool {
         })
     };
 
-    has("gateway") && (has("--kube") || (in_pod() && !has("--config")))
+    let has_file = has("--config") || std::env::var_os("STRAIT_CONFIG").is_some();
+
+    has("gateway") && (has("--kube") || (in_pod() && !has_file))
 }
 
 /// Whether this process was started in a pod.
@@ -333,6 +335,9 @@ mod tests {
             (vec!["strait"], "subcommand"),
             (vec!["strait", "ferry"], "ferry"),
             (vec!["strait", "gateway", "--kube", "--mode", "both"], "both"),
+            (vec!["strait", "gateway", "--kube", "both"], "both"),
+            (vec!["strait", "gateway", "--kube", "--mtu=500"], "500"),
+            (vec!["strait", "gateway", "--config", "f", "--name=milan"], "--name"),
             (vec!["strait", "gateway", "--config", "f", "--speed"], "--speed"),
             (vec!["strait", "--log-level", "a=b=c", "gateway", "--config", "f"], "a=b=c"),
         ] {
@@ -351,7 +356,8 @@ mod tests {
             "strait",
             "gateway",
             "--kube",
-            "--name=milan",
+            "--name",
+            "4",
             "--listen-port=51840",
             "--container-name=gateway",
             "--enable-nft-monitor=true",
@@ -368,9 +374,9 @@ mod tests {
         let Command::Gateway(gateway) = args.command else { panic!("another command") };
         assert_eq!(
             gateway.ignored,
-            ["--container-name", "--enable-nft-monitor", "--v", "4", "--leader-election"]
+            ["--container-name", "--enable-nft-monitor", "--v", "--leader-election"]
         );
-        assert_eq!(gateway.cluster.name.as_deref(), Some("milan"));
+        assert_eq!(gateway.cluster.name.as_deref(), Some("4"));
         assert_eq!(gateway.cluster.endpoint_ports, [1, 2]);
         assert!(!gateway.cluster.ping_enabled);
         assert_eq!(gateway.cluster.metrics_address.0, Some("0.0.0.0:8082".parse().unwrap()));

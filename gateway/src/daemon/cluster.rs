@@ -10,7 +10,8 @@ mod settings;
 
 use control::conncheck::{Report, State};
 use control::connection::Connections;
-use control::objects::{self, Asked, AskedPeer, Refusal, Scope};
+use control::objects::{self, Asked, Scope};
+use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
 use kube::Client;
 use strait_gateway::wg::PublicKey;
@@ -18,9 +19,24 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::args::UsageError;
 use super::config::{Endpoint, Peer};
 
 pub(crate) use settings::Settings;
+
+/// A client of the API server that the pod's environment or `KUBECONFIG` names. Asks nobody. To be
+/// called within the runtime.
+///
+/// # Errors
+///
+/// [`UsageError`] if neither names one.
+pub(crate) async fn client() -> Result<Client, UsageError> {
+    Client::try_default().await.map_err(|error| {
+        UsageError::Wrong(format!(
+            "nothing says where the API server is: run in a pod, or set KUBECONFIG ({error})"
+        ))
+    })
+}
 
 /// What feeds a gateway in a cluster.
 pub(crate) struct Cluster {
@@ -28,7 +44,8 @@ pub(crate) struct Cluster {
     scope: Scope,
     endpoint: Option<Endpoint>,
     is_a_peer: watch::Sender<bool>,
-    refused: Vec<Refusal>,
+    /// What was said of objects and of what they ask for.
+    refused: Vec<String>,
     is_reachable: bool,
     /// The check and the reports; they end with this.
     _tasks: JoinSet<()>,
@@ -36,12 +53,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Begins to watch, to check and to report. To be called within the runtime.
-    ///
-    /// # Errors
-    ///
-    /// If nothing says where the API server is.
-    pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
-        let client = Client::try_default().await?;
+    pub(crate) fn start(settings: &Settings, client: Client) -> Self {
         let Settings { identity, scope, endpoint, probe, report_interval, .. } = settings;
 
         let watch = Watch::new(&client, &identity.namespace, scope);
@@ -56,7 +68,7 @@ impl Cluster {
             tasks.spawn(probe::run(probe.clone(), reports));
         }
 
-        Ok(Self {
+        Self {
             watch,
             scope: scope.clone(),
             endpoint: endpoint.clone(),
@@ -64,7 +76,7 @@ impl Cluster {
             refused: Vec::new(),
             is_reachable: true,
             _tasks: tasks,
-        })
+        }
     }
 
     /// The peers that objects ask for, whenever objects have changed. Cancel safe.
@@ -89,13 +101,25 @@ impl Cluster {
     }
 
     fn peers(&mut self, asked: Asked) -> Vec<Peer> {
-        for refusal in &asked.refused {
-            if !self.refused.contains(refusal) {
-                warn!("{refusal}");
-            }
+        let endpoint = match self.endpoint {
+            Some(Endpoint::Address(address)) => Some(address.ip()),
+            Some(Endpoint::Name(_)) | None => None,
+        };
+        let (keys, peers): (Vec<_>, Vec<_>) = asked
+            .peers
+            .into_iter()
+            .map(|peer| (peer.public_key, WantedPeer { endpoint, ..peer.wanted }))
+            .unzip();
+        let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
+
+        let refused = asked.refused.iter().map(ToString::to_string);
+        let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
+        for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
+            warn!("{refusal}");
         }
-        self.refused = asked.refused;
-        let peers: Vec<_> = asked.peers.into_iter().map(|peer| self.peer(peer)).collect();
+        self.refused = refused;
+        let peers: Vec<_> =
+            keys.into_iter().zip(wanted.peers).map(|(key, peer)| self.peer(key, peer)).collect();
         // Once there was one, its absence is for the check to find.
         self.is_a_peer.send_if_modified(|is| {
             let is_news = !*is && !peers.is_empty();
@@ -106,15 +130,15 @@ impl Cluster {
         peers
     }
 
-    fn peer(&self, asked: AskedPeer) -> Peer {
+    fn peer(&self, public_key: [u8; 32], wanted: WantedPeer) -> Peer {
         Peer {
-            name: asked.wanted.name,
-            public_key: PublicKey::from_bytes(asked.public_key),
+            name: wanted.name,
+            public_key: PublicKey::from_bytes(public_key),
             preshared_key: None,
             endpoint: self.endpoint.clone(),
             persistent_keepalive: None,
-            allowed_ips: asked.wanted.allowed_ips,
-            remaps: asked.wanted.remaps,
+            allowed_ips: wanted.allowed_ips,
+            remaps: wanted.remaps,
         }
     }
 }

@@ -310,6 +310,6 @@ impl Service {
     clippy::disallowed_methods,
     reason = "the control loop owns its clock; the engine has none"
 )]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

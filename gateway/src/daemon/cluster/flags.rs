@@ -9,6 +9,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use control::identity::Mode;
 
+use crate::daemon::config::MTU_MIN;
+
 /// Which gateway this is, and how it is to run. Without a configuration file.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "In a cluster")]
@@ -35,7 +37,13 @@ pub(crate) struct ClusterFlags {
     #[arg(long, env = "STRAIT_INTERFACE", value_name = "NAME", default_value = "liqo-tunnel")]
     pub(crate) interface: String,
     /// MTU of the device, in bytes
-    #[arg(long, env = "STRAIT_MTU", value_name = "BYTES", default_value_t = 1340)]
+    #[arg(
+        long,
+        env = "STRAIT_MTU",
+        value_name = "BYTES",
+        default_value_t = 1340,
+        value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..)
+    )]
     pub(crate) mtu: u16,
     /// UDP ports to listen on, as server; the first one is used
     #[arg(
@@ -178,21 +186,24 @@ fn duration(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err(wrong()) } else { Ok(duration) }
 }
 
-/// Takes the flag that clap does not know out of `words`; true if it was there.
+/// Takes the flag that clap does not know out of `words`, and a value that stands by itself after it;
+/// true if it was there.
 ///
 /// Releases of Liqo differ in their flags, and copies of its templates live on: a gateway that does
 /// not start for a flag it could do without helps nobody.
 pub(crate) fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
-    let flag = unknown.split('=').next().unwrap_or(unknown);
+    let is_flag = |word: &OsString| word.to_string_lossy().starts_with('-');
     let is_it = |word: &OsString| {
         let word = word.to_string_lossy();
-        word == unknown
-            || word == flag
-            || word.strip_prefix(flag).is_some_and(|r| r.starts_with('='))
+        word.strip_prefix(unknown).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     };
-    let place = words.iter().position(is_it);
+    let place = words.iter().position(|word| is_flag(word) && is_it(word));
     if let Some(place) = place {
-        words.remove(place);
+        let word = words.remove(place);
+        let has_value = word.to_string_lossy().contains('=');
+        if !has_value && words.get(place).is_some_and(|next| !is_flag(next)) {
+            words.remove(place);
+        }
     }
 
     place.is_some()

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, PORT, Reaction, Report, Settings};
 use jiff::Timestamp;
@@ -10,6 +10,8 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 use tracing::{debug, info, warn};
+
+use crate::daemon::service::now;
 
 /// Checks for ever, and tells `reports` what it finds.
 pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
@@ -83,12 +85,4 @@ fn note(source: SocketAddr, why: Ignored) {
 /// the system.
 fn nonce() -> u64 {
     RandomState::new().hash_one(())
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the control loop owns its clock; the engine has none"
-)]
-fn now() -> Instant {
-    Instant::now()
 }

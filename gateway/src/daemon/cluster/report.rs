@@ -12,6 +12,9 @@ use tracing::{info, warn};
 /// How often the `Connection` is looked at when there is no news of it.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// After this a server that took the call and says nothing counts as away.
+const CALL: Duration = Duration::from_secs(10);
+
 /// Between attempts while the API server is away, first and longest.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
@@ -37,7 +40,8 @@ pub(super) async fn run(
             connections.ensure().await?;
             connections.report(&report, Timestamp::now(), interval).await
         };
-        match kept.await {
+        let kept = timeout(CALL, kept).await.map_err(anyhow::Error::from);
+        match kept.and_then(|kept| Ok(kept?)) {
             Ok(()) => {
                 if is_failing {
                     info!("the Connection is kept again");

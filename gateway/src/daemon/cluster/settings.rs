@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Context;
 use control::conncheck;
 use control::identity::{Identity, Mode};
 use control::objects::{Remapping, Scope};
@@ -69,7 +70,8 @@ impl Settings {
                 Mode::Client => 0,
             },
             mtu_bytes: Some(flags.mtu),
-            private_key: keyfile::mounted_private_key(&flags.keys_dir.join(KEY_FILE))?,
+            private_key: keyfile::mounted_private_key(&flags.keys_dir.join(KEY_FILE))
+                .context("--keys-dir has no usable key")?,
             metrics_address: flags.metrics_address.0,
             admin_socket: match &flags.admin_socket {
                 None => AdminSocket::Default,
