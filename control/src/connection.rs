@@ -91,6 +91,13 @@ impl Connections {
         }
     }
 
+    /// What stands in the `Connection`, which [`Self::ensure`] has read; for when somebody else writes
+    /// it.
+    #[must_use]
+    pub fn reported(&self) -> Option<Report> {
+        Some(status::report(self.known.as_ref()?.status.as_ref()?))
+    }
+
     async fn write(&mut self, status: ConnectionStatus) -> kube::Result<()> {
         let name = self.identity.object_name();
         for attempt in 1.. {

@@ -15,9 +15,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod active;
 pub mod api;
 pub mod conncheck;
 pub mod connection;
+pub mod election;
 pub mod identity;
 pub mod objects;
 pub mod plan;

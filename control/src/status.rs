@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::connection::{ConnectionLatency, ConnectionStatus};
@@ -43,6 +43,21 @@ pub fn connection(
     };
 
     Some(ConnectionStatus { latency: Some(latency), value: Some(value.to_owned()) })
+}
+
+/// What somebody else has written, as far as it can be read.
+#[must_use]
+pub fn report(status: &ConnectionStatus) -> Report {
+    let state = match status.value.as_deref() {
+        Some("Connected") => State::Connected,
+        Some("Error") => State::Lost,
+        Some(_) | None => State::Connecting,
+    };
+    let latency = status.latency.as_ref().and_then(|latency| latency.value.as_deref());
+    let latency = latency.and_then(|text| text.parse::<SignedDuration>().ok());
+    let latency = latency.and_then(|latency| latency.try_into().ok());
+
+    Report { state, latency: latency.filter(|_| state == State::Connected), ..Report::default() }
 }
 
 const fn value(state: State) -> &'static str {
@@ -98,6 +113,23 @@ mod tests {
             assert_eq!(written.value.as_deref(), Some(text));
             assert_eq!(written.timestamp, Some(Time(at(100))));
         }
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for report in [
+            report(State::Connected, Some(Duration::from_millis(12))),
+            report(State::Connected, Some(Duration::from_micros(850))),
+            report(State::Connected, None),
+            report(State::Connecting, None),
+            report(State::Lost, None),
+        ] {
+            let status = connection(&report, None, at(100), INTERVAL).unwrap();
+
+            assert_eq!(super::report(&status), report);
+        }
+        let odd = ConnectionStatus { value: Some("?".to_owned()), latency: None };
+        assert_eq!(super::report(&odd).state, State::Connecting);
     }
 
     #[test]

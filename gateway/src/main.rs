@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use kube::Client;
 use strait_gateway::io::Gateway;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use daemon::admin::{Admin, Readiness};
 use daemon::args::{self, Args, Command, GatewayArgs, UsageError};
@@ -50,7 +50,11 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
 /// `strait gateway`, from the file or the flags to the last packet.
 fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     for flag in &args.ignored {
-        warn!("{flag} is not known and ignored");
+        if cluster::flags::is_meaningless(flag) {
+            debug!("{flag} means nothing to this gateway");
+        } else {
+            warn!("{flag} is not known and ignored");
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

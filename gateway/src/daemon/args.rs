@@ -228,6 +228,9 @@ where
     T: Into<OsString> + Clone,
 {
     let mut words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    if in_pod() && is_without_subcommand(&words) {
+        words.insert(1, "gateway".into());
+    }
     let is_for_a_cluster = is_for_a_cluster(&words);
     let mut ignored = Vec::new();
     loop {
@@ -247,6 +250,16 @@ where
             _ => return Err(usage_error(&error)),
         }
     }
+}
+
+/// Whether `words` are what Liqo's templates give to an image that has one command.
+fn is_without_subcommand(words: &[OsString]) -> bool {
+    let first = words.get(1).map(|word| word.to_string_lossy());
+
+    first.is_some_and(|word| {
+        let is_of_all = ["--help", "--version", "--log-"].iter().any(|flag| word.starts_with(flag));
+        word.starts_with("--") && !is_of_all
+    })
 }
 
 /// Whether `words` start a gateway that an API server feeds.
@@ -359,7 +372,7 @@ mod tests {
             "--name",
             "4",
             "--listen-port=51840",
-            "--container-name=gateway",
+            "--container-name=wireguard",
             "--enable-nft-monitor=true",
             "--v",
             "4",
@@ -372,14 +385,28 @@ mod tests {
         let args = parse(words).unwrap();
 
         let Command::Gateway(gateway) = args.command else { panic!("another command") };
-        assert_eq!(
-            gateway.ignored,
-            ["--container-name", "--enable-nft-monitor", "--v", "--leader-election"]
-        );
+        assert_eq!(gateway.ignored, ["--enable-nft-monitor", "--v"]);
+        assert_eq!(gateway.cluster.leader_election, Some(true));
         assert_eq!(gateway.cluster.name.as_deref(), Some("4"));
         assert_eq!(gateway.cluster.endpoint_ports, [1, 2]);
         assert!(!gateway.cluster.ping_enabled);
         assert_eq!(gateway.cluster.metrics_address.0, Some("0.0.0.0:8082".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_subcommand_is_missing_only_before_flags_of_a_gateway() {
+        for (words, is_missing) in [
+            (&["strait", "--name=milan", "--mode=server"][..], true),
+            (&["strait", "gateway", "--name=milan"], false),
+            (&["strait", "--log-level", "debug", "gateway"], false),
+            (&["strait", "--version"], false),
+            (&["strait", "-h"], false),
+            (&["strait"], false),
+        ] {
+            let words: Vec<_> = words.iter().map(OsString::from).collect();
+
+            assert_eq!(is_without_subcommand(&words), is_missing, "{words:?}");
+        }
     }
 
     #[test]

@@ -7,22 +7,37 @@ pub(crate) mod flags;
 mod probe;
 mod report;
 mod settings;
+mod turn;
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use control::active::ActivePod;
 use control::conncheck::{Report, State};
 use control::connection::Connections;
+use control::election::Election;
+use control::identity::Identity;
 use control::objects::{self, Asked, Scope};
 use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
 use kube::Client;
 use strait_gateway::wg::PublicKey;
-use tokio::sync::watch;
+use tokio::select;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::args::UsageError;
 use super::config::{Endpoint, Peer};
 
+use report::Reporter;
+use settings::{Check, Turn};
+
 pub(crate) use settings::Settings;
+
+/// How long the end of a replica waits until another can take its place.
+const YIELD_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A client of the API server that the pod's environment or `KUBECONFIG` names. Asks nobody. To be
 /// called within the runtime.
@@ -43,59 +58,109 @@ pub(crate) struct Cluster {
     watch: Watch,
     scope: Scope,
     endpoint: Option<Endpoint>,
-    is_a_peer: watch::Sender<bool>,
+    /// What objects ask for; `None` before all were listed.
+    wanted: Option<Vec<Peer>>,
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
     is_reachable: bool,
-    /// The check and the reports; they end with this.
-    _tasks: JoinSet<()>,
+    duties: Duties,
+    is_active: watch::Receiver<bool>,
+    turn: TurnTask,
+}
+
+/// What decides whose turn it is, and how to end it in order.
+#[derive(Default)]
+struct TurnTask {
+    /// Empty if there is nothing to decide.
+    task: JoinSet<()>,
+    end: Option<oneshot::Sender<()>>,
+}
+
+/// What the active replica does besides forwarding: it checks and reports.
+struct Duties {
+    client: Client,
+    identity: Identity,
+    check: Check,
+    report_interval: Duration,
+    is_a_peer: watch::Sender<bool>,
+    /// They end with this.
+    tasks: JoinSet<()>,
 }
 
 impl Cluster {
-    /// Begins to watch, to check and to report. To be called within the runtime.
+    /// Begins to watch, and waits for its turn. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings { identity, scope, endpoint, probe, report_interval, .. } = settings;
-
-        let watch = Watch::new(&client, &identity.namespace, scope);
-        let (is_a_peer, has_peer) = watch::channel(false);
-        // What nobody checks counts as good.
-        let state = if probe.is_some() { State::Connecting } else { State::Connected };
-        let reports = watch::Sender::new(Report { state, ..Report::default() });
-        let connections = Connections::new(client, identity.clone());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(report::run(connections, reports.clone(), has_peer, *report_interval));
-        if let Some(probe) = probe {
-            tasks.spawn(probe::run(probe.clone(), reports));
-        }
+        let Settings { identity, scope, endpoint, check, report_interval, turn } = settings;
+        let (sender, mut is_active) = watch::channel(*turn == Turn::Always);
+        is_active.mark_changed();
+        let turn = TurnTask::start(turn, &client, identity, sender);
 
         Self {
-            watch,
+            watch: Watch::new(&client, &identity.namespace, scope),
             scope: scope.clone(),
             endpoint: endpoint.clone(),
-            is_a_peer,
+            wanted: None,
             refused: Vec::new(),
             is_reachable: true,
-            _tasks: tasks,
+            duties: Duties {
+                client,
+                identity: identity.clone(),
+                check: check.clone(),
+                report_interval: *report_interval,
+                is_a_peer: watch::Sender::new(false),
+                tasks: JoinSet::new(),
+            },
+            is_active,
+            turn,
         }
     }
 
-    /// The peers that objects ask for, whenever objects have changed. Cancel safe.
+    /// The peers that objects ask for and whose turn it is, whenever either has changed: a replica
+    /// that is not active has none. Cancel safe.
     pub(crate) async fn next(&mut self) -> Vec<Peer> {
         loop {
-            match self.watch.next().await {
-                Update::Unreachable(error) => {
-                    if self.is_reachable {
-                        warn!(%error, "the API server cannot be asked; what it said last stays in force");
+            select! {
+                update = self.watch.next() => self.note(update),
+                Ok(()) = self.is_active.changed() => {
+                    if *self.is_active.borrow_and_update() {
+                        self.duties.begin();
+                    } else {
+                        self.duties.end();
                     }
-                    self.is_reachable = false;
                 }
-                Update::Objects(found) => {
-                    if !self.is_reachable {
-                        info!("the API server answers again");
-                    }
-                    self.is_reachable = true;
-                    return self.peers(objects::read(&self.scope, &found));
+            }
+            if let Some(wanted) = &self.wanted {
+                let is_active = *self.is_active.borrow();
+                return if is_active { wanted.clone() } else { Vec::new() };
+            }
+        }
+    }
+
+    /// Lets another replica have its turn.
+    pub(crate) async fn end(&mut self) {
+        let Some(end) = self.turn.end.take() else { return };
+        // It may have ended by itself.
+        let _ = end.send(());
+        if timeout(YIELD_DEADLINE, self.turn.task.join_next()).await.is_err() {
+            warn!("the API server does not answer; another replica begins when the Lease is over");
+        }
+    }
+
+    fn note(&mut self, update: Update) {
+        match update {
+            Update::Unreachable(error) => {
+                if self.is_reachable {
+                    warn!(%error, "the API server cannot be asked; what it said last stays in force");
                 }
+                self.is_reachable = false;
+            }
+            Update::Objects(found) => {
+                if !self.is_reachable {
+                    info!("the API server answers again");
+                }
+                self.is_reachable = true;
+                let peers = self.peers(objects::read(&self.scope, &found));
+                self.wanted = Some(peers);
             }
         }
     }
@@ -121,7 +186,7 @@ impl Cluster {
         let peers: Vec<_> =
             keys.into_iter().zip(wanted.peers).map(|(key, peer)| self.peer(key, peer)).collect();
         // Once there was one, its absence is for the check to find.
-        self.is_a_peer.send_if_modified(|is| {
+        self.duties.is_a_peer.send_if_modified(|is| {
             let is_news = !*is && !peers.is_empty();
             *is |= is_news;
             is_news
@@ -141,4 +206,71 @@ impl Cluster {
             remaps: wanted.remaps,
         }
     }
+}
+
+impl TurnTask {
+    fn start(
+        turn: &Turn,
+        client: &Client,
+        identity: &Identity,
+        is_active: watch::Sender<bool>,
+    ) -> Self {
+        let mut task = JoinSet::new();
+        let mut end = None;
+        match turn.clone() {
+            Turn::Always => {}
+            Turn::Lease { candidate, renew_deadline, pod } => {
+                let times = [candidate.retry_period, renew_deadline];
+                let election = Election::new(client.clone(), identity, candidate);
+                let pod = ActivePod::new(client.clone(), identity, pod);
+                let (sender, ended) = oneshot::channel();
+                task.spawn(turn::stand(election, pod, times, is_active, ended));
+                end = Some(sender);
+            }
+            Turn::Beside { socket, guest } => {
+                task.spawn(async move { turn::attend(&socket, &guest, is_active).await });
+            }
+        }
+
+        Self { task, end }
+    }
+}
+
+impl Duties {
+    fn begin(&mut self) {
+        let Self { client, identity, check, report_interval, is_a_peer, tasks } = self;
+        let state = match check {
+            // What nobody checks counts as good.
+            Check::Nobody => State::Connected,
+            Check::Own(_) | Check::Beside => State::Connecting,
+        };
+        let reporter = match check {
+            Check::Nobody | Check::Own(_) => Reporter::Own,
+            Check::Beside => Reporter::Beside,
+        };
+        let reports = watch::Sender::new(Report { state, ..Report::default() });
+        let connections = Connections::new(client.clone(), identity.clone());
+        let has_peer = is_a_peer.subscribe();
+
+        tasks.spawn(report::run(
+            connections,
+            reporter,
+            reports.clone(),
+            has_peer,
+            *report_interval,
+        ));
+        if let Check::Own(check) = check {
+            tasks.spawn(probe::run(check.clone(), reports));
+        }
+    }
+
+    fn end(&mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+/// Nobody outside can foresee it: the standard library seeds its hash maps with the randomness of
+/// the system.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
 }

@@ -86,6 +86,14 @@ impl Source {
             Self::Cluster(cluster) => cluster.next().await,
         }
     }
+
+    /// Somebody else may take the place of this gateway.
+    async fn end(&mut self) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.end().await,
+        }
+    }
 }
 
 /// A started gateway and everything that follows its configuration.
@@ -161,6 +169,7 @@ impl Service {
         };
 
         self.readiness.set(false);
+        self.source.end().await;
         self.routes.clear().await;
         self.gateway.drain(DRAIN_DEADLINE);
         info!("the gateway ended");

@@ -136,6 +136,86 @@ pub(crate) struct ClusterFlags {
         value_parser = duration
     )]
     pub(crate) ping_update_status_interval: Duration,
+    /// Whether there are other replicas, of which one at a time may be active: the one that holds the
+    /// Lease
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    pub(crate) leader_election: Option<bool>,
+    /// For how long after its last sign of life the active replica keeps the Lease
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION_LEASE_DURATION",
+        value_name = "DURATION",
+        default_value = "15s",
+        value_parser = duration
+    )]
+    pub(crate) leader_election_lease_duration: Duration,
+    /// After how long without a sign of life the active replica says so in its log
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION_RENEW_DEADLINE",
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = duration
+    )]
+    pub(crate) leader_election_renew_deadline: Duration,
+    /// Between two attempts to get the Lease, and between two signs of life
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION_RETRY_PERIOD",
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = duration
+    )]
+    pub(crate) leader_election_retry_period: Duration,
+    /// Name of the pod, for leader election [default: the host name, which in a pod is its name]
+    #[arg(long, env = "STRAIT_POD_NAME", value_name = "NAME")]
+    pub(crate) pod_name: Option<String>,
+    /// Which container of Liqo's gateway pod this one takes the place of; without, of all of them
+    #[arg(long, env = "STRAIT_CONTAINER_NAME", value_name = "NAME")]
+    pub(crate) container_name: Option<String>,
+    /// Unix socket on which Liqo's gateway container says when to start
+    #[arg(
+        long,
+        env = "STRAIT_IPC_SOCKET",
+        value_name = "PATH",
+        default_value = "/ipc/leader.sock"
+    )]
+    pub(crate) ipc_socket: PathBuf,
+}
+
+/// Flags of Liqo's gateways that mean nothing to this one, with or without a reason to look at them.
+const MEANINGLESS: [&str; 18] = [
+    "--client-max-burst",
+    "--client-qps",
+    "--client-timeout",
+    "--concurrent-containers-names",
+    "--disable-kernel-version-check",
+    "--enable-connection-controller",
+    "--enable-multipath-hash-policy",
+    "--enable-nft-monitor",
+    "--enable-route-monitor",
+    "--global-annotations",
+    "--global-labels",
+    "--implementation",
+    "--interface-ip",
+    "--minimum-kernel-version",
+    "--node-name",
+    "--preserve-client-endpoint",
+    "--reconcile-timeout",
+    "--v",
+];
+
+/// Whether a flag that is ignored belongs to Liqo's gateways, so that nobody has mistyped it.
+pub(crate) fn is_meaningless(flag: &str) -> bool {
+    MEANINGLESS.contains(&flag)
 }
 
 /// `--mode`

@@ -1,6 +1,5 @@
 //! The connection check on the wire: one UDP socket that asks and answers.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
     loop {
         tokio::select! {
             () = sleep_until(check.next_timeout().into()) => {
-                if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), nonce()) {
+                if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), super::random()) {
                     send(&socket, &ping, peer).await;
                 }
             }
@@ -79,10 +78,4 @@ async fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
 
 fn note(source: SocketAddr, why: Ignored) {
     debug!(%source, ?why, "probe ignored");
-}
-
-/// Nobody outside can foresee it: the standard library seeds its hash maps with the randomness of
-/// the system.
-fn nonce() -> u64 {
-    RandomState::new().hash_one(())
 }

@@ -18,10 +18,21 @@ const CALL: Duration = Duration::from_secs(10);
 /// Between attempts while the API server is away, first and longest.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
-/// Makes and keeps the `Connection` as soon as there `is_a_peer`, and reports for ever.
+/// Who finds out what there is to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reporter {
+    /// This process, which writes it.
+    Own,
+    /// Another one has written it.
+    Beside,
+}
+
+/// Makes and keeps the `Connection` as soon as there `is_a_peer`, and reports for ever, or says in
+/// `report_sender` what is reported.
 pub(super) async fn run(
     mut connections: Connections,
-    reports: watch::Sender<Report>,
+    reporter: Reporter,
+    report_sender: watch::Sender<Report>,
     mut is_a_peer: watch::Receiver<bool>,
     interval: Duration,
 ) {
@@ -29,7 +40,7 @@ pub(super) async fn run(
     if is_a_peer.wait_for(|is| *is).await.is_err() {
         return;
     }
-    let mut reports = reports.subscribe();
+    let mut reports = report_sender.subscribe();
     let [first, longest] = RETRY;
     let mut retry = first;
     let mut is_failing = false;
@@ -38,7 +49,13 @@ pub(super) async fn run(
         let report = *reports.borrow_and_update();
         let kept = async {
             connections.ensure().await?;
-            connections.report(&report, Timestamp::now(), interval).await
+            match reporter {
+                Reporter::Own => connections.report(&report, Timestamp::now(), interval).await,
+                Reporter::Beside => {
+                    report_sender.send_replace(connections.reported().unwrap_or_default());
+                    Ok(())
+                }
+            }
         };
         let kept = timeout(CALL, kept).await.map_err(anyhow::Error::from);
         match kept.and_then(|kept| Ok(kept?)) {

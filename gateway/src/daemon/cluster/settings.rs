@@ -1,11 +1,12 @@
 //! What the flags of a gateway in a cluster mean.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use control::conncheck;
+use control::election;
 use control::identity::{Identity, Mode};
 use control::objects::{Remapping, Scope};
 use ipnet::{IpNet, Ipv4Net};
@@ -22,6 +23,12 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 /// The key within `--keys-dir`.
 const KEY_FILE: &str = "privateKey";
 
+/// Where the kernel keeps the name of this host, which in a pod is the name of the pod.
+const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
+
+/// The container of Liqo's gateway pod whose place a gateway can take.
+const WIREGUARD: &str = "wireguard";
+
 /// The addresses of the tunnel: the server's, then the client's.
 const TUNNEL: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 18, 1), Ipv4Addr::new(169, 254, 18, 2)];
 const TUNNEL_PREFIX_BITS: u8 = 30;
@@ -32,9 +39,40 @@ pub(crate) struct Settings {
     pub(crate) scope: Scope,
     /// Of the server, for a client.
     pub(crate) endpoint: Option<Endpoint>,
-    /// `None` if nothing is to be checked.
-    pub(crate) probe: Option<conncheck::Settings>,
+    pub(crate) check: Check,
     pub(crate) report_interval: Duration,
+    pub(crate) turn: Turn,
+}
+
+/// Who checks the connection, and writes down what it is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Nobody: what nobody checks counts as good.
+    Nobody,
+    /// This process.
+    Own(conncheck::Settings),
+    /// The container beside this one.
+    Beside,
+}
+
+/// When it is the turn of this replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Always: there is no other.
+    Always,
+    /// While it holds the Lease.
+    Lease {
+        candidate: election::Settings,
+        /// After how long without a renewal this is worth a word.
+        renew_deadline: Duration,
+        pod: String,
+    },
+    /// From when the container beside this one says so.
+    Beside {
+        socket: PathBuf,
+        /// As it knows this one.
+        guest: String,
+    },
 }
 
 impl Settings {
@@ -55,12 +93,19 @@ impl Settings {
             Mode::Server => None,
             Mode::Client => Some(endpoint(flags)?),
         };
-        let probe = flags.ping_enabled.then(|| conncheck::Settings {
-            cluster_id: identity.remote_cluster_id.clone(),
-            peer: IpAddr::V4(other),
-            interval: flags.ping_interval,
-            loss_threshold: flags.ping_loss_threshold,
-        });
+        let is_beside = takes_the_place_of_one(flags)?;
+        let check = if is_beside {
+            Check::Beside
+        } else if flags.ping_enabled {
+            Check::Own(conncheck::Settings {
+                cluster_id: identity.remote_cluster_id.clone(),
+                peer: IpAddr::V4(other),
+                interval: flags.ping_interval,
+                loss_threshold: flags.ping_loss_threshold,
+            })
+        } else {
+            Check::Nobody
+        };
         let config = Config {
             name: identity.name.clone(),
             interface: flags.interface.clone(),
@@ -79,7 +124,8 @@ impl Settings {
                 Some(path) => AdminSocket::At(path.into()),
             },
             engine: Engine::default(),
-            routes: true,
+            // Beside others they route and remap, on both sides of the device.
+            routes: !is_beside,
             mss_clamp: true,
             max_flows: DEFAULT_MAX_FLOWS,
             offload: Offload::default(),
@@ -89,12 +135,59 @@ impl Settings {
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
-            remapping: Remapping::Configurations,
+            remapping: if is_beside { Remapping::Elsewhere } else { Remapping::Configurations },
         };
         let report_interval = flags.ping_update_status_interval;
+        let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
 
-        Ok((Self { identity, scope, endpoint, probe, report_interval }, config))
+        Ok((Self { identity, scope, endpoint, check, report_interval, turn }, config))
     }
+}
+
+/// Whether this runs as one of Liqo's containers, beside the others.
+fn takes_the_place_of_one(flags: &ClusterFlags) -> Result<bool, UsageError> {
+    match flags.container_name.as_deref().unwrap_or_default() {
+        "" => Ok(false),
+        WIREGUARD => Ok(true),
+        other => Err(UsageError::Wrong(format!(
+            "--container-name {other:?}: this takes the place of Liqo's container {WIREGUARD:?}, or of all of them without this flag"
+        ))),
+    }
+}
+
+fn turn_beside(flags: &ClusterFlags) -> Turn {
+    let socket = flags.ipc_socket.clone();
+    // Templates of Liqo 1.0 do not say; there, the gateway container waits for all others. Where it
+    // shares no folder with this one, nobody will ever say anything.
+    let is_told =
+        flags.leader_election.unwrap_or_else(|| socket.parent().is_some_and(Path::is_dir));
+
+    if is_told { Turn::Beside { socket, guest: WIREGUARD.to_owned() } } else { Turn::Always }
+}
+
+fn turn(flags: &ClusterFlags) -> Result<Turn, UsageError> {
+    if !flags.leader_election.unwrap_or_default() {
+        return Ok(Turn::Always);
+    }
+    let pod = flags.pod_name.clone().filter(|name| !name.is_empty());
+    let pod =
+        pod.or_else(|| content(Path::new(HOST_NAME_FILE))).ok_or_else(|| missing("--pod-name"))?;
+    let lease_duration = flags.leader_election_lease_duration;
+    let renew_deadline = flags.leader_election_renew_deadline;
+    let retry_period = flags.leader_election_retry_period;
+    if renew_deadline >= lease_duration || retry_period >= renew_deadline {
+        return Err(UsageError::Wrong(format!(
+            "--leader-election-lease-duration {lease_duration:?} must be longer than -renew-deadline {renew_deadline:?}, and that longer than -retry-period {retry_period:?}"
+        )));
+    }
+    // Whoever comes back under the name of a pod is another one all the same.
+    let holder = format!("{pod}_{:016x}", super::random());
+
+    Ok(Turn::Lease {
+        candidate: election::Settings { holder, lease_duration, retry_period },
+        renew_deadline,
+        pod,
+    })
 }
 
 fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
@@ -103,7 +196,7 @@ fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
     };
     let namespace = match &flags.namespace {
         Some(namespace) => namespace.clone(),
-        None => own_namespace(Path::new(NAMESPACE_FILE)).ok_or_else(|| missing("--namespace"))?,
+        None => content(Path::new(NAMESPACE_FILE)).ok_or_else(|| missing("--namespace"))?,
     };
 
     let remote_cluster_id = needed("--remote-cluster-id", &flags.remote_cluster_id)?;
@@ -133,10 +226,11 @@ fn is_label_value(text: &str) -> bool {
         && ends.iter().flatten().all(u8::is_ascii_alphanumeric)
 }
 
-fn own_namespace(file: &Path) -> Option<String> {
+/// The only line of a file, if it has one.
+fn content(file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
 
-    Some(text.trim().to_owned()).filter(|name| !name.is_empty())
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 fn endpoint(flags: &ClusterFlags) -> Result<Endpoint, UsageError> {
@@ -204,8 +298,9 @@ mod tests {
         assert_eq!(config.mtu_bytes, Some(1340));
         assert_eq!(settings.endpoint, None);
         assert_eq!(settings.scope.peer_address, Some([169, 254, 18, 2].into()));
-        let probe = settings.probe.unwrap();
+        let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
         assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
+        assert_eq!(settings.turn, Turn::Always);
     }
 
     #[test]
@@ -238,6 +333,45 @@ mod tests {
     }
 
     #[test]
+    fn beside_the_other_containers_it_is_a_wire_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("leader.sock");
+        let ipc = format!("--ipc-socket={}", socket.display());
+        let beside = |more: &[&str]| {
+            read(&[&SERVER[..], &["--container-name=wireguard"], more].concat()).unwrap()
+        };
+        let told = Turn::Beside { socket: socket.clone(), guest: "wireguard".to_owned() };
+
+        let (settings, config) = beside(&["--leader-election=false", &ipc]);
+        assert_eq!((settings.check, settings.turn), (Check::Beside, Turn::Always));
+        assert_eq!(settings.scope.remapping, Remapping::Elsewhere);
+        assert!(!config.routes);
+        assert_eq!(beside(&["--leader-election=true", &ipc]).0.turn, told);
+        // As Liqo 1.0 starts it.
+        assert_eq!(beside(&[&ipc]).0.turn, told);
+        assert_eq!(beside(&["--ipc-socket=/nowhere/leader.sock"]).0.turn, Turn::Always);
+    }
+
+    #[test]
+    fn a_replica_stands_for_election_under_a_name_of_its_own() {
+        let turn = |more: &[&str]| {
+            read(&[&SERVER[..], &["--leader-election", "--pod-name=gw-1"], more].concat())
+                .map(|(settings, _)| settings.turn)
+        };
+        let Turn::Lease { candidate, pod, .. } = turn(&[]).unwrap() else { panic!("no election") };
+        let Turn::Lease { candidate: again, .. } = turn(&[]).unwrap() else {
+            panic!("no election")
+        };
+
+        assert_eq!(pod, "gw-1");
+        assert!(candidate.holder.starts_with("gw-1_"));
+        assert_ne!(candidate.holder, again.holder);
+        assert_eq!(candidate.lease_duration, Duration::from_secs(15));
+        let error = turn(&["--leader-election-lease-duration=9s"]).unwrap_err();
+        assert!(error.contains("9s must be longer than -renew-deadline 10s"), "{error}");
+    }
+
+    #[test]
     fn what_is_missing_or_wrong_is_named() {
         for (flag, words) in [
             ("--name", &SERVER[1..]),
@@ -262,6 +396,8 @@ mod tests {
         let words: Vec<_> =
             SERVER.iter().chain(&bad).copied().filter(|w| *w != SERVER[2]).collect();
         assert!(read(&words).err().unwrap().contains("\"a,b\" is no cluster id"));
+        let container = [&SERVER[..], &["--container-name=geneve"]].concat();
+        assert!(read(&container).err().unwrap().contains("--container-name \"geneve\""));
         let ports = [&SERVER[..], &["--listen-ports=0"]].concat();
         assert!(read(&ports).err().unwrap().contains("--listen-ports"));
     }

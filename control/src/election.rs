@@ -1,0 +1,282 @@
+//! Which of several replicas of a gateway is the active one: a `Lease` that one of them holds.
+//!
+//! [`Candidate`] decides and does no I/O; [`Election`] asks and writes, with `get`, `create` and
+//! `update` alone, as Liqo's role for gateways grants no `patch` on leases. That rules the crates out
+//! that elect by server-side apply.
+//!
+//! # Invariants
+//!
+//! - A candidate takes a lease that is free, or whose holder was seen to be silent for as long as it
+//!   promised not to be. Time in which the API server could not be asked does not count, as the
+//!   holder could not renew either: an outage moves nothing.
+//! - A leader that cannot renew stays one until it sees another holder. What others could see of it
+//!   (the label of its pod) cannot change while the API server is away, and packets go on.
+//! - No clock of another machine is believed: only that a lease changes counts, not what time it says.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+
+use crate::identity::{Identity, Mode};
+
+#[cfg(test)]
+mod tests;
+
+/// How to stand for election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Unique among all candidates that ever were.
+    pub holder: String,
+    /// For how long after a renewal nobody else may take the lease.
+    pub lease_duration: Duration,
+    /// Between two attempts to get or to renew it.
+    pub retry_period: Duration,
+}
+
+/// Whether a replica is the active one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It waits.
+    #[default]
+    Standby,
+    /// It holds the lease.
+    Leader,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Standby => "standby",
+            Self::Leader => "leader",
+        })
+    }
+}
+
+/// What to do about a lease.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing: somebody else has it.
+    Wait,
+    /// Make it so.
+    Write(Box<LeaseSpec>),
+}
+
+/// One replica in the election.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    settings: Settings,
+    standing: Standing,
+    seen: Option<Seen>,
+}
+
+/// A lease of somebody else, and for how long it was seen not to change.
+#[derive(Clone, Debug)]
+struct Seen {
+    spec: LeaseSpec,
+    unchanged_for: Duration,
+    /// When it was read last; `None` if that failed since.
+    read: Option<Instant>,
+}
+
+impl Candidate {
+    /// On standby, and knows nothing of anybody.
+    #[must_use]
+    pub const fn new(settings: Settings) -> Self {
+        Self { settings, standing: Standing::Standby, seen: None }
+    }
+
+    /// Whether this one leads, as far as it knows.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// What to do, now that the lease was `found` like this.
+    pub fn decide(&mut self, found: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Step {
+        let Some(spec) = found else {
+            self.seen = None;
+            return self.write(&LeaseSpec::default(), wall);
+        };
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        if holder == self.settings.holder || holder.is_empty() {
+            self.seen = None;
+            return self.write(spec, wall);
+        }
+
+        self.standing = Standing::Standby;
+        let promised = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let promised = promised.map_or(self.settings.lease_duration, Duration::from_secs);
+        if self.see(spec, now) >= promised { self.write(spec, wall) } else { Step::Wait }
+    }
+
+    /// The lease that [`Self::decide`] wanted stands.
+    pub fn written(&mut self) {
+        self.standing = Standing::Leader;
+        self.seen = None;
+    }
+
+    /// The API server could not be asked.
+    pub fn failed(&mut self) {
+        if let Some(seen) = &mut self.seen {
+            seen.read = None;
+        }
+    }
+
+    /// The lease with nobody in it, if this one has it.
+    pub fn release(&mut self, found: &LeaseSpec, wall: Timestamp) -> Option<LeaseSpec> {
+        self.standing = Standing::Standby;
+        let is_mine = found.holder_identity.as_deref() == Some(&self.settings.holder);
+
+        is_mine.then(|| LeaseSpec {
+            holder_identity: Some(String::new()),
+            // The API takes no lease without a duration; nobody waits for it.
+            lease_duration_seconds: Some(1),
+            renew_time: Some(MicroTime(wall)),
+            ..found.clone()
+        })
+    }
+
+    /// For how long `spec` was seen not to change.
+    fn see(&mut self, spec: &LeaseSpec, now: Instant) -> Duration {
+        let seen = match &mut self.seen {
+            Some(seen) if seen.spec == *spec => seen,
+            _ => {
+                let (spec, unchanged_for) = (spec.clone(), Duration::ZERO);
+                self.seen.insert(Seen { spec, unchanged_for, read: None })
+            }
+        };
+        if let Some(last) = seen.read {
+            seen.unchanged_for += now.saturating_duration_since(last);
+        }
+        seen.read = Some(now);
+
+        seen.unchanged_for
+    }
+
+    fn write(&self, found: &LeaseSpec, wall: Timestamp) -> Step {
+        let Settings { holder, lease_duration, .. } = &self.settings;
+        let is_mine = found.holder_identity.as_deref() == Some(holder);
+        let now = Some(MicroTime(wall));
+        let transitions = found.lease_transitions.unwrap_or_default();
+        let seconds = i32::try_from(lease_duration.as_secs()).unwrap_or(i32::MAX);
+
+        Step::Write(Box::new(LeaseSpec {
+            holder_identity: Some(holder.clone()),
+            lease_duration_seconds: Some(seconds.max(1)),
+            renew_time: now.clone(),
+            acquire_time: if is_mine { found.acquire_time.clone() } else { now },
+            lease_transitions: Some(match &found.holder_identity {
+                Some(_) if !is_mine => transitions.saturating_add(1),
+                _ => transitions,
+            }),
+            ..found.clone()
+        }))
+    }
+}
+
+/// Stands for election on an API server.
+#[derive(Clone, Debug)]
+pub struct Election {
+    api: Api<Lease>,
+    name: String,
+    candidate: Candidate,
+}
+
+impl Election {
+    /// Asks nothing yet.
+    #[must_use]
+    pub fn new(client: Client, identity: &Identity, settings: Settings) -> Self {
+        Self {
+            api: Api::namespaced(client, &identity.namespace),
+            name: lease_name(identity),
+            candidate: Candidate::new(settings),
+        }
+    }
+
+    /// Tries to get or to renew the lease; to be called every [`Settings::retry_period`].
+    ///
+    /// # Errors
+    ///
+    /// What the API server says. The standing stays what it was.
+    pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<Standing> {
+        let outcome = self.try_to_stand(now, wall).await;
+        if outcome.is_err() {
+            self.candidate.failed();
+        }
+        outcome?;
+
+        Ok(self.candidate.standing())
+    }
+
+    /// As [`Self::stand`] if nobody answered in time.
+    pub fn failed(&mut self) {
+        self.candidate.failed();
+    }
+
+    /// Whether this one leads, as far as it knows.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        self.candidate.standing()
+    }
+
+    async fn try_to_stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<()> {
+        let found = self.api.get_opt(&self.name).await?;
+        let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+        let Step::Write(spec) = self.candidate.decide(spec.as_ref(), now, wall) else {
+            return Ok(());
+        };
+
+        let parameters = PostParams::default();
+        let written = match found {
+            // With the version that was read: whoever was faster has it.
+            Some(found) => {
+                let lease = Lease { spec: Some(*spec), ..found };
+                self.api.replace(&self.name, &parameters, &lease).await
+            }
+            None => {
+                let name = Some(self.name.clone());
+                let metadata = ObjectMeta { name, ..ObjectMeta::default() };
+                self.api.create(&parameters, &Lease { metadata, spec: Some(*spec) }).await
+            }
+        };
+        match written {
+            Ok(_) => self.candidate.written(),
+            Err(kube::Error::Api(status))
+                if status.is_conflict() || status.is_already_exists() || status.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+
+        Ok(())
+    }
+
+    /// Gives the lease up, so that nobody has to wait until it is over.
+    ///
+    /// # Errors
+    ///
+    /// What the API server says; the lease then runs out by itself.
+    pub async fn release(&mut self, wall: Timestamp) -> kube::Result<()> {
+        let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(()) };
+        let spec = found.spec.clone().unwrap_or_default();
+        if let Some(spec) = self.candidate.release(&spec, wall) {
+            let lease = Lease { spec: Some(spec), ..found };
+            self.api.replace(&self.name, &PostParams::default(), &lease).await?;
+        }
+
+        Ok(())
+    }
+}
+
+/// The lease of all replicas of one gateway, under the name that Liqo's gateways use.
+fn lease_name(identity: &Identity) -> String {
+    let mode = match identity.mode {
+        Mode::Server => "server",
+        Mode::Client => "client",
+    };
+
+    format!("{}.{}.{mode}.connections.liqo.io", identity.name, identity.namespace)
+}

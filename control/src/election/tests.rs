@@ -1,0 +1,150 @@
+//! Virtual time: two and more replicas, one lease, an API server that is away now and then.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(15);
+const RETRY: Duration = Duration::from_secs(2);
+
+fn candidate(holder: &str) -> Candidate {
+    Candidate::new(Settings {
+        holder: holder.to_owned(),
+        lease_duration: LEASE,
+        retry_period: RETRY,
+    })
+}
+
+/// An API server with one lease, and what time it is.
+struct World {
+    lease: Option<LeaseSpec>,
+    start: Instant,
+    now: Instant,
+}
+
+impl World {
+    fn new() -> Self {
+        let start = Instant::now();
+
+        Self { lease: None, start, now: start }
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + self.now.duration_since(self.start)
+    }
+
+    /// One attempt of `candidate`; whatever it wants to write is written.
+    fn stand(&mut self, candidate: &mut Candidate) -> Standing {
+        if let Step::Write(spec) = candidate.decide(self.lease.as_ref(), self.now, self.wall()) {
+            self.lease = Some(*spec);
+            candidate.written();
+        }
+
+        candidate.standing()
+    }
+}
+
+#[test]
+fn the_first_leads_and_the_second_waits_until_it_is_silent() {
+    let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
+    assert_eq!(world.stand(&mut first), Standing::Leader);
+    assert_eq!(world.stand(&mut second), Standing::Standby);
+
+    // Renewed, it stays where it is.
+    for _ in 0..20 {
+        world.now += RETRY;
+        assert_eq!(world.stand(&mut first), Standing::Leader);
+        assert_eq!(world.stand(&mut second), Standing::Standby);
+    }
+    let died = world.now;
+    while world.stand(&mut second) == Standing::Standby {
+        world.now += RETRY;
+    }
+
+    let waited = world.now - died;
+    assert!((LEASE..=LEASE + RETRY).contains(&waited), "{waited:?}");
+    let lease = world.lease.clone().unwrap();
+    assert_eq!(lease.lease_transitions, Some(1));
+    assert_eq!(lease.acquire_time, lease.renew_time);
+    // It was only asleep: it sees who leads now.
+    assert_eq!(world.stand(&mut first), Standing::Standby);
+}
+
+#[test]
+fn a_lease_that_was_given_up_is_taken_at_once() {
+    let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
+    world.stand(&mut first);
+    assert_eq!(world.stand(&mut second), Standing::Standby);
+
+    world.lease = first.release(world.lease.as_ref().unwrap(), world.wall());
+
+    assert_eq!(first.standing(), Standing::Standby);
+    assert_eq!(world.stand(&mut second), Standing::Leader);
+    assert_eq!(second.release(&LeaseSpec::default(), world.wall()), None, "not its own");
+}
+
+#[test]
+fn an_outage_of_the_api_server_moves_nothing() {
+    let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
+    world.stand(&mut first);
+    world.stand(&mut second);
+
+    for _ in 0..100 {
+        world.now += RETRY;
+        first.failed();
+        second.failed();
+    }
+    assert_eq!(first.standing(), Standing::Leader);
+    // The one on standby is the first to get through, and asks once more before the leader does.
+    assert_eq!(world.stand(&mut second), Standing::Standby);
+    world.now += RETRY;
+    assert_eq!(world.stand(&mut second), Standing::Standby);
+    assert_eq!(world.stand(&mut first), Standing::Leader);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Stands(usize),
+    CannotAsk(usize),
+    Releases(usize),
+    TimePasses(u16),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        5 => (0..3_usize).prop_map(Event::Stands),
+        1 => (0..3_usize).prop_map(Event::CannotAsk),
+        1 => (0..3_usize).prop_map(Event::Releases),
+        3 => (0..3_000_u16).prop_map(Event::TimePasses),
+    ]
+}
+
+proptest! {
+    /// The lease has one holder; another one takes it only after it was given up, or after nobody
+    /// had renewed it for as long as the holder asked for.
+    #[test]
+    fn nobody_takes_a_lease_that_is_kept(events in prop::collection::vec(event(), 1..200)) {
+        let mut replicas = ["a", "b", "c"].map(candidate);
+        let mut world = World::new();
+        let mut renewed = world.now;
+        let mut holder = None;
+        for event in events {
+            match event {
+                Event::TimePasses(ms) => world.now += Duration::from_millis(ms.into()),
+                Event::CannotAsk(one) => replicas[one].failed(),
+                Event::Releases(one) => {
+                    let Some(lease) = world.lease.clone() else { continue };
+                    if let Some(free) = replicas[one].release(&lease, world.wall()) {
+                        prop_assert_eq!(holder, Some(one));
+                        (world.lease, holder) = (Some(free), None);
+                    }
+                }
+                Event::Stands(one) => if world.stand(&mut replicas[one]) == Standing::Leader {
+                    let is_over = world.now - renewed >= LEASE;
+                    prop_assert!(holder.is_none_or(|holder| holder == one || is_over));
+                    (holder, renewed) = (Some(one), world.now);
+                },
+            }
+        }
+    }
+}
