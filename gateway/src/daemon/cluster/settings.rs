@@ -340,7 +340,7 @@ mod tests {
         let beside = |more: &[&str]| {
             read(&[&SERVER[..], &["--container-name=wireguard"], more].concat()).unwrap()
         };
-        let told = Turn::Beside { socket: socket.clone(), guest: "wireguard".to_owned() };
+        let told = Turn::Beside { socket, guest: "wireguard".to_owned() };
 
         let (settings, config) = beside(&["--leader-election=false", &ipc]);
         assert_eq!((settings.check, settings.turn), (Check::Beside, Turn::Always));

@@ -1,0 +1,312 @@
+//! A cluster with an API server of its own, and the gateways that it feeds.
+//!
+//! The API server lives on the loopback of the gateway's namespace, so nothing here is seen from
+//! outside. Gateways have the rights that their role gives them and no others.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use control::api::{Configuration, Connection, PublicKey};
+use control::objects::REMOTE_CLUSTER_ID;
+use k8s_openapi::api::core::v1::Namespace as KubeNamespace;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use strait_gateway::lab::process::Process;
+use strait_gateway::lab::traffic::Ping;
+use strait_gateway::lab::{Cluster, LabError, Namespace, TwoClusters, wait_until};
+
+use crate::api_server::{ApiServer, create, install_api};
+use crate::world::STRAIT;
+
+/// Of all objects of a peer.
+pub(crate) const NAMESPACE: &str = "liqo-tenant";
+
+pub(crate) const UID: &str = "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11";
+
+/// What a slow machine needs for what takes a moment.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Server,
+    Client,
+}
+
+/// A cluster with its API server and gateways.
+pub(crate) struct Fed {
+    namespace: Arc<Namespace>,
+    /// Taken out while a job in the namespace has it.
+    server: Option<ApiServer>,
+    pub(crate) peer: &'static str,
+    folder: PathBuf,
+    /// By the names that tests give them.
+    gateways: BTreeMap<&'static str, Process>,
+}
+
+impl Fed {
+    /// An API server with the key of the other gateway and what its pods are called here; `None` if
+    /// there can be none on this machine.
+    pub(crate) fn new(
+        own: &Cluster,
+        other: &Cluster,
+        role: ClusterRole,
+        clusters: &TwoClusters,
+    ) -> Option<Self> {
+        let peer = other.name;
+        let server = within(&own.gateway, ApiServer::start())?;
+        let folder = clusters.scratch.path().join(format!("fed-{}", own.name));
+        fs::create_dir_all(&folder).unwrap();
+        let key = STANDARD.decode(own.private_key.to_base64().as_bytes()).unwrap();
+        fs::write(folder.join("privateKey"), key).unwrap();
+        let objects = objects(own, other);
+        let path = folder.join("kubeconfig");
+
+        let server = within(&own.gateway, async move {
+            let admin = server.client().await;
+            install_api(&admin).await;
+            let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
+            let namespace = KubeNamespace { metadata, ..KubeNamespace::default() };
+            create(Api::all(admin.clone()), &namespace).await;
+            put::<PublicKey>(&admin, peer, &objects[0]).await;
+            put::<Configuration>(&admin, peer, &objects[1]).await;
+            let config = server.kubeconfig_with(NAMESPACE, &role).await;
+            fs::write(path, serde_json::to_vec(&config).unwrap()).unwrap();
+
+            server
+        });
+
+        Some(Self {
+            namespace: Arc::clone(&own.gateway),
+            server: Some(server),
+            peer,
+            folder,
+            gateways: BTreeMap::new(),
+        })
+    }
+
+    /// Starts a gateway with `arguments` as they are, in what looks like a pod.
+    pub(crate) fn start(&mut self, name: &'static str, arguments: &[String]) {
+        let start = [
+            format!("KUBECONFIG={}", self.folder.join("kubeconfig").display()),
+            "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
+            format!("STRAIT_KEYS_DIR={}", self.folder.display()),
+            format!("STRAIT_ADMIN_SOCKET={}", self.folder.join(format!("{name}.sock")).display()),
+            STRAIT.to_owned(),
+        ];
+        let arguments: Vec<_> = start.iter().chain(arguments).collect();
+        let log = self.folder.join(name);
+        let program = Path::new("/usr/bin/env");
+        let process = Process::start(&self.namespace, name, program, arguments, log).unwrap();
+
+        self.gateways.insert(name, process);
+    }
+
+    /// Kills a gateway, which has no time for last words.
+    pub(crate) fn kill(&mut self, name: &str) {
+        drop(self.gateways.remove(name).unwrap());
+    }
+
+    /// Ends a gateway in order.
+    pub(crate) fn stop(&mut self, name: &str) {
+        self.gateways.remove(name).unwrap().stop().unwrap();
+    }
+
+    pub(crate) fn log(&self, name: &str) -> String {
+        self.gateways[name].log()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Until the `Connection` has this value.
+    pub(crate) fn wait_for(&self, value: &'static str) {
+        let name = format!("gw-{}", self.peer);
+        wait_until(format!("{name} is {value}"), PATIENCE, || {
+            let status = self.connection().and_then(|connection| connection.status);
+            Ok(status.and_then(|status| status.value).as_deref() == Some(value))
+        })
+        .unwrap();
+    }
+
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        let name = format!("gw-{}", self.peer);
+
+        self.ask(move |client| async move {
+            Api::<Connection>::namespaced(client, NAMESPACE).get_opt(&name).await.ok().flatten()
+        })
+    }
+
+    /// Makes or changes the object of the peer.
+    pub(crate) fn apply<K>(&self, object: &Value)
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+    {
+        let (peer, object) = (self.peer, object.clone());
+        self.ask(move |client| async move { put::<K>(&client, peer, &object).await });
+    }
+
+    /// What `job` gives, an administrator of the cluster.
+    pub(crate) fn ask<T, F>(&self, job: impl FnOnce(Client) -> F + Send + 'static) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send,
+    {
+        let client = self.server.as_ref().unwrap().client_later();
+
+        within(&self.namespace, async move { job(client.await).await })
+    }
+
+    pub(crate) fn kill_api_server(&mut self) {
+        self.server.as_mut().unwrap().kill();
+    }
+
+    pub(crate) fn restart_api_server(&mut self) {
+        let mut server = self.server.take().unwrap();
+        self.server = Some(within(&self.namespace, async move {
+            server.restart().await;
+            server
+        }));
+    }
+
+    pub(crate) fn finish(mut self) {
+        for process in std::mem::take(&mut self.gateways).into_values() {
+            process.stop().unwrap();
+        }
+    }
+}
+
+impl Drop for Fed {
+    fn drop(&mut self) {
+        for (name, process) in &self.gateways {
+            eprintln!("log of gateway {name} to {}:\n{}", self.peer, process.log());
+        }
+    }
+}
+
+/// The flags of a gateway that takes the place of all containers.
+pub(crate) fn whole(other: &Cluster, mode: Mode) -> Vec<String> {
+    let peer = other.name;
+    let mut arguments = vec![
+        "gateway".to_owned(),
+        format!("--name={peer}"),
+        format!("--namespace={NAMESPACE}"),
+        format!("--remote-cluster-id={peer}"),
+        format!("--gateway-uid={UID}"),
+        "--ping-interval=200ms".to_owned(),
+        // Of no release of ours.
+        "--enable-nft-monitor=true".to_owned(),
+    ];
+    match mode {
+        Mode::Server => arguments.extend(["--mode=server".into(), "--listen-ports=51840".into()]),
+        Mode::Client => arguments.extend([
+            "--mode=client".to_owned(),
+            format!("--endpoint-address={}", other.underlay),
+            "--endpoint-port=51840".to_owned(),
+        ]),
+    }
+
+    arguments
+}
+
+/// What a gateway may do that reads configurations and stands for election.
+pub(crate) fn whole_role() -> ClusterRole {
+    cluster_role(
+        "strait-gateway",
+        json!([
+            rule(
+                "networking.liqo.io",
+                &["publickeies", "configurations"],
+                &["get", "list", "watch"]
+            ),
+            rule("networking.liqo.io", &["connections"], &["create", "get", "update"]),
+            rule("networking.liqo.io", &["connections/status"], &["update"]),
+            rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]),
+            rule("", &["pods"], &["list", "patch"]),
+        ]),
+    )
+}
+
+pub(crate) fn cluster_role(name: &str, rules: Value) -> ClusterRole {
+    let metadata = json!({"name": name});
+
+    serde_json::from_value(json!({"metadata": metadata, "rules": rules})).unwrap()
+}
+
+pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+/// Until a ping arrives, and how long that took.
+pub(crate) fn wait_for_ping(from: &Namespace, target: std::net::IpAddr) -> Duration {
+    let start = strait_gateway::lab::now();
+    wait_until(format!("{target} answers"), PATIENCE, || {
+        Ok(Ping::new(target, 1).run(from).is_ok_and(|ping| ping.is_perfect()))
+    })
+    .unwrap();
+
+    start.elapsed()
+}
+
+/// The key of the other gateway, and what its pods are called here.
+fn objects(own: &Cluster, other: &Cluster) -> [Value; 2] {
+    let [realm] = own.side.realms[..] else { panic!("one family") };
+    let remote = other.side.realms[0].pods;
+
+    [
+        json!({"spec": {"publicKey": other.private_key.public_key().to_string()}}),
+        json!({
+            "spec": {"remote": {"cidr": {"pod": [remote]}}},
+            "status": {"remote": {"cidr": {"pod": [realm.remapped]}}},
+        }),
+    ]
+}
+
+/// Makes or changes the object of a peer, its status as well.
+async fn put<K>(client: &Client, peer: &str, object: &Value)
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let api = Api::<K>::namespaced(client.clone(), NAMESPACE);
+    let mut object = object.clone();
+    object["apiVersion"] = json!(K::api_version(&()));
+    object["kind"] = json!(K::kind(&()));
+    object["metadata"] = json!({"name": peer, "labels": {REMOTE_CLUSTER_ID: peer}});
+    let parameters = PatchParams::apply("test");
+
+    if object.get("spec").is_some() {
+        api.patch(peer, &parameters, &Patch::Apply(&object)).await.unwrap();
+    }
+    if object.get("status").is_some() {
+        api.patch_status(peer, &parameters, &Patch::Apply(&object)).await.unwrap();
+    }
+}
+
+/// The result of `job`, run in the namespace.
+fn within<T: Send + 'static>(
+    namespace: &Namespace,
+    job: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(LabError::io("start a runtime"))?;
+
+        Ok(runtime.block_on(job))
+    };
+
+    namespace.run(run).unwrap()
+}

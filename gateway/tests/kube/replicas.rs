@@ -1,0 +1,110 @@
+//! Two replicas of one gateway: one forwards, and the other one does when that one is gone.
+
+use control::active::ACTIVE;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use strait_gateway::lab::traffic::Ping;
+use strait_gateway::lab::{Layout, TwoClusters, wait_until};
+
+use crate::api_server::create;
+use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping, whole, whole_role};
+use crate::require::Need::{Root, Tun};
+use crate::require::require;
+
+/// Both run in one namespace, as there is no kubelet that gives pods one each; devices of their own
+/// keep them apart.
+#[test]
+fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let clusters = TwoClusters::new(&Layout::different().without_ipv6()).unwrap();
+    let (rome, milan) = (&clusters.rome, &clusters.milan);
+    let Some(mut in_rome) = Fed::new(rome, milan, whole_role(), &clusters) else {
+        return;
+    };
+    let Some(mut in_milan) = Fed::new(milan, rome, whole_role(), &clusters) else {
+        return;
+    };
+    in_milan.start("server", &whole(rome, Mode::Server));
+    let target = rome.side.sees(&milan.side).next().unwrap();
+
+    for pod in ["one", "two", "three"] {
+        in_rome.ask(move |client| async move { create_pod(client, pod).await });
+    }
+    in_rome.start("one", &replica(&whole(milan, Mode::Client), "one"));
+    wait_for_ping(&rome.pod, target);
+    in_rome.start("two", &replica(&whole(milan, Mode::Client), "two"));
+    wait_until("the second one waits", PATIENCE, || {
+        Ok(in_rome.log("two").contains("the gateway runs"))
+    })
+    .unwrap();
+    assert_eq!(active(&in_rome), ["one"]);
+
+    // Without an API server nobody can be elected, and nobody has to.
+    in_rome.kill_api_server();
+    let ping = Ping::new(target, 300).run(&rome.pod).unwrap();
+    assert!(ping.is_perfect(), "{ping:?}");
+    in_rome.restart_api_server();
+    wait_until("the Lease is renewed", PATIENCE, || {
+        Ok(in_rome.log("one").matches("the API server answers again").count() >= 1)
+    })
+    .unwrap();
+    assert_eq!(active(&in_rome), ["one"]);
+    assert!(!in_rome.log("two").contains("standing=leader"));
+
+    in_rome.kill("one");
+    eprintln!("killed: {:?} until the other one forwards", wait_for_ping(&rome.pod, target));
+    wait_until("the label moves", PATIENCE, || Ok(active(&in_rome) == ["two"])).unwrap();
+
+    in_rome.start("three", &replica(&whole(milan, Mode::Client), "three"));
+    wait_until("the third one waits", PATIENCE, || {
+        Ok(in_rome.log("three").contains("the gateway runs"))
+    })
+    .unwrap();
+    in_rome.stop("two");
+    eprintln!("left: {:?} until the other one forwards", wait_for_ping(&rome.pod, target));
+    wait_until("the label moves", PATIENCE, || Ok(active(&in_rome) == ["three"])).unwrap();
+    in_rome.wait_for("Connected");
+
+    in_rome.finish();
+    in_milan.finish();
+}
+
+/// The flags of one replica of several.
+fn replica(whole: &[String], name: &str) -> Vec<String> {
+    let mut arguments = whole.to_vec();
+    arguments.extend(
+        [
+            "--leader-election=true",
+            "--leader-election-lease-duration=3s",
+            "--leader-election-renew-deadline=2s",
+            "--leader-election-retry-period=500ms",
+        ]
+        .map(str::to_owned),
+    );
+    arguments.extend([format!("--pod-name={name}"), format!("--interface={name}")]);
+
+    arguments
+}
+
+async fn create_pod(client: kube::Client, name: &str) {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "milan"}},
+        "spec": {"containers": [{"name": "strait", "image": "strait"}]},
+    }))
+    .unwrap();
+
+    create(Api::namespaced(client, NAMESPACE), &pod).await;
+}
+
+/// The pods with the label of the active one.
+fn active(fed: &Fed) -> Vec<String> {
+    fed.ask(move |client| async move {
+        let pods = Api::<Pod>::namespaced(client, NAMESPACE);
+        let active = ListParams::default().labels(&format!("{ACTIVE}=true"));
+        pods.list(&active).await.unwrap().iter().map(Pod::name_any).collect()
+    })
+}
