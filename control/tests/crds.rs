@@ -23,6 +23,7 @@ async fn the_api_server_takes_every_definition_and_enforces_it() {
 
     keeps_what_was_written(&client).await;
     refuses_what_the_rules_forbid(&client).await;
+    keeps_the_templates_whole(&client).await;
 }
 
 async fn keeps_what_was_written(client: &Client) {
@@ -61,6 +62,19 @@ async fn refuses_what_the_rules_forbid(client: &Client) {
     ] {
         let error = create(client, &object).await.expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
+    }
+}
+
+/// What we ship for Liqo: a field that the definitions do not know would be gone.
+async fn keeps_the_templates_whole(client: &Client) {
+    for text in [
+        include_str!("../../deploy/liqo/server.yaml"),
+        include_str!("../../deploy/liqo/client.yaml"),
+    ] {
+        let mut template: DynamicObject = serde_saphyr::from_str(text).unwrap();
+        template.metadata.namespace = None;
+
+        assert_eq!(create(client, &template).await.unwrap().data, template.data);
     }
 }
 

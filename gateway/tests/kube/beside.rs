@@ -7,12 +7,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use control::api::Connection;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::CLUSTER_LINK;
 use strait_gateway::lab::{Cluster, Layout, Namespace, TwoClusters, wait_until};
@@ -32,6 +32,8 @@ enum Release {
     V1_1,
     V1_2,
     Head,
+    /// Our own template for the newest.
+    Ours,
 }
 
 #[test]
@@ -48,12 +50,12 @@ fn every_release_of_liqo_starts_it_and_it_carries_what_the_others_remap() {
         return;
     };
 
-    // The client and the server are never of one release.
     for (client, server) in [
         (Release::V1_0, Release::Head),
         (Release::V1_1, Release::V1_0),
         (Release::V1_2, Release::V1_1),
         (Release::Head, Release::V1_2),
+        (Release::Ours, Release::Ours),
     ] {
         start(&mut in_rome, milan, Mode::Client, client);
         start(&mut in_milan, rome, Mode::Server, server);
@@ -104,6 +106,9 @@ fn start(fed: &mut Fed, other: &Cluster, mode: Mode, release: Release) {
 /// Word for word, as rendered for one replica with metrics; of HEAD, the client has two.
 fn arguments(other: &Cluster, mode: Mode, release: Release) -> Vec<String> {
     let peer = other.name;
+    if release == Release::Ours {
+        return from_template(other, mode);
+    }
     let (mode_word, leader_election) = match (mode, release) {
         (Mode::Server, _) => ("server", "--leader-election=false"),
         (Mode::Client, Release::Head) => ("client", "--leader-election=true"),
@@ -120,7 +125,7 @@ fn arguments(other: &Cluster, mode: Mode, release: Release) -> Vec<String> {
     ];
     let (listen, endpoint) = match release {
         Release::V1_0 | Release::V1_1 | Release::V1_2 => ("--listen-port", "--endpoint-port"),
-        Release::Head => ("--listen-ports", "--endpoint-ports"),
+        Release::Head | Release::Ours => ("--listen-ports", "--endpoint-ports"),
     };
     match mode {
         Mode::Server => arguments.push(format!("{listen}=51840")),
@@ -139,6 +144,37 @@ fn arguments(other: &Cluster, mode: Mode, release: Release) -> Vec<String> {
     if matches!(release, Release::V1_2 | Release::Head) && mode == Mode::Server {
         arguments.push("--preserve-client-endpoint=true".to_owned());
     }
+
+    arguments
+}
+
+/// The arguments of the container in the template that we ship, filled in as Liqo does it.
+fn from_template(other: &Cluster, mode: Mode) -> Vec<String> {
+    let template = match mode {
+        Mode::Server => include_str!("../../../deploy/liqo/server.yaml"),
+        Mode::Client => include_str!("../../../deploy/liqo/client.yaml"),
+    };
+    let template: Value = serde_saphyr::from_str(template).unwrap();
+    let pod = "/spec/template/spec/deployment/spec/template/spec/containers";
+    let containers = template.pointer(pod).unwrap().as_array().unwrap();
+    let ours = containers.iter().find(|container| container["name"] == "wireguard").unwrap();
+    let underlay = other.underlay.to_string();
+    let values = [
+        ("{{ .Name }}", other.name),
+        ("{{ .Namespace }}", NAMESPACE),
+        ("{{ .ClusterID }}", other.name),
+        ("{{ .GatewayUID }}", UID),
+        ("{{ .Spec.MTU }}", "1340"),
+        ("{{ .Spec.Endpoint.Port }}", "51840"),
+        ("{{ index .Spec.Endpoint.Addresses 0 }}", &underlay),
+    ];
+
+    let render = |argument: &Value| {
+        let text = argument.as_str().unwrap().to_owned();
+        values.iter().fold(text, |text, (variable, value)| text.replace(variable, value))
+    };
+    let arguments: Vec<_> = ours["args"].as_array().unwrap().iter().map(render).collect();
+    assert!(!arguments.iter().any(|argument| argument.contains("{{")), "{arguments:?}");
 
     arguments
 }
@@ -187,7 +223,7 @@ fn report(fed: &Fed, value: &'static str, latency: &'static str) {
 
 fn run(namespace: &Namespace, program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(find(program).unwrap());
-    command.args(arguments);
+    command.args(arguments).stderr(Stdio::null());
 
     namespace.start(command).unwrap().wait().unwrap().success()
 }

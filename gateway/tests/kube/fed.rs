@@ -168,6 +168,34 @@ impl Fed {
         within(&self.namespace, async move { job(client.await).await })
     }
 
+    /// What `kubectl get --output wide` shows: the heads of the columns, then a row an object.
+    pub(crate) fn table(&self, plural: &'static str) -> Vec<Vec<String>> {
+        let table: Value = self.ask(move |client| async move {
+            let path = format!("/apis/networking.liqo.io/v1beta1/namespaces/{NAMESPACE}/{plural}");
+            let request = http::Request::get(path)
+                .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+                .body(Vec::new())
+                .unwrap();
+            client.request(request).await.unwrap()
+        });
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let columns = table["columnDefinitions"].as_array().unwrap();
+        let head = columns.iter().map(|column| text(&column["name"])).collect();
+        let rows = table["rows"].as_array().unwrap().iter();
+        let rows = rows.map(|row| row["cells"].as_array().unwrap().iter().map(text).collect());
+
+        [head].into_iter().chain(rows).collect()
+    }
+
+    /// Forgets what was before now.
+    pub(crate) fn compact(&mut self) {
+        let server = self.server.take().unwrap();
+        self.server = Some(within(&self.namespace, async move {
+            server.compact();
+            server
+        }));
+    }
+
     pub(crate) fn kill_api_server(&mut self) {
         self.server.as_mut().unwrap().kill();
     }

@@ -52,6 +52,8 @@ pub struct PingReport {
     pub corrupted: u64,
     /// Round trip of each reply, in the order of arrival.
     pub round_trips: Vec<Duration>,
+    /// Numbers of the requests without a reply, from 0.
+    pub unanswered: Vec<usize>,
     /// Errors about our requests.
     pub errors: Vec<IcmpError>,
 }
@@ -113,6 +115,9 @@ impl Ping {
             session.send(number)?;
         }
         session.receive_until(now() + self.timeout)?;
+
+        let unanswered = session.pending.iter().enumerate().filter(|(_, sent)| sent.is_some());
+        session.report.unanswered = unanswered.map(|(number, _)| number).collect();
 
         Ok(session.report)
     }

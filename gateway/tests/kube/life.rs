@@ -1,0 +1,196 @@
+//! The life of a peering: it comes up, it changes, its API servers go away, it ends.
+
+use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
+
+use control::api::{Configuration, PublicKey};
+use kube::api::{Api, DeleteParams};
+use serde_json::{Value, json};
+use strait_gateway::lab::traffic::Ping;
+use strait_gateway::lab::{Cluster, Layout, TwoClusters, wait_until};
+
+use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping, whole, whole_role};
+use crate::require::Need::{Root, Tun};
+use crate::require::require;
+use crate::world::assert_traffic;
+
+/// How long the API servers are away.
+const OUTAGE: Duration = Duration::from_secs(60);
+
+/// Two clusters and what feeds them.
+struct Peering {
+    in_rome: Fed,
+    in_milan: Fed,
+    /// Last, as it has the folder with the logs.
+    clusters: TwoClusters,
+}
+
+impl Peering {
+    /// `rome` is the mode of Rome's gateway.
+    fn start(layout: &Layout, rome: Mode) -> Option<Self> {
+        let clusters = TwoClusters::new(&layout.clone().without_ipv6()).unwrap();
+        let mut in_rome = Fed::new(&clusters.rome, &clusters.milan, whole_role(), &clusters)?;
+        let mut in_milan = Fed::new(&clusters.milan, &clusters.rome, whole_role(), &clusters)?;
+        let milan = match rome {
+            Mode::Client => Mode::Server,
+            Mode::Server => Mode::Client,
+        };
+        in_rome.start("gateway", &whole(&clusters.milan, rome));
+        in_milan.start("gateway", &whole(&clusters.rome, milan));
+
+        in_rome.wait_for("Connected");
+        in_milan.wait_for("Connected");
+
+        Some(Self { clusters, in_rome, in_milan })
+    }
+
+    fn rome(&self) -> &Cluster {
+        &self.clusters.rome
+    }
+
+    fn milan(&self) -> &Cluster {
+        &self.clusters.milan
+    }
+
+    /// Milan's pod, as Rome calls it.
+    fn target(&self) -> IpAddr {
+        self.rome().side.sees(&self.milan().side).next().unwrap()
+    }
+
+    fn assert_traffic(&self) {
+        let (rome, milan) = (self.rome(), self.milan());
+        for (from, to) in [(rome, milan), (milan, rome)] {
+            for (target, seen_as) in from.side.sees(&to.side).zip(to.side.sees(&from.side)) {
+                assert_traffic(from, to, target, seen_as);
+            }
+        }
+    }
+
+    fn assert_silent(&self) {
+        let ping = Ping { count: 1, ..Ping::new(self.target(), 1) };
+        wait_until("nothing passes", PATIENCE, || Ok(ping.run(&self.rome().pod)?.received == 0))
+            .unwrap();
+    }
+
+    fn finish(self) {
+        self.in_rome.finish();
+        self.in_milan.finish();
+    }
+}
+
+#[test]
+fn clusters_are_joined_whichever_end_is_the_server() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+
+    for (layout, rome) in
+        [(Layout::equal(), Mode::Client), (Layout::partly_overlapping(), Mode::Server)]
+    {
+        let Some(peering) = Peering::start(&layout, rome) else {
+            return;
+        };
+        peering.assert_traffic();
+
+        let type_ = match rome {
+            Mode::Client => "Client",
+            Mode::Server => "Server",
+        };
+        let table = peering.in_rome.table("connections");
+        assert_eq!(table[0], ["Name", "Type", "Status", "Age", "Latency"]);
+        assert_eq!(table[1][..3], ["gw-milan", type_, "Connected"]);
+        assert!(table[1][4].ends_with("ms") || table[1][4].ends_with("μs"), "{table:?}");
+        peering.finish();
+    }
+}
+
+#[test]
+fn changes_of_objects_are_followed_while_everything_runs() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let (rome, fed) = (&peering.rome().pod, &peering.in_rome);
+    let target = peering.target();
+
+    // Another name for the remote's pods.
+    configure(fed, &json!({"status": {"remote": {"cidr": {"pod": ["10.99.0.0/16"]}}}}));
+    wait_for_ping(rome, "10.99.2.7".parse().unwrap());
+    assert!(!Ping::new(target, 1).run(rome).unwrap().is_perfect(), "the old name is gone");
+
+    // A name that makes no sense takes the prefix out of force, and the way back is a right one.
+    configure(fed, &json!({"status": {"remote": {"cidr": {"pod": ["10.99.0.0/24"]}}}}));
+    peering.assert_silent();
+    assert!(fed.log("gateway").contains("Configuration liqo-tenant/milan"), "it is named");
+    configure(fed, &json!({"status": {"remote": {"cidr": {"pod": ["10.71.0.0/16"]}}}}));
+    wait_for_ping(rome, target);
+
+    // Without a key there is no peer.
+    let key = fed.ask(|client| async move {
+        let keys = Api::<PublicKey>::namespaced(client, NAMESPACE);
+        let key = keys.get("milan").await.unwrap();
+        keys.delete("milan", &DeleteParams::default()).await.unwrap();
+        key
+    });
+    peering.assert_silent();
+    fed.apply::<PublicKey>(&json!({"spec": key.spec}));
+    wait_for_ping(rome, target);
+
+    // Somebody deletes the namespace with everything in it: the peer goes, the gateway stays.
+    fed.ask(|client| async move {
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+        namespaces.delete(NAMESPACE, &DeleteParams::default()).await.unwrap();
+        // What the controller of namespaces does.
+        let keys = Api::<PublicKey>::namespaced(client.clone(), NAMESPACE);
+        keys.delete("milan", &DeleteParams::default()).await.unwrap();
+        let configurations = Api::<Configuration>::namespaced(client, NAMESPACE);
+        configurations.delete("milan", &DeleteParams::default()).await.unwrap();
+    });
+    peering.assert_silent();
+
+    peering.finish();
+}
+
+#[test]
+fn an_outage_of_the_api_servers_costs_no_packet() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::different(), Mode::Client) else {
+        return;
+    };
+    let target = peering.target();
+
+    let interval = Duration::from_millis(20);
+    let count = u16::try_from(OUTAGE.as_millis() / interval.as_millis()).unwrap();
+    let ping = Ping { interval, ..Ping::new(target, count) };
+    let Peering { clusters, in_rome, in_milan } = &mut peering;
+    let report = thread::scope(|scope| {
+        let traffic = scope.spawn(|| ping.run(&clusters.rome.pod).unwrap());
+        in_rome.kill_api_server();
+        in_milan.kill_api_server();
+        traffic.join().unwrap()
+    });
+    assert!(report.is_perfect(), "lost {:?} of {}", report.unanswered, report.sent);
+
+    // What the watches saw last is history when they come back.
+    for fed in [&mut peering.in_rome, &mut peering.in_milan] {
+        fed.restart_api_server();
+        fed.compact();
+    }
+    configure(
+        &peering.in_rome,
+        &json!({"status": {"remote": {"cidr": {"pod": ["10.99.0.0/16"]}}}}),
+    );
+    wait_for_ping(&peering.rome().pod, "10.99.2.7".parse().unwrap());
+    peering.in_rome.wait_for("Connected");
+
+    peering.finish();
+}
+
+fn configure(fed: &Fed, change: &Value) {
+    fed.apply::<Configuration>(change);
+}
