@@ -49,6 +49,11 @@ bench-peers: ## What 1,000 configured peers cost the throughput of one, five min
 	$(CARGO) build --release --bin strait
 	$(CARGO) run --release -p strait-benches --bin throughput -- --pairs 120
 
+.PHONY: bench-cluster
+bench-cluster: ## How soon changes of objects are in force, and what they cost; ten minutes
+	@.ci/setup test
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures
+
 .PHONY: bench-micro
 bench-micro: ## What each stage of the packet path costs by itself
 	$(CARGO) bench --workspace

@@ -17,12 +17,15 @@ mod harness;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use control::api::{Connection, PublicKey};
+use control::api::configuration::ConfigurationSpec;
+use control::api::{Configuration, Connection, PublicKey};
 use control::conncheck::{Report, State};
 use control::connection::Connections;
 use control::identity::{Identity, Mode};
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
+use control::plan::{Wanted, without_rejected};
 use control::watch::{Update, Watch};
+use futures_util::{StreamExt as _, stream};
 use harness::{ApiServer, create, install_api, role};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -223,4 +226,61 @@ async fn a_change_is_told_before_anybody_waits_for_it() {
     eprintln!("told after {median:?} (median), {p99:?} (p99)");
     // The figure is 50 ms at p99; neighbours of a test machine can take longer than that.
     assert!(median < Duration::from_millis(50) && p99 < Duration::from_millis(500), "{delays:?}");
+}
+
+/// As many as one namespace of a large hub has, written at once; a gateway that starts reads them all.
+#[tokio::test]
+async fn a_thousand_peers_are_read_and_planned_in_a_moment() {
+    let Some((server, admin, _)) = cluster().await else { return };
+    let reader =
+        role("strait-gateway", &[(&["configurations", "publickeies"], &["get", "list", "watch"])]);
+    let gateway = server.client_with(NAMESPACE, &reader).await;
+    const PEERS: u16 = 1_000;
+    let keys: Api<PublicKey> = Api::namespaced(admin.clone(), NAMESPACE);
+    let configurations: Api<Configuration> = Api::namespaced(admin, NAMESPACE);
+    let scope = Scope::default();
+    let mut watch = Watch::new(&gateway, NAMESPACE, &scope);
+    until(&mut watch, |_| true).await;
+
+    let write = |number: u16| {
+        let (keys, configurations) = (keys.clone(), configurations.clone());
+        async move {
+            let (high, low) = (number >> 8, number & 0xff);
+            let name = format!("cluster-{number}");
+            let mut key = public_key(&name, 0);
+            key.spec.public_key =
+                Some(ByteString([[1; 30].as_slice(), &number.to_be_bytes()].concat()));
+            let mut configuration = Configuration::new(&name, ConfigurationSpec::default());
+            configuration.metadata = key.metadata.clone();
+            let cidr = |first: u8| json!({"cidr": {"pod": [format!("{first}.{high}.{low}.0/24")]}});
+            configuration.spec.remote = serde_json::from_value(cidr(10)).unwrap();
+            create(keys, &key).await;
+            let mut made = create(configurations.clone(), &configuration).await;
+            made.status = serde_json::from_value(json!({"remote": cidr(11)})).unwrap();
+            configurations.replace_status(&name, &Default::default(), &made).await.unwrap();
+        }
+    };
+    let planned = |objects: &Objects| {
+        let asked = objects::read(&scope, objects);
+        let peers = asked.peers.into_iter().map(|peer| peer.wanted).collect();
+        without_rejected(Wanted { peers, ..Wanted::default() })
+    };
+    let is_complete = |objects: &Objects| {
+        let (wanted, _) = planned(objects);
+        wanted.peers.iter().filter(|peer| !peer.remaps.is_empty()).count() == usize::from(PEERS)
+    };
+    let start = Instant::now();
+    let writes = stream::iter(0..PEERS).map(write).buffer_unordered(16).collect::<Vec<()>>();
+    let (_, (_, updates)) = tokio::join!(writes, until(&mut watch, is_complete));
+    eprintln!("{PEERS} peers written in {:?}: {updates} updates", start.elapsed());
+
+    let start = Instant::now();
+    let mut watch = Watch::new(&gateway, NAMESPACE, &scope);
+    let (objects, _) = until(&mut watch, is_complete).await;
+    let (_, rejected) = planned(&objects);
+    let elapsed = start.elapsed();
+    eprintln!("{PEERS} peers read and planned in {elapsed:?}");
+    assert_eq!(rejected, []);
+    let is_strict = std::env::var_os("STRAIT_FIGURES").is_some();
+    assert!(elapsed < Duration::from_secs(if is_strict { 1 } else { 20 }), "{elapsed:?}");
 }

@@ -1,83 +1,21 @@
 //! The life of a peering: it comes up, it changes, its API servers go away, it ends.
 
-use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
 use control::api::{Configuration, PublicKey};
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
+use strait_gateway::lab::Layout;
 use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Cluster, Layout, TwoClusters, wait_until};
 
-use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping, whole, whole_role};
+use crate::fed::{Fed, Mode, NAMESPACE, wait_for_ping};
+use crate::peering::Peering;
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
-use crate::world::assert_traffic;
 
 /// How long the API servers are away.
 const OUTAGE: Duration = Duration::from_secs(60);
-
-/// Two clusters and what feeds them.
-struct Peering {
-    in_rome: Fed,
-    in_milan: Fed,
-    /// Last, as it has the folder with the logs.
-    clusters: TwoClusters,
-}
-
-impl Peering {
-    /// `rome` is the mode of Rome's gateway.
-    fn start(layout: &Layout, rome: Mode) -> Option<Self> {
-        let clusters = TwoClusters::new(&layout.clone().without_ipv6()).unwrap();
-        let mut in_rome = Fed::new(&clusters.rome, &clusters.milan, whole_role(), &clusters)?;
-        let mut in_milan = Fed::new(&clusters.milan, &clusters.rome, whole_role(), &clusters)?;
-        let milan = match rome {
-            Mode::Client => Mode::Server,
-            Mode::Server => Mode::Client,
-        };
-        in_rome.start("gateway", &whole(&clusters.milan, rome));
-        in_milan.start("gateway", &whole(&clusters.rome, milan));
-
-        in_rome.wait_for("Connected");
-        in_milan.wait_for("Connected");
-
-        Some(Self { clusters, in_rome, in_milan })
-    }
-
-    fn rome(&self) -> &Cluster {
-        &self.clusters.rome
-    }
-
-    fn milan(&self) -> &Cluster {
-        &self.clusters.milan
-    }
-
-    /// Milan's pod, as Rome calls it.
-    fn target(&self) -> IpAddr {
-        self.rome().side.sees(&self.milan().side).next().unwrap()
-    }
-
-    fn assert_traffic(&self) {
-        let (rome, milan) = (self.rome(), self.milan());
-        for (from, to) in [(rome, milan), (milan, rome)] {
-            for (target, seen_as) in from.side.sees(&to.side).zip(to.side.sees(&from.side)) {
-                assert_traffic(from, to, target, seen_as);
-            }
-        }
-    }
-
-    fn assert_silent(&self) {
-        let ping = Ping { count: 1, ..Ping::new(self.target(), 1) };
-        wait_until("nothing passes", PATIENCE, || Ok(ping.run(&self.rome().pod)?.received == 0))
-            .unwrap();
-    }
-
-    fn finish(self) {
-        self.in_rome.finish();
-        self.in_milan.finish();
-    }
-}
 
 #[test]
 fn clusters_are_joined_whichever_end_is_the_server() {
@@ -167,7 +105,7 @@ fn an_outage_of_the_api_servers_costs_no_packet() {
     let interval = Duration::from_millis(20);
     let count = u16::try_from(OUTAGE.as_millis() / interval.as_millis()).unwrap();
     let ping = Ping { interval, ..Ping::new(target, count) };
-    let Peering { clusters, in_rome, in_milan } = &mut peering;
+    let Peering { in_rome, in_milan, clusters } = &mut peering;
     let report = thread::scope(|scope| {
         let traffic = scope.spawn(|| ping.run(&clusters.rome.pod).unwrap());
         in_rome.kill_api_server();

@@ -21,5 +21,7 @@ mod world;
 
 mod beside;
 mod fed;
+mod figures;
 mod life;
+mod peering;
 mod replicas;

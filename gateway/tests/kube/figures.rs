@@ -1,0 +1,196 @@
+//! How soon what objects say is in force for packets, and what it costs them.
+//!
+//! Each test prints what it measured. With `STRAIT_FIGURES` set, which `make bench-cluster` does with
+//! the release build, the figures that are promised are demanded; without, what even a busy machine
+//! must reach.
+
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use control::api::Configuration;
+use control::objects::REMOTE_CLUSTER_ID;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use strait_gateway::lab::traffic::{Amount, Ping, tcp};
+use strait_gateway::lab::{Layout, now};
+
+use crate::fed::{Fed, Mode, NAMESPACE, wait_for_ping, whole};
+use crate::peering::Peering;
+use crate::require::Need::{Root, Tun};
+use crate::require::require;
+
+/// From one request to the next of a ping that waits for a change.
+const PRECISION: Duration = Duration::from_millis(1);
+
+/// From the write of an object to the first packet that it lets pass.
+#[test]
+fn a_change_is_in_force_for_packets_before_anybody_waits_for_it() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let changes: u8 = if is_strict() { 200 } else { 20 };
+
+    let mut delays: Vec<_> = (1..=changes).map(|number| until_in_force(&peering, number)).collect();
+    delays.sort_unstable();
+    let p99 = delays[delays.len() - 1 - delays.len() / 100];
+    eprintln!("in force after {:?} (median), {p99:?} (p99)", delays[delays.len() / 2]);
+    assert!(p99 <= bound(50, 2_000), "{delays:?}");
+
+    peering.finish();
+}
+
+/// Gives the remote's pods another name, and asks for it until it answers.
+fn until_in_force(peering: &Peering, number: u8) -> Duration {
+    let target = IpAddr::from([10, number, 2, 7]);
+    let timeout = Duration::from_millis(100);
+    let ping = Ping {
+        interval: PRECISION,
+        timeout,
+        ..Ping::new(target, if is_strict() { 500 } else { 2_000 })
+    };
+    let (asked, written) = thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let start = now();
+            (start, ping.run(&peering.rome().pod).unwrap())
+        });
+        let written = peering.in_rome.ask(move |client| async move {
+            let api = Api::<Configuration>::namespaced(client, NAMESPACE);
+            // A connection that is made while the clock runs is nothing the gateway could help.
+            api.get("milan").await.unwrap();
+            let cidr = json!({"pod": [format!("10.{number}.0.0/16")]});
+            let patch = Patch::Merge(json!({"status": {"remote": {"cidr": cidr}}}));
+            let start = now();
+            api.patch_status("milan", &PatchParams::default(), &patch).await.unwrap();
+            start
+        });
+        (asking.join().unwrap(), written)
+    });
+
+    let (start, report) = asked;
+    let before =
+        report.unanswered.iter().enumerate().take_while(|(place, number)| place == *number);
+    assert!(report.received > 0, "{target} never answered");
+
+    (start + PRECISION * u32::try_from(before.count()).unwrap()).saturating_duration_since(written)
+}
+
+/// From the start of a process to the first packet through it.
+#[test]
+fn a_gateway_forwards_soon_after_its_start() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::different(), Mode::Client) else {
+        return;
+    };
+    let (target, arguments) = (peering.target(), whole(peering.milan(), Mode::Client));
+    let starts = if is_strict() { 20 } else { 3 };
+
+    let mut delays = Vec::new();
+    for _ in 0..starts {
+        peering.in_rome.stop("gateway");
+        let start = now();
+        peering.in_rome.start("gateway", &arguments);
+        let ping = Ping { timeout: PRECISION, ..Ping::new(target, 1) };
+        while !ping.run(&peering.rome().pod).is_ok_and(|report| report.received == 1) {
+            assert!(start.elapsed() < Duration::from_secs(30), "{target} never answered");
+        }
+        delays.push(start.elapsed());
+    }
+    delays.sort_unstable();
+    eprintln!("forwards after {:?} (median), {:?} (most)", delays[starts / 2], delays[starts - 1]);
+    assert!(delays[starts / 2] <= bound(300, 5_000), "{delays:?}");
+
+    peering.finish();
+}
+
+/// The throughput of one stream while a hundred changes a second arrive, to that while as many
+/// changes of somebody else's object do: what the API server costs is not the gateway's.
+#[test]
+fn changes_cost_the_packets_nothing() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(peering) = Peering::start(&Layout::different(), Mode::Client) else {
+        return;
+    };
+    wait_for_ping(&peering.rome().pod, peering.target());
+    let (pairs, window) = if is_strict() { (20, 3_000) } else { (2, 1_000) };
+    foreign_configuration(&peering.in_rome);
+
+    let mut ratios = Vec::new();
+    for pair in 0..pairs {
+        let of = |name| throughput(&peering, name, Duration::from_millis(window));
+        // What comes second may find another machine.
+        let ratio = if pair % 2 == 0 {
+            let own = of("milan");
+            own / of("oslo")
+        } else {
+            let foreign = of("oslo");
+            of("milan") / foreign
+        };
+        ratios.push(ratio);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let median = f64::midpoint(ratios[(pairs - 1) / 2], ratios[pairs / 2]);
+    eprintln!("throughput while own objects change to while others do: {median:.3} {ratios:.2?}");
+    assert!(median >= if is_strict() { 0.97 } else { 0.5 }, "{ratios:?}");
+
+    peering.finish();
+}
+
+/// Bits a second while the `Configuration` called `name` changes a hundred times a second.
+fn throughput(peering: &Peering, name: &'static str, window: Duration) -> f64 {
+    let (rome, milan) = (peering.rome(), peering.milan());
+    thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            peering.in_rome.ask(move |client| change_often(client, name, window));
+        });
+        let report = tcp(&rome.pod, &milan.pod, peering.target(), Amount::Time(window)).unwrap();
+        changes.join().unwrap();
+        assert!(report.is_intact, "{report:?}");
+
+        report.bits_per_second()
+    })
+}
+
+/// The external prefix is not that of the traffic.
+async fn change_often(client: kube::Client, name: &str, window: Duration) {
+    let api = Api::<Configuration>::namespaced(client, NAMESPACE);
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    let start: Instant = now();
+    let mut number = 0_u8;
+    while start.elapsed() < window {
+        ticks.tick().await;
+        number = number.wrapping_add(1);
+        let external = [format!("10.200.{number}.0/24")];
+        let patch = json!({
+            "spec": {"remote": {"cidr": {"external": external}}},
+        });
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+}
+
+fn foreign_configuration(fed: &Fed) {
+    fed.ask(|client| async move {
+        let api = Api::<Configuration>::namespaced(client, NAMESPACE);
+        let configuration = json!({
+            "metadata": {"name": "oslo", "labels": {REMOTE_CLUSTER_ID: "oslo"}},
+            "spec": {"remote": {"cidr": {"pod": ["10.9.0.0/16"]}}},
+        });
+        let configuration = serde_json::from_value(configuration).unwrap();
+        api.create(&Default::default(), &configuration).await.unwrap();
+    });
+}
+
+fn is_strict() -> bool {
+    std::env::var_os("STRAIT_FIGURES").is_some()
+}
+
+fn bound(strict_ms: u64, busy_ms: u64) -> Duration {
+    Duration::from_millis(if is_strict() { strict_ms } else { busy_ms })
+}
