@@ -77,6 +77,36 @@ fn a_gateway_needs_a_file_or_a_cluster() {
 }
 
 #[test]
+fn a_name_for_no_device_exits_64_before_anything_is_touched() {
+    for (flags, name) in [
+        (&["gateway", "--kube"][..], "sixteen-bytes-xx"),
+        (&["gateway", "--kube"], "a/b"),
+        (&["gateway", "--kube"], "a b"),
+        (&["explain", "10.0.0.1", "10.0.0.2"], "../strait0"),
+    ] {
+        let interface = format!("--interface={name}");
+        let output = strait(&[flags, &[&interface]].concat(), "");
+
+        assert_refused(&output, 64, &[name, "--interface", "1 to 15 bytes"]);
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+
+    let output = Command::new(env!("CARGO_BIN_EXE_strait"))
+        .arg("crds")
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
 fn a_folder_that_cannot_be_made_exits_1() {
     let output = strait(&["crds", "--output", "/dev/null/crds"], "");
 

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::cluster::flags::{self, ClusterFlags};
-use super::config::DEFAULT_INTERFACE;
+use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
 use super::logging;
@@ -161,7 +161,8 @@ pub(crate) struct ExplainArgs {
         long,
         env = "STRAIT_EXPLAIN_INTERFACE",
         value_name = "NAME",
-        default_value = DEFAULT_INTERFACE
+        default_value = DEFAULT_INTERFACE,
+        value_parser = interface_flag
     )]
     pub(crate) interface: String,
     /// Ask the gateway with this admin socket

@@ -7,6 +7,7 @@ mod endpoint;
 #[cfg(test)]
 pub(crate) mod example;
 mod file;
+mod interface;
 pub(crate) mod keyfile;
 mod parse;
 mod problem;
@@ -25,6 +26,7 @@ use strait_gateway::wg::tunnel::PeerKeys;
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
 pub(crate) use endpoint::{Endpoint, HostPort, address_of_one_host};
+pub(crate) use interface::{interface_flag, is_interface_name};
 pub(crate) use keyfile::KeyFileError;
 pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN, MTU_MIN_IPV6};
 pub(crate) use problem::{Finding, Findings, Problem};

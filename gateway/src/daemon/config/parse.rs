@@ -13,10 +13,7 @@ use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};
-use super::{AdminSocket, Config, Engine, Finding, Problem, keyfile};
-
-/// `IFNAMSIZ` of the kernel without the closing zero, in bytes.
-const INTERFACE_MAX_LEN: usize = 15;
+use super::{AdminSocket, Config, Engine, Finding, Problem, is_interface_name, keyfile};
 
 /// As long as a DNS label: names become label values in metrics.
 const NAME_MAX_LEN: usize = 63;
@@ -152,19 +149,12 @@ impl Parser<'_> {
         Some(value.clone())
     }
 
-    /// What the kernel's `dev_valid_name` accepts, without the pattern character '%'.
     fn interface(&mut self, interface: Option<&Spanned<String>>) -> Option<String> {
         let Some(interface) = interface else {
             return Some(DEFAULT_INTERFACE.to_owned());
         };
         let value = interface.get_ref();
-        let is_name = (1..=INTERFACE_MAX_LEN).contains(&value.len())
-            && value != "."
-            && value != ".."
-            && !value
-                .chars()
-                .any(|c| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | '%'));
-        if !is_name {
+        if !is_interface_name(value) {
             return self.reject(interface, Problem::Interface { value: value.clone() });
         }
 
