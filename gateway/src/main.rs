@@ -11,10 +11,11 @@ use kube::Client;
 use strait_gateway::io::Gateway;
 use tracing::{info, warn};
 
-use daemon::admin::{Admin, Readiness};
+use daemon::admin::{Admin, Board, Sources};
 use daemon::args::{self, Args, Command, GatewayArgs, UsageError};
 use daemon::cluster::Cluster;
 use daemon::config::Config;
+use daemon::logging::LogFilter;
 use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
@@ -36,8 +37,8 @@ fn main() -> ExitCode {
 fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Gateway(gateway) => {
-            logging::start(&args.log);
-            run(*gateway)
+            let log = logging::start(&args.log, gateway.is_in_cluster());
+            run(*gateway, log)
         }
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
@@ -48,7 +49,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// `strait gateway`, from the file or the flags to the last packet.
-fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
+fn run(args: GatewayArgs, log: LogFilter) -> anyhow::Result<ExitCode> {
     for flag in &args.ignored {
         warn!("{flag} is not known and ignored");
     }
@@ -56,12 +57,13 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
+    let is_in_cluster = args.is_in_cluster();
     let (start, config) = match args.config {
         Some(file) => {
             let config = Config::load(&file)?;
             (Start::File(file), config)
         }
-        None if args.cluster.kube || args::in_pod() => {
+        None if is_in_cluster => {
             let (settings, config) = cluster::Settings::read(&args.cluster)?;
             let client = runtime.block_on(cluster::client())?;
             (Start::Cluster(Box::new(settings), client), config)
@@ -74,7 +76,7 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
 
-    runtime.block_on(serve(start, config, admins, socket))?;
+    runtime.block_on(serve(start, config, admins, socket, log))?;
 
     Ok(ExitCode::SUCCESS)
 }
@@ -90,6 +92,7 @@ async fn serve(
     config: Config,
     admins: Vec<Admin>,
     socket: Option<Listener>,
+    log: LogFilter,
 ) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
@@ -99,11 +102,12 @@ async fn serve(
     info!(mtu = mtu.bytes, reason = %mtu.reason, "MTU of the device");
 
     let gateway = Gateway::start(&config.settings(mtu.bytes), &config.private_key)?;
-    let readiness = Readiness::default();
+    let board = Board::default();
+    let monitor = gateway.monitor();
+    let status = Arc::new(move || monitor.status());
+    let sources = Sources { status, board: board.clone(), log };
     for admin in admins {
-        let monitor = gateway.monitor();
-        let source = Arc::new(move || monitor.status());
-        admin.serve(source, readiness.clone()).context("cannot serve metrics")?;
+        admin.serve(sources.clone()).context("cannot serve metrics")?;
     }
     let monitor = gateway.monitor();
     let _serving = socket
@@ -118,5 +122,5 @@ async fn serve(
         }
     };
 
-    Service::new(source, config, mtu.bytes, gateway, netlink, readiness).await?.run(signals).await
+    Service::new(source, config, mtu.bytes, gateway, netlink, board).await?.run(signals).await
 }

@@ -28,15 +28,9 @@ pub(crate) struct Args {
 /// How to log. Logs go to stderr.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Form of the log lines
-    #[arg(
-        long,
-        env = "STRAIT_LOG_FORMAT",
-        value_enum,
-        default_value_t = LogFormat::Text,
-        global = true
-    )]
-    pub(crate) log_format: LogFormat,
+    /// Form of the log lines [default: json in a cluster if stderr is no terminal, else text]
+    #[arg(long, env = "STRAIT_LOG_FORMAT", value_enum, global = true)]
+    pub(crate) log_format: Option<LogFormat>,
     /// What to log: error, warn, info, debug, trace, or directives such as `info,strait::daemon=debug`
     #[arg(
         long,
@@ -108,6 +102,13 @@ pub(crate) struct GatewayArgs {
     /// What was typed and is not known.
     #[arg(skip)]
     pub(crate) ignored: Vec<String>,
+}
+
+impl GatewayArgs {
+    /// Whether an API server feeds this gateway.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.config.is_none() && (self.cluster.kube || in_pod())
+    }
 }
 
 /// `strait check`
@@ -327,7 +328,7 @@ mod tests {
     fn log_options_may_stand_after_the_subcommand() {
         let args = parse(["strait", "gateway", "--config", "f", "--log-format", "json"]).unwrap();
 
-        assert_eq!(args.log.log_format, LogFormat::Json);
+        assert_eq!(args.log.log_format, Some(LogFormat::Json));
     }
 
     #[test]

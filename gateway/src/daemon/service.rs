@@ -16,9 +16,9 @@ use strait_gateway::wg::PublicKey;
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
-use super::admin::Readiness;
+use super::admin::Board;
 use super::cluster::Cluster;
 use super::config::{Config, Endpoint, Peer};
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
@@ -102,7 +102,7 @@ pub(crate) struct Service {
     last_routes: Routes,
     resolver: Resolver,
     path_mtus: PathMtus,
-    readiness: Readiness,
+    board: Board,
 }
 
 impl Service {
@@ -118,7 +118,7 @@ impl Service {
         mtu_bytes: u16,
         gateway: Gateway,
         netlink: Netlink,
-        readiness: Readiness,
+        board: Board,
     ) -> anyhow::Result<Self> {
         let device = netlink
             .interface_index(&config.interface)
@@ -138,7 +138,7 @@ impl Service {
             last_routes: Routes::default(),
             resolver: Resolver::default(),
             path_mtus: PathMtus::default(),
-            readiness,
+            board,
         })
     }
 
@@ -153,14 +153,17 @@ impl Service {
         let end = match first {
             Some(error) => Err(error.into()),
             None => {
+                self.look_at_device().await;
                 // In a cluster it is not ready before it has heard who its peers are.
-                self.readiness.set(matches!(self.source, Source::File(_)));
+                if matches!(self.source, Source::File(_)) {
+                    self.board.set_knows_peers();
+                }
                 info!("the gateway runs");
                 self.serve(&mut signals).await
             }
         };
 
-        self.readiness.set(false);
+        self.board.set_draining();
         self.routes.clear().await;
         self.gateway.drain(DRAIN_DEADLINE);
         info!("the gateway ended");
@@ -179,7 +182,7 @@ impl Service {
                 },
                 peers = self.source.next() => {
                     self.reconfigure(Config { peers, ..self.config.clone() }).await;
-                    self.readiness.set(true);
+                    self.board.set_knows_peers();
                 }
                 answer = self.resolver.next_answer() => {
                     let peers = self.monitor.status().peers;
@@ -194,12 +197,21 @@ impl Service {
                     if !status.is_alive {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
+                    self.look_at_device().await;
                     self.resolver.handle_status(&status.peers, now());
                     for (peer, bytes) in self.path_mtus.learn(&self.netlink, &status.peers).await {
                         self.gateway.learn_path_mtu(peer, bytes);
                     }
                 }
             }
+        }
+    }
+
+    /// Somebody else may take the device down and up again.
+    async fn look_at_device(&self) {
+        match self.netlink.is_up(self.device).await {
+            Ok(is_up) => self.board.set_device_up(is_up),
+            Err(error) => debug!(%error, "cannot look at the device"),
         }
     }
 
