@@ -102,10 +102,16 @@ async fn serve(
     info!(mtu = mtu.bytes, reason = %mtu.reason, "MTU of the device");
 
     let gateway = Gateway::start(&config.settings(mtu.bytes), &config.private_key)?;
+    let source = match start {
+        Start::File(file) => Source::File(file),
+        Start::Cluster(settings, client) => {
+            Source::Cluster(Box::new(Cluster::start(&settings, client)))
+        }
+    };
     let board = Board::default();
     let monitor = gateway.monitor();
     let status = Arc::new(move || monitor.status());
-    let sources = Sources { status, board: board.clone(), log };
+    let sources = Sources { status, cluster: source.observed(), board: board.clone(), log };
     for admin in admins {
         admin.serve(sources.clone()).context("cannot serve metrics")?;
     }
@@ -114,13 +120,6 @@ async fn serve(
         .map(|socket| socket.serve(move |request| explain::answer(&monitor, request)))
         .transpose()
         .context("cannot serve the admin socket")?;
-
-    let source = match start {
-        Start::File(file) => Source::File(file),
-        Start::Cluster(settings, client) => {
-            Source::Cluster(Box::new(Cluster::start(&settings, client)))
-        }
-    };
 
     Service::new(source, config, mtu.bytes, gateway, netlink, board).await?.run(signals).await
 }

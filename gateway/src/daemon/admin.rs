@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
+use super::cluster::Observed;
 use super::logging::LogFilter;
 use super::metrics::StatusSource;
 use pages::Pages;
@@ -51,6 +52,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Sources {
     /// The packet threads.
     pub(crate) status: StatusSource,
+    /// What feeds a gateway in a cluster.
+    pub(crate) cluster: Option<Observed>,
     /// The control loop.
     pub(crate) board: Board,
     /// The log.

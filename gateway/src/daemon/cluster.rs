@@ -4,6 +4,7 @@
 //! Everything here may wait for the API server; the packet threads never do.
 
 pub(crate) mod flags;
+mod observed;
 mod probe;
 mod report;
 mod settings;
@@ -22,6 +23,7 @@ use tracing::{info, warn};
 use super::args::UsageError;
 use super::config::{Endpoint, Peer};
 
+pub(crate) use observed::Observed;
 pub(crate) use settings::Settings;
 
 /// A client of the API server that the pod's environment or `KUBECONFIG` names. Asks nobody. To be
@@ -47,6 +49,7 @@ pub(crate) struct Cluster {
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
     is_reachable: bool,
+    observed: Observed,
     /// The check and the reports; they end with this.
     _tasks: JoinSet<()>,
 }
@@ -61,6 +64,10 @@ impl Cluster {
         // What nobody checks counts as good.
         let state = if probe.is_some() { State::Connecting } else { State::Connected };
         let reports = watch::Sender::new(Report { state, ..Report::default() });
+        let observed = match probe {
+            Some(probe) => Observed::checked(probe.cluster_id.clone(), reports.subscribe()),
+            None => Observed::unchecked(),
+        };
         let connections = Connections::new(client, identity.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(report::run(connections, reports.clone(), has_peer, *report_interval));
@@ -75,8 +82,14 @@ impl Cluster {
             is_a_peer,
             refused: Vec::new(),
             is_reachable: true,
+            observed,
             _tasks: tasks,
         }
+    }
+
+    /// What there is to see of it from outside.
+    pub(crate) fn observed(&self) -> Observed {
+        self.observed.clone()
     }
 
     /// The peers that objects ask for, whenever objects have changed. Cancel safe.
@@ -117,6 +130,7 @@ impl Cluster {
         for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
             warn!("{refusal}");
         }
+        self.observed.set_refused(refused.len());
         self.refused = refused;
         let peers: Vec<_> =
             keys.into_iter().zip(wanted.peers).map(|(key, peer)| self.peer(key, peer)).collect();

@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, error, info, warn};
 
 use super::admin::Board;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Observed};
 use super::config::{Config, Endpoint, Peer};
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
 use super::path_mtu::PathMtus;
@@ -79,6 +79,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// What there is to see of it from outside.
+    pub(crate) fn observed(&self) -> Option<Observed> {
+        match self {
+            Self::File(_) => None,
+            Self::Cluster(cluster) => Some(cluster.observed()),
+        }
+    }
+
     /// Other peers than before. Cancel safe.
     async fn next(&mut self) -> Vec<Peer> {
         match self {

@@ -23,7 +23,9 @@ type Answer = Response<Full<Bytes>>;
 
 impl Pages {
     pub(super) fn new(sources: Sources) -> Self {
-        Self { metrics: Metrics::new(sources.status.clone()), sources }
+        let metrics = Metrics::new(sources.status.clone(), sources.cluster.clone());
+
+        Self { metrics, sources }
     }
 
     /// The answer to whoever asks from the address `client`.

@@ -185,7 +185,7 @@ impl Server {
         let (layer, log) = LogFilter::new("info");
         let board = Board::default();
         let status = Arc::new(move || Status { is_alive, ..Status::default() });
-        let sources = Sources { status, board: board.clone(), log };
+        let sources = Sources { status, cluster: None, board: board.clone(), log };
         let address =
             Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap().serve(sources.clone()).unwrap();
 
