@@ -12,10 +12,10 @@ use strait_gateway::io::Gateway;
 use tracing::{info, warn};
 
 use daemon::admin::{Admin, Board, Sources};
-use daemon::args::{self, Args, Command, GatewayArgs, UsageError};
+use daemon::args::{self, Args, Command, GatewayArgs, Given, UsageError};
 use daemon::cluster::Cluster;
 use daemon::config::Config;
-use daemon::logging::LogFilter;
+use daemon::logging::Log;
 use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
@@ -49,7 +49,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// `strait gateway`, from the file or the flags to the last packet.
-fn run(args: GatewayArgs, log: LogFilter) -> anyhow::Result<ExitCode> {
+fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     for flag in &args.ignored {
         warn!("{flag} is not known and ignored");
     }
@@ -64,7 +64,7 @@ fn run(args: GatewayArgs, log: LogFilter) -> anyhow::Result<ExitCode> {
             (Start::File(file), config)
         }
         None if is_in_cluster => {
-            let (settings, config) = cluster::Settings::read(&args.cluster)?;
+            let (settings, config) = cluster::Settings::read(&args.cluster, &args.given)?;
             let client = runtime.block_on(cluster::client())?;
             (Start::Cluster(Box::new(settings), client), config)
         }
@@ -76,7 +76,7 @@ fn run(args: GatewayArgs, log: LogFilter) -> anyhow::Result<ExitCode> {
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
 
-    runtime.block_on(serve(start, config, admins, socket, log))?;
+    runtime.block_on(serve(start, config, admins, socket, log, args.given))?;
 
     Ok(ExitCode::SUCCESS)
 }
@@ -92,7 +92,8 @@ async fn serve(
     config: Config,
     admins: Vec<Admin>,
     socket: Option<Listener>,
-    log: LogFilter,
+    log: Log,
+    given: Given,
 ) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
@@ -111,7 +112,13 @@ async fn serve(
     let board = Board::default();
     let monitor = gateway.monitor();
     let status = Arc::new(move || monitor.status());
-    let sources = Sources { status, cluster: source.observed(), board: board.clone(), log };
+    let sources = Sources {
+        status,
+        cluster: source.observed(),
+        board: board.clone(),
+        log,
+        given: Arc::new(given),
+    };
     for admin in admins {
         admin.serve(sources.clone()).context("cannot serve metrics")?;
     }

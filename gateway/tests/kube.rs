@@ -25,6 +25,7 @@ mod world;
 
 use std::fs;
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,11 +45,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_gateway::lab::process::Process;
+use strait_gateway::lab::scrape::{self, Metrics};
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Cluster, LabError, Layout, Namespace, TwoClusters, wait_until};
 use world::{STRAIT, assert_traffic};
 
 const NAMESPACE: &str = "liqo-tenant";
+/// `--health-probe-bind-address`, from within the namespace of the gateway.
+const HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8085);
+
 const UID: &str = "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11";
 
 /// What a slow machine needs for what takes a moment.
@@ -70,6 +75,8 @@ fn clusters_with_one_pod_cidr_are_joined_and_stay_so_without_their_api_servers()
 
     in_rome.wait_for("Connected");
     in_milan.wait_for("Connected");
+    in_rome.assert_observed();
+    assert_only_read_from_outside(rome, milan);
     for (from, to) in [(rome, milan), (milan, rome)] {
         for (target, seen_as) in from.side.sees(&to.side).zip(to.side.sees(&from.side)) {
             assert_traffic(from, to, target, seen_as);
@@ -93,6 +100,16 @@ fn clusters_with_one_pod_cidr_are_joined_and_stay_so_without_their_api_servers()
     })
     .unwrap();
     assert!(!Ping::new(target, 1).run(&rome.pod).unwrap().is_perfect(), "the old name is gone");
+    let config = in_rome.config();
+    assert_eq!(config["peers"][0]["remap"]["value"][0]["local"], "10.99.0.0/16");
+
+    in_rome.apply::<Configuration>(&json!({
+        "status": {"remote": {"cidr": {"pod": ["10.99.0.1/16"]}}},
+    }));
+    wait_until("the wrong name is counted", PATIENCE, || {
+        Ok(in_rome.metrics().value("strait_objects_refused", &[]) == Some("1"))
+    })
+    .unwrap();
 
     in_rome.finish();
     in_milan.finish();
@@ -167,6 +184,60 @@ impl Fed {
         .unwrap();
     }
 
+    fn get(&self, path: &'static str) -> String {
+        let (status, body) = self.namespace.run(move || scrape::get(HEALTH, path)).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+
+        body
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics::parse(&self.get("/metrics"))
+    }
+
+    fn config(&self) -> Value {
+        serde_json::from_str(&self.get("/config")).unwrap()
+    }
+
+    /// What a gateway that is connected says of itself.
+    fn assert_observed(&self) {
+        let metrics = self.metrics();
+        let value = |name: &str, labels: &[(&str, &str)]| -> f64 {
+            metrics.value(name, labels).unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+        };
+        let peer = [("peer", self.peer)];
+        let cluster = [("cluster_id", self.peer)];
+        assert!((value("liqo_peer_is_connected", &cluster) - 1.0).abs() < f64::EPSILON);
+        let rtt_us = value("strait_peer_probe_rtt_seconds", &peer) * 1e6;
+        assert!((value("liqo_peer_latency_us", &cluster) - rtt_us).abs() <= 1.0);
+        assert!((0.0..=1.0).contains(&value("strait_peer_probe_loss_ratio", &peer)));
+        assert!(value("strait_peer_probe_jitter_seconds", &peer) >= 0.0);
+        assert!(value("strait_objects_refused", &[]).abs() < f64::EPSILON);
+
+        let config = self.config();
+        let (settings, peer) = (&config["settings"], &config["peers"][0]);
+        assert_eq!(settings["interface"]["origin"], json!({"from": "default"}));
+        assert_eq!(settings["name"]["origin"], json!({"from": "flag", "flag": "--name"}));
+        assert_eq!(
+            settings["ping_interval"],
+            json!({
+                "value": "200ms",
+                "origin": {"from": "environment", "variable": "STRAIT_PING_INTERVAL"},
+            })
+        );
+        for (key, kind) in [
+            ("public_key", "PublicKey"),
+            ("allowed_ips", "Configuration"),
+            ("remap", "Configuration"),
+        ] {
+            let object =
+                json!({"from": "object", "kind": kind, "namespace": NAMESPACE, "name": self.peer});
+            assert_eq!(peer[key]["origin"], object, "{key}");
+        }
+        let log = self.process.as_ref().unwrap().log();
+        assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
+    }
+
     fn apply<K>(&self, object: &Value)
     where
         K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
@@ -217,6 +288,7 @@ fn gateway(
     let peer = other.name;
     let mut arguments = vec![
         format!("KUBECONFIG={}", kubeconfig.display()),
+        "STRAIT_PING_INTERVAL=200ms".to_owned(),
         STRAIT.to_owned(),
         "gateway".to_owned(),
         "--kube".to_owned(),
@@ -226,7 +298,6 @@ fn gateway(
         format!("--gateway-uid={UID}"),
         format!("--keys-dir={}", folder.display()),
         format!("--admin-socket={}", folder.join("admin.sock").display()),
-        "--ping-interval=200ms".to_owned(),
         "--health-probe-bind-address=:8085".to_owned(),
         // Of no release of ours.
         "--enable-nft-monitor=true".to_owned(),
@@ -242,6 +313,22 @@ fn gateway(
     let log = folder.join("log");
 
     Process::start(&own.gateway, peer, Path::new("/usr/bin/env"), arguments, log).unwrap()
+}
+
+/// Whoever reaches the port of `gateway` may read, and only its own host may change the log filter.
+fn assert_only_read_from_outside(gateway: &Cluster, outside: &Cluster) {
+    let address = SocketAddr::new(gateway.underlay, HEALTH.port());
+    let put = move || scrape::put(address, "/log?level=debug");
+    let get = move || scrape::get(address, "/log");
+    let own = move || scrape::put(HEALTH, "/log?level=info");
+
+    let (status, before) = outside.gateway.run(get).unwrap();
+    let (refused, _) = outside.gateway.run(put).unwrap();
+    let (_, after) = outside.gateway.run(get).unwrap();
+
+    assert_eq!((status, refused), (200, 403));
+    assert_eq!(before, after);
+    assert_eq!(gateway.gateway.run(own).unwrap().0, 200);
 }
 
 /// The key of the other gateway, and what its pods are called here.

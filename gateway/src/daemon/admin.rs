@@ -1,9 +1,10 @@
-//! The HTTP side door: metrics, probes, the log filter, on a thread of its own.
+//! The HTTP side door: metrics, probes, configuration and log filter, on a thread of its own.
 //!
 //! A scrape costs this thread and nobody else. What a client can hold is bounded in size, number and
 //! time, because the port may be open to more than the scraper.
 
 mod board;
+mod config;
 mod pages;
 
 use std::convert::Infallible;
@@ -24,12 +25,14 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
+use super::args::Given;
 use super::cluster::Observed;
-use super::logging::LogFilter;
+use super::logging::Log;
 use super::metrics::StatusSource;
 use pages::Pages;
 
 pub(crate) use board::Board;
+pub(crate) use config::InForce;
 
 /// A scraper and two probes need three; the rest is slack for retries.
 const CONNECTION_LIMIT: usize = 32;
@@ -57,7 +60,9 @@ pub(crate) struct Sources {
     /// The control loop.
     pub(crate) board: Board,
     /// The log.
-    pub(crate) log: LogFilter,
+    pub(crate) log: Log,
+    /// The command line.
+    pub(crate) given: Arc<Given>,
 }
 
 /// A bound port that does not answer yet.

@@ -1,17 +1,21 @@
 //! What was typed: the command line and its environment variables, not yet what they mean.
 
+mod given;
+
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::cluster::flags::{self, ClusterFlags};
 use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
 use super::logging;
+
+pub(crate) use given::{Given, Setting};
 
 /// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
 ///
@@ -52,6 +56,16 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+impl LogFormat {
+    /// As it is typed.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
 /// One variant a subcommand, each with the arguments its module understands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -62,6 +76,10 @@ pub(crate) enum Command {
     ///
     /// SIGHUP reads the file again and applies what changed: sessions and learned endpoints
     /// survive. SIGTERM and SIGINT send what is under way and exit with status 0.
+    ///
+    /// The admin port (metrics_address) serves /metrics, /healthz, /readyz, /config and /log.
+    /// `PUT /log?level=FILTER` changes what is logged until the process ends; only from a loopback
+    /// address, as others may be let in to scrape.
     Gateway(Box<GatewayArgs>),
     /// Validate a configuration and print what the gateway would do
     Check(CheckArgs),
@@ -102,6 +120,9 @@ pub(crate) struct GatewayArgs {
     /// What was typed and is not known.
     #[arg(skip)]
     pub(crate) ignored: Vec<String>,
+    /// What was typed, with where.
+    #[arg(skip)]
+    pub(crate) given: Given,
 }
 
 impl GatewayArgs {
@@ -233,7 +254,7 @@ where
     let is_for_a_cluster = is_for_a_cluster(&words);
     let mut ignored = Vec::new();
     loop {
-        let error = match Args::try_parse_from(&words) {
+        let error = match parse_known(&words) {
             Ok(mut args) => {
                 if let Command::Gateway(gateway) = &mut args.command {
                     gateway.ignored = ignored;
@@ -249,6 +270,20 @@ where
             _ => return Err(usage_error(&error)),
         }
     }
+}
+
+fn parse_known(words: &[OsString]) -> Result<Args, clap::Error> {
+    let mut command = Args::command();
+    let matches = command.try_get_matches_from_mut(words)?;
+    let mut args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    if let Command::Gateway(gateway) = &mut args.command
+        && let Some((name, matches)) = matches.subcommand()
+        && let Some(command) = command.find_subcommand(name)
+    {
+        gateway.given = Given::new(command, matches);
+    }
+
+    Ok(args)
 }
 
 /// Whether `words` start a gateway that an API server feeds.
@@ -302,8 +337,6 @@ fn in_one_line(rendered: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -5,13 +5,14 @@
 
 pub(crate) mod flags;
 mod observed;
+mod origins;
 mod probe;
 mod report;
 mod settings;
 
 use control::conncheck::{Report, State};
 use control::connection::Connections;
-use control::objects::{self, Asked, Scope};
+use control::objects::{self, Asked, AskedPeer, Scope};
 use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
 use kube::Client;
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::args::UsageError;
-use super::config::{Endpoint, Peer};
+use super::config::{Endpoint, Origin, Origins, Peer};
 
 pub(crate) use observed::Observed;
 pub(crate) use settings::Settings;
@@ -45,6 +46,7 @@ pub(crate) struct Cluster {
     watch: Watch,
     scope: Scope,
     endpoint: Option<Endpoint>,
+    endpoint_origin: Origin,
     is_a_peer: watch::Sender<bool>,
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
@@ -57,7 +59,8 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Begins to watch, to check and to report. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings { identity, scope, endpoint, probe, report_interval, .. } = settings;
+        let Settings { identity, scope, endpoint, endpoint_origin, probe, report_interval } =
+            settings;
 
         let watch = Watch::new(&client, &identity.namespace, scope);
         let (is_a_peer, has_peer) = watch::channel(false);
@@ -79,6 +82,7 @@ impl Cluster {
             watch,
             scope: scope.clone(),
             endpoint: endpoint.clone(),
+            endpoint_origin: endpoint_origin.clone(),
             is_a_peer,
             refused: Vec::new(),
             is_reachable: true,
@@ -118,10 +122,11 @@ impl Cluster {
             Some(Endpoint::Address(address)) => Some(address.ip()),
             Some(Endpoint::Name(_)) | None => None,
         };
+        let of_peer = |peer: &AskedPeer| origins::of_peer(peer, self.endpoint_origin.clone());
         let (keys, peers): (Vec<_>, Vec<_>) = asked
             .peers
             .into_iter()
-            .map(|peer| (peer.public_key, WantedPeer { endpoint, ..peer.wanted }))
+            .map(|peer| ((peer.public_key, of_peer(&peer)), WantedPeer { endpoint, ..peer.wanted }))
             .unzip();
         let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
 
@@ -132,8 +137,11 @@ impl Cluster {
         }
         self.observed.set_refused(refused.len());
         self.refused = refused;
-        let peers: Vec<_> =
-            keys.into_iter().zip(wanted.peers).map(|(key, peer)| self.peer(key, peer)).collect();
+        let peers: Vec<_> = keys
+            .into_iter()
+            .zip(wanted.peers)
+            .map(|((key, origins), peer)| self.peer(key, origins, peer))
+            .collect();
         // Once there was one, its absence is for the check to find.
         self.is_a_peer.send_if_modified(|is| {
             let is_news = !*is && !peers.is_empty();
@@ -144,7 +152,7 @@ impl Cluster {
         peers
     }
 
-    fn peer(&self, public_key: [u8; 32], wanted: WantedPeer) -> Peer {
+    fn peer(&self, public_key: [u8; 32], origins: Origins, wanted: WantedPeer) -> Peer {
         Peer {
             name: wanted.name,
             public_key: PublicKey::from_bytes(public_key),
@@ -153,6 +161,7 @@ impl Cluster {
             persistent_keepalive: None,
             allowed_ips: wanted.allowed_ips,
             remaps: wanted.remaps,
+            origins,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Where log lines go, in which form, and which ones are written.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -23,17 +25,18 @@ const QUIET: [&str; 5] = [
 ];
 
 /// Starts logging to stderr. To be called once.
-pub(crate) fn start(args: &LogArgs, is_in_cluster: bool) -> LogFilter {
+pub(crate) fn start(args: &LogArgs, is_in_cluster: bool) -> Log {
     let is_terminal = io::stderr().is_terminal();
-    let (layer, filter) = LogFilter::new(&args.log_level);
+    let format = format(args.log_format, is_in_cluster, is_terminal);
+    let (layer, log) = Log::new(&args.log_level, format);
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(is_terminal);
-    let lines = match format(args.log_format, is_in_cluster, is_terminal) {
+    let lines = match format {
         LogFormat::Text => lines.with_target(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(layer).with(lines).init();
 
-    filter
+    log
 }
 
 /// The wish, or else what whoever reads the log of such a process expects.
@@ -45,36 +48,52 @@ fn format(wish: Option<LogFormat>, is_in_cluster: bool, is_terminal: bool) -> Lo
     }
 }
 
-/// The filter in force. It can be changed while the process logs.
+/// The log of this process. Its filter can be changed while it logs. Clones are the same log.
 #[derive(Clone, Debug)]
-pub(crate) struct LogFilter(reload::Handle<EnvFilter, Registry>);
+pub(crate) struct Log {
+    format: LogFormat,
+    filter: reload::Handle<EnvFilter, Registry>,
+    is_changed: Arc<AtomicBool>,
+}
 
-/// The layer that a [`LogFilter`] changes.
+/// The layer that holds the filter of a [`Log`].
 type FilterLayer = reload::Layer<EnvFilter, Registry>;
 
-impl LogFilter {
-    /// `text` with the defaults, and the layer to log through. Without the layer the filter is dead.
-    pub(super) fn new(text: &str) -> (FilterLayer, Self) {
-        let (layer, handle) = reload::Layer::new(EnvFilter::new(with_defaults(text)));
+impl Log {
+    /// Filters by `text` with the defaults. Without the layer to log through the filter is dead.
+    pub(super) fn new(text: &str, format: LogFormat) -> (FilterLayer, Self) {
+        let (layer, filter) = reload::Layer::new(EnvFilter::new(with_defaults(text)));
 
-        (layer, Self(handle))
+        (layer, Self { format, filter, is_changed: Arc::default() })
+    }
+
+    /// The form of its lines.
+    pub(crate) const fn format(&self) -> LogFormat {
+        self.format
     }
 
     /// All directives in force.
-    pub(crate) fn text(&self) -> String {
-        self.0.with_current(ToString::to_string).unwrap_or_default()
+    pub(crate) fn filter(&self) -> String {
+        self.filter.with_current(ToString::to_string).unwrap_or_default()
     }
 
-    /// Puts `text` in force, with the defaults. What is wrong changes nothing.
+    /// Whether the filter is another one than at the start.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed.load(Ordering::Relaxed)
+    }
+
+    /// Puts `text` in force as filter, with the defaults. What is wrong changes nothing.
     ///
     /// # Errors
     ///
     /// Why it is no filter, with the choices.
-    pub(crate) fn set(&self, text: &str) -> Result<(), String> {
+    pub(crate) fn set_filter(&self, text: &str) -> Result<(), String> {
         let text = check_filter(text)?;
         let filter = EnvFilter::new(with_defaults(&text));
+        self.filter.reload(filter).map_err(|error| error.to_string())?;
+        self.is_changed.store(true, Ordering::Relaxed);
 
-        self.0.reload(filter).map_err(|error| error.to_string())
+        Ok(())
     }
 }
 
@@ -154,19 +173,19 @@ mod tests {
 
     #[test]
     fn a_new_filter_decides_at_once_and_a_wrong_one_changes_nothing() {
-        let (layer, filter) = LogFilter::new("info");
+        let (layer, log) = Log::new("info", LogFormat::Text);
         let _guard = subscriber::set_default(tracing_subscriber::registry().with(layer));
         assert!(!enabled!(Level::DEBUG));
 
-        filter.set("debug,boringtun=trace").unwrap();
+        log.set_filter("debug,boringtun=trace").unwrap();
         assert!(enabled!(Level::DEBUG));
         assert!(enabled!(target: "boringtun", Level::TRACE));
         assert!(!enabled!(target: "kube_client", Level::ERROR));
-        let before = filter.text();
-        let wrong = filter.set("loud");
+        let before = log.filter();
+        let wrong = log.set_filter("loud");
 
         assert!(wrong.is_err());
-        assert_eq!(filter.text(), before);
+        assert_eq!(log.filter(), before);
         for directive in ["debug", "boringtun=trace", "kube_client=off", "netlink_proto=warn"] {
             assert!(before.split(',').any(|word| word == directive), "{before}");
         }

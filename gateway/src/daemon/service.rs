@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, error, info, warn};
 
-use super::admin::Board;
+use super::admin::{Board, InForce};
 use super::cluster::{Cluster, Observed};
 use super::config::{Config, Endpoint, Peer};
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
@@ -249,12 +249,15 @@ impl Service {
         for setting in &reload.needs_restart {
             warn!("{setting}");
         }
-        if reload.is_unchanged() {
+        let is_unchanged = reload.is_unchanged();
+        self.config = reload.config;
+        if is_unchanged {
+            // What is in force may be somebody else's word now.
+            self.show();
             info!("configuration reloaded; nothing to apply");
             return;
         }
 
-        self.config = reload.config;
         self.apply();
         for error in self.sync_routes().await {
             error!("{:#}", anyhow::Error::from(error));
@@ -282,6 +285,18 @@ impl Service {
             .collect();
 
         self.gateway.apply(peers, self.config.plan(self.generation).table);
+        self.show();
+    }
+
+    /// Shows what is in force.
+    fn show(&self) {
+        let Self { config, mtu_bytes, generation, .. } = self;
+
+        self.board.set_in_force(InForce {
+            config: config.clone(),
+            mtu_bytes: *mtu_bytes,
+            generation: *generation,
+        });
     }
 
     async fn set_endpoint(&mut self, peer: PublicKey, endpoint: SocketAddr) {

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwapOption;
+
+use super::InForce;
+
 /// Written by the control loop, read by the admin thread. Clones are the same board.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board(Arc<Notes>);
@@ -12,6 +16,7 @@ struct Notes {
     is_device_up: AtomicBool,
     knows_peers: AtomicBool,
     is_draining: AtomicBool,
+    in_force: ArcSwapOption<InForce>,
 }
 
 impl Board {
@@ -28,6 +33,16 @@ impl Board {
     /// The gateway ends.
     pub(crate) fn set_draining(&self) {
         self.0.is_draining.store(true, Ordering::Release);
+    }
+
+    /// This was applied.
+    pub(crate) fn set_in_force(&self, in_force: InForce) {
+        self.0.in_force.store(Some(Arc::new(in_force)));
+    }
+
+    /// What was applied last, if anything.
+    pub(super) fn in_force(&self) -> Option<Arc<InForce>> {
+        self.0.in_force.load_full()
     }
 
     /// Why the gateway is not ready, a line each; nothing if it is.

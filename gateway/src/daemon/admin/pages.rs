@@ -9,6 +9,7 @@ use hyper::{Method, Response, StatusCode, Uri};
 use tracing::info;
 
 use super::Sources;
+use super::config::ConfigPage;
 use crate::daemon::metrics::Metrics;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -34,11 +35,12 @@ impl Pages {
             "/metrics" => Self::metrics,
             "/healthz" => Self::health,
             "/readyz" => Self::readiness,
+            "/config" => Self::config,
             "/log" => Self::log,
             _ => {
                 return text(
                     StatusCode::NOT_FOUND,
-                    "no such page: /metrics, /healthz, /readyz, /log\n",
+                    "no such page: /metrics, /healthz, /readyz, /config, /log\n",
                 );
             }
         };
@@ -84,8 +86,19 @@ impl Pages {
         (self.sources.status)().is_alive
     }
 
+    fn config(&self) -> Answer {
+        let Some(in_force) = self.sources.board.in_force() else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "starting: nothing is in force yet\n");
+        };
+        let page = ConfigPage::new(&in_force, &self.sources.given, &self.sources.log);
+        match serde_json::to_string_pretty(&page) {
+            Ok(body) => of_type("application/json", format!("{body}\n")),
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the configuration\n"),
+        }
+    }
+
     fn log(&self) -> Answer {
-        text(StatusCode::OK, format!("{}\n", self.sources.log.text()))
+        text(StatusCode::OK, format!("{}\n", self.sources.log.filter()))
     }
 
     /// Only for those on this host: the port may be open to whoever scrapes.
@@ -103,7 +116,7 @@ impl Pages {
             return text(StatusCode::BAD_REQUEST, usage);
         };
 
-        match self.sources.log.set(&level) {
+        match self.sources.log.set_filter(&level) {
             Ok(()) => {
                 info!(filter = %level, "log filter changed");
                 self.log()

@@ -6,6 +6,8 @@ use hyper::{Method, StatusCode};
 use strait_gateway::io::Status;
 
 use super::*;
+use crate::daemon::args::LogFormat;
+use crate::daemon::config::{Config, example};
 
 #[test]
 fn metrics_have_the_content_type_of_openmetrics() {
@@ -71,6 +73,32 @@ fn nobody_is_ready_whose_packet_threads_ended() {
 }
 
 #[test]
+fn the_configuration_is_the_one_that_was_applied_last() {
+    let server = Server::start(true);
+    let ask = || server.request("GET /config HTTP/1.1");
+    let apply = |name: &str, generation| {
+        let config = Config { name: name.to_owned(), ..example::config() };
+        server.board.set_in_force(InForce { config, mtu_bytes: 1420, generation });
+    };
+
+    let before = ask();
+    apply("milan", 1);
+    let first = ask();
+    apply("oslo", 2);
+    let second = ask();
+
+    assert!(before.starts_with("HTTP/1.1 503 "), "{before}");
+    assert!(first.contains("\r\ncontent-type: application/json\r\n"), "{first}");
+    for (answer, name, generation) in [(first, "milan", 1), (second, "oslo", 2)] {
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let page: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(page["settings"]["name"]["value"], name);
+        assert_eq!(page["settings"]["mtu"]["value"], 1420);
+        assert_eq!(page["generation"], generation);
+    }
+}
+
+#[test]
 fn the_log_filter_is_shown_and_changed() {
     let server = Server::start(true);
 
@@ -85,13 +113,13 @@ fn the_log_filter_is_shown_and_changed() {
             assert!(answer.contains(directive), "{answer}");
         }
     }
-    assert_eq!(server.sources.log.text().matches("strait::daemon=trace").count(), 1);
+    assert_eq!(server.sources.log.filter().matches("strait::daemon=trace").count(), 1);
 }
 
 #[test]
 fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
     let server = Server::start(true);
-    let before = server.sources.log.text();
+    let before = server.sources.log.filter();
 
     for query in ["?level=loud", "?level=a=b=c", "?level=", "?speed=1", ""] {
         let answer = server.request(&format!("PUT /log{query} HTTP/1.1"));
@@ -99,14 +127,14 @@ fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
         assert!(answer.starts_with("HTTP/1.1 400 "), "{query}: {answer}");
         assert!(answer.contains("error, warn, info, debug or trace"), "{query}: {answer}");
     }
-    assert_eq!(server.sources.log.text(), before);
+    assert_eq!(server.sources.log.filter(), before);
 }
 
 #[test]
 fn only_those_on_this_host_change_the_log_filter() {
     let server = Server::start(true);
     let pages = Pages::new(server.sources.clone());
-    let before = server.sources.log.text();
+    let before = server.sources.log.filter();
     let put = |client: &str| {
         let uri = "/log?level=debug".parse().unwrap();
         pages.answer(&Method::PUT, &uri, client.parse().unwrap()).status()
@@ -115,7 +143,7 @@ fn only_those_on_this_host_change_the_log_filter() {
     for client in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1", "0.0.0.0"] {
         assert_eq!(put(client), StatusCode::FORBIDDEN, "{client}");
     }
-    assert_eq!(server.sources.log.text(), before);
+    assert_eq!(server.sources.log.filter(), before);
     for client in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
         assert_eq!(put(client), StatusCode::OK, "{client}");
     }
@@ -182,10 +210,11 @@ struct Server {
 
 impl Server {
     fn start(is_alive: bool) -> Self {
-        let (layer, log) = LogFilter::new("info");
+        let (layer, log) = Log::new("info", LogFormat::Text);
         let board = Board::default();
         let status = Arc::new(move || Status { is_alive, ..Status::default() });
-        let sources = Sources { status, cluster: None, board: board.clone(), log };
+        let sources =
+            Sources { status, cluster: None, board: board.clone(), log, given: Arc::default() };
         let address =
             Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap().serve(sources.clone()).unwrap();
 

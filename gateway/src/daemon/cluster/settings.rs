@@ -13,8 +13,11 @@ use remap::Cluster;
 use strait_gateway::io::Offload;
 
 use super::flags::ClusterFlags;
-use crate::daemon::args::UsageError;
-use crate::daemon::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Engine, keyfile};
+use super::origins;
+use crate::daemon::args::{Given, UsageError};
+use crate::daemon::config::{
+    AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Engine, Origin, keyfile,
+};
 
 /// Where a pod finds the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -32,19 +35,21 @@ pub(crate) struct Settings {
     pub(crate) scope: Scope,
     /// Of the server, for a client.
     pub(crate) endpoint: Option<Endpoint>,
+    /// Whose word that is.
+    pub(crate) endpoint_origin: Origin,
     /// `None` if nothing is to be checked.
     pub(crate) probe: Option<conncheck::Settings>,
     pub(crate) report_interval: Duration,
 }
 
 impl Settings {
-    /// Reads the flags and the key they lead to; also gives the configuration to start with, which
+    /// Reads the flags, `given` as they were, and the key they lead to; also gives the configuration to start with, which
     /// has no peers.
     ///
     /// # Errors
     ///
     /// [`UsageError`] with the flag to mend, or [`keyfile::KeyFileError`].
-    pub(crate) fn read(flags: &ClusterFlags) -> anyhow::Result<(Self, Config)> {
+    pub(crate) fn read(flags: &ClusterFlags, given: &Given) -> anyhow::Result<(Self, Config)> {
         let identity = identity(flags)?;
         let [server, client] = TUNNEL;
         let (own, other) = match identity.mode {
@@ -85,15 +90,17 @@ impl Settings {
             offload: Offload::default(),
             cluster: Cluster::default(),
             peers: Vec::new(),
+            origins: origins::of_flags(given, identity.mode),
         };
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
             remapping: Remapping::Configurations,
         };
+        let endpoint_origin = given.origin("endpoint_address");
         let report_interval = flags.ping_update_status_interval;
 
-        Ok((Self { identity, scope, endpoint, probe, report_interval }, config))
+        Ok((Self { identity, scope, endpoint, endpoint_origin, probe, report_interval }, config))
     }
 }
 
@@ -184,7 +191,8 @@ mod tests {
         let keys = format!("--keys-dir={}", dir.path().display());
         let words = ["strait", &keys].into_iter().chain(words.iter().copied());
 
-        Settings::read(&Command::parse_from(words).flags).map_err(|error| error.to_string())
+        Settings::read(&Command::parse_from(words).flags, &Given::default())
+            .map_err(|error| error.to_string())
     }
 
     const SERVER: [&str; 5] = [

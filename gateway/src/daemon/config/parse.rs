@@ -13,7 +13,9 @@ use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};
-use super::{AdminSocket, Config, Engine, Finding, Problem, is_interface_name, keyfile};
+use super::{
+    AdminSocket, Config, Engine, Finding, Origins, Problem, is_interface_name, keyfile, origin,
+};
 
 /// As long as a DNS label: names become label values in metrics.
 const NAME_MAX_LEN: usize = 63;
@@ -53,7 +55,10 @@ pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config,
     let config = parser.config(file, host_name);
 
     match config {
-        Some(config) if parser.findings.is_empty() => Ok(config),
+        Some(mut config) if parser.findings.is_empty() => {
+            origin::fill(&mut config, text, path);
+            Ok(config)
+        }
         _ => Err(parser.findings),
     }
 }
@@ -128,6 +133,7 @@ impl Parser<'_> {
             offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro },
             cluster,
             peers,
+            origins: Origins::default(),
         };
         self.check_mtu(&config, mtu_line);
         // A plan of half a configuration would complain about the other half.
