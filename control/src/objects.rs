@@ -63,6 +63,31 @@ pub struct AskedPeer {
     pub public_key: [u8; KEY_BYTES],
     /// The rest of it. Its name is the id of the remote cluster.
     pub wanted: WantedPeer,
+    /// Which object has the key.
+    pub key_object: ObjectName,
+    /// Which object has the prefixes, if any.
+    pub prefixes_object: Option<ObjectName>,
+}
+
+/// Which object something was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectName {
+    /// As the API spells it.
+    pub kind: String,
+    /// Of the object.
+    pub namespace: String,
+    /// Of the object.
+    pub name: String,
+}
+
+impl ObjectName {
+    fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
+    }
 }
 
 /// The outcome of reading all objects.
@@ -96,7 +121,8 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let configurations = one_a_cluster(configurations, &mut refused);
 
     let mut peers = Vec::with_capacity(keys.len());
-    for (cluster, public_key) in keys {
+    for (cluster, (key_object, public_key)) in keys {
+        let mut prefixes_object = None;
         let mut wanted = WantedPeer {
             name: cluster.clone(),
             endpoint: None,
@@ -108,11 +134,13 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
             Remapping::Configurations => {
                 wanted.allowed_ips.extend(scope.peer_address.map(Prefix::of_host));
                 if let Some((configuration, ())) = configurations.get(&cluster) {
+                    prefixes_object = Some(ObjectName::of(*configuration));
                     read_configuration(configuration, &mut wanted, &mut refused);
                 }
             }
         }
-        peers.push(AskedPeer { public_key, wanted });
+        let key_object = ObjectName::of(key_object);
+        peers.push(AskedPeer { public_key, wanted, key_object, prefixes_object });
     }
     refused.sort_by(|a, b| a.object().cmp(&b.object()));
 
@@ -139,7 +167,10 @@ where
 }
 
 /// The key of each remote cluster.
-fn keys(objects: Vec<&PublicKey>, refused: &mut Vec<Refusal>) -> BTreeMap<String, [u8; KEY_BYTES]> {
+fn keys<'a>(
+    objects: Vec<&'a PublicKey>,
+    refused: &mut Vec<Refusal>,
+) -> BTreeMap<String, (&'a PublicKey, [u8; KEY_BYTES])> {
     let mut valid = Vec::with_capacity(objects.len());
     for object in objects {
         match key(object) {
@@ -159,7 +190,7 @@ fn keys(objects: Vec<&PublicKey>, refused: &mut Vec<Refusal>) -> BTreeMap<String
             }
             Entry::Vacant(place) => {
                 place.insert(cluster.clone());
-                keys.insert(cluster, key);
+                keys.insert(cluster, (object, key));
             }
         }
     }

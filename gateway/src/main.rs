@@ -11,10 +11,11 @@ use kube::Client;
 use strait_gateway::io::Gateway;
 use tracing::{debug, info, warn};
 
-use daemon::admin::{Admin, Readiness};
-use daemon::args::{self, Args, Command, GatewayArgs, UsageError};
+use daemon::admin::{Admin, Board, Sources};
+use daemon::args::{self, Args, Command, GatewayArgs, Given, UsageError};
 use daemon::cluster::Cluster;
 use daemon::config::Config;
+use daemon::logging::Log;
 use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
@@ -36,8 +37,8 @@ fn main() -> ExitCode {
 fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Gateway(gateway) => {
-            logging::start(&args.log);
-            run(*gateway)
+            let log = logging::start(&args.log, gateway.is_in_cluster());
+            run(*gateway, log)
         }
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
@@ -48,7 +49,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// `strait gateway`, from the file or the flags to the last packet.
-fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
+fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     for flag in &args.ignored {
         if cluster::flags::is_meaningless(flag) {
             debug!("{flag} means nothing to this gateway");
@@ -60,13 +61,14 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
+    let is_in_cluster = args.is_in_cluster();
     let (start, config) = match args.config {
         Some(file) => {
             let config = Config::load(&file)?;
             (Start::File(file), config)
         }
-        None if args.cluster.kube || args::in_pod() => {
-            let (settings, config) = cluster::Settings::read(&args.cluster)?;
+        None if is_in_cluster => {
+            let (settings, config) = cluster::Settings::read(&args.cluster, &args.given)?;
             let client = runtime.block_on(cluster::client())?;
             (Start::Cluster(Box::new(settings), client), config)
         }
@@ -78,7 +80,7 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
 
-    runtime.block_on(serve(start, config, admins, socket))?;
+    runtime.block_on(serve(start, config, admins, socket, log, args.given))?;
 
     Ok(ExitCode::SUCCESS)
 }
@@ -94,6 +96,8 @@ async fn serve(
     config: Config,
     admins: Vec<Admin>,
     socket: Option<Listener>,
+    log: Log,
+    given: Given,
 ) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
@@ -103,11 +107,24 @@ async fn serve(
     info!(mtu = mtu.bytes, reason = %mtu.reason, "MTU of the device");
 
     let gateway = Gateway::start(&config.settings(mtu.bytes), &config.private_key)?;
-    let readiness = Readiness::default();
+    let source = match start {
+        Start::File(file) => Source::File(file),
+        Start::Cluster(settings, client) => {
+            Source::Cluster(Box::new(Cluster::start(&settings, client)))
+        }
+    };
+    let board = Board::default();
+    let monitor = gateway.monitor();
+    let status = Arc::new(move || monitor.status());
+    let sources = Sources {
+        status,
+        cluster: source.observed(),
+        board: board.clone(),
+        log,
+        given: Arc::new(given),
+    };
     for admin in admins {
-        let monitor = gateway.monitor();
-        let source = Arc::new(move || monitor.status());
-        admin.serve(source, readiness.clone()).context("cannot serve metrics")?;
+        admin.serve(sources.clone()).context("cannot serve metrics")?;
     }
     let monitor = gateway.monitor();
     let _serving = socket
@@ -115,12 +132,5 @@ async fn serve(
         .transpose()
         .context("cannot serve the admin socket")?;
 
-    let source = match start {
-        Start::File(file) => Source::File(file),
-        Start::Cluster(settings, client) => {
-            Source::Cluster(Box::new(Cluster::start(&settings, client)))
-        }
-    };
-
-    Service::new(source, config, mtu.bytes, gateway, netlink, readiness).await?.run(signals).await
+    Service::new(source, config, mtu.bytes, gateway, netlink, board).await?.run(signals).await
 }

@@ -77,6 +77,50 @@ fn a_gateway_needs_a_file_or_a_cluster() {
 }
 
 #[test]
+fn a_name_for_no_device_exits_64_before_anything_is_touched() {
+    for (flags, name) in [
+        (&["gateway", "--kube"][..], "sixteen-bytes-xx"),
+        (&["gateway", "--kube"], "a/b"),
+        (&["gateway", "--kube"], "a b"),
+        (&["explain", "10.0.0.1", "10.0.0.2"], "../strait0"),
+    ] {
+        let interface = format!("--interface={name}");
+        let output = strait(&[flags, &[&interface]].concat(), "");
+
+        assert_refused(&output, 64, &[name, "--interface", "1 to 15 bytes"]);
+    }
+}
+
+#[test]
+fn a_gateway_in_a_cluster_logs_json_unless_told_otherwise() {
+    let words = ["gateway", "--kube", "--no-such-flag"];
+    let first = |words: &[&str]| stderr(&strait(words, "")).lines().next().unwrap().to_owned();
+
+    let by_itself = first(&words);
+    let as_told = first(&[&words[..], &["--log-format=text"]].concat());
+
+    let line: serde_json::Value = serde_json::from_str(&by_itself).unwrap();
+    assert_eq!(line["level"], "WARN");
+    assert_eq!(line["message"], "--no-such-flag is not known and ignored");
+    assert!(as_told.ends_with(" WARN --no-such-flag is not known and ignored"), "{as_told}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+
+    let output = Command::new(env!("CARGO_BIN_EXE_strait"))
+        .arg("crds")
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
 fn a_folder_that_cannot_be_made_exits_1() {
     let output = strait(&["crds", "--output", "/dev/null/crds"], "");
 
@@ -269,6 +313,7 @@ fn strait(arguments: &[&str], stdin: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_strait"))
         .args(arguments)
         .env_remove("RUST_LOG")
+        .env_remove("STRAIT_LOG_FORMAT")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -85,6 +85,24 @@ fn a_peer_has_the_key_and_the_prefixes_that_have_a_name_here() {
 }
 
 #[test]
+fn a_peer_names_the_objects_that_it_was_read_from() {
+    let keys = [public_key("old", "milan", 1, &[7; 32]), public_key("new", "milan", 2, &[8; 32])];
+    let configurations = [configuration("milan", &json!({}), &json!({}))];
+    let object = |kind: &str, name: &str| ObjectName {
+        kind: kind.to_owned(),
+        namespace: "tenant".to_owned(),
+        name: name.to_owned(),
+    };
+
+    let whole = &read(&scope(), &keys, &configurations).peers[0];
+    let bare = &read(&scope(), &keys, &[]).peers[0];
+
+    assert_eq!(whole.key_object, object("PublicKey", "new"));
+    assert_eq!(whole.prefixes_object, Some(object("Configuration", "milan")));
+    assert_eq!((&bare.key_object, &bare.prefixes_object), (&whole.key_object, &None));
+}
+
+#[test]
 fn a_peer_without_a_configuration_is_reached_itself_and_nothing_behind_it() {
     let asked = read(&scope(), &[public_key("milan", "milan", 1, &[7; 32])], &[]);
 

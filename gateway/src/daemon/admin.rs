@@ -1,31 +1,38 @@
-//! The HTTP side door: `/metrics`, `/healthz` and `/readyz`, on a thread of its own.
+//! The HTTP side door: metrics, probes, configuration and log filter, on a thread of its own.
 //!
 //! A scrape costs this thread and nobody else. What a client can hold is bounded in size, number and
 //! time, because the port may be open to more than the scraper.
 
+mod board;
+mod config;
+mod pages;
+
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
-use http_body_util::Full;
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::metrics::{Metrics, StatusSource};
+use super::args::Given;
+use super::cluster::Observed;
+use super::logging::Log;
+use super::metrics::StatusSource;
+use pages::Pages;
+
+pub(crate) use board::Board;
+pub(crate) use config::InForce;
 
 /// A scraper and two probes need three; the rest is slack for retries.
 const CONNECTION_LIMIT: usize = 32;
@@ -43,19 +50,19 @@ const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 /// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether the gateway runs with its first configuration applied and is not draining.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Readiness(Arc<AtomicBool>);
-
-impl Readiness {
-    /// Changes what `/readyz` answers.
-    pub(crate) fn set(&self, is_ready: bool) {
-        self.0.store(is_ready, Ordering::Release);
-    }
-
-    fn is_ready(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
+/// Whom the pages ask. Clones ask the same.
+#[derive(Clone)]
+pub(crate) struct Sources {
+    /// The packet threads.
+    pub(crate) status: StatusSource,
+    /// What feeds a gateway in a cluster.
+    pub(crate) cluster: Option<Observed>,
+    /// The control loop.
+    pub(crate) board: Board,
+    /// The log.
+    pub(crate) log: Log,
+    /// The command line.
+    pub(crate) given: Arc<Given>,
 }
 
 /// A bound port that does not answer yet.
@@ -88,18 +95,13 @@ impl Admin {
     /// # Errors
     ///
     /// If the thread or its runtime cannot be had.
-    pub(crate) fn serve(
-        self,
-        source: StatusSource,
-        readiness: Readiness,
-    ) -> io::Result<SocketAddr> {
+    pub(crate) fn serve(self, sources: Sources) -> io::Result<SocketAddr> {
         let Self { listener, address } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let guard = runtime.enter();
         let listener = TcpListener::from_std(listener)?;
         drop(guard);
-        let metrics = Metrics::new(Arc::clone(&source));
-        let pages = Arc::new(Pages { metrics, source, readiness });
+        let pages = Arc::new(Pages::new(sources));
 
         thread::Builder::new()
             .name("admin".to_owned())
@@ -122,7 +124,10 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
             Ok((stream, client)) => {
                 let pages = Arc::clone(&pages);
                 tokio::spawn(async move {
-                    if timeout(CONNECTION_LIFETIME, serve(stream, pages)).await.is_err() {
+                    if timeout(CONNECTION_LIFETIME, serve(stream, client.ip(), pages))
+                        .await
+                        .is_err()
+                    {
                         debug!(%client, "metrics connection ended: it was open for too long");
                     }
                     drop(place);
@@ -136,9 +141,9 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
     }
 }
 
-async fn serve(stream: TcpStream, pages: Arc<Pages>) {
+async fn serve(stream: TcpStream, client: IpAddr, pages: Arc<Pages>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = pages.answer(request.method(), request.uri().path());
+        let answer = pages.answer(request.method(), request.uri(), client);
         async { Ok::<_, Infallible>(answer) }
     });
     let connection = http1::Builder::new()
@@ -150,59 +155,6 @@ async fn serve(stream: TcpStream, pages: Arc<Pages>) {
     if let Err(error) = connection.await {
         debug!(%error, "metrics connection ended");
     }
-}
-
-struct Pages {
-    metrics: Metrics,
-    source: StatusSource,
-    readiness: Readiness,
-}
-
-impl Pages {
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
-            return text(StatusCode::NOT_FOUND, "no such page: /metrics, /healthz, /readyz\n");
-        }
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return answer;
-        }
-
-        match path {
-            "/metrics" => self.metrics(),
-            "/healthz" => probe((self.source)().is_alive, "alive\n", "a packet thread ended\n"),
-            _ => probe(
-                self.readiness.is_ready() && (self.source)().is_alive,
-                "ready\n",
-                "starting or draining\n",
-            ),
-        }
-    }
-
-    fn metrics(&self) -> Response<Full<Bytes>> {
-        let Ok(body) = self.metrics.text() else {
-            return text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write metrics\n");
-        };
-        let mut answer = Response::new(Full::new(Bytes::from(body)));
-        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Metrics::CONTENT_TYPE));
-
-        answer
-    }
-}
-
-fn probe(is_good: bool, good: &'static str, bad: &'static str) -> Response<Full<Bytes>> {
-    if is_good { text(StatusCode::OK, good) } else { text(StatusCode::SERVICE_UNAVAILABLE, bad) }
-}
-
-fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
-    *answer.status_mut() = status;
-    answer
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-
-    answer
 }
 
 #[cfg(test)]

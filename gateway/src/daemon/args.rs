@@ -1,17 +1,21 @@
 //! What was typed: the command line and its environment variables, not yet what they mean.
 
+mod given;
+
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::cluster::flags::{self, ClusterFlags};
-use super::config::DEFAULT_INTERFACE;
+use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
 use super::logging;
+
+pub(crate) use given::{Given, Setting};
 
 /// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
 ///
@@ -28,15 +32,9 @@ pub(crate) struct Args {
 /// How to log. Logs go to stderr.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Form of the log lines
-    #[arg(
-        long,
-        env = "STRAIT_LOG_FORMAT",
-        value_enum,
-        default_value_t = LogFormat::Text,
-        global = true
-    )]
-    pub(crate) log_format: LogFormat,
+    /// Form of the log lines [default: json in a cluster if stderr is no terminal, else text]
+    #[arg(long, env = "STRAIT_LOG_FORMAT", value_enum, global = true)]
+    pub(crate) log_format: Option<LogFormat>,
     /// What to log: error, warn, info, debug, trace, or directives such as `info,strait::daemon=debug`
     #[arg(
         long,
@@ -58,6 +56,16 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+impl LogFormat {
+    /// As it is typed.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
 /// One variant a subcommand, each with the arguments its module understands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -68,6 +76,10 @@ pub(crate) enum Command {
     ///
     /// SIGHUP reads the file again and applies what changed: sessions and learned endpoints
     /// survive. SIGTERM and SIGINT send what is under way and exit with status 0.
+    ///
+    /// The admin port (metrics_address) serves /metrics, /healthz, /readyz, /config and /log.
+    /// `PUT /log?level=FILTER` changes what is logged until the process ends; only from a loopback
+    /// address, as others may be let in to scrape.
     Gateway(Box<GatewayArgs>),
     /// Validate a configuration and print what the gateway would do
     Check(CheckArgs),
@@ -108,6 +120,16 @@ pub(crate) struct GatewayArgs {
     /// What was typed and is not known.
     #[arg(skip)]
     pub(crate) ignored: Vec<String>,
+    /// What was typed, with where.
+    #[arg(skip)]
+    pub(crate) given: Given,
+}
+
+impl GatewayArgs {
+    /// Whether an API server feeds this gateway.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.config.is_none() && (self.cluster.kube || in_pod())
+    }
 }
 
 /// `strait check`
@@ -161,7 +183,8 @@ pub(crate) struct ExplainArgs {
         long,
         env = "STRAIT_EXPLAIN_INTERFACE",
         value_name = "NAME",
-        default_value = DEFAULT_INTERFACE
+        default_value = DEFAULT_INTERFACE,
+        value_parser = interface_flag
     )]
     pub(crate) interface: String,
     /// Ask the gateway with this admin socket
@@ -234,7 +257,7 @@ where
     let is_for_a_cluster = is_for_a_cluster(&words);
     let mut ignored = Vec::new();
     loop {
-        let error = match Args::try_parse_from(&words) {
+        let error = match parse_known(&words) {
             Ok(mut args) => {
                 if let Command::Gateway(gateway) = &mut args.command {
                     gateway.ignored = ignored;
@@ -260,6 +283,20 @@ fn is_without_subcommand(words: &[OsString]) -> bool {
         let is_of_all = ["--help", "--version", "--log-"].iter().any(|flag| word.starts_with(flag));
         word.starts_with("--") && !is_of_all
     })
+}
+
+fn parse_known(words: &[OsString]) -> Result<Args, clap::Error> {
+    let mut command = Args::command();
+    let matches = command.try_get_matches_from_mut(words)?;
+    let mut args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    if let Command::Gateway(gateway) = &mut args.command
+        && let Some((name, matches)) = matches.subcommand()
+        && let Some(command) = command.find_subcommand(name)
+    {
+        gateway.given = Given::new(command, matches);
+    }
+
+    Ok(args)
 }
 
 /// Whether `words` start a gateway that an API server feeds.
@@ -313,8 +350,6 @@ fn in_one_line(rendered: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -339,7 +374,7 @@ mod tests {
     fn log_options_may_stand_after_the_subcommand() {
         let args = parse(["strait", "gateway", "--config", "f", "--log-format", "json"]).unwrap();
 
-        assert_eq!(args.log.log_format, LogFormat::Json);
+        assert_eq!(args.log.log_format, Some(LogFormat::Json));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! Everything here may wait for the API server; the packet threads never do.
 
 pub(crate) mod flags;
+mod observed;
+mod origins;
 mod probe;
 mod report;
 mod settings;
@@ -17,7 +19,7 @@ use control::conncheck::{Report, State};
 use control::connection::Connections;
 use control::election::Election;
 use control::identity::Identity;
-use control::objects::{self, Asked, Scope};
+use control::objects::{self, Asked, AskedPeer, Scope};
 use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
 use kube::Client;
@@ -29,11 +31,12 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::args::UsageError;
-use super::config::{Endpoint, Peer};
+use super::config::{Endpoint, Origin, Origins, Peer};
 
 use report::Reporter;
 use settings::{Check, Turn};
 
+pub(crate) use observed::Observed;
 pub(crate) use settings::Settings;
 
 /// How long the end of a replica waits until another can take its place.
@@ -58,11 +61,13 @@ pub(crate) struct Cluster {
     watch: Watch,
     scope: Scope,
     endpoint: Option<Endpoint>,
+    endpoint_origin: Origin,
     /// What objects ask for; `None` before all were listed.
     wanted: Option<Vec<Peer>>,
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
     is_reachable: bool,
+    observed: Observed,
     duties: Duties,
     is_active: watch::Receiver<bool>,
     turn: TurnTask,
@@ -83,6 +88,7 @@ struct Duties {
     check: Check,
     report_interval: Duration,
     is_a_peer: watch::Sender<bool>,
+    reports: watch::Sender<Report>,
     /// They end with this.
     tasks: JoinSet<()>,
 }
@@ -90,29 +96,45 @@ struct Duties {
 impl Cluster {
     /// Begins to watch, and waits for its turn. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings { identity, scope, endpoint, check, report_interval, turn } = settings;
+        let Settings { identity, scope, endpoint, endpoint_origin, check, report_interval, turn } =
+            settings;
         let (sender, mut is_active) = watch::channel(*turn == Turn::Always);
         is_active.mark_changed();
         let turn = TurnTask::start(turn, &client, identity, sender);
+        let reports = watch::Sender::new(Report::default());
+        let observed = match check {
+            Check::Nobody => Observed::unchecked(),
+            Check::Own(_) | Check::Beside => {
+                Observed::checked(identity.remote_cluster_id.clone(), reports.subscribe())
+            }
+        };
 
         Self {
             watch: Watch::new(&client, &identity.namespace, scope),
             scope: scope.clone(),
             endpoint: endpoint.clone(),
+            endpoint_origin: endpoint_origin.clone(),
             wanted: None,
             refused: Vec::new(),
             is_reachable: true,
+            observed,
             duties: Duties {
                 client,
                 identity: identity.clone(),
                 check: check.clone(),
                 report_interval: *report_interval,
                 is_a_peer: watch::Sender::new(false),
+                reports,
                 tasks: JoinSet::new(),
             },
             is_active,
             turn,
         }
+    }
+
+    /// What there is to see of it from outside.
+    pub(crate) fn observed(&self) -> Observed {
+        self.observed.clone()
     }
 
     /// The peers that objects ask for and whose turn it is, whenever either has changed: a replica
@@ -170,10 +192,11 @@ impl Cluster {
             Some(Endpoint::Address(address)) => Some(address.ip()),
             Some(Endpoint::Name(_)) | None => None,
         };
+        let of_peer = |peer: &AskedPeer| origins::of_peer(peer, self.endpoint_origin.clone());
         let (keys, peers): (Vec<_>, Vec<_>) = asked
             .peers
             .into_iter()
-            .map(|peer| (peer.public_key, WantedPeer { endpoint, ..peer.wanted }))
+            .map(|peer| ((peer.public_key, of_peer(&peer)), WantedPeer { endpoint, ..peer.wanted }))
             .unzip();
         let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
 
@@ -182,9 +205,13 @@ impl Cluster {
         for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
             warn!("{refusal}");
         }
+        self.observed.set_refused(refused.len());
         self.refused = refused;
-        let peers: Vec<_> =
-            keys.into_iter().zip(wanted.peers).map(|(key, peer)| self.peer(key, peer)).collect();
+        let peers: Vec<_> = keys
+            .into_iter()
+            .zip(wanted.peers)
+            .map(|((key, origins), peer)| self.peer(key, origins, peer))
+            .collect();
         // Once there was one, its absence is for the check to find.
         self.duties.is_a_peer.send_if_modified(|is| {
             let is_news = !*is && !peers.is_empty();
@@ -195,7 +222,7 @@ impl Cluster {
         peers
     }
 
-    fn peer(&self, public_key: [u8; 32], wanted: WantedPeer) -> Peer {
+    fn peer(&self, public_key: [u8; 32], origins: Origins, wanted: WantedPeer) -> Peer {
         Peer {
             name: wanted.name,
             public_key: PublicKey::from_bytes(public_key),
@@ -204,6 +231,7 @@ impl Cluster {
             persistent_keepalive: None,
             allowed_ips: wanted.allowed_ips,
             remaps: wanted.remaps,
+            origins,
         }
     }
 }
@@ -238,17 +266,14 @@ impl TurnTask {
 
 impl Duties {
     fn begin(&mut self) {
-        let Self { client, identity, check, report_interval, is_a_peer, tasks } = self;
-        let state = match check {
+        let Self { client, identity, check, report_interval, is_a_peer, reports, tasks } = self;
+        let (state, reporter) = match check {
             // What nobody checks counts as good.
-            Check::Nobody => State::Connected,
-            Check::Own(_) | Check::Beside => State::Connecting,
+            Check::Nobody => (State::Connected, Reporter::Own),
+            Check::Own(_) => (State::Connecting, Reporter::Own),
+            Check::Beside => (State::Connecting, Reporter::Beside),
         };
-        let reporter = match check {
-            Check::Nobody | Check::Own(_) => Reporter::Own,
-            Check::Beside => Reporter::Beside,
-        };
-        let reports = watch::Sender::new(Report { state, ..Report::default() });
+        reports.send_replace(Report { state, ..Report::default() });
         let connections = Connections::new(client.clone(), identity.clone());
         let has_peer = is_a_peer.subscribe();
 
@@ -260,7 +285,7 @@ impl Duties {
             *report_interval,
         ));
         if let Check::Own(check) = check {
-            tasks.spawn(probe::run(check.clone(), reports));
+            tasks.spawn(probe::run(check.clone(), reports.clone()));
         }
     }
 

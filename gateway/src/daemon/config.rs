@@ -7,7 +7,9 @@ mod endpoint;
 #[cfg(test)]
 pub(crate) mod example;
 mod file;
+mod interface;
 pub(crate) mod keyfile;
+mod origin;
 mod parse;
 mod problem;
 
@@ -25,7 +27,9 @@ use strait_gateway::wg::tunnel::PeerKeys;
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
 pub(crate) use endpoint::{Endpoint, HostPort, address_of_one_host};
+pub(crate) use interface::{interface_flag, is_interface_name};
 pub(crate) use keyfile::KeyFileError;
+pub(crate) use origin::{OFFLOAD, Origin, Origins};
 pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN, MTU_MIN_IPV6};
 pub(crate) use problem::{Finding, Findings, Problem};
 
@@ -62,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) cluster: Cluster,
     /// In the order of the file.
     pub(crate) peers: Vec<Peer>,
+    /// Whose word all of it is, without the peers.
+    pub(crate) origins: Origins,
 }
 
 /// Where a gateway answers questions of this host: a Unix socket.
@@ -117,6 +123,8 @@ pub(crate) struct Peer {
     pub(crate) allowed_ips: Vec<Prefix>,
     /// How addresses of the remote are seen here.
     pub(crate) remaps: Vec<Rule>,
+    /// Whose word all of it is.
+    pub(crate) origins: Origins,
 }
 
 impl Config {

@@ -5,11 +5,13 @@
 //! in [`liqo`], so that its dashboards work with this gateway.
 
 mod liqo;
+mod probe;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use control::conncheck::Report;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
@@ -23,6 +25,7 @@ use strait_gateway::DropReason;
 use strait_gateway::counters::Snapshot;
 use strait_gateway::io::{Offload, PeerStatus, Status};
 
+use super::cluster::Observed;
 use liqo::Liqo;
 
 /// Where the state comes from.
@@ -37,10 +40,10 @@ impl Metrics {
     pub(crate) const CONTENT_TYPE: &str =
         "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-    /// Metrics that ask `source` at every scrape.
-    pub(crate) fn new(source: StatusSource) -> Self {
+    /// Metrics that ask `source` at every scrape, and the cluster that feeds the gateway, if any.
+    pub(crate) fn new(source: StatusSource, cluster: Option<Observed>) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Scrape { source, liqo: Liqo::default() }));
+        registry.register_collector(Box::new(Scrape { source, cluster, liqo: Liqo::default() }));
 
         Self(registry)
     }
@@ -60,7 +63,14 @@ impl Metrics {
 
 struct Scrape {
     source: StatusSource,
+    cluster: Option<Observed>,
     liqo: Liqo,
+}
+
+/// A peer, and what its connection check has found, if there is one.
+struct View<'a> {
+    status: &'a PeerStatus,
+    check: Option<Report>,
 }
 
 impl fmt::Debug for Scrape {
@@ -79,8 +89,22 @@ impl Collector for Scrape {
         families.gateway(&status)?;
         families.flows(&status.flows)?;
         families.peers(&status.peers)?;
+        if let Some(cluster) = &self.cluster {
+            families.gauge(
+                "strait_objects_refused",
+                "Wrong things in objects of the API server that have no effect; the log names them.",
+                cluster.refused(),
+            )?;
+        }
+        let report = |name: &str| self.cluster.as_ref()?.report(name);
+        let peers: Vec<_> = status
+            .peers
+            .iter()
+            .map(|status| View { status, check: report(&status.name) })
+            .collect();
+        probe::encode(&mut families, &peers)?;
 
-        self.liqo.encode(&mut families, &status.peers)
+        self.liqo.encode(&mut families, &peers)
     }
 }
 

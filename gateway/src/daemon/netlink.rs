@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_route::address::AddressAttribute;
-use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
 };
@@ -91,6 +91,16 @@ impl Netlink {
         let link = links.try_next().await.map_err(to_io)?;
 
         link.map(|link| link.header.index).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Whether the interface with the number `index` is there and up.
+    pub(crate) async fn is_up(&self, index: u32) -> io::Result<bool> {
+        let mut links = Box::pin(self.0.link().get().match_index(index).execute());
+        match links.try_next().await.map_err(to_io) {
+            Ok(link) => Ok(link.is_some_and(|link| link.header.flags.contains(LinkFlags::Up))),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn interface_towards(&self, address: IpAddr) -> Option<Underlay> {

@@ -17,16 +17,19 @@ const UNAVAILABLE: u8 = 69;
 /// Anything else that went wrong.
 const RUNTIME: u8 = 1;
 
-/// Writes a result to stdout, as it is.
+/// Writes a result to stdout, as it is. A reader that has seen enough, as `head` has, is no error.
 ///
 /// # Errors
 ///
-/// Whatever stdout reports, so that a result that was lost does not look like success.
+/// Whatever else stdout reports, so that a result that was lost does not look like success.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 
-    stdout.flush()
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 /// Reports why the program ends, and gives the status to end with.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use strait_gateway::io::Offload;
 
-use super::config::{Config, Peer, or_else};
+use super::config::{Config, OFFLOAD, Peer, or_else};
 
 /// The outcome of reading the configuration again.
 #[derive(Clone, Debug)]
@@ -28,6 +28,13 @@ pub(crate) struct NeedsRestart {
     pub(crate) running: String,
     /// The value in the file.
     pub(crate) wanted: String,
+}
+
+impl NeedsRestart {
+    /// Of the file: most are for themselves.
+    fn keys(&self) -> Vec<&'static str> {
+        if self.key == "offload" { OFFLOAD.to_vec() } else { vec![self.key] }
+    }
 }
 
 impl fmt::Display for NeedsRestart {
@@ -82,12 +89,17 @@ impl Reload {
         let has_new_routes = running.routes != wanted.routes;
         let has_new_cluster =
             running.cluster != wanted.cluster || running.mss_clamp != wanted.mss_clamp;
+        let origins = needs_restart
+            .iter()
+            .flat_map(NeedsRestart::keys)
+            .fold(wanted.origins, |origins, key| origins.with_that_of(key, &running.origins));
         let config = Config {
             name: wanted.name,
             routes: wanted.routes,
             mss_clamp: wanted.mss_clamp,
             cluster: wanted.cluster,
             peers: wanted.peers,
+            origins,
             ..running.clone()
         };
 
@@ -141,7 +153,7 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
 mod tests {
     use strait_gateway::wg::{PrivateKey, PublicKey};
 
-    use super::super::config::{AdminSocket, example};
+    use super::super::config::{AdminSocket, Origin, Origins, example};
     use super::*;
 
     #[test]
@@ -253,6 +265,28 @@ mod tests {
         assert_eq!(reload.peers.added, ["oslo"]);
         let text = reload.needs_restart[2].to_string();
         assert_eq!(text, "listen_port needs a restart to become 1; 51840 stays in force");
+    }
+
+    #[test]
+    fn what_stays_in_force_is_still_the_word_of_whoever_said_it() {
+        let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
+        let mut running = example::config();
+        running.origins = Origins::default().with("mtu", flag("--old")).with("name", flag("--old"));
+        let mut wanted = Config { listen_port: 1, mtu_bytes: None, ..running.clone() };
+        wanted.offload.udp_gro = false;
+        wanted.origins = ["mtu", "name", "listen_port", "udp_gro", "engine"]
+            .into_iter()
+            .fold(Origins::default(), |origins, key| origins.with(key, flag("--new")));
+
+        let origins = Reload::between(&running, wanted).config.origins;
+
+        // The value that runs is another one than whoever spoke last wants.
+        assert_eq!(origins.of("mtu"), flag("--old"));
+        assert_eq!(origins.of("listen_port"), Origin::Default);
+        assert_eq!(origins.of("udp_gro"), Origin::Default);
+        // It is theirs, or is what they want anyway.
+        assert_eq!(origins.of("name"), flag("--new"));
+        assert_eq!(origins.of("engine"), flag("--new"));
     }
 
     fn peer(name: &str, key: u8) -> Peer {

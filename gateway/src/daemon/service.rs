@@ -16,10 +16,10 @@ use strait_gateway::wg::PublicKey;
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
-use super::admin::Readiness;
-use super::cluster::Cluster;
+use super::admin::{Board, InForce};
+use super::cluster::{Cluster, Observed};
 use super::config::{Config, Endpoint, Peer};
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
 use super::path_mtu::PathMtus;
@@ -79,6 +79,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// What there is to see of it from outside.
+    pub(crate) fn observed(&self) -> Option<Observed> {
+        match self {
+            Self::File(_) => None,
+            Self::Cluster(cluster) => Some(cluster.observed()),
+        }
+    }
+
     /// Other peers than before. Cancel safe.
     async fn next(&mut self) -> Vec<Peer> {
         match self {
@@ -110,7 +118,7 @@ pub(crate) struct Service {
     last_routes: Routes,
     resolver: Resolver,
     path_mtus: PathMtus,
-    readiness: Readiness,
+    board: Board,
 }
 
 impl Service {
@@ -126,7 +134,7 @@ impl Service {
         mtu_bytes: u16,
         gateway: Gateway,
         netlink: Netlink,
-        readiness: Readiness,
+        board: Board,
     ) -> anyhow::Result<Self> {
         let device = netlink
             .interface_index(&config.interface)
@@ -146,7 +154,7 @@ impl Service {
             last_routes: Routes::default(),
             resolver: Resolver::default(),
             path_mtus: PathMtus::default(),
-            readiness,
+            board,
         })
     }
 
@@ -161,14 +169,17 @@ impl Service {
         let end = match first {
             Some(error) => Err(error.into()),
             None => {
+                self.look_at_device().await;
                 // In a cluster it is not ready before it has heard who its peers are.
-                self.readiness.set(matches!(self.source, Source::File(_)));
+                if matches!(self.source, Source::File(_)) {
+                    self.board.set_knows_peers();
+                }
                 info!("the gateway runs");
                 self.serve(&mut signals).await
             }
         };
 
-        self.readiness.set(false);
+        self.board.set_draining();
         self.source.end().await;
         self.routes.clear().await;
         self.gateway.drain(DRAIN_DEADLINE);
@@ -188,7 +199,7 @@ impl Service {
                 },
                 peers = self.source.next() => {
                     self.reconfigure(Config { peers, ..self.config.clone() }).await;
-                    self.readiness.set(true);
+                    self.board.set_knows_peers();
                 }
                 answer = self.resolver.next_answer() => {
                     let peers = self.monitor.status().peers;
@@ -203,12 +214,21 @@ impl Service {
                     if !status.is_alive {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
+                    self.look_at_device().await;
                     self.resolver.handle_status(&status.peers, now());
                     for (peer, bytes) in self.path_mtus.learn(&self.netlink, &status.peers).await {
                         self.gateway.learn_path_mtu(peer, bytes);
                     }
                 }
             }
+        }
+    }
+
+    /// Somebody else may take the device down and up again.
+    async fn look_at_device(&self) {
+        match self.netlink.is_up(self.device).await {
+            Ok(is_up) => self.board.set_device_up(is_up),
+            Err(error) => debug!(%error, "cannot look at the device"),
         }
     }
 
@@ -238,12 +258,15 @@ impl Service {
         for setting in &reload.needs_restart {
             warn!("{setting}");
         }
-        if reload.is_unchanged() {
+        let is_unchanged = reload.is_unchanged();
+        self.config = reload.config;
+        if is_unchanged {
+            // What is in force may be somebody else's word now.
+            self.show();
             info!("configuration reloaded; nothing to apply");
             return;
         }
 
-        self.config = reload.config;
         self.apply();
         for error in self.sync_routes().await {
             error!("{:#}", anyhow::Error::from(error));
@@ -271,6 +294,18 @@ impl Service {
             .collect();
 
         self.gateway.apply(peers, self.config.plan(self.generation).table);
+        self.show();
+    }
+
+    /// Shows what is in force.
+    fn show(&self) {
+        let Self { config, mtu_bytes, generation, .. } = self;
+
+        self.board.set_in_force(InForce {
+            config: config.clone(),
+            mtu_bytes: *mtu_bytes,
+            generation: *generation,
+        });
     }
 
     async fn set_endpoint(&mut self, peer: PublicKey, endpoint: SocketAddr) {

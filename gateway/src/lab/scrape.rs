@@ -17,15 +17,31 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// [`LabError::Io`] if nobody listens, [`LabError::Protocol`] if the answer is no HTTP.
 pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String), LabError> {
+    ask("GET", address, path)
+}
+
+/// Puts nothing but `path`, likewise.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn put(address: SocketAddr, path: &str) -> Result<(u16, String), LabError> {
+    ask("PUT", address, path)
+}
+
+fn ask(method: &str, address: SocketAddr, path: &str) -> Result<(u16, String), LabError> {
     let mut answer = String::new();
     TcpStream::connect_timeout(&address, TIMEOUT)
         .and_then(|mut stream| {
             stream.set_read_timeout(Some(TIMEOUT))?;
             stream.set_write_timeout(Some(TIMEOUT))?;
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+            write!(
+                stream,
+                "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            )?;
             stream.read_to_string(&mut answer)
         })
-        .map_err(LabError::io(format!("get http://{address}{path}")))?;
+        .map_err(LabError::io(format!("{method} http://{address}{path}")))?;
 
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strait_gateway::lab::process::Process;
+use strait_gateway::lab::scrape::{self, Metrics};
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Cluster, LabError, Namespace, TwoClusters, wait_until};
 
@@ -32,6 +34,9 @@ use crate::world::STRAIT;
 pub(crate) const NAMESPACE: &str = "liqo-tenant";
 
 pub(crate) const UID: &str = "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11";
+
+/// `--health-probe-bind-address` of a gateway that is alone, from within its namespace.
+pub(crate) const HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8085);
 
 /// What a slow machine needs for what takes a moment.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,6 +104,7 @@ impl Fed {
         let start = [
             format!("KUBECONFIG={}", self.folder.join("kubeconfig").display()),
             "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
+            "STRAIT_PING_INTERVAL=200ms".to_owned(),
             format!("STRAIT_KEYS_DIR={}", self.folder.display()),
             format!("STRAIT_ADMIN_SOCKET={}", self.folder.join(format!("{name}.sock")).display()),
             STRAIT.to_owned(),
@@ -168,6 +174,22 @@ impl Fed {
         within(&self.namespace, async move { job(client.await).await })
     }
 
+    /// The page of the gateway that listens on [`HEALTH`].
+    pub(crate) fn get(&self, path: &'static str) -> String {
+        let (status, body) = self.namespace.run(move || scrape::get(HEALTH, path)).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+
+        body
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        Metrics::parse(&self.get("/metrics"))
+    }
+
+    pub(crate) fn config(&self) -> Value {
+        serde_json::from_str(&self.get("/config")).unwrap()
+    }
+
     /// What `kubectl get --output wide` shows: the heads of the columns, then a row an object.
     pub(crate) fn table(&self, plural: &'static str) -> Vec<Vec<String>> {
         let table: Value = self.ask(move |client| async move {
@@ -232,7 +254,6 @@ pub(crate) fn whole(other: &Cluster, mode: Mode) -> Vec<String> {
         format!("--namespace={NAMESPACE}"),
         format!("--remote-cluster-id={peer}"),
         format!("--gateway-uid={UID}"),
-        "--ping-interval=200ms".to_owned(),
         // Of no release of ours.
         "--enable-nft-monitor=true".to_owned(),
     ];
@@ -277,7 +298,7 @@ pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
 }
 
 /// Until a ping arrives, and how long that took.
-pub(crate) fn wait_for_ping(from: &Namespace, target: std::net::IpAddr) -> Duration {
+pub(crate) fn wait_for_ping(from: &Namespace, target: IpAddr) -> Duration {
     let start = strait_gateway::lab::now();
     wait_until(format!("{target} answers"), PATIENCE, || {
         Ok(Ping::new(target, 1).run(from).is_ok_and(|ping| ping.is_perfect()))

@@ -15,8 +15,8 @@ use serde_json::json;
 use strait_gateway::lab::traffic::{Amount, Ping, tcp};
 use strait_gateway::lab::{Layout, now};
 
-use crate::fed::{Fed, Mode, NAMESPACE, wait_for_ping, whole};
-use crate::peering::Peering;
+use crate::fed::{Fed, Mode, NAMESPACE, wait_for_ping};
+use crate::peering::{Peering, alone};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
 
@@ -87,7 +87,7 @@ fn a_gateway_forwards_soon_after_its_start() {
     let Some(mut peering) = Peering::start(&Layout::different(), Mode::Client) else {
         return;
     };
-    let (target, arguments) = (peering.target(), whole(peering.milan(), Mode::Client));
+    let (target, arguments) = (peering.target(), alone(peering.milan(), Mode::Client));
     let starts = if is_strict() { 20 } else { 3 };
 
     let mut delays = Vec::new();

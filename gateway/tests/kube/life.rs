@@ -10,6 +10,7 @@ use strait_gateway::lab::Layout;
 use strait_gateway::lab::traffic::Ping;
 
 use crate::fed::{Fed, Mode, NAMESPACE, wait_for_ping};
+use crate::observed::{assert_observed, assert_only_read_from_outside};
 use crate::peering::Peering;
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
@@ -39,6 +40,8 @@ fn clusters_are_joined_whichever_end_is_the_server() {
         assert_eq!(table[0], ["Name", "Type", "Status", "Age", "Latency"]);
         assert_eq!(table[1][..3], ["gw-milan", type_, "Connected"]);
         assert!(table[1][4].ends_with("ms") || table[1][4].ends_with("μs"), "{table:?}");
+        assert_observed(&peering.in_rome);
+        assert_only_read_from_outside(peering.rome(), peering.milan());
         peering.finish();
     }
 }
@@ -58,11 +61,13 @@ fn changes_of_objects_are_followed_while_everything_runs() {
     configure(fed, &json!({"status": {"remote": {"cidr": {"pod": ["10.99.0.0/16"]}}}}));
     wait_for_ping(rome, "10.99.2.7".parse().unwrap());
     assert!(!Ping::new(target, 1).run(rome).unwrap().is_perfect(), "the old name is gone");
+    assert_eq!(fed.config()["peers"][0]["remap"]["value"][0]["local"], "10.99.0.0/16");
 
     // A name that makes no sense takes the prefix out of force, and the way back is a right one.
     configure(fed, &json!({"status": {"remote": {"cidr": {"pod": ["10.99.0.0/24"]}}}}));
     peering.assert_silent();
     assert!(fed.log("gateway").contains("Configuration liqo-tenant/milan"), "it is named");
+    assert_eq!(fed.metrics().value("strait_objects_refused", &[]), Some("1"));
     configure(fed, &json!({"status": {"remote": {"cidr": {"pod": ["10.71.0.0/16"]}}}}));
     wait_for_ping(rome, target);
 

@@ -23,5 +23,6 @@ mod beside;
 mod fed;
 mod figures;
 mod life;
+mod observed;
 mod peering;
 mod replicas;

@@ -26,8 +26,8 @@ impl Peering {
             Mode::Client => Mode::Server,
             Mode::Server => Mode::Client,
         };
-        in_rome.start("gateway", &whole(&clusters.milan, rome));
-        in_milan.start("gateway", &whole(&clusters.rome, milan));
+        in_rome.start("gateway", &alone(&clusters.milan, rome));
+        in_milan.start("gateway", &alone(&clusters.rome, milan));
 
         in_rome.wait_for("Connected");
         in_milan.wait_for("Connected");
@@ -67,4 +67,12 @@ impl Peering {
         self.in_rome.finish();
         self.in_milan.finish();
     }
+}
+
+/// The flags of the only gateway in its namespace.
+pub(crate) fn alone(other: &Cluster, mode: Mode) -> Vec<String> {
+    let mut arguments = whole(other, mode);
+    arguments.push("--health-probe-bind-address=:8085".to_owned());
+
+    arguments
 }

@@ -1,9 +1,13 @@
+use std::any::Any;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use hyper::{Method, StatusCode};
 use strait_gateway::io::Status;
 
 use super::*;
+use crate::daemon::args::LogFormat;
+use crate::daemon::config::{Config, example};
 
 #[test]
 fn metrics_have_the_content_type_of_openmetrics() {
@@ -28,15 +32,121 @@ fn health_follows_the_packet_threads() {
 }
 
 #[test]
-fn readiness_waits_for_the_first_configuration() {
+fn readiness_says_what_it_waits_for() {
     let server = Server::start(true);
+    let ask = || server.request("GET /readyz HTTP/1.1");
+    let (device, list) = ("the device is not up\n", "the first list of objects was not seen\n");
 
-    let before = server.request("GET /readyz HTTP/1.1");
-    server.readiness.set(true);
-    let after = server.request("GET /readyz HTTP/1.1");
+    let before = ask();
+    server.board.set_device_up(true);
+    let without_list = ask();
+    server.board.set_knows_peers();
+    let ready = ask();
+    server.board.set_device_up(false);
+    let without_device = ask();
+    server.board.set_device_up(true);
+    server.board.set_draining();
+    let draining = ask();
+
+    for (answer, body) in [
+        (before, format!("{device}{list}").as_str()),
+        (without_list, list),
+        (without_device, device),
+        (draining, "draining\n"),
+    ] {
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{body}")), "{answer}");
+    }
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+}
+
+#[test]
+fn nobody_is_ready_whose_packet_threads_ended() {
+    let server = Server::start(false);
+    server.board.set_device_up(true);
+    server.board.set_knows_peers();
+
+    let answer = server.request("GET /readyz HTTP/1.1");
+
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("a packet thread ended"), "{answer}");
+}
+
+#[test]
+fn the_configuration_is_the_one_that_was_applied_last() {
+    let server = Server::start(true);
+    let ask = || server.request("GET /config HTTP/1.1");
+    let apply = |name: &str, generation| {
+        let config = Config { name: name.to_owned(), ..example::config() };
+        server.board.set_in_force(InForce { config, mtu_bytes: 1420, generation });
+    };
+
+    let before = ask();
+    apply("milan", 1);
+    let first = ask();
+    apply("oslo", 2);
+    let second = ask();
 
     assert!(before.starts_with("HTTP/1.1 503 "), "{before}");
-    assert!(after.starts_with("HTTP/1.1 200 "), "{after}");
+    assert!(first.contains("\r\ncontent-type: application/json\r\n"), "{first}");
+    for (answer, name, generation) in [(first, "milan", 1), (second, "oslo", 2)] {
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let page: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(page["settings"]["name"]["value"], name);
+        assert_eq!(page["settings"]["mtu"]["value"], 1420);
+        assert_eq!(page["generation"], generation);
+    }
+}
+
+#[test]
+fn the_log_filter_is_shown_and_changed() {
+    let server = Server::start(true);
+
+    let before = server.request("GET /log HTTP/1.1");
+    let put = server.request("PUT /log?level=warn%2Cstrait::daemon=trace HTTP/1.1");
+    let after = server.request("GET /log HTTP/1.1");
+
+    assert!(!before.contains("strait::daemon"), "{before}");
+    for answer in [put, after] {
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        for directive in ["strait::daemon=trace", "warn", "boringtun=off"] {
+            assert!(answer.contains(directive), "{answer}");
+        }
+    }
+    assert_eq!(server.sources.log.filter().matches("strait::daemon=trace").count(), 1);
+}
+
+#[test]
+fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
+    let server = Server::start(true);
+    let before = server.sources.log.filter();
+
+    for query in ["?level=loud", "?level=a=b=c", "?level=", "?speed=1", ""] {
+        let answer = server.request(&format!("PUT /log{query} HTTP/1.1"));
+
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{query}: {answer}");
+        assert!(answer.contains("error, warn, info, debug or trace"), "{query}: {answer}");
+    }
+    assert_eq!(server.sources.log.filter(), before);
+}
+
+#[test]
+fn only_those_on_this_host_change_the_log_filter() {
+    let server = Server::start(true);
+    let pages = Pages::new(server.sources.clone());
+    let before = server.sources.log.filter();
+    let put = |client: &str| {
+        let uri = "/log?level=debug".parse().unwrap();
+        pages.answer(&Method::PUT, &uri, client.parse().unwrap()).status()
+    };
+
+    for client in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1", "0.0.0.0"] {
+        assert_eq!(put(client), StatusCode::FORBIDDEN, "{client}");
+    }
+    assert_eq!(server.sources.log.filter(), before);
+    for client in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+        assert_eq!(put(client), StatusCode::OK, "{client}");
+    }
 }
 
 #[test]
@@ -44,11 +154,14 @@ fn other_pages_are_404_and_other_methods_405() {
     let server = Server::start(true);
 
     let page = server.request("GET /debug HTTP/1.1");
-    let method = server.request("DELETE /metrics HTTP/1.1");
+    let method = server.request("PUT /metrics HTTP/1.1");
+    let log = server.request("DELETE /log HTTP/1.1");
 
     assert!(page.starts_with("HTTP/1.1 404 "), "{page}");
     assert!(method.starts_with("HTTP/1.1 405 "), "{method}");
     assert!(method.contains("allow: GET, HEAD\r\n"), "{method}");
+    assert!(log.starts_with("HTTP/1.1 405 "), "{log}");
+    assert!(log.contains("allow: GET, HEAD, PUT\r\n"), "{log}");
 }
 
 #[test]
@@ -89,19 +202,23 @@ fn a_port_in_use_is_named_with_the_remedy() {
 
 struct Server {
     address: SocketAddr,
-    readiness: Readiness,
+    board: Board,
+    sources: Sources,
+    /// Without it there is no filter to change.
+    _layer: Box<dyn Any + Send>,
 }
 
 impl Server {
     fn start(is_alive: bool) -> Self {
-        let readiness = Readiness::default();
-        let source = Arc::new(move || Status { is_alive, ..Status::default() });
-        let address = Admin::bind("127.0.0.1:0".parse().unwrap())
-            .unwrap()
-            .serve(source, readiness.clone())
-            .unwrap();
+        let (layer, log) = Log::new("info", LogFormat::Text);
+        let board = Board::default();
+        let status = Arc::new(move || Status { is_alive, ..Status::default() });
+        let sources =
+            Sources { status, cluster: None, board: board.clone(), log, given: Arc::default() };
+        let address =
+            Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap().serve(sources.clone()).unwrap();
 
-        Self { address, readiness }
+        Self { address, board, sources, _layer: Box::new(layer) }
     }
 
     fn request(&self, line: &str) -> String {

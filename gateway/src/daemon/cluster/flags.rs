@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use control::identity::Mode;
 
-use crate::daemon::config::MTU_MIN;
+use crate::daemon::config::{MTU_MIN, interface_flag};
 
 /// Which gateway this is, and how it is to run. Without a configuration file.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,7 +34,13 @@ pub(crate) struct ClusterFlags {
     #[arg(long, env = "STRAIT_MODE", value_enum)]
     pub(crate) mode: Option<ModeFlag>,
     /// The TUN device to create
-    #[arg(long, env = "STRAIT_INTERFACE", value_name = "NAME", default_value = "liqo-tunnel")]
+    #[arg(
+        long,
+        env = "STRAIT_INTERFACE",
+        value_name = "NAME",
+        default_value = "liqo-tunnel",
+        value_parser = interface_flag
+    )]
     pub(crate) interface: String,
     /// MTU of the device, in bytes
     #[arg(

@@ -14,8 +14,11 @@ use remap::Cluster;
 use strait_gateway::io::Offload;
 
 use super::flags::ClusterFlags;
-use crate::daemon::args::UsageError;
-use crate::daemon::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Engine, keyfile};
+use super::origins;
+use crate::daemon::args::{Given, UsageError};
+use crate::daemon::config::{
+    AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Engine, Origin, keyfile,
+};
 
 /// Where a pod finds the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -39,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) scope: Scope,
     /// Of the server, for a client.
     pub(crate) endpoint: Option<Endpoint>,
+    /// Whose word that is.
+    pub(crate) endpoint_origin: Origin,
     pub(crate) check: Check,
     pub(crate) report_interval: Duration,
     pub(crate) turn: Turn,
@@ -76,13 +81,13 @@ pub(crate) enum Turn {
 }
 
 impl Settings {
-    /// Reads the flags and the key they lead to; also gives the configuration to start with, which
+    /// Reads the flags, `given` as they were, and the key they lead to; also gives the configuration to start with, which
     /// has no peers.
     ///
     /// # Errors
     ///
     /// [`UsageError`] with the flag to mend, or [`keyfile::KeyFileError`].
-    pub(crate) fn read(flags: &ClusterFlags) -> anyhow::Result<(Self, Config)> {
+    pub(crate) fn read(flags: &ClusterFlags, given: &Given) -> anyhow::Result<(Self, Config)> {
         let identity = identity(flags)?;
         let [server, client] = TUNNEL;
         let (own, other) = match identity.mode {
@@ -131,16 +136,21 @@ impl Settings {
             offload: Offload::default(),
             cluster: Cluster::default(),
             peers: Vec::new(),
+            origins: origins::of_flags(given, identity.mode),
         };
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
             remapping: if is_beside { Remapping::Elsewhere } else { Remapping::Configurations },
         };
+        let endpoint_origin = given.origin("endpoint_address");
         let report_interval = flags.ping_update_status_interval;
         let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
 
-        Ok((Self { identity, scope, endpoint, check, report_interval, turn }, config))
+        Ok((
+            Self { identity, scope, endpoint, endpoint_origin, check, report_interval, turn },
+            config,
+        ))
     }
 }
 
@@ -278,7 +288,8 @@ mod tests {
         let keys = format!("--keys-dir={}", dir.path().display());
         let words = ["strait", &keys].into_iter().chain(words.iter().copied());
 
-        Settings::read(&Command::parse_from(words).flags).map_err(|error| error.to_string())
+        Settings::read(&Command::parse_from(words).flags, &Given::default())
+            .map_err(|error| error.to_string())
     }
 
     const SERVER: [&str; 5] = [

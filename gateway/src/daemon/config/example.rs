@@ -4,7 +4,7 @@ use remap::{Cluster, Rule};
 use strait_gateway::io::Offload;
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
-use super::{AdminSocket, Config, Engine, Peer};
+use super::{AdminSocket, Config, Engine, Origins, Peer};
 
 /// One peer with one remap rule. Nothing in it depends on the host.
 pub(crate) fn config() -> Config {
@@ -34,6 +34,8 @@ pub(crate) fn config() -> Config {
                 Rule::new("10.244.0.0/16".parse().unwrap(), "10.71.0.0/16".parse().unwrap())
                     .unwrap(),
             ],
+            origins: Origins::default(),
         }],
+        origins: Origins::default(),
     }
 }

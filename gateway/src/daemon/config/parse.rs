@@ -13,10 +13,9 @@ use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};
-use super::{AdminSocket, Config, Engine, Finding, Problem, keyfile};
-
-/// `IFNAMSIZ` of the kernel without the closing zero, in bytes.
-const INTERFACE_MAX_LEN: usize = 15;
+use super::{
+    AdminSocket, Config, Engine, Finding, Origins, Problem, is_interface_name, keyfile, origin,
+};
 
 /// As long as a DNS label: names become label values in metrics.
 const NAME_MAX_LEN: usize = 63;
@@ -56,7 +55,10 @@ pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config,
     let config = parser.config(file, host_name);
 
     match config {
-        Some(config) if parser.findings.is_empty() => Ok(config),
+        Some(mut config) if parser.findings.is_empty() => {
+            origin::fill(&mut config, text, path);
+            Ok(config)
+        }
         _ => Err(parser.findings),
     }
 }
@@ -131,6 +133,7 @@ impl Parser<'_> {
             offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro },
             cluster,
             peers,
+            origins: Origins::default(),
         };
         self.check_mtu(&config, mtu_line);
         // A plan of half a configuration would complain about the other half.
@@ -152,19 +155,12 @@ impl Parser<'_> {
         Some(value.clone())
     }
 
-    /// What the kernel's `dev_valid_name` accepts, without the pattern character '%'.
     fn interface(&mut self, interface: Option<&Spanned<String>>) -> Option<String> {
         let Some(interface) = interface else {
             return Some(DEFAULT_INTERFACE.to_owned());
         };
         let value = interface.get_ref();
-        let is_name = (1..=INTERFACE_MAX_LEN).contains(&value.len())
-            && value != "."
-            && value != ".."
-            && !value
-                .chars()
-                .any(|c| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | '%'));
-        if !is_name {
+        if !is_interface_name(value) {
             return self.reject(interface, Problem::Interface { value: value.clone() });
         }
 

@@ -8,6 +8,9 @@ use super::*;
 const ALICE: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
 const BOB: &str = "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=";
 
+/// Of nobody.
+const OTHER: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
 /// The private key of Alice.
 const OWN: &str = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
 
@@ -89,6 +92,31 @@ fn everything_optional_has_its_default() {
     let peer = &config.peers[0];
     assert_eq!(peer.name, "3p7bfXt9");
     assert_eq!((&peer.endpoint, peer.persistent_keepalive), (&None, None));
+}
+
+#[test]
+fn a_key_is_from_the_file_if_it_is_there() {
+    let text = format!(
+        "{MINIMAL}routes = true\n[gateway.offload]\ntun_uso = true\n{CLUSTER}{}{}",
+        peer("", ""),
+        EXAMPLE.split_once("\n\n").unwrap().1.replace(BOB, OTHER),
+    );
+    let site = Site::new(&text);
+    let config = site.load().unwrap();
+    let file = Origin::File { path: site.file().display().to_string() };
+
+    for present in ["private_key_file", "routes", "tun_uso", "pod_cidrs", "max_flows", "host_map"] {
+        assert_eq!(config.origins.of(present), file, "{present}");
+    }
+    for absent in ["name", "interface", "listen_port", "mtu", "tun_tso", "engine"] {
+        assert_eq!(config.origins.of(absent), Origin::Default, "{absent}");
+    }
+    let [bare, whole] = config.peers.as_slice() else { panic!("two peers") };
+    for key in ["name", "preshared_key_file", "endpoint", "persistent_keepalive", "remap"] {
+        assert_eq!(bare.origins.of(key), Origin::Default, "{key}");
+        assert_eq!(whole.origins.of(key), file, "{key}");
+    }
+    assert_eq!(bare.origins.of("allowed_ips"), file);
 }
 
 #[test]

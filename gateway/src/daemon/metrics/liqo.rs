@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use control::conncheck::State;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
-use strait_gateway::io::PeerStatus;
 
-use super::{Families, Labels};
+use super::{Families, Labels, View};
 
 /// Liqo's dashboards select on this value.
 const DRIVER: &str = "wireguard";
@@ -28,27 +28,27 @@ pub(super) struct Liqo {
 }
 
 impl Liqo {
-    pub(super) fn encode(&self, families: &mut Families<'_>, peers: &[PeerStatus]) -> fmt::Result {
+    pub(super) fn encode(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
         families.counters(
             "liqo_peer_receive_bytes",
             "Number of bytes received from a given peer.",
-            peers.iter().map(|peer| (labels(&peer.name), peer.receive_bytes)),
+            peers.iter().map(|peer| (labels(peer), peer.status.receive_bytes)),
         )?;
         families.counters(
             "liqo_peer_transmit_bytes",
             "Number of bytes transmitted to a given peer.",
-            peers.iter().map(|peer| (labels(&peer.name), peer.transmit_bytes)),
+            peers.iter().map(|peer| (labels(peer), peer.status.transmit_bytes)),
         )?;
         families.gauges(
             "liqo_peer_latency_us",
             "Round-trip latency of a given peer in microseconds.",
-            peers.iter().filter_map(|peer| Some((labels(&peer.name), latency_us(peer)?))),
+            peers.iter().filter_map(|peer| Some((labels(peer), latency_us(peer)?))),
         )?;
         self.encode_histogram(families, peers)?;
         families.gauges(
             "liqo_peer_is_connected",
             "Status of the connectivity to a given peer (true = Liqo tunnel is up and gateways are pinging each other).",
-            peers.iter().map(|peer| (labels(&peer.name), u64::from(peer.has_session))),
+            peers.iter().map(|peer| (labels(peer), u64::from(is_connected(peer)))),
         )?;
 
         families.gauges(
@@ -58,13 +58,13 @@ impl Liqo {
         )
     }
 
-    fn encode_histogram(&self, families: &mut Families<'_>, peers: &[PeerStatus]) -> fmt::Result {
+    fn encode_histogram(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
         // A scrape that panicked leaves at worst one observation too few.
         let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
-        latency.retain(|name, _| peers.iter().any(|peer| peer.name == *name));
+        latency.retain(|name, _| peers.iter().any(|peer| peer.status.name == *name));
         for peer in peers {
             let histogram = latency
-                .entry(peer.name.clone())
+                .entry(peer.status.name.clone())
                 .or_insert_with(|| Histogram::new(LATENCY_BUCKETS_US));
             if let Some(us) = latency_us(peer) {
                 histogram.observe(us);
@@ -78,20 +78,37 @@ impl Liqo {
             MetricType::Histogram,
         )?;
         for (name, histogram) in latency.iter() {
-            histogram.encode(family.encode_family(&labels(name))?)?;
+            histogram.encode(family.encode_family(&labels_of(name))?)?;
         }
 
         Ok(())
     }
 }
 
-fn labels(cluster_id: &str) -> Labels<'_, 2> {
+fn labels<'a>(peer: &View<'a>) -> Labels<'a, 2> {
+    labels_of(&peer.status.name)
+}
+
+fn labels_of(cluster_id: &str) -> Labels<'_, 2> {
     [("driver", DRIVER), ("cluster_id", cluster_id)]
 }
 
+/// What the check has found, as in Liqo; where nobody checks, a session is the best that is known.
+fn is_connected(peer: &View<'_>) -> bool {
+    match peer.check {
+        Some(report) => report.state == State::Connected,
+        None => peer.status.has_session,
+    }
+}
+
 /// Liqo reports a latency only while the peer is connected.
-fn latency_us(peer: &PeerStatus) -> Option<f64> {
-    peer.rtt
-        .filter(|_| peer.has_session)
+fn latency_us(peer: &View<'_>) -> Option<f64> {
+    let round_trip = match peer.check {
+        Some(report) => report.latency,
+        None => peer.status.rtt,
+    };
+
+    round_trip
+        .filter(|_| is_connected(peer))
         .map(|rtt| f64::from(u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX)))
 }

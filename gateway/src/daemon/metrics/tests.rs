@@ -1,7 +1,9 @@
 use std::time::{Duration, SystemTime};
 
+use control::conncheck::State;
 use strait_gateway::counters::Counters;
 use strait_gateway::wg::PublicKey;
+use tokio::sync::watch;
 
 use super::*;
 
@@ -79,6 +81,63 @@ fn a_connected_peer_appears_under_our_names_and_liqos() {
 }
 
 #[test]
+fn what_the_check_finds_goes_before_the_handshake() {
+    let (latency, jitter) = (Duration::from_micros(2_500), Duration::from_micros(125));
+    let connected = Report { state: State::Connected, latency: Some(latency), jitter, loss: 0.25 };
+    let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
+    // The handshake says the opposite of the check.
+    let silent = PeerStatus { has_session: false, rtt: None, ..connected_peer() };
+    let text = scrape_checked(vec![silent], connected);
+
+    assert_has(&text, &format!("liqo_peer_is_connected{liqo} 1"));
+    assert_has(&text, &format!("liqo_peer_latency_us{liqo} 2500.0"));
+    assert_has(&text, &format!("liqo_peer_latency_histogram_us_sum{liqo} 2500.0"));
+    assert_has(&text, r#"strait_peer_probe_loss_ratio{peer="rome"} 0.25"#);
+    assert_has(&text, r#"strait_peer_probe_jitter_seconds{peer="rome"} 0.000125"#);
+    assert_has(&text, r#"strait_peer_probe_rtt_seconds{peer="rome"} 0.0025"#);
+
+    let lost = Report { state: State::Lost, latency: None, loss: 1.0, ..connected };
+    let text = scrape_checked(vec![connected_peer()], lost);
+
+    assert_has(&text, &format!("liqo_peer_is_connected{liqo} 0"));
+    assert_has(&text, &format!("liqo_peer_latency_histogram_us_count{liqo} 0"));
+    assert_has(&text, r#"strait_peer_probe_loss_ratio{peer="rome"} 1.0"#);
+    for absent in [
+        "liqo_peer_latency_us{",
+        "strait_peer_probe_jitter_seconds{",
+        "strait_peer_probe_rtt_seconds{",
+    ] {
+        assert!(!text.contains(absent), "{text}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_probes_before_anything_is_known_or_of_peers_nobody_checks() {
+    let other = PeerStatus { name: "oslo".to_owned(), ..connected_peer() };
+
+    let text = scrape_checked(vec![connected_peer(), other], Report::default());
+
+    assert!(!text.contains("strait_peer_probe_loss_ratio{"), "{text}");
+    assert_has(&text, r#"liqo_peer_is_connected{driver="wireguard",cluster_id="rome"} 0"#);
+    assert_has(&text, r#"liqo_peer_is_connected{driver="wireguard",cluster_id="oslo"} 1"#);
+    assert_has(&text, r#"liqo_peer_latency_us{driver="wireguard",cluster_id="oslo"} 12000.0"#);
+}
+
+#[test]
+fn a_gateway_in_a_cluster_counts_what_is_refused_now() {
+    let cluster = Observed::unchecked();
+    let metrics = Metrics::new(Arc::new(Status::default), Some(cluster.clone()));
+
+    cluster.set_refused(3);
+    let three = metrics.text().unwrap();
+    cluster.set_refused(0);
+
+    assert_has(&three, "strait_objects_refused 3");
+    assert_has(&metrics.text().unwrap(), "strait_objects_refused 0");
+    assert!(!scrape(Status::default()).contains("strait_objects_refused"));
+}
+
+#[test]
 fn a_peer_without_a_session_has_no_handshake_time_and_no_latency() {
     let peer =
         PeerStatus { last_handshake: None, rtt: None, has_session: false, ..connected_peer() };
@@ -94,7 +153,7 @@ fn a_peer_without_a_session_has_no_handshake_time_and_no_latency() {
 #[test]
 fn the_latency_histogram_grows_by_one_observation_a_scrape() {
     let status = Status { peers: vec![connected_peer()], ..Status::default() };
-    let metrics = Metrics::new(Arc::new(move || status.clone()));
+    let metrics = Metrics::new(Arc::new(move || status.clone()), None);
 
     let first = metrics.text().unwrap();
     let second = metrics.text().unwrap();
@@ -125,7 +184,16 @@ fn the_text_ends_as_openmetrics_wants_it() {
 }
 
 fn scrape(status: Status) -> String {
-    Metrics::new(Arc::new(move || status.clone())).text().unwrap()
+    Metrics::new(Arc::new(move || status.clone()), None).text().unwrap()
+}
+
+/// With a check of the peer "rome".
+fn scrape_checked(peers: Vec<PeerStatus>, report: Report) -> String {
+    let status = Status { peers, ..Status::default() };
+    let (_sender, reports) = watch::channel(report);
+    let cluster = Observed::checked("rome".to_owned(), reports);
+
+    Metrics::new(Arc::new(move || status.clone()), Some(cluster)).text().unwrap()
 }
 
 #[track_caller]

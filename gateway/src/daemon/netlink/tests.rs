@@ -91,6 +91,19 @@ fn an_interface_that_is_not_there_is_not_found() {
     });
 }
 
+#[test]
+fn an_interface_is_up_until_somebody_takes_it_down() {
+    in_namespace(|netlink, lo| async move {
+        assert!(netlink.is_up(lo).await.unwrap());
+
+        let down = rtnetlink::LinkMessageBuilder::<rtnetlink::LinkUnspec>::default();
+        netlink.0.link().set(down.index(lo).down().build()).execute().await.unwrap();
+
+        assert!(!netlink.is_up(lo).await.unwrap());
+        assert!(!netlink.is_up(lo + 1000).await.unwrap());
+    });
+}
+
 /// Runs `test` with a connection and the number of `lo`, which is up and alone.
 fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netlink, u32) -> F) {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {

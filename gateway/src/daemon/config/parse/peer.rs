@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use super::Parser;
 use crate::daemon::config::file::{PeerSection, RemapSection};
-use crate::daemon::config::{Endpoint, Peer, Problem, keyfile};
+use crate::daemon::config::{Endpoint, Origins, Peer, Problem, keyfile};
 
 /// Length of a public key as base64 text.
 const PUBLIC_KEY_LEN: usize = 44;
@@ -103,6 +103,7 @@ impl Parser<'_> {
             persistent_keepalive,
             allowed_ips,
             remaps,
+            origins: Origins::default(),
         })
     }
 

@@ -1,0 +1,145 @@
+//! What was typed, and what stood in the environment in its place.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::daemon::config::Origin;
+
+/// A value and whose word it is. Its JSON form is public interface.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Setting {
+    /// `null` if there is none.
+    pub(crate) value: Value,
+    pub(crate) origin: Origin,
+}
+
+/// Every flag of one command, under its name in the code. No flag holds a secret.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given(BTreeMap<String, Setting>);
+
+impl Given {
+    /// Of `command` and what was matched for it.
+    pub(super) fn new(command: &Command, matches: &ArgMatches) -> Self {
+        // Help and version are no settings.
+        let flags = command.get_arguments().filter(|flag| flag.get_env().is_some());
+        let setting =
+            |flag: &Arg| Setting { value: value(flag, matches), origin: origin(flag, matches) };
+
+        Self(flags.map(|flag| (flag.get_id().to_string(), setting(flag))).collect())
+    }
+
+    /// Whose word the value of a flag is.
+    pub(crate) fn origin(&self, flag: &str) -> Origin {
+        self.0.get(flag).map(|setting| setting.origin.clone()).unwrap_or_default()
+    }
+
+    /// All of them, in the order of their names.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&str, &Setting)> {
+        self.0.iter().map(|(name, setting)| (name.as_str(), setting))
+    }
+}
+
+fn origin(flag: &Arg, matches: &ArgMatches) -> Origin {
+    let source = matches.value_source(flag.get_id().as_str());
+    if source == Some(ValueSource::CommandLine) {
+        let name = flag.get_long().unwrap_or(flag.get_id().as_str());
+        return Origin::Flag { flag: format!("--{name}") };
+    }
+    match flag.get_env().filter(|_| source == Some(ValueSource::EnvVariable)) {
+        Some(variable) => Origin::Environment { variable: variable.to_string_lossy().into_owned() },
+        None => Origin::Default,
+    }
+}
+
+/// Numbers and truth values as such, everything else as it was written.
+fn value(flag: &Arg, matches: &ArgMatches) -> Value {
+    let id = flag.get_id().as_str();
+    let values = typed::<bool>(id, matches)
+        .or_else(|| typed::<u16>(id, matches))
+        .or_else(|| typed::<u32>(id, matches))
+        .unwrap_or_else(|| {
+            let words = matches.get_raw(id).into_iter().flatten();
+            words.map(|word| word.to_string_lossy().into()).collect()
+        });
+
+    if flag.get_value_delimiter().is_some() {
+        Value::Array(values)
+    } else {
+        values.into_iter().next().unwrap_or_default()
+    }
+}
+
+/// `None` if the flag is of another type.
+fn typed<T>(id: &str, matches: &ArgMatches) -> Option<Vec<Value>>
+where
+    T: Any + Clone + Send + Sync + Into<Value>,
+{
+    let values = matches.try_get_many::<T>(id).ok()?;
+
+    Some(values.into_iter().flatten().cloned().map(Into::into).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::daemon::args::{Command, parse};
+
+    fn given(words: &[&str]) -> Given {
+        let words = ["strait", "gateway"].iter().chain(words);
+        let Command::Gateway(gateway) = parse(words).unwrap().command else {
+            panic!("another command")
+        };
+
+        gateway.given
+    }
+
+    #[test]
+    fn a_flag_has_its_value_and_whose_word_it_is() {
+        let given = given(&[
+            "--kube",
+            "--log-level=warn",
+            "--name=7",
+            "--mtu=1400",
+            "--endpoint-port=1,2",
+            "--ping-enabled=false",
+            "--ping-interval=500ms",
+        ]);
+        let setting = |name| given.settings().find(|(other, _)| *other == name).unwrap().1.clone();
+        let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
+
+        for (name, value, origin) in [
+            ("kube", json!(true), flag("--kube")),
+            ("log_level", json!("warn"), flag("--log-level")),
+            ("name", json!("7"), flag("--name")),
+            ("mtu", json!(1400), flag("--mtu")),
+            // The name of the flag now, whatever alias was typed.
+            ("endpoint_ports", json!([1, 2]), flag("--endpoint-ports")),
+            ("ping_enabled", json!(false), flag("--ping-enabled")),
+            ("ping_interval", json!("500ms"), flag("--ping-interval")),
+            ("listen_ports", json!([51840]), Origin::Default),
+            ("ping_loss_threshold", json!(5), Origin::Default),
+            ("mode", json!(null), Origin::Default),
+            ("endpoint_address", json!([]), Origin::Default),
+        ] {
+            assert_eq!(setting(name), Setting { value, origin }, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_flag_of_a_gateway_is_there() {
+        let given = given(&["--config", "f"]);
+        let names: Vec<_> = given.settings().map(|(name, _)| name).collect();
+
+        for flag in ["config", "health_probe_bind_address", "keys_dir", "log_format", "log_level"] {
+            assert!(names.contains(&flag), "{names:?}");
+        }
+        assert!(!names.contains(&"help") && !names.contains(&"version"), "{names:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Who said what a setting is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::Config;
+
+/// Whose word a value is. Its JSON form is public interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub(crate) enum Origin {
+    /// Nobody's.
+    #[default]
+    Default,
+    /// Of the configuration file.
+    File { path: String },
+    /// Of the command line.
+    Flag { flag: String },
+    /// Of an environment variable in place of a flag.
+    Environment { variable: String },
+    /// Of an object of the API server.
+    Object { kind: String, namespace: String, name: String },
+    /// Of whoever asked for it at run time.
+    Request,
+}
+
+/// The origins of some keys. A key that is not there has its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origins(BTreeMap<&'static str, Origin>);
+
+impl Origins {
+    /// Of `key`, as it is spelled in the file.
+    pub(crate) fn of(&self, key: &str) -> Origin {
+        self.0.get(key).cloned().unwrap_or_default()
+    }
+
+    /// With `key` from `origin`.
+    #[must_use]
+    pub(crate) fn with(mut self, key: &'static str, origin: Origin) -> Self {
+        self.0.insert(key, origin);
+
+        self
+    }
+
+    /// With `key` from where `other` has it from.
+    #[must_use]
+    pub(crate) fn with_that_of(mut self, key: &'static str, other: &Self) -> Self {
+        match other.0.get(key) {
+            Some(origin) => self.0.insert(key, origin.clone()),
+            None => self.0.remove(key),
+        };
+
+        self
+    }
+
+    /// From the file at `path`, as far as `section` has the keys.
+    fn of_section(keys: &[&'static str], section: Option<&toml::Value>, path: &Path) -> Self {
+        let origin = Origin::File { path: path.display().to_string() };
+        let present = keys.iter().filter(|key| section.is_some_and(|s| s.get(**key).is_some()));
+
+        Self(present.map(|key| (*key, origin.clone())).collect())
+    }
+}
+
+/// The keys of each section; no key is in two, except for `name`, which peers have of their own.
+const GATEWAY: [&str; 11] = [
+    "name",
+    "interface",
+    "addresses",
+    "listen_port",
+    "mtu",
+    "private_key_file",
+    "metrics_address",
+    "admin_socket",
+    "engine",
+    "routes",
+    "mss_clamp",
+];
+pub(crate) const OFFLOAD: [&str; 4] = ["tun_tso", "tun_uso", "udp_gso", "udp_gro"];
+const CLUSTER: [&str; 5] = ["pod_cidrs", "external_cidrs", "masquerade", "max_flows", "host_map"];
+const PEER: [&str; 7] = [
+    "name",
+    "public_key",
+    "preshared_key_file",
+    "endpoint",
+    "persistent_keepalive",
+    "allowed_ips",
+    "remap",
+];
+
+/// Fills in the origins of `config`, which `text`, the content of the file at `path`, was parsed into.
+pub(super) fn fill(config: &mut Config, text: &str, path: &Path) {
+    let file: toml::Value = match text.parse::<toml::Table>() {
+        Ok(file) => file.into(),
+        // There would be no configuration.
+        Err(_) => return,
+    };
+
+    let gateway = file.get("gateway");
+    let offload = gateway.and_then(|gateway| gateway.get("offload"));
+    let sections =
+        [(&GATEWAY[..], gateway), (&OFFLOAD[..], offload), (&CLUSTER[..], file.get("cluster"))];
+    let origins = sections.map(|(keys, section)| Origins::of_section(keys, section, path).0);
+    config.origins = Origins(origins.into_iter().flatten().collect());
+    for (place, peer) in config.peers.iter_mut().enumerate() {
+        let section = file.get("peer").and_then(|peers| peers.get(place));
+        peer.origins = Origins::of_section(&PEER, section, path);
+    }
+}

@@ -1,0 +1,135 @@
+//! The admin port of a gateway with a file, asked over HTTP.
+//!
+//! Needs root and `/dev/net/tun`.
+
+#![cfg(feature = "daemon")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "harness/require.rs"]
+mod require;
+#[expect(dead_code, reason = "no traffic is needed")]
+#[path = "harness/world.rs"]
+mod world;
+
+use std::process::Command;
+use std::time::Duration;
+
+use require::Need::{Root, Tool, Tun};
+use require::require;
+use serde_json::{Value, json};
+use strait_gateway::lab::gateway::METRICS_ADDRESS;
+use strait_gateway::lab::process::find;
+use strait_gateway::lab::scrape::{get, put};
+use strait_gateway::lab::{Cluster, Layout, wait_until};
+use world::World;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn the_configuration_shown_is_the_one_in_force_also_after_a_reload() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let rome = world.rome();
+    let file = json!({
+        "from": "file", "path": world.clusters.scratch.path().join("rome.toml"),
+    });
+
+    let before = config(rome);
+    assert_eq!(before["settings"]["config"]["origin"], json!({"from": "flag", "flag": "--config"}));
+    assert_eq!(before["settings"]["interface"]["origin"], file);
+    assert_eq!(
+        before["settings"]["max_flows"],
+        json!({"value": 1 << 18, "origin": {"from": "default"}})
+    );
+    assert!(before["settings"].get("keys_dir").is_none(), "no flags of a cluster: {before}");
+    assert_eq!(before["peers"][0]["persistent_keepalive"]["value"], 25);
+
+    let mut changed = rome.config.clone();
+    changed.peers[0].persistent_keepalive = Some(7);
+    changed.set_mtu(1300);
+    rome.process().unwrap().reload(&changed, &world.clusters.scratch).unwrap();
+    wait_until("the keepalive was shown", PATIENCE, || {
+        Ok(config(rome)["peers"][0]["persistent_keepalive"]["value"] == 7)
+    })
+    .unwrap();
+
+    let after = config(rome);
+    assert_eq!(after["peers"][0]["persistent_keepalive"]["origin"], file);
+    // The MTU needs a restart.
+    assert_eq!(after["settings"]["mtu"], before["settings"]["mtu"]);
+    let generation = |config: &Value| config["generation"].as_u64().unwrap();
+    assert!(generation(&after) > generation(&before), "{after}");
+    world.finish();
+}
+
+#[test]
+fn a_log_filter_that_was_put_decides_what_is_logged() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let rome = world.rome();
+    let mut changed = rome.config.clone();
+    let reload = |config| {
+        rome.process().unwrap().reload(config, &world.clusters.scratch).unwrap();
+    };
+    let said = |text| rome.process().unwrap().process().log().matches(text).count();
+
+    assert_eq!(ask(rome, true, "/log?level=warn").0, 200);
+    changed.peers[0].persistent_keepalive = Some(7);
+    reload(&changed);
+    wait_until("the reload was done", PATIENCE, || {
+        Ok(config(rome)["peers"][0]["persistent_keepalive"]["value"] == 7)
+    })
+    .unwrap();
+    assert_eq!(ask(rome, true, "/log?level=loud").0, 400);
+    assert_eq!(ask(rome, true, "/log?level=info").0, 200);
+    reload(&changed);
+
+    wait_until("the second reload was logged", PATIENCE, || Ok(said("nothing to apply") == 1))
+        .unwrap();
+    assert_eq!(said("configuration reloaded"), 1);
+    let level = config(rome)["settings"]["log_level"].clone();
+    assert_eq!(level["origin"], json!({"from": "request"}));
+    world.finish();
+}
+
+#[test]
+fn a_gateway_whose_device_is_down_is_not_ready() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let rome = world.rome();
+
+    let until = |answer: (u16, &'static str)| {
+        wait_until("readiness changed", PATIENCE, || {
+            let (status, text) = ask(rome, false, "/readyz");
+            Ok((status, text.as_str()) == answer)
+        })
+        .unwrap();
+    };
+    set_device(rome, "down");
+    until((503, "the device is not up\n"));
+    set_device(rome, "up");
+    until((200, "ready\n"));
+}
+
+fn set_device(cluster: &Cluster, state: &str) {
+    let mut ip = Command::new(find("ip").unwrap());
+    ip.args(["link", "set", "strait0", state]);
+
+    assert!(cluster.gateway.start(ip).unwrap().wait().unwrap().success());
+}
+
+fn config(cluster: &Cluster) -> Value {
+    serde_json::from_str(&ask(cluster, false, "/config").1).unwrap()
+}
+
+fn ask(cluster: &Cluster, is_put: bool, path: &'static str) -> (u16, String) {
+    let ask = if is_put { put } else { get };
+
+    cluster.gateway.run(move || ask(METRICS_ADDRESS, path)).unwrap()
+}
