@@ -15,9 +15,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod announce;
 pub mod api;
+pub mod conditions;
 pub mod conncheck;
 pub mod connection;
+pub mod events;
 pub mod identity;
 pub mod objects;
 pub mod plan;

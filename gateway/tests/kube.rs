@@ -29,13 +29,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_server::{ApiServer, create, install_api, role};
+use api_server::{ApiServer, create, install_api, shipped_role};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::api::{Configuration, Connection, PublicKey};
+use control::conditions::IN_FORCE;
 use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::core::v1::Namespace as KubeNamespace;
-use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, Resource};
 use require::Need::{Root, Tun};
@@ -92,7 +92,14 @@ fn clusters_with_one_pod_cidr_are_joined_and_stay_so_without_their_api_servers()
         Ok(Ping::new(renamed, 1).run(&rome.pod).is_ok_and(|ping| ping.is_perfect()))
     })
     .unwrap();
+    in_rome.wait_for_condition("InForce");
     assert!(!Ping::new(target, 1).run(&rome.pod).unwrap().is_perfect(), "the old name is gone");
+
+    // A name of another length is refused, and said to be.
+    in_rome.apply::<Configuration>(&json!({
+        "status": {"remote": {"cidr": {"pod": ["10.99.0.0/17"]}}},
+    }));
+    in_rome.wait_for_condition("RemapInvalid");
 
     in_rome.finish();
     in_milan.finish();
@@ -137,7 +144,7 @@ impl Fed {
             .await;
             put::<PublicKey>(&admin, peer, &objects[0]).await;
             put::<Configuration>(&admin, peer, &objects[1]).await;
-            let config = server.kubeconfig_with(NAMESPACE, &gateway_role()).await;
+            let config = server.kubeconfig_with(NAMESPACE, &shipped_role()).await;
             fs::write(path, serde_json::to_vec(&config).unwrap()).unwrap();
 
             server
@@ -163,6 +170,21 @@ impl Fed {
             });
             let status = connection.ok().flatten().and_then(|connection| connection.status);
             Ok(status.and_then(|status| status.value).as_deref() == Some(value))
+        })
+        .unwrap();
+    }
+
+    /// Until the gateway says this reason of the `Configuration`.
+    fn wait_for_condition(&self, reason: &'static str) {
+        let peer = self.peer;
+        wait_until(format!("{peer} is {reason}"), PATIENCE, || {
+            let client = self.client();
+            let configuration = within(&self.namespace, async move {
+                Api::<Configuration>::namespaced(client.await, NAMESPACE).get_opt(peer).await
+            });
+            let status = configuration.ok().flatten().and_then(|found| found.status);
+            let conditions = status.unwrap_or_default().conditions;
+            Ok(conditions.iter().any(|ours| ours.type_ == IN_FORCE && ours.reason == reason))
         })
         .unwrap();
     }
@@ -256,18 +278,6 @@ fn objects(own: &Cluster, other: &Cluster) -> [Value; 2] {
             "status": {"remote": {"cidr": {"pod": [realm.remapped]}}},
         }),
     ]
-}
-
-/// What a gateway may do that reads configurations.
-fn gateway_role() -> ClusterRole {
-    role(
-        "strait-gateway",
-        &[
-            (&["publickeies", "configurations"], &["get", "list", "watch"]),
-            (&["connections"], &["create", "get", "update"]),
-            (&["connections/status"], &["update"]),
-        ],
-    )
 }
 
 /// Makes or changes the object of a peer, its status as well.

@@ -3,16 +3,20 @@
 //!
 //! Everything here may wait for the API server; the packet threads never do.
 
+mod announce;
 pub(crate) mod flags;
 mod probe;
 mod report;
 mod settings;
 
+use control::announce::Announcer;
+use control::conditions::{self, Verdict};
 use control::conncheck::{Report, State};
 use control::connection::Connections;
-use control::objects::{self, Asked, Scope};
+use control::objects::{self, Objects, Scope};
 use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
+use jiff::Timestamp;
 use kube::Client;
 use strait_gateway::wg::PublicKey;
 use tokio::sync::watch;
@@ -47,6 +51,9 @@ pub(crate) struct Cluster {
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
     is_reachable: bool,
+    /// What became of objects, once it is in force.
+    verdicts: watch::Sender<Vec<Verdict>>,
+    judged: Option<Vec<Verdict>>,
     /// The check and the reports; they end with this.
     _tasks: JoinSet<()>,
 }
@@ -61,8 +68,12 @@ impl Cluster {
         // What nobody checks counts as good.
         let state = if probe.is_some() { State::Connecting } else { State::Connected };
         let reports = watch::Sender::new(Report { state, ..Report::default() });
+        let verdicts = watch::Sender::new(Vec::new());
+        let announcer = Announcer::new(&client, identity.clone(), Timestamp::now());
+        let checked = probe.is_some().then(|| reports.subscribe());
         let connections = Connections::new(client, identity.clone());
         let mut tasks = JoinSet::new();
+        tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));
         tasks.spawn(report::run(connections, reports.clone(), has_peer, *report_interval));
         if let Some(probe) = probe {
             tasks.spawn(probe::run(probe.clone(), reports));
@@ -75,12 +86,22 @@ impl Cluster {
             is_a_peer,
             refused: Vec::new(),
             is_reachable: true,
+            verdicts,
+            judged: None,
             _tasks: tasks,
         }
     }
 
     /// The peers that objects ask for, whenever objects have changed. Cancel safe.
     pub(crate) async fn next(&mut self) -> Vec<Peer> {
+        // Who asks for the next peers has done with the last.
+        if let Some(judged) = self.judged.take() {
+            self.verdicts.send_if_modified(|verdicts| {
+                let is_news = *verdicts != judged;
+                *verdicts = judged;
+                is_news
+            });
+        }
         loop {
             match self.watch.next().await {
                 Update::Unreachable(error) => {
@@ -94,23 +115,25 @@ impl Cluster {
                         info!("the API server answers again");
                     }
                     self.is_reachable = true;
-                    return self.peers(objects::read(&self.scope, &found));
+                    return self.peers(&found);
                 }
             }
         }
     }
 
-    fn peers(&mut self, asked: Asked) -> Vec<Peer> {
+    fn peers(&mut self, found: &Objects) -> Vec<Peer> {
+        let asked = objects::read(&self.scope, found);
         let endpoint = match self.endpoint {
             Some(Endpoint::Address(address)) => Some(address.ip()),
             Some(Endpoint::Name(_)) | None => None,
         };
         let (keys, peers): (Vec<_>, Vec<_>) = asked
             .peers
-            .into_iter()
-            .map(|peer| (peer.public_key, WantedPeer { endpoint, ..peer.wanted }))
+            .iter()
+            .map(|peer| (peer.public_key, WantedPeer { endpoint, ..peer.wanted.clone() }))
             .unzip();
         let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
+        self.judged = Some(conditions::verdicts(&self.scope, found, &asked, &rejected));
 
         let refused = asked.refused.iter().map(ToString::to_string);
         let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
