@@ -13,6 +13,8 @@ extern crate strait_control as control;
 #[expect(dead_code, reason = "shared with the tests of the gateway")]
 mod harness;
 
+use std::time::Duration;
+
 use control::announce::{Announcer, Round};
 use control::api::{Configuration, Connection, PublicKey};
 use control::conditions::{IN_FORCE, verdicts};
@@ -25,10 +27,11 @@ use harness::{ApiServer, create, install_api, role, shipped_role};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::DeserializeGuard;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "liqo-tenant-milan";
@@ -81,6 +84,16 @@ impl World {
         }
     }
 
+    /// Makes another schema of `spec` or `status` that of configurations. It takes a moment to count.
+    async fn define(&self, part: &str, schema: &Value) {
+        let api: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
+        let name = Configuration::crd_name();
+        let path = format!("/spec/versions/0/schema/openAPIV3Schema/properties/{part}");
+        let patch = json!([{"op": "replace", "path": path, "value": schema}]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).expect("a patch"));
+        api.patch(name, &PatchParams::default(), &patch).await.expect("a definition");
+    }
+
     /// One round of the gateway, as it sees the objects now.
     async fn round(&mut self, connection: Option<State>) -> Round {
         let scope = Scope { remote_cluster_id: Some("milan".to_owned()), ..Scope::default() };
@@ -112,6 +125,16 @@ impl World {
 
         lines
     }
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+
+    tokio::time::timeout(Duration::from_secs(60), holds).await.expect("it holds in time");
 }
 
 fn line(event: &Event) -> String {
@@ -295,6 +318,46 @@ async fn two_writers_of_one_list_lose_nothing() {
     let conditions = api.get("milan").await.unwrap().status.unwrap().conditions;
     assert_eq!(conditions.len(), 2);
     assert!(conditions.iter().any(|theirs| theirs.message == format!("write {}", WRITES - 1)));
+}
+
+/// Another release of the API may admit what this one cannot read, or have no conditions at all.
+#[tokio::test]
+async fn other_definitions_of_the_api_are_coped_with() {
+    let Some(mut world) = World::new(&shipped_role()).await else { return };
+    let api = world.api::<Configuration>();
+    let fields = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    world.define("spec", &fields).await;
+    let unreadable = json!({"spec": {"remote": ["10.9.0.0/16"]}});
+    let resource = ApiResource::erase::<Configuration>(&());
+    let raw: Api<DynamicObject> = Api::namespaced_with(world.admin.clone(), NAMESPACE, &resource);
+    let trial = PostParams { dry_run: true, ..PostParams::default() };
+    let object = DynamicObject::new("milan", &resource).data(unreadable.clone());
+    until(async || raw.create(&trial, &object).await.is_ok()).await;
+    world.put::<Configuration>("milan", unreadable.clone()).await;
+
+    world.round(None).await;
+    let refused = raw.get("milan").await.unwrap();
+    let condition = &refused.data["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("Malformed"))
+    );
+    assert_eq!(refused.data["spec"], unreadable["spec"]);
+    world.round(None).await;
+    assert_eq!(raw.get("milan").await.unwrap().resource_version(), refused.resource_version());
+
+    let without_conditions = json!({"type": "object", "properties": {"remote": fields}});
+    world.define("status", &without_conditions).await;
+    let has_conditions =
+        async || raw.get("milan").await.unwrap().data["status"]["conditions"].is_array();
+    until(async || !has_conditions().await).await;
+    world.put::<Configuration>("milan", json!({"spec": {"remote": {"cidr": {}}}})).await;
+    let complaints = world.round(None).await.complaints;
+    let [complaint] = &complaints[..] else { panic!("{complaints:?}") };
+    assert!(complaint.contains("definition of configurations has none"), "{complaint}");
+    let untouched = api.get("milan").await.unwrap();
+    assert_eq!(world.round(None).await.complaints, [""; 0]);
+    assert_eq!(api.get("milan").await.unwrap().resource_version(), untouched.resource_version());
 }
 
 #[tokio::test]
