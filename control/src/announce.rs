@@ -23,7 +23,7 @@ const CALL: Duration = Duration::from_secs(10);
 /// When to try again what the role forbids. A role may be bound after its gateway has started.
 const FORBIDDEN: SignedDuration = SignedDuration::from_mins(10);
 
-/// When to look again for a `Connection` that is not there yet.
+/// When to look again for a `Connection` that is not there yet, or at what others write to.
 const LOOK: SignedDuration = SignedDuration::from_secs(1);
 
 /// What a round leaves to be done.
@@ -123,6 +123,7 @@ impl Announcer {
         }
         match call(self.conditions.write(verdict, now)).await {
             Ok(Written::Settled) => {}
+            Ok(Written::Contended) => round.again_at(now + LOOK),
             Ok(Written::NoPlace) => {
                 let why = "this cluster's definition of configurations has none (Liqo before 1.2)";
                 self.may_write_conditions.close("conditions", &why, now, round);

@@ -26,6 +26,8 @@ const ATTEMPTS: usize = 5;
 pub enum Written {
     /// The object says it, or somebody else is to: it has changed, or is no more.
     Settled,
+    /// Others write to the object all the time. Another call may be luckier.
+    Contended,
     /// The API of this cluster has no place for conditions: it is of a release before 1.2.
     NoPlace,
 }
@@ -81,15 +83,17 @@ impl ConditionWriter {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), namespace, &resource);
 
-        for attempt in 1.. {
-            let Some(found) = api.get_opt(name).await? else { break };
+        for _ in 0..ATTEMPTS {
+            let Some(found) = api.get_opt(name).await? else {
+                return Ok(Written::Settled);
+            };
             // The watch will bring another verdict.
             if found.uid() != object.uid || found.metadata.generation != verdict.generation {
-                break;
+                return Ok(Written::Settled);
             }
             let Some(conditions) = merged(conditions(&found), verdict, now) else {
                 self.settle(verdict, &found);
-                break;
+                return Ok(Written::Settled);
             };
             let patch = json!({
                 "metadata": {"resourceVersion": found.resource_version()},
@@ -102,16 +106,18 @@ impl ConditionWriter {
             match api.patch_status(name, &parameters, &Patch::Merge(&patch)).await {
                 Ok(written) if is_kept(&written) => {
                     self.settle(verdict, &written);
-                    break;
+                    return Ok(Written::Settled);
                 }
                 Ok(_) => return Ok(Written::NoPlace),
-                Err(kube::Error::Api(status)) if status.is_not_found() => break,
-                Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {
+                    return Ok(Written::Settled);
+                }
+                Err(kube::Error::Api(status)) if status.is_conflict() => {}
                 Err(error) => return Err(error),
             }
         }
 
-        Ok(Written::Settled)
+        Ok(Written::Contended)
     }
 
     /// Takes a verdict for written that cannot be: the API server refuses the object as it is.
