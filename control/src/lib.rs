@@ -16,10 +16,13 @@
 #![forbid(unsafe_code)]
 
 pub mod active;
+pub mod announce;
 pub mod api;
+pub mod conditions;
 pub mod conncheck;
 pub mod connection;
 pub mod election;
+pub mod events;
 pub mod identity;
 pub mod objects;
 pub mod plan;

@@ -10,6 +10,7 @@
 //!
 //! What peers want of each other (see [`crate::plan`]).
 
+mod configuration;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,12 @@ use std::sync::Arc;
 
 use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
-use remap::{Prefix, Rule};
+use remap::Prefix;
 
-use crate::api::configuration::ClusterCidr;
 use crate::api::{Configuration, PublicKey};
 use crate::plan::WantedPeer;
 
+pub(crate) use configuration::unnamed;
 pub use refusal::{Problem, Refusal};
 
 /// The label that joins all objects of one peer.
@@ -120,25 +121,20 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let configurations = configurations.into_iter().map(|object| (object, ())).collect();
     let configurations = one_a_cluster(configurations, &mut refused);
 
+    // Read also without a key: what is wrong in one had better be known before the key arrives.
+    let mut behind = BTreeMap::new();
+    for (cluster, (configuration, ())) in configurations {
+        let mut wanted = bare(scope, &cluster);
+        configuration::read(configuration, &mut wanted, &mut refused);
+        behind.insert(cluster, (wanted, ObjectName::of(configuration)));
+    }
+
     let mut peers = Vec::with_capacity(keys.len());
     for (cluster, (key_object, public_key)) in keys {
-        let mut prefixes_object = None;
-        let mut wanted = WantedPeer {
-            name: cluster.clone(),
-            endpoint: None,
-            allowed_ips: Vec::new(),
-            remaps: Vec::new(),
+        let (wanted, prefixes_object) = match behind.remove(&cluster) {
+            Some((wanted, object)) => (wanted, Some(object)),
+            None => (bare(scope, &cluster), None),
         };
-        match scope.remapping {
-            Remapping::Elsewhere => wanted.allowed_ips.extend(everything()),
-            Remapping::Configurations => {
-                wanted.allowed_ips.extend(scope.peer_address.map(Prefix::of_host));
-                if let Some((configuration, ())) = configurations.get(&cluster) {
-                    prefixes_object = Some(ObjectName::of(*configuration));
-                    read_configuration(configuration, &mut wanted, &mut refused);
-                }
-            }
-        }
         let key_object = ObjectName::of(key_object);
         peers.push(AskedPeer { public_key, wanted, key_object, prefixes_object });
     }
@@ -231,59 +227,23 @@ where
 }
 
 /// Whether this gateway has to do with an object.
-fn concerns<K: Resource>(scope: &Scope, object: &K) -> bool {
+pub(crate) fn concerns<K: Resource>(scope: &Scope, object: &K) -> bool {
     // One that nobody has to do with would never be mended.
     scope.remote_cluster_id.as_deref().is_none_or(|id| cluster_id(object) == Some(id))
 }
 
-fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
+pub(crate) fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
     object.labels().get(REMOTE_CLUSTER_ID).map(String::as_str).filter(|id| !id.is_empty())
 }
 
-/// Adds what a `Configuration` allows and remaps.
-fn read_configuration(object: &Configuration, wanted: &mut WantedPeer, refused: &mut Vec<Refusal>) {
-    let remote = object.spec.remote.as_ref().and_then(|remote| remote.cidr.as_ref());
-    let local = object.status.as_ref().and_then(|status| status.remote.as_ref());
-    let local = local.and_then(|local| local.cidr.as_ref());
-    let Some(remote) = remote else {
-        refused.push(Refusal::of(object, Problem::NoRemote));
-        return;
+/// A peer without its prefixes.
+fn bare(scope: &Scope, cluster: &str) -> WantedPeer {
+    let allowed_ips = match scope.remapping {
+        Remapping::Elsewhere => everything().collect(),
+        Remapping::Configurations => scope.peer_address.map(Prefix::of_host).into_iter().collect(),
     };
 
-    let none = ClusterCidr::default();
-    let local = local.unwrap_or(&none);
-    for (field, remotes, locals) in
-        [("pod", &remote.pod, &local.pod), ("external", &remote.external, &local.external)]
-    {
-        for (place, remote) in remotes.iter().enumerate() {
-            let local = locals.get(place).map(String::as_str).unwrap_or_default();
-            if remote.is_empty() {
-                continue;
-            }
-            if let Err(cause) = read_prefix(remote, local, wanted) {
-                refused.push(Refusal::of(object, cause.at(field, place)));
-            }
-        }
-    }
-}
-
-/// Adds one prefix of the remote cluster under its name here; withholds it if it has none.
-fn read_prefix(
-    remote: &str,
-    local: &str,
-    wanted: &mut WantedPeer,
-) -> Result<(), refusal::BadPrefix> {
-    let remote: Prefix = remote.parse().map_err(refusal::BadPrefix::Remote)?;
-    if local.is_empty() {
-        return Ok(());
-    }
-    let local: Prefix = local.parse().map_err(refusal::BadPrefix::Local)?;
-    if remote != local {
-        wanted.remaps.push(Rule::new(remote, local).map_err(refusal::BadPrefix::Rule)?);
-    }
-    wanted.allowed_ips.push(remote);
-
-    Ok(())
+    WantedPeer { name: cluster.to_owned(), endpoint: None, allowed_ips, remaps: Vec::new() }
 }
 
 /// Both versions.

@@ -48,10 +48,18 @@ use super::{lenient, schema};
 )]
 pub struct ConfigurationSpec {
     /// The prefixes of this cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::structure",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub local: Option<Cluster>,
     /// The prefixes of the remote cluster, as it calls them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::structure",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub remote: Option<Cluster>,
 }
 
@@ -67,7 +75,11 @@ pub struct ConfigurationStatus {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// The prefixes of the remote cluster, as they are called here; place by place those of the spec.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::structure",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub remote: Option<Cluster>,
 }
 
@@ -75,7 +87,11 @@ pub struct ConfigurationStatus {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Cluster {
     /// By what they are for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient::structure",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub cidr: Option<ClusterCidr>,
 }
 

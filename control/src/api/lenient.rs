@@ -3,6 +3,7 @@
 //! A list may be a single value (releases before 1.0), or be missing, or be `null`. What is wrong in a
 //! value is for the plan to say, which can name it; here everything is read that has a meaning.
 
+use serde::de::{DeserializeOwned, Error as _, Unexpected};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -26,6 +27,26 @@ where
     D: Deserializer<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A structure. A list is none, though serde would take it for the fields of one in their order.
+pub(super) fn structure<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: DeserializeOwned,
+    D: Deserializer<'de>,
+{
+    let unexpected = match Value::deserialize(deserializer)? {
+        Value::Null => return Ok(None),
+        value @ Value::Object(_) => {
+            return serde_json::from_value(value).map(Some).map_err(D::Error::custom);
+        }
+        Value::Array(_) => Unexpected::Seq,
+        Value::Bool(value) => Unexpected::Bool(value),
+        Value::Number(_) => Unexpected::Other("number"),
+        Value::String(_) => Unexpected::Other("string"),
+    };
+
+    Err(D::Error::invalid_type(unexpected, &"an object"))
 }
 
 /// The value as somebody would have to see it to find it.
@@ -53,6 +74,15 @@ mod tests {
         assert_eq!(read(json!("10.0.0.0/8")), ["10.0.0.0/8"]);
         assert_eq!(read(json!(["10.0.0.0/8", null, 7])), ["10.0.0.0/8", "", "7"]);
         assert_eq!(read(json!(null)), [""; 0]);
+    }
+
+    #[test]
+    fn a_structure_is_no_list() {
+        assert_eq!(structure::<Vec<u8>, _>(json!(null)).unwrap(), None);
+        let error = structure::<Vec<u8>, _>(json!([1])).unwrap_err().to_string();
+        assert_eq!(error, "invalid type: sequence, expected an object");
+        let map = structure::<serde_json::Map<String, Value>, _>(json!({"a": 1})).unwrap();
+        assert_eq!(map.unwrap()["a"], 1);
     }
 
     #[test]

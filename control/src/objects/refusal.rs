@@ -31,7 +31,7 @@ impl Refusal {
     }
 
     /// Which object it is about.
-    pub(super) fn object(&self) -> (&str, &str, &str) {
+    pub(crate) fn object(&self) -> (&str, &str, &str) {
         (&self.kind, &self.namespace, &self.name)
     }
 }

@@ -250,6 +250,13 @@ pub(crate) fn role(name: &str, rules: &[(&[&str], &[&str])]) -> ClusterRole {
     }
 }
 
+/// The role that a gateway is given.
+pub(crate) fn shipped_role() -> ClusterRole {
+    let text = include_str!("../../../deploy/liqo/gateway-clusterrole.yaml");
+
+    serde_saphyr::from_str(text).expect("a role")
+}
+
 /// Makes an object that is not there yet.
 pub(crate) async fn create<K>(api: Api<K>, object: &K) -> K
 where

@@ -3,6 +3,7 @@
 //!
 //! Everything here may wait for the API server; the packet threads never do.
 
+mod announce;
 pub(crate) mod flags;
 mod observed;
 mod origins;
@@ -15,13 +16,16 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use control::active::ActivePod;
+use control::announce::Announcer;
+use control::conditions::{self, Verdict};
 use control::conncheck::{Report, State};
 use control::connection::Connections;
 use control::election::Election;
 use control::identity::Identity;
-use control::objects::{self, Asked, AskedPeer, Scope};
+use control::objects::{self, AskedPeer, Objects, Scope};
 use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
+use jiff::Timestamp;
 use kube::Client;
 use strait_gateway::wg::PublicKey;
 use tokio::select;
@@ -68,6 +72,8 @@ pub(crate) struct Cluster {
     refused: Vec<String>,
     is_reachable: bool,
     observed: Observed,
+    /// What became of objects, until that is in force.
+    judged: Option<Vec<Verdict>>,
     duties: Duties,
     is_active: watch::Receiver<bool>,
     turn: TurnTask,
@@ -89,6 +95,8 @@ struct Duties {
     report_interval: Duration,
     is_a_peer: watch::Sender<bool>,
     reports: watch::Sender<Report>,
+    /// What became of objects.
+    verdicts: watch::Sender<Vec<Verdict>>,
     /// They end with this.
     tasks: JoinSet<()>,
 }
@@ -118,6 +126,7 @@ impl Cluster {
             refused: Vec::new(),
             is_reachable: true,
             observed,
+            judged: None,
             duties: Duties {
                 client,
                 identity: identity.clone(),
@@ -125,6 +134,7 @@ impl Cluster {
                 report_interval: *report_interval,
                 is_a_peer: watch::Sender::new(false),
                 reports,
+                verdicts: watch::Sender::new(Vec::new()),
                 tasks: JoinSet::new(),
             },
             is_active,
@@ -140,6 +150,14 @@ impl Cluster {
     /// The peers that objects ask for and whose turn it is, whenever either has changed: a replica
     /// that is not active has none. Cancel safe.
     pub(crate) async fn next(&mut self) -> Vec<Peer> {
+        // Who asks for the next peers has done with the last.
+        if let Some(judged) = self.judged.take() {
+            self.duties.verdicts.send_if_modified(|verdicts| {
+                let is_news = *verdicts != judged;
+                *verdicts = judged;
+                is_news
+            });
+        }
         loop {
             select! {
                 update = self.watch.next() => self.note(update),
@@ -181,13 +199,14 @@ impl Cluster {
                     info!("the API server answers again");
                 }
                 self.is_reachable = true;
-                let peers = self.peers(objects::read(&self.scope, &found));
+                let peers = self.peers(&found);
                 self.wanted = Some(peers);
             }
         }
     }
 
-    fn peers(&mut self, asked: Asked) -> Vec<Peer> {
+    fn peers(&mut self, found: &Objects) -> Vec<Peer> {
+        let asked = objects::read(&self.scope, found);
         let endpoint = match self.endpoint {
             Some(Endpoint::Address(address)) => Some(address.ip()),
             Some(Endpoint::Name(_)) | None => None,
@@ -195,10 +214,14 @@ impl Cluster {
         let of_peer = |peer: &AskedPeer| origins::of_peer(peer, self.endpoint_origin.clone());
         let (keys, peers): (Vec<_>, Vec<_>) = asked
             .peers
-            .into_iter()
-            .map(|peer| ((peer.public_key, of_peer(&peer)), WantedPeer { endpoint, ..peer.wanted }))
+            .iter()
+            .map(|peer| {
+                let wanted = WantedPeer { endpoint, ..peer.wanted.clone() };
+                ((peer.public_key, of_peer(peer)), wanted)
+            })
             .unzip();
         let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
+        self.judged = Some(conditions::verdicts(&self.scope, found, &asked, &rejected));
 
         let refused = asked.refused.iter().map(ToString::to_string);
         let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
@@ -266,7 +289,8 @@ impl TurnTask {
 
 impl Duties {
     fn begin(&mut self) {
-        let Self { client, identity, check, report_interval, is_a_peer, reports, tasks } = self;
+        let Self { client, identity, check, report_interval, is_a_peer, reports, verdicts, tasks } =
+            self;
         let (state, reporter) = match check {
             // What nobody checks counts as good.
             Check::Nobody => (State::Connected, Reporter::Own),
@@ -284,6 +308,10 @@ impl Duties {
             has_peer,
             *report_interval,
         ));
+        let announcer = Announcer::new(client, identity.clone(), Timestamp::now());
+        // What others have found is for them to announce.
+        let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
+        tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
             tasks.spawn(probe::run(check.clone(), reports.clone()));
         }

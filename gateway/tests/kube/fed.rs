@@ -14,6 +14,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::api::{Configuration, Connection, PublicKey};
+use control::conditions::IN_FORCE;
 use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::core::v1::Namespace as KubeNamespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -145,6 +146,23 @@ impl Fed {
         .unwrap();
     }
 
+    /// Until the gateway says this reason of the `Configuration`.
+    pub(crate) fn wait_for_condition(&self, reason: &'static str) {
+        let peer = self.peer;
+        wait_until(format!("{peer} is {reason}"), PATIENCE, || {
+            let found = self.ask(move |client| async move {
+                Api::<Configuration>::namespaced(client, NAMESPACE)
+                    .get_opt(peer)
+                    .await
+                    .ok()
+                    .flatten()
+            });
+            let conditions = found.and_then(|found| found.status).unwrap_or_default().conditions;
+            Ok(conditions.iter().any(|ours| ours.type_ == IN_FORCE && ours.reason == reason))
+        })
+        .unwrap();
+    }
+
     pub(crate) fn connection(&self) -> Option<Connection> {
         let name = format!("gw-{}", self.peer);
 
@@ -267,24 +285,6 @@ pub(crate) fn whole(other: &Cluster, mode: Mode) -> Vec<String> {
     }
 
     arguments
-}
-
-/// What a gateway may do that reads configurations and stands for election.
-pub(crate) fn whole_role() -> ClusterRole {
-    cluster_role(
-        "strait-gateway",
-        json!([
-            rule(
-                "networking.liqo.io",
-                &["publickeies", "configurations"],
-                &["get", "list", "watch"]
-            ),
-            rule("networking.liqo.io", &["connections"], &["create", "get", "update"]),
-            rule("networking.liqo.io", &["connections/status"], &["update"]),
-            rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]),
-            rule("", &["pods"], &["list", "patch"]),
-        ]),
-    )
 }
 
 pub(crate) fn cluster_role(name: &str, rules: Value) -> ClusterRole {

@@ -68,8 +68,10 @@ fn changes_of_objects_are_followed_while_everything_runs() {
     peering.assert_silent();
     assert!(fed.log("gateway").contains("Configuration liqo-tenant/milan"), "it is named");
     assert_eq!(fed.metrics().value("strait_objects_refused", &[]), Some("1"));
+    fed.wait_for_condition("RemapInvalid");
     configure(fed, &json!({"status": {"remote": {"cidr": {"pod": ["10.71.0.0/16"]}}}}));
     wait_for_ping(rome, target);
+    fed.wait_for_condition("InForce");
 
     // Without a key there is no peer.
     let key = fed.ask(|client| async move {

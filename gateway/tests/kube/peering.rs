@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Cluster, Layout, TwoClusters, wait_until};
 
-use crate::fed::{Fed, Mode, PATIENCE, whole, whole_role};
+use crate::api_server::shipped_role;
+use crate::fed::{Fed, Mode, PATIENCE, whole};
 use crate::world::assert_traffic;
 
 /// Two clusters and what feeds them.
@@ -20,8 +21,8 @@ impl Peering {
     /// `rome` is the mode of Rome's gateway.
     pub(crate) fn start(layout: &Layout, rome: Mode) -> Option<Self> {
         let clusters = TwoClusters::new(&layout.clone().without_ipv6()).unwrap();
-        let mut in_rome = Fed::new(&clusters.rome, &clusters.milan, whole_role(), &clusters)?;
-        let mut in_milan = Fed::new(&clusters.milan, &clusters.rome, whole_role(), &clusters)?;
+        let mut in_rome = Fed::new(&clusters.rome, &clusters.milan, shipped_role(), &clusters)?;
+        let mut in_milan = Fed::new(&clusters.milan, &clusters.rome, shipped_role(), &clusters)?;
         let milan = match rome {
             Mode::Client => Mode::Server,
             Mode::Server => Mode::Client,

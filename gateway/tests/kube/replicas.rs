@@ -8,8 +8,8 @@ use serde_json::json;
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, TwoClusters, wait_until};
 
-use crate::api_server::create;
-use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping, whole, whole_role};
+use crate::api_server::{create, shipped_role};
+use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping, whole};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
 
@@ -22,10 +22,10 @@ fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
     };
     let clusters = TwoClusters::new(&Layout::different().without_ipv6()).unwrap();
     let (rome, milan) = (&clusters.rome, &clusters.milan);
-    let Some(mut in_rome) = Fed::new(rome, milan, whole_role(), &clusters) else {
+    let Some(mut in_rome) = Fed::new(rome, milan, shipped_role(), &clusters) else {
         return;
     };
-    let Some(mut in_milan) = Fed::new(milan, rome, whole_role(), &clusters) else {
+    let Some(mut in_milan) = Fed::new(milan, rome, shipped_role(), &clusters) else {
         return;
     };
     in_milan.start("server", &whole(rome, Mode::Server));

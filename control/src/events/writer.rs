@@ -1,0 +1,98 @@
+//! Writes Events, the same one again as a higher count.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::{Event, Kind};
+
+/// Who writes, as `kubectl describe` names it.
+const COMPONENT: &str = "strait-gateway";
+
+/// The longest part of an object's name in that of an Event; all of it has at most 253 bytes.
+const NAME_BYTES_MAX: usize = 200;
+
+/// Writes Events.
+pub struct EventWriter {
+    client: Client,
+    /// Of the gateway.
+    instance: String,
+}
+
+impl EventWriter {
+    /// For the gateway of this name; asks nothing yet.
+    #[must_use]
+    pub const fn new(client: Client, instance: String) -> Self {
+        Self { client, instance }
+    }
+
+    /// Counts the Event if it was there already, also in a former life of the gateway; makes it if not.
+    ///
+    /// # Errors
+    ///
+    /// What the API server says.
+    pub async fn write(&self, event: &Event, now: Timestamp) -> kube::Result<()> {
+        let namespace = event.object.namespace.as_deref().unwrap_or("default");
+        let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace);
+        let name = name(event);
+
+        if let Some(former) = api.get_opt(&name).await? {
+            let count = former.count.unwrap_or(1).saturating_add(1);
+            let patch = json!({
+                "count": count, "lastTimestamp": Time(now), "message": event.message,
+            });
+            match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                // Events do not live long.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                counted => return counted.map(|_| ()),
+            }
+        }
+        match api.create(&PostParams::default(), &self.made(event, name, now)).await {
+            // A sibling has told it at the same moment.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            made => made.map(|_| ()),
+        }
+    }
+
+    fn made(&self, event: &Event, name: String, now: Timestamp) -> CoreEvent {
+        let type_ = match event.kind {
+            Kind::Normal => "Normal",
+            Kind::Warning => "Warning",
+        };
+
+        CoreEvent {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: event.object.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            involved_object: event.object.clone(),
+            type_: Some(type_.to_owned()),
+            reason: Some(event.reason.to_owned()),
+            message: Some(event.message.clone()),
+            count: Some(1),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
+            reporting_component: Some(COMPONENT.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            ..CoreEvent::default()
+        }
+    }
+}
+
+/// The same for whatever is to be counted together.
+fn name(event: &Event) -> String {
+    let mut hasher = DefaultHasher::new();
+    (&event.object.kind, &event.object.uid, event.kind, event.reason).hash(&mut hasher);
+    let object = event.object.name.as_deref().unwrap_or(COMPONENT);
+    let object = object.get(..NAME_BYTES_MAX).unwrap_or(object);
+    let object = object.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+
+    format!("{object}.{:016x}", hasher.finish())
+}

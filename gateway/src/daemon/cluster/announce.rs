@@ -1,0 +1,80 @@
+//! Tells the cluster what became of its objects, for as long as the gateway runs.
+
+use std::time::Duration;
+
+use control::announce::{Announcer, Round};
+use control::conditions::Verdict;
+use control::conncheck::Report;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+/// Between attempts while the API server is away, first and longest; also the least between rounds.
+const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+
+/// Says what is news in `verdicts`, and in the reports if there is a check.
+pub(super) async fn run(
+    mut announcer: Announcer,
+    mut verdicts: watch::Receiver<Vec<Verdict>>,
+    mut checked: Option<watch::Receiver<Report>>,
+) {
+    let [first, longest] = RETRY;
+    let mut retry = first;
+    let mut is_failing = false;
+
+    loop {
+        let judged = verdicts.borrow_and_update().clone();
+        let state = checked.as_ref().map(|reports| reports.borrow().state);
+        match announcer.round(&judged, state, Timestamp::now()).await {
+            Ok(Round { complaints, again }) => {
+                for complaint in complaints {
+                    warn!("{complaint}");
+                }
+                if is_failing {
+                    info!("conditions and Events are written again");
+                }
+                (is_failing, retry) = (false, first);
+                // What changes within moments is told once.
+                sleep(first).await;
+                let news = async {
+                    tokio::select! {
+                        changed = verdicts.changed() => changed.is_ok(),
+                        changed = other_than(&mut checked, state) => changed,
+                    }
+                };
+                let is_alive = match again {
+                    None => news.await,
+                    Some(at) => timeout(until(at), news).await.unwrap_or(true),
+                };
+                // Nobody is left to serve if the other end is gone.
+                if !is_alive {
+                    return;
+                }
+            }
+            Err(error) => {
+                if !is_failing {
+                    warn!(%error, "cannot write conditions and Events; trying again until it works");
+                }
+                is_failing = true;
+                sleep(retry).await;
+                retry = (retry * 2).min(longest);
+            }
+        }
+    }
+}
+
+/// Waits for a report of another state, for ever if there are none. Whether there can be more.
+async fn other_than(
+    reports: &mut Option<watch::Receiver<Report>>,
+    state: Option<control::conncheck::State>,
+) -> bool {
+    match reports {
+        Some(reports) => reports.wait_for(|now| Some(now.state) != state).await.is_ok(),
+        None => std::future::pending().await,
+    }
+}
+
+fn until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
+}
