@@ -99,7 +99,7 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     for (cluster, public_key) in keys {
         let mut wanted = WantedPeer {
             name: cluster.clone(),
-            endpoint: None,
+            endpoints: Vec::new(),
             allowed_ips: Vec::new(),
             remaps: Vec::new(),
         };

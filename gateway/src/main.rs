@@ -58,7 +58,8 @@ fn run(args: GatewayArgs) -> anyhow::Result<ExitCode> {
         .context("cannot start the control runtime")?;
     let (start, config) = match args.config {
         Some(file) => {
-            let config = Config::load(&file)?;
+            let dns_check_interval = args.cluster.dns_check_interval;
+            let config = Config { dns_check_interval, ..Config::load(&file)? };
             (Start::File(file), config)
         }
         None if args.cluster.kube || args::in_pod() => {

@@ -7,6 +7,7 @@ pub(crate) mod flags;
 mod probe;
 mod report;
 mod settings;
+mod trouble;
 
 use control::conncheck::{Report, State};
 use control::connection::Connections;
@@ -23,6 +24,8 @@ use super::args::UsageError;
 use super::config::{Endpoint, Peer};
 
 pub(crate) use settings::Settings;
+pub(crate) use trouble::Trouble;
+use trouble::Troubles;
 
 /// A client of the API server that the pod's environment or `KUBECONFIG` names. Asks nobody. To be
 /// called within the runtime.
@@ -38,11 +41,20 @@ pub(crate) async fn client() -> Result<Client, UsageError> {
     })
 }
 
+/// What a gateway in a cluster is told while it runs.
+pub(crate) enum News {
+    /// The peers that objects ask for; they have changed.
+    Peers(Vec<Peer>),
+    /// The gateway at the other end may not be where it was.
+    Trouble(Trouble),
+}
+
 /// What feeds a gateway in a cluster.
 pub(crate) struct Cluster {
     watch: Watch,
     scope: Scope,
-    endpoint: Option<Endpoint>,
+    endpoints: Vec<Endpoint>,
+    troubles: Troubles,
     is_a_peer: watch::Sender<bool>,
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
@@ -54,13 +66,14 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Begins to watch, to check and to report. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings { identity, scope, endpoint, probe, report_interval, .. } = settings;
+        let Settings { identity, scope, endpoints, probe, report_interval, .. } = settings;
 
         let watch = Watch::new(&client, &identity.namespace, scope);
         let (is_a_peer, has_peer) = watch::channel(false);
         // What nobody checks counts as good.
         let state = if probe.is_some() { State::Connecting } else { State::Connected };
         let reports = watch::Sender::new(Report { state, ..Report::default() });
+        let troubles = Troubles::new(reports.subscribe());
         let connections = Connections::new(client, identity.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(report::run(connections, reports.clone(), has_peer, *report_interval));
@@ -71,7 +84,8 @@ impl Cluster {
         Self {
             watch,
             scope: scope.clone(),
-            endpoint: endpoint.clone(),
+            endpoints: endpoints.clone(),
+            troubles,
             is_a_peer,
             refused: Vec::new(),
             is_reachable: true,
@@ -79,10 +93,14 @@ impl Cluster {
         }
     }
 
-    /// The peers that objects ask for, whenever objects have changed. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Vec<Peer> {
+    /// Other peers than before, or trouble with them. Cancel safe.
+    pub(crate) async fn next(&mut self) -> News {
         loop {
-            match self.watch.next().await {
+            let update = tokio::select! {
+                update = self.watch.next() => update,
+                trouble = self.troubles.next() => return News::Trouble(trouble),
+            };
+            match update {
                 Update::Unreachable(error) => {
                     if self.is_reachable {
                         warn!(%error, "the API server cannot be asked; what it said last stays in force");
@@ -94,21 +112,24 @@ impl Cluster {
                         info!("the API server answers again");
                     }
                     self.is_reachable = true;
-                    return self.peers(objects::read(&self.scope, &found));
+                    return News::Peers(self.peers(objects::read(&self.scope, &found)));
                 }
             }
         }
     }
 
     fn peers(&mut self, asked: Asked) -> Vec<Peer> {
-        let endpoint = match self.endpoint {
-            Some(Endpoint::Address(address)) => Some(address.ip()),
-            Some(Endpoint::Name(_)) | None => None,
-        };
+        let addresses = self.endpoints.iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Address(address) => Some(address.ip()),
+            Endpoint::Name(_) => None,
+        });
+        let endpoints: Vec<_> = addresses.collect();
         let (keys, peers): (Vec<_>, Vec<_>) = asked
             .peers
             .into_iter()
-            .map(|peer| (peer.public_key, WantedPeer { endpoint, ..peer.wanted }))
+            .map(|peer| {
+                (peer.public_key, WantedPeer { endpoints: endpoints.clone(), ..peer.wanted })
+            })
             .unzip();
         let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
 
@@ -135,7 +156,7 @@ impl Cluster {
             name: wanted.name,
             public_key: PublicKey::from_bytes(public_key),
             preshared_key: None,
-            endpoint: self.endpoint.clone(),
+            endpoints: self.endpoints.clone(),
             persistent_keepalive: None,
             allowed_ips: wanted.allowed_ips,
             remaps: wanted.remaps,

@@ -14,6 +14,7 @@ use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};
 use super::{AdminSocket, Config, Engine, Finding, Problem, keyfile};
+use crate::daemon::resolver::CHECK_INTERVAL;
 
 /// `IFNAMSIZ` of the kernel without the closing zero, in bytes.
 const INTERFACE_MAX_LEN: usize = 15;
@@ -129,6 +130,7 @@ impl Parser<'_> {
             mss_clamp: mss_clamp.unwrap_or(true),
             max_flows: max_flows?,
             offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro },
+            dns_check_interval: CHECK_INTERVAL,
             cluster,
             peers,
         };

@@ -138,6 +138,7 @@ fn connected_peer() -> PeerStatus {
         name: "rome".to_owned(),
         public_key: PublicKey::from_bytes([1; 32]),
         endpoint: None,
+        unanswered: 0,
         last_handshake: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
         rtt: Some(Duration::from_millis(12)),
         receive_bytes: 11,
