@@ -90,7 +90,7 @@ fn engine() -> (Engine, PeerConfig) {
     let peer = PeerConfig {
         name: "peer".into(),
         keys,
-        endpoint: None,
+        endpoints: Vec::new(),
         allowed_ips: Prefix::new([100, 0, 0, 0].into(), 8).into_iter().collect(),
         clamp_mtu: None,
     };

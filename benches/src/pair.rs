@@ -120,7 +120,7 @@ fn engine(own: &PrivateKey, other: PublicKey, endpoint: SocketAddr) -> Engine {
     let peer = PeerConfig {
         name: "peer".into(),
         keys: PeerKeys { public_key: other, preshared_key: None, persistent_keepalive: None },
-        endpoint: Some(endpoint),
+        endpoints: vec![endpoint],
         allowed_ips: pods.into_iter().collect(),
         clamp_mtu: None,
     };

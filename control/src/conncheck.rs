@@ -81,6 +81,8 @@ pub struct Report {
     pub jitter: Duration,
     /// The share of the last probes that nobody answered, 0 to 1.
     pub loss: f64,
+    /// How many of the newest probes nobody answered in time, in a row.
+    pub missed: u32,
 }
 
 /// What a datagram leads to.
@@ -183,6 +185,7 @@ impl ConnCheck {
         // What was missed while the process slept is not made up for.
         self.next_ping = now + self.settings.interval;
         self.report.loss = self.loss(now);
+        self.report.missed = self.missed(now);
         let time_stamp = wall_clock.to_string();
         let ping = Message::ping(&self.settings.cluster_id, &time_stamp, nonce);
         if self.probes.len() == WINDOW {
@@ -238,6 +241,7 @@ impl ConnCheck {
                 self.report.jitter = jitter - jitter / JITTER_GAIN + change / JITTER_GAIN;
             }
             self.report.latency = Some(round_trip);
+            self.report.missed = 0;
             self.report.state = State::Connected;
             self.last_heard = now;
         }
@@ -247,6 +251,15 @@ impl ConnCheck {
 
     fn deadline(&self) -> Instant {
         self.last_heard + self.settings.patience()
+    }
+
+    fn missed(&self, now: Instant) -> u32 {
+        let is_due =
+            |probe: &&Probe| now.saturating_duration_since(probe.sent) >= self.settings.interval;
+        let due = self.probes.iter().rev().skip_while(|probe| !is_due(probe));
+        let missed = due.take_while(|probe| !probe.is_answered).count();
+
+        u32::try_from(missed).unwrap_or(u32::MAX)
     }
 
     /// Of the probes that had an interval for their answer.

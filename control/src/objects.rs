@@ -243,7 +243,7 @@ fn bare(scope: &Scope, cluster: &str) -> WantedPeer {
         Remapping::Configurations => scope.peer_address.map(Prefix::of_host).into_iter().collect(),
     };
 
-    WantedPeer { name: cluster.to_owned(), endpoint: None, allowed_ips, remaps: Vec::new() }
+    WantedPeer { name: cluster.to_owned(), endpoints: Vec::new(), allowed_ips, remaps: Vec::new() }
 }
 
 /// Both versions.

@@ -19,8 +19,8 @@ pub struct Wanted {
 pub struct WantedPeer {
     /// Unique among all peers.
     pub name: String,
-    /// Where its gateway is, if an address says so.
-    pub endpoint: Option<IpAddr>,
+    /// Where its gateway may be, as far as addresses say so.
+    pub endpoints: Vec<IpAddr>,
     /// The remote's real prefixes.
     pub allowed_ips: Vec<Prefix>,
     /// Our names for the remote's prefixes.
@@ -149,9 +149,11 @@ fn allowed_rules(peers: &[WantedPeer], rejected: &mut Vec<Rejection>) -> Vec<(Pe
 }
 
 fn gateways(peers: &[WantedPeer]) -> PrefixMap<PeerId> {
-    let gateways = ids().zip(peers).filter_map(|(id, peer)| Some((id, peer.endpoint?)));
+    let gateways = ids().zip(peers).flat_map(|(id, peer)| {
+        peer.endpoints.iter().map(move |address| (Prefix::of_host(*address), id))
+    });
 
-    PrefixMap::new(gateways.map(|(id, address)| (Prefix::of_host(address), id)))
+    PrefixMap::new(gateways)
 }
 
 fn rejection(peers: &[WantedPeer], conflict: Conflict) -> Rejection {
@@ -295,7 +297,7 @@ mod tests {
             peer("rome", &["10.244.0.0/16"], &[("10.244.0.0/16", "192.0.0.0/16")]),
             peer("oslo", &["10.9.0.0/16"], &[]),
         ]);
-        wanted.peers[1].endpoint = Some(ip("192.0.2.1"));
+        wanted.peers[1].endpoints = vec![ip("198.51.100.1"), ip("192.0.2.1")];
 
         let plan = plan(1, &wanted);
 
@@ -312,13 +314,16 @@ mod tests {
             &["169.254.18.1/32", "10.244.0.0/16", "10.9.0.0/16"],
             &[("10.244.0.0/16", "192.0.0.0/16"), ("10.9.0.0/16", "10.71.0.0/16")],
         )]);
-        wanted.peers[0].endpoint = Some(ip("192.0.2.1"));
+        wanted.peers[0].endpoints = vec![ip("192.0.2.1")];
 
         let (left, rejected) = without_rejected(wanted.clone());
 
         let expected =
             peer("rome", &["169.254.18.1/32", "10.9.0.0/16"], &[("10.9.0.0/16", "10.71.0.0/16")]);
-        assert_eq!(left.peers, [WantedPeer { endpoint: wanted.peers[0].endpoint, ..expected }]);
+        assert_eq!(
+            left.peers,
+            [WantedPeer { endpoints: wanted.peers[0].endpoints.clone(), ..expected }]
+        );
         assert_eq!(rejected.len(), 1, "{rejected:?}");
         assert_eq!(without_rejected(left.clone()), (left, Vec::new()));
     }
@@ -387,7 +392,7 @@ mod tests {
 
         WantedPeer {
             name: name.into(),
-            endpoint: None,
+            endpoints: Vec::new(),
             allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),
             remaps: remaps.iter().map(|(r, l)| Rule::new(prefix(r), prefix(l)).unwrap()).collect(),
         }

@@ -173,7 +173,7 @@ fn configure(engine: &mut Engine) {
             preshared_key: None,
             persistent_keepalive: None,
         },
-        endpoint: None,
+        endpoints: Vec::new(),
         allowed_ips: ["10.244.0.0/16", "fd24::/47", "10.99.0.0/16", "fd99::/16"].map(prefix).into(),
         clamp_mtu: Some(1340),
     };

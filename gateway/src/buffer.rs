@@ -139,6 +139,18 @@ impl TransmitBatch {
         self.bytes.get(transmit.range.clone()).unwrap_or_default()
     }
 
+    /// What was appended after the first `len` bytes.
+    #[must_use]
+    pub fn bytes_behind(&self, len: usize) -> &[u8] {
+        self.bytes.get(len..self.len).unwrap_or_default()
+    }
+
+    /// How many sends there is room for, whatever their length.
+    #[must_use]
+    pub const fn spare_transmits(&self) -> usize {
+        self.transmits.capacity() - self.transmits.len()
+    }
+
     /// How many bytes are filled.
     #[must_use]
     pub const fn len(&self) -> usize {

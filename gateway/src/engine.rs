@@ -15,6 +15,7 @@ mod forwarding;
 pub mod handshakes;
 pub mod inbound;
 pub mod outbound;
+mod race;
 pub mod translate;
 
 use std::collections::HashSet;
@@ -44,8 +45,9 @@ pub struct PeerConfig {
     pub name: String,
     /// Keys and keepalive. If any of it changes, the session begins anew.
     pub keys: PeerKeys,
-    /// Where to send first. A learned endpoint stays in force until this value *changes*.
-    pub endpoint: Option<SocketAddr>,
+    /// Where the peer may be, the best first. An endpoint that answers stays in use whatever is added
+    /// or taken away here.
+    pub endpoints: Vec<SocketAddr>,
     /// The remote's real prefixes (cryptokey routing).
     pub allowed_ips: Vec<remap::Prefix>,
     /// The largest packet, in bytes, that TCP is told of; `None` tells it nothing.
@@ -110,7 +112,6 @@ pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, Li
             publisher,
             flows: Arc::clone(&flows),
             accounts,
-            configured: Vec::new(),
             free_slots: Vec::new(),
             next_slot: 0,
             next_realm: flows::OWN_REALM + 1,
@@ -160,7 +161,6 @@ pub struct Control {
     publisher: Publisher<Forwarding>,
     flows: Arc<Flows>,
     accounts: Accounts,
-    configured: Vec<PeerConfig>,
     free_slots: Vec<u32>,
     next_slot: u32,
     next_realm: u32,
@@ -176,7 +176,6 @@ impl Control {
         let kept: HashSet<u32> = wanted.iter().map(|peer| peer.slot).collect();
         let kept_realms: HashSet<u32> = wanted.iter().map(|peer| peer.realm).collect();
         self.publisher.publish(Forwarding::new(&peers, wanted, table));
-        self.configured = peers;
 
         for gone in old.peers().iter().filter(|peer| !kept.contains(&peer.slot)) {
             self.free_slots.push(gone.slot);
@@ -189,14 +188,18 @@ impl Control {
         }
     }
 
-    /// Sends to `endpoint` from now on, as if the configuration had named it. Does nothing if no peer
-    /// has this key.
-    pub fn set_endpoint(&mut self, key: PublicKey, endpoint: SocketAddr) {
-        if let Some(config) = self.configured.iter_mut().find(|c| c.keys.public_key == key) {
-            config.endpoint = Some(endpoint);
-        }
+    /// The peer may be at `endpoints` from now on, as if the configuration had named them. Does nothing
+    /// if no peer has this key.
+    pub fn set_endpoints(&self, key: PublicKey, endpoints: &[SocketAddr]) {
         if let Some(peer) = self.publisher.current().by_key(key) {
-            peer.set_endpoint(endpoint);
+            peer.endpoints.set_candidates(endpoints, peer.tunnel.session().is_established);
+        }
+    }
+
+    /// Looks for every peer at all addresses where it may be: it does not seem to be where it was.
+    pub fn seek_peers(&self) {
+        for peer in self.publisher.current().peers() {
+            peer.endpoints.seek();
         }
     }
 
@@ -214,18 +217,14 @@ impl Control {
 
     fn peer(&mut self, old: &Forwarding, config: &PeerConfig) -> Arc<Peer> {
         let key = config.keys.public_key;
-        let before = self.configured.iter().find(|configured| configured.keys.public_key == key);
-        let is_new_endpoint = before.is_none_or(|before| before.endpoint != config.endpoint);
-
         let peer = match old.by_key(key) {
             Some(known) if known.keys == config.keys => Arc::clone(known),
             Some(known) => Arc::new(self.create(config).succeed(known)),
             None => Arc::new(self.create(config)),
         };
         peer.set_clamp_mtu(config.clamp_mtu);
-        if let Some(endpoint) = config.endpoint.filter(|_| is_new_endpoint) {
-            peer.set_endpoint(endpoint);
-        }
+        let has_session = peer.tunnel.session().is_established;
+        peer.endpoints.set_candidates(&config.endpoints, has_session);
 
         peer
     }

@@ -153,10 +153,15 @@ impl Gateway {
         self.control.apply(peers, table);
     }
 
-    /// Sends to `endpoint` from now on, as if the configuration had named it. Does nothing if no
-    /// peer has this key.
-    pub fn set_endpoint(&mut self, peer: PublicKey, endpoint: SocketAddr) {
-        self.control.set_endpoint(peer, endpoint);
+    /// The peer may be at `endpoints` from now on, as if the configuration had named them. Does nothing
+    /// if no peer has this key.
+    pub fn set_endpoints(&self, peer: PublicKey, endpoints: &[SocketAddr]) {
+        self.control.set_endpoints(peer, endpoints);
+    }
+
+    /// Looks for every peer at all addresses where it may be: it does not seem to be where it was.
+    pub fn seek_peers(&self) {
+        self.control.seek_peers();
     }
 
     /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this
@@ -305,6 +310,7 @@ fn peer_status(name: &str, peer: &Peer, calendar: &Calendar) -> PeerStatus {
         name: name.to_owned(),
         public_key: peer.keys.public_key,
         endpoint: peer.endpoint(),
+        unanswered: peer.endpoints.unanswered(),
         last_handshake: session.last_handshake.and_then(|at| calendar.date(at)),
         rtt: session.rtt,
         receive_bytes: peer.receive.bytes.get(),
@@ -349,6 +355,8 @@ pub struct PeerStatus {
     pub public_key: PublicKey,
     /// Where it was heard from last, or where the configuration says it is.
     pub endpoint: Option<SocketAddr>,
+    /// Initiations that went out since a handshake succeeded. The last of them may yet be answered.
+    pub unanswered: u32,
     /// When the last handshake completed.
     pub last_handshake: Option<SystemTime>,
     /// Round trip of the last handshake.

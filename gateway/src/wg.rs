@@ -6,12 +6,14 @@
 
 pub mod allowed_ips;
 pub mod boringtun;
+pub mod endpoints;
 pub mod key;
 pub mod message;
 pub mod peer;
 pub mod tunnel;
 
 pub use allowed_ips::AllowedIps;
+pub use endpoints::Endpoints;
 pub use key::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub use peer::Peer;
 pub use tunnel::Tunnel;

@@ -97,7 +97,7 @@ fn engines() -> [Engine; 2] {
                 preshared_key: None,
                 persistent_keepalive: None,
             },
-            endpoint: Some(SocketAddr::from(([192, 0, 2, 1], 51840))),
+            endpoints: vec![SocketAddr::from(([192, 0, 2, 1], 51840))],
             allowed_ips: vec![remote],
             clamp_mtu: None,
         };

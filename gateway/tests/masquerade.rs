@@ -167,7 +167,7 @@ impl Pair {
                 preshared_key: None,
                 persistent_keepalive: None,
             },
-            endpoint: None,
+            endpoints: Vec::new(),
             allowed_ips: rules.iter().map(|(_, rule)| rule.remote()).collect(),
             clamp_mtu: None,
         };

@@ -427,6 +427,7 @@ fn somebody_else() -> PeerSection {
         public_key: strait_gateway::wg::PrivateKey::generate().public_key().to_string(),
         preshared_key_file: None,
         endpoint: None,
+        endpoints: Vec::new(),
         persistent_keepalive: None,
         allowed_ips: vec!["192.0.2.0/24".parse().unwrap()],
         remaps: Vec::new(),

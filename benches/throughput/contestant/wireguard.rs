@@ -71,6 +71,7 @@ pub(super) fn idle_peer(number: u32) -> PeerSection {
         public_key: PrivateKey::generate().public_key().to_string(),
         preshared_key_file: None,
         endpoint: None,
+        endpoints: Vec::new(),
         persistent_keepalive: None,
         allowed_ips: Ipv4Net::new(pods, 24).map(IpNet::from).into_iter().collect(),
         remaps: Vec::new(),

@@ -103,7 +103,7 @@ struct PeerReport {
     name: String,
     public_key: String,
     has_preshared_key: bool,
-    endpoint: Option<String>,
+    endpoints: Vec<String>,
     persistent_keepalive: Option<u16>,
     allowed_ips: Vec<String>,
     remap: Vec<RemapReport>,
@@ -181,7 +181,7 @@ impl PeerReport {
             name: peer.name.clone(),
             public_key: peer.public_key.to_string(),
             has_preshared_key: peer.preshared_key.is_some(),
-            endpoint: peer.endpoint.as_ref().map(ToString::to_string),
+            endpoints: texts(&peer.endpoints),
             persistent_keepalive: peer.persistent_keepalive.map(|seconds| seconds.get()),
             allowed_ips: texts(&peer.allowed_ips),
             remap: peer
@@ -261,7 +261,9 @@ impl fmt::Display for PeerReport {
         write!(f, "\npeer {}\n", self.name)?;
         line(f, "  public key", &self.public_key)?;
         line(f, "  preshared key", preshared_key)?;
-        line(f, "  endpoint", &or_else(self.endpoint.as_ref(), "learned from the peer"))?;
+        let endpoints = self.endpoints.join(", ");
+        let endpoints = Some(endpoints).filter(|text| !text.is_empty());
+        line(f, "  endpoint", &or_else(endpoints, "learned from the peer"))?;
         line(f, "  persistent keepalive", &or_else(keepalive, "off"))?;
         line(f, "  allowed IPs", &joined(&self.allowed_ips))?;
         if self.remap.is_empty() {

@@ -10,6 +10,7 @@ mod origins;
 mod probe;
 mod report;
 mod settings;
+mod trouble;
 mod turn;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -42,6 +43,8 @@ use settings::{Check, Turn};
 
 pub(crate) use observed::Observed;
 pub(crate) use settings::Settings;
+pub(crate) use trouble::Trouble;
+use trouble::Troubles;
 
 /// How long the end of a replica waits until another can take its place.
 const YIELD_DEADLINE: Duration = Duration::from_secs(2);
@@ -60,12 +63,21 @@ pub(crate) async fn client() -> Result<Client, UsageError> {
     })
 }
 
+/// What a gateway in a cluster is told while it runs.
+pub(crate) enum News {
+    /// The peers that objects ask for; they have changed.
+    Peers(Vec<Peer>),
+    /// The gateway at the other end may not be where it was.
+    Trouble(Trouble),
+}
+
 /// What feeds a gateway in a cluster.
 pub(crate) struct Cluster {
     watch: Watch,
     scope: Scope,
-    endpoint: Option<Endpoint>,
+    endpoints: Vec<Endpoint>,
     endpoint_origin: Origin,
+    troubles: Troubles,
     /// What objects ask for; `None` before all were listed.
     wanted: Option<Vec<Peer>>,
     /// What was said of objects and of what they ask for.
@@ -104,7 +116,7 @@ struct Duties {
 impl Cluster {
     /// Begins to watch, and waits for its turn. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings { identity, scope, endpoint, endpoint_origin, check, report_interval, turn } =
+        let Settings { identity, scope, endpoints, endpoint_origin, check, report_interval, turn } =
             settings;
         let (sender, mut is_active) = watch::channel(*turn == Turn::Always);
         is_active.mark_changed();
@@ -120,8 +132,9 @@ impl Cluster {
         Self {
             watch: Watch::new(&client, &identity.namespace, scope),
             scope: scope.clone(),
-            endpoint: endpoint.clone(),
+            endpoints: endpoints.clone(),
             endpoint_origin: endpoint_origin.clone(),
+            troubles: Troubles::new(reports.subscribe()),
             wanted: None,
             refused: Vec::new(),
             is_reachable: true,
@@ -147,9 +160,9 @@ impl Cluster {
         self.observed.clone()
     }
 
-    /// The peers that objects ask for and whose turn it is, whenever either has changed: a replica
-    /// that is not active has none. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Vec<Peer> {
+    /// Other peers than before, or trouble with them: the peers that objects ask for, if it is the
+    /// turn of this replica, and none otherwise. Cancel safe.
+    pub(crate) async fn next(&mut self) -> News {
         // Who asks for the next peers has done with the last.
         if let Some(judged) = self.judged.take() {
             self.duties.verdicts.send_if_modified(|verdicts| {
@@ -160,6 +173,7 @@ impl Cluster {
         }
         loop {
             select! {
+                trouble = self.troubles.next() => return News::Trouble(trouble),
                 update = self.watch.next() => self.note(update),
                 Ok(()) = self.is_active.changed() => {
                     if *self.is_active.borrow_and_update() {
@@ -171,7 +185,8 @@ impl Cluster {
             }
             if let Some(wanted) = &self.wanted {
                 let is_active = *self.is_active.borrow();
-                return if is_active { wanted.clone() } else { Vec::new() };
+                let peers = if is_active { wanted.clone() } else { Vec::new() };
+                return News::Peers(peers);
             }
         }
     }
@@ -207,16 +222,17 @@ impl Cluster {
 
     fn peers(&mut self, found: &Objects) -> Vec<Peer> {
         let asked = objects::read(&self.scope, found);
-        let endpoint = match self.endpoint {
-            Some(Endpoint::Address(address)) => Some(address.ip()),
-            Some(Endpoint::Name(_)) | None => None,
-        };
+        let addresses = self.endpoints.iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Address(address) => Some(address.ip()),
+            Endpoint::Name(_) => None,
+        });
+        let endpoints: Vec<_> = addresses.collect();
         let of_peer = |peer: &AskedPeer| origins::of_peer(peer, self.endpoint_origin.clone());
         let (keys, peers): (Vec<_>, Vec<_>) = asked
             .peers
             .iter()
             .map(|peer| {
-                let wanted = WantedPeer { endpoint, ..peer.wanted.clone() };
+                let wanted = WantedPeer { endpoints: endpoints.clone(), ..peer.wanted.clone() };
                 ((peer.public_key, of_peer(peer)), wanted)
             })
             .unzip();
@@ -250,7 +266,7 @@ impl Cluster {
             name: wanted.name,
             public_key: PublicKey::from_bytes(public_key),
             preshared_key: None,
-            endpoint: self.endpoint.clone(),
+            endpoints: self.endpoints.clone(),
             persistent_keepalive: None,
             allowed_ips: wanted.allowed_ips,
             remaps: wanted.remaps,

@@ -18,6 +18,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use control::plan::{self, Plan, Wanted, WantedPeer};
 use ipnet::IpNet;
@@ -62,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) max_flows: u32,
     /// Which offloads may be used.
     pub(crate) offload: Offload,
+    /// After how long a name is looked up again at the latest.
+    pub(crate) dns_check_interval: Duration,
     /// What is ours.
     pub(crate) cluster: Cluster,
     /// In the order of the file.
@@ -115,8 +118,8 @@ pub(crate) struct Peer {
     pub(crate) public_key: PublicKey,
     /// Mixed into the handshake if present.
     pub(crate) preshared_key: Option<PresharedKey>,
-    /// Where to send first; without it the peer must speak first.
-    pub(crate) endpoint: Option<Endpoint>,
+    /// Where it may be, the best first; without any the peer must speak first.
+    pub(crate) endpoints: Vec<Endpoint>,
     /// In seconds; `None` is off.
     pub(crate) persistent_keepalive: Option<NonZeroU16>,
     /// The remote's real prefixes. Not empty.
@@ -181,20 +184,17 @@ impl Config {
 
     /// The peer addresses that are known without asking anybody.
     pub(crate) fn endpoint_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.peers.iter().filter_map(|peer| match &peer.endpoint {
-            Some(Endpoint::Address(address)) => Some(address.ip()),
-            Some(Endpoint::Name(_)) | None => None,
-        })
+        self.peers.iter().flat_map(Peer::endpoint_addresses).map(|address| address.ip())
     }
 }
 
 impl Peer {
-    /// For the packet engine; `resolved` is the latest answer for an endpoint given by name.
+    /// For the packet engine; `endpoints` is what has become of its own by now.
     ///
     /// TCP is told of packets of up to `clamp_mtu` bytes, if any.
     pub(crate) fn to_peer_config(
         &self,
-        resolved: Option<SocketAddr>,
+        endpoints: Vec<SocketAddr>,
         clamp_mtu: Option<u16>,
     ) -> PeerConfig {
         PeerConfig {
@@ -204,11 +204,7 @@ impl Peer {
                 preshared_key: self.preshared_key.clone(),
                 persistent_keepalive: self.persistent_keepalive.map(NonZeroU16::get),
             },
-            endpoint: match self.endpoint {
-                Some(Endpoint::Address(address)) => Some(address),
-                Some(Endpoint::Name(_)) => resolved,
-                None => None,
-            },
+            endpoints,
             allowed_ips: self.allowed_ips.clone(),
             clamp_mtu,
         }
@@ -217,13 +213,18 @@ impl Peer {
     fn wanted(&self) -> WantedPeer {
         WantedPeer {
             name: self.name.clone(),
-            endpoint: match self.endpoint {
-                Some(Endpoint::Address(address)) => Some(address.ip()),
-                Some(Endpoint::Name(_)) | None => None,
-            },
+            endpoints: self.endpoint_addresses().map(|address| address.ip()).collect(),
             allowed_ips: self.allowed_ips.clone(),
             remaps: self.remaps.clone(),
         }
+    }
+
+    /// The addresses that are known without asking anybody.
+    pub(crate) fn endpoint_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.endpoints.iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Address(address) => Some(*address),
+            Endpoint::Name(_) => None,
+        })
     }
 }
 
@@ -268,7 +269,8 @@ impl fmt::Display for Peer {
         let preshared_key = if self.preshared_key.is_some() { "set" } else { "none" };
         write!(f, "{{name={} public_key={}", self.name, self.public_key)?;
         write!(f, " preshared_key={preshared_key}")?;
-        write!(f, " endpoint={}", or_else(self.endpoint.as_ref(), "learned"))?;
+        f.write_str(" endpoints=")?;
+        list(f, &self.endpoints)?;
         write!(f, " persistent_keepalive={}", or_else(self.persistent_keepalive, "off"))?;
         f.write_str(" allowed_ips=")?;
         list(f, &self.allowed_ips)?;

@@ -121,7 +121,11 @@ fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Resu
     let identity = Arc::new(BoringtunIdentity::new(&config.private_key));
     let Engine { mut control, flows, .. } = engine::new(identity, settings)?;
     let clamp_mtu = config.mss_clamp.then_some(mtu_bytes);
-    let peers = config.peers.iter().map(|peer| peer.to_peer_config(None, clamp_mtu)).collect();
+    let peers = config
+        .peers
+        .iter()
+        .map(|peer| peer.to_peer_config(peer.endpoint_addresses().collect(), clamp_mtu))
+        .collect();
     control.apply(peers, config.plan(1).table);
 
     let forwarding = control.current();

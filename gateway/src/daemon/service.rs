@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, error, info, warn};
 
 use super::admin::{Board, InForce};
-use super::cluster::{Cluster, Observed};
-use super::config::{Config, Endpoint, Peer};
+use super::cluster::{Cluster, News, Observed, Trouble};
+use super::config::Config;
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
 use super::path_mtu::PathMtus;
 use super::reload::Reload;
@@ -87,8 +87,8 @@ impl Source {
         }
     }
 
-    /// Other peers than before. Cancel safe.
-    async fn next(&mut self) -> Vec<Peer> {
+    /// Other peers than before, or trouble with them. Cancel safe.
+    async fn next(&mut self) -> News {
         match self {
             Self::File(_) => pending().await,
             Self::Cluster(cluster) => cluster.next().await,
@@ -143,7 +143,6 @@ impl Service {
 
         Ok(Self {
             source,
-            config,
             mtu_bytes,
             generation: 0,
             monitor: gateway.monitor(),
@@ -152,7 +151,8 @@ impl Service {
             netlink,
             device,
             last_routes: Routes::default(),
-            resolver: Resolver::default(),
+            resolver: Resolver::new(config.dns_check_interval),
+            config,
             path_mtus: PathMtus::default(),
             board,
         })
@@ -197,16 +197,17 @@ impl Service {
                     Wish::Reload => self.reload().await,
                     Wish::End => return Ok(()),
                 },
-                peers = self.source.next() => {
-                    self.reconfigure(Config { peers, ..self.config.clone() }).await;
-                    self.board.set_knows_peers();
-                }
+                news = self.source.next() => match news {
+                    News::Peers(peers) => {
+                        self.reconfigure(Config { peers, ..self.config.clone() }).await;
+                        self.board.set_knows_peers();
+                    }
+                    News::Trouble(trouble) => self.handle_trouble(trouble),
+                },
                 answer = self.resolver.next_answer() => {
-                    let peers = self.monitor.status().peers;
-                    if let Some((peer, endpoint)) =
-                        self.resolver.handle_answer(answer, &peers, now())
-                    {
-                        self.set_endpoint(peer, endpoint).await;
+                    let changed = self.resolver.handle_answer(answer, now());
+                    if !changed.is_empty() {
+                        self.set_endpoints(&changed).await;
                     }
                 }
                 _ = ticks.tick() => {
@@ -290,7 +291,9 @@ impl Service {
             .config
             .peers
             .iter()
-            .map(|peer| peer.to_peer_config(self.resolver.resolved(&peer.public_key), clamp_mtu))
+            .map(|peer| {
+                peer.to_peer_config(self.resolver.addresses(&peer.public_key).to_vec(), clamp_mtu)
+            })
             .collect();
 
         self.gateway.apply(peers, self.config.plan(self.generation).table);
@@ -308,8 +311,18 @@ impl Service {
         });
     }
 
-    async fn set_endpoint(&mut self, peer: PublicKey, endpoint: SocketAddr) {
-        self.gateway.set_endpoint(peer, endpoint);
+    /// Probes are not answered: is the peer elsewhere by now?
+    fn handle_trouble(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::MissedProbe => self.resolver.hurry(now()),
+            Trouble::Silence => self.gateway.seek_peers(),
+        }
+    }
+
+    async fn set_endpoints(&mut self, peers: &[PublicKey]) {
+        for peer in peers {
+            self.gateway.set_endpoints(*peer, self.resolver.addresses(peer));
+        }
         // The route to the endpoint itself must not lead into the tunnel.
         for error in self.sync_routes().await {
             error!("{:#}", anyhow::Error::from(error));
@@ -339,11 +352,9 @@ impl Service {
 
     /// Every address that datagrams to a peer go to, or are configured to go to.
     fn endpoints(&self) -> Vec<IpAddr> {
-        let configured = self.config.peers.iter().filter_map(|peer| match peer.endpoint {
-            Some(Endpoint::Address(address)) => Some(address),
-            Some(Endpoint::Name(_)) => self.resolver.resolved(&peer.public_key),
-            None => None,
-        });
+        let peers = self.config.peers.iter();
+        let configured =
+            peers.flat_map(|peer| self.resolver.addresses(&peer.public_key).iter().copied());
         let in_use = self.monitor.status().peers.into_iter().filter_map(|peer| peer.endpoint);
 
         configured.chain(in_use).map(|a| a.ip()).collect::<BTreeSet<_>>().into_iter().collect()

@@ -7,15 +7,19 @@ use std::time::Instant;
 use remap::Reader;
 use remap::masquerade::Tick;
 
-use super::{Accounts, Flows, Forwarding};
+use super::{Accounts, Flows, Forwarding, race};
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
 use crate::wg::Peer;
+use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
 use crate::wg::tunnel::Identity;
 
 /// What one peer may need: a full-size packet that was staged.
 const FLUSH_BELOW_BYTES: usize = 68 * 1024;
+
+/// The same in sends: all that may be staged, and two initiations to every address.
+const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
 
 /// Answers handshakes and drives the timers of all peers. One thread owns it.
 #[derive(Debug)]
@@ -63,7 +67,8 @@ impl Handshakes {
     /// Time has advanced to `now`. Calling early or twice is harmless; call it at least every 250 ms.
     ///
     /// A peer that has just been configured with an endpoint is greeted with a handshake, so that
-    /// the first packet finds a session. If `out` fills up, `flush` must empty it.
+    /// the first packet finds a session. A handshake that is not answered, or that a silent peer is
+    /// asked for, goes to all addresses of the peer. If `out` fills up, `flush` must empty it.
     pub fn handle_timeout(
         &mut self,
         now: Instant,
@@ -83,10 +88,13 @@ impl Handshakes {
 
         for peer in forwarding.peers() {
             let endpoint = peer.endpoint();
-            if !out.has_room(FLUSH_BELOW_BYTES) {
+            if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
                 flush(out);
             }
+            race::seek(peer, out, now);
+            let before = out.len();
             let timed_out = peer.tunnel.handle_timeout(endpoint, out, now);
+            race::spread(peer, before, out, now);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
             if let Some(endpoint) = endpoint.filter(|_| timed_out.has_staged) {
                 seal_staged(peer, endpoint, out, now);
@@ -97,7 +105,9 @@ impl Handshakes {
             };
             let session = peer.tunnel.session();
             if !session.is_established && session.last_handshake.is_none() {
+                let before = out.len();
                 peer.tunnel.initiate(endpoint, out, now);
+                race::spread(peer, before, out, now);
             }
         }
     }
@@ -129,6 +139,7 @@ impl Handshakes {
         peer.tunnel.handle_handshake(message, source, out, now)?;
         if !matches!(kind, Message::CookieReply { .. }) {
             peer.set_endpoint(source);
+            peer.endpoints.handle_answer();
         }
         seal_staged(peer, source, out, now);
 

@@ -7,6 +7,7 @@ use remap::Reader;
 
 use super::Forwarding;
 use super::flows::Flows;
+use super::race;
 use super::translate::{self, Context, Memory, Outgoing};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
@@ -136,8 +137,12 @@ fn forward(
     account.bytes_in.add(bytes);
     loop {
         let outer = Outer { destination, ecn: outer_ecn };
+        let before = out.len();
         let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
         account.count_drops(DropReason::StagingFull, sealed.overflow);
+        if sealed.packets == 0 {
+            race::spread(route.peer, before, out, now);
+        }
         route.peer.transmit.packets.add(sealed.packets);
         route.peer.transmit.bytes.add(sealed.bytes);
 

@@ -435,7 +435,7 @@ impl World {
 fn peers() -> Vec<PeerConfig> {
     let milan = ["10.244.0.0/16", "fd00:10:244::/48", "fd00:10:245::/48"];
     let called = |name, allowed| PeerConfig {
-        endpoint: Some("198.51.100.3:51840".parse().unwrap()),
+        endpoints: vec!["198.51.100.3:51840".parse().unwrap()],
         ..peer(name, allowed)
     };
 
@@ -457,7 +457,7 @@ fn peer(name: &str, allowed_ips: &[&str]) -> PeerConfig {
     PeerConfig {
         name: name.to_owned(),
         keys,
-        endpoint: None,
+        endpoints: Vec::new(),
         allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),
         clamp_mtu: Some(MTU),
     }

@@ -96,6 +96,9 @@ pub struct PeerSection {
     /// Host or address, and port. A server learns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+    /// The same, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<String>,
     /// In seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_keepalive: Option<u16>,
@@ -324,6 +327,7 @@ mod tests {
             public_key: "key".to_owned(),
             preshared_key_file: None,
             endpoint: Some("198.51.100.2:51840".to_owned()),
+            endpoints: Vec::new(),
             persistent_keepalive: Some(25),
             allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
             remaps: vec![RemapSection {

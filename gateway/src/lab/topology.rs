@@ -242,6 +242,7 @@ fn peer(own: &Cluster, other: &Cluster, number: u8) -> PeerSection {
         public_key: other.private_key.public_key().to_string(),
         preshared_key_file: None,
         endpoint: None,
+        endpoints: Vec::new(),
         persistent_keepalive: None,
         allowed_ips: pods.chain(gateway.map(IpNet::from)).collect(),
         remaps: remaps

@@ -4,11 +4,9 @@
 //! counters; if the keys themselves change, the session alone begins anew.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use arc_swap::ArcSwapOption;
-
+use super::Endpoints;
 use super::tunnel::{PeerKeys, Tunnel};
 use crate::counters::Counter;
 
@@ -36,7 +34,8 @@ pub struct Peer {
     pub receive: Traffic,
     /// Sent to the peer.
     pub transmit: Traffic,
-    endpoint: ArcSwapOption<SocketAddr>,
+    /// Where it may be and where it is.
+    pub endpoints: Endpoints,
     /// In bytes; 0 is unknown.
     device_mtu: AtomicU16,
     path_mtu: AtomicU16,
@@ -53,7 +52,7 @@ impl Peer {
             tunnel,
             receive: Traffic::default(),
             transmit: Traffic::default(),
-            endpoint: ArcSwapOption::empty(),
+            endpoints: Endpoints::default(),
             device_mtu: AtomicU16::new(0),
             path_mtu: AtomicU16::new(0),
         }
@@ -68,9 +67,7 @@ impl Peer {
             new.bytes.add(old.bytes.get());
             new.packets.add(old.packets.get());
         }
-        if let Some(endpoint) = before.endpoint() {
-            self.set_endpoint(endpoint);
-        }
+        self.endpoints.succeed(&before.endpoints);
 
         self
     }
@@ -79,16 +76,13 @@ impl Peer {
     #[must_use]
     #[inline]
     pub fn endpoint(&self) -> Option<SocketAddr> {
-        self.endpoint.load().as_deref().copied()
+        self.endpoints.in_use()
     }
 
-    /// Sends to `endpoint` from now on. Reached only with an authenticated source (roaming), or from
-    /// a configuration that names a new one.
+    /// Sends to `endpoint` from now on. Reached only with an authenticated source (roaming).
     #[inline]
     pub fn set_endpoint(&self, endpoint: SocketAddr) {
-        if self.endpoint() != Some(endpoint) {
-            self.endpoint.store(Some(Arc::new(endpoint)));
-        }
+        self.endpoints.learn(endpoint);
     }
 
     /// The largest inner packet, in bytes, that TCP should be told of; `None` if it is to be told

@@ -63,6 +63,9 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Begins a handshake unless one is under way.
     fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
 
+    /// Begins a handshake even if one is under way, which may still be answered.
+    fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
+
     /// Forgets what is staged and returns how many packets that were.
     fn give_up(&self) -> u64;
 

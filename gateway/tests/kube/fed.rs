@@ -279,7 +279,9 @@ pub(crate) fn whole(other: &Cluster, mode: Mode) -> Vec<String> {
         Mode::Server => arguments.extend(["--mode=server".into(), "--listen-ports=51840".into()]),
         Mode::Client => arguments.extend([
             "--mode=client".to_owned(),
-            format!("--endpoint-address={}", other.underlay),
+            // Nobody is at the first.
+            format!("--endpoint-address=198.51.100.9,{}", other.underlay),
+            "--dns-check-interval=1m".to_owned(),
             "--endpoint-port=51840".to_owned(),
         ]),
     }

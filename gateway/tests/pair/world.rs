@@ -52,7 +52,10 @@ impl Network {
 
 struct Side {
     engine: Engine,
+    /// Where it sends from: where it was called last.
     address: SocketAddr,
+    /// Where it can be called as well.
+    others: Vec<SocketAddr>,
     peer: PeerConfig,
     rule: Rule,
     received: Vec<Vec<u8>>,
@@ -74,6 +77,8 @@ pub(crate) struct World {
     random: u64,
     sides: [Side; 2],
     wire: Vec<Datagram>,
+    dead: Vec<SocketAddr>,
+    initiations: Vec<SocketAddr>,
     pub(crate) eavesdropped: Vec<Vec<u8>>,
 }
 
@@ -92,7 +97,7 @@ impl World {
                     preshared_key: None,
                     persistent_keepalive: None,
                 },
-                endpoint: (own == ROME).then(|| addresses[other]),
+                endpoints: if own == ROME { vec![addresses[other]] } else { Vec::new() },
                 allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
                 clamp_mtu: None,
             };
@@ -102,6 +107,7 @@ impl World {
                 engine: engine::new(identity, engine::Settings { max_flows: 1024, seed: 7, start })
                     .unwrap(),
                 address: addresses[own],
+                others: Vec::new(),
                 peer,
                 rule,
                 received: Vec::new(),
@@ -119,6 +125,8 @@ impl World {
             random: network.seed | 1,
             sides: [side(MILAN, ROME), side(ROME, MILAN)],
             wire: Vec::new(),
+            dead: Vec::new(),
+            initiations: Vec::new(),
             eavesdropped: Vec::new(),
         }
     }
@@ -186,6 +194,42 @@ impl World {
     /// From now on `side` sends from another address, as after a change of network.
     pub(crate) fn move_to(&mut self, side: usize, address: SocketAddr) {
         self.sides[side].address = address;
+    }
+
+    /// `side` can be called at these addresses, and its peer is told so.
+    pub(crate) fn call_at(&mut self, side: usize, addresses: &[SocketAddr]) {
+        self.sides[side].address = addresses[0];
+        self.sides[side].others = addresses.to_vec();
+        let addresses = addresses.to_vec();
+        self.reconfigure(1 - side, |peer| peer.endpoints = addresses);
+    }
+
+    /// Nothing passes to or from these addresses, and everything to and from all others.
+    pub(crate) fn cut(&mut self, addresses: &[SocketAddr]) {
+        self.dead = addresses.to_vec();
+    }
+
+    /// `side` hears that its peer may be elsewhere.
+    pub(crate) fn set_endpoints(&self, side: usize, endpoints: &[SocketAddr]) {
+        let control = &self.sides[side].engine.control;
+        let key = control.current().peers()[0].keys.public_key;
+
+        control.set_endpoints(key, endpoints);
+    }
+
+    /// `side` has reason to look for its peer.
+    pub(crate) fn seek(&self, side: usize) {
+        self.sides[side].engine.control.seek_peers();
+    }
+
+    /// Where `side` sends to.
+    pub(crate) fn endpoint(&self, side: usize) -> Option<SocketAddr> {
+        self.sides[side].engine.control.current().peers()[0].endpoint()
+    }
+
+    /// How many initiations were sent to `address`.
+    pub(crate) fn initiations_to(&self, address: SocketAddr) -> usize {
+        self.initiations.iter().filter(|to| **to == address).count()
     }
 
     /// `side` lets its peer send from `prefix` only.
@@ -275,8 +319,11 @@ impl World {
             due.sort_by_key(|d| d.due);
 
             for Datagram { to, from, ecn, bytes, .. } in due {
-                if let Some(side) = [MILAN, ROME].into_iter().find(|s| self.sides[*s].address == to)
-                {
+                if self.dead.contains(&to) || self.dead.contains(&from) {
+                    continue;
+                }
+                if let Some(side) = [MILAN, ROME].into_iter().find(|s| self.sides[*s].is_at(to)) {
+                    self.sides[side].address = to;
                     self.receive(side, from, ecn, &bytes, bytes.len());
                 }
             }
@@ -319,6 +366,9 @@ impl World {
             accounts.handle_transmit(transmit, true);
             for bytes in out.bytes(transmit).chunks(transmit.segment_bytes) {
                 self.eavesdropped.push(bytes.to_vec());
+                if Message::classify(bytes) == Some(Message::Initiation) {
+                    self.initiations.push(transmit.outer.destination);
+                }
                 let copies = 1 + u32::from(self.chance(self.network.repeat_percent));
                 for _ in 0..copies {
                     if self.chance(self.network.loss_percent) {
@@ -358,6 +408,10 @@ impl World {
 }
 
 impl Side {
+    fn is_at(&self, address: SocketAddr) -> bool {
+        self.address == address || self.others.contains(&address)
+    }
+
     fn apply(&mut self, generation: u64) {
         let (table, conflicts) =
             Table::build(generation, &Cluster::default(), [(PeerId(0), self.rule)]);

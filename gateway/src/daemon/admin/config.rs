@@ -79,6 +79,8 @@ fn gateway(in_force: &InForce) -> Settings {
         offload,
         cluster,
         peers: _,
+        // No key of the file; the flag is shown among the others.
+        dns_check_interval: _,
         origins,
     } = config;
     let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = *offload;
@@ -121,12 +123,14 @@ fn peer(peer: &Peer) -> Settings {
         name,
         public_key,
         preshared_key,
-        endpoint,
+        endpoints,
         persistent_keepalive,
         allowed_ips,
         remaps,
         origins,
     } = peer;
+    let of_endpoints =
+        if origins.of("endpoints") == Origin::Default { "endpoint" } else { "endpoints" };
     let remaps: Vec<_> = remaps
         .iter()
         .map(|rule| {
@@ -144,7 +148,7 @@ fn peer(peer: &Peer) -> Settings {
             ("name", "name", json!(name)),
             ("public_key", "public_key", text(public_key)),
             ("has_preshared_key", "preshared_key_file", json!(preshared_key.is_some())),
-            ("endpoint", "endpoint", json!(endpoint.as_ref().map(ToString::to_string))),
+            ("endpoints", of_endpoints, texts(endpoints)),
             ("persistent_keepalive", "persistent_keepalive", json!(persistent_keepalive)),
             ("allowed_ips", "allowed_ips", texts(allowed_ips)),
             ("remap", "remap", json!(remaps)),

@@ -61,7 +61,7 @@ pub(crate) struct ClusterFlags {
         default_value = "51840"
     )]
     pub(crate) listen_ports: Vec<u16>,
-    /// Addresses or DNS names of the server, as client
+    /// Addresses or DNS names of the server, as client; all are tried at once
     #[arg(long, env = "STRAIT_ENDPOINT_ADDRESS", value_name = "ADDRESS", value_delimiter = ',')]
     pub(crate) endpoint_address: Vec<String>,
     /// UDP ports of the server, as client; the first one is used
@@ -74,6 +74,16 @@ pub(crate) struct ClusterFlags {
         default_value = "51840"
     )]
     pub(crate) endpoint_ports: Vec<u16>,
+    /// How often a DNS name is looked up at the least, once it is known; sooner if the DNS says so, or the
+    /// server does not answer
+    #[arg(
+        long,
+        env = "STRAIT_DNS_CHECK_INTERVAL",
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = duration
+    )]
+    pub(crate) dns_check_interval: Duration,
     /// Folder with the file `privateKey`: 32 raw bytes, or base64
     #[arg(
         long,

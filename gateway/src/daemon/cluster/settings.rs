@@ -41,7 +41,7 @@ pub(crate) struct Settings {
     pub(crate) identity: Identity,
     pub(crate) scope: Scope,
     /// Of the server, for a client.
-    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) endpoints: Vec<Endpoint>,
     /// Whose word that is.
     pub(crate) endpoint_origin: Origin,
     pub(crate) check: Check,
@@ -94,9 +94,9 @@ impl Settings {
             Mode::Server => (server, client),
             Mode::Client => (client, server),
         };
-        let endpoint = match identity.mode {
-            Mode::Server => None,
-            Mode::Client => Some(endpoint(flags)?),
+        let endpoints = match identity.mode {
+            Mode::Server => Vec::new(),
+            Mode::Client => endpoints(flags)?,
         };
         let is_beside = takes_the_place_of_one(flags)?;
         let check = if is_beside {
@@ -134,6 +134,7 @@ impl Settings {
             mss_clamp: true,
             max_flows: DEFAULT_MAX_FLOWS,
             offload: Offload::default(),
+            dns_check_interval: flags.dns_check_interval,
             cluster: Cluster::default(),
             peers: Vec::new(),
             origins: origins::of_flags(given, identity.mode),
@@ -148,7 +149,7 @@ impl Settings {
         let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
 
         Ok((
-            Self { identity, scope, endpoint, endpoint_origin, check, report_interval, turn },
+            Self { identity, scope, endpoints, endpoint_origin, check, report_interval, turn },
             config,
         ))
     }
@@ -243,13 +244,15 @@ fn content(file: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-fn endpoint(flags: &ClusterFlags) -> Result<Endpoint, UsageError> {
+fn endpoints(flags: &ClusterFlags) -> Result<Vec<Endpoint>, UsageError> {
     let port = first("--endpoint-ports", &flags.endpoint_ports)?;
-    let host = flags
-        .endpoint_address
-        .iter()
-        .find(|address| !address.is_empty())
-        .ok_or_else(|| missing("--endpoint-address"))?;
+    let hosts = flags.endpoint_address.iter().filter(|address| !address.is_empty());
+    let endpoints: Vec<_> = hosts.map(|host| endpoint(host, port)).collect::<Result<_, _>>()?;
+
+    if endpoints.is_empty() { Err(missing("--endpoint-address")) } else { Ok(endpoints) }
+}
+
+fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
     let text = match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
         Ok(IpAddr::V4(_)) | Err(_) => format!("{host}:{port}"),
@@ -307,7 +310,7 @@ mod tests {
         assert_eq!(config.listen_port, 5);
         assert_eq!(config.addresses, ["169.254.18.1/30".parse().unwrap()]);
         assert_eq!(config.mtu_bytes, Some(1340));
-        assert_eq!(settings.endpoint, None);
+        assert_eq!(settings.endpoints, []);
         assert_eq!(settings.scope.peer_address, Some([169, 254, 18, 2].into()));
         let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
         assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
@@ -323,13 +326,17 @@ mod tests {
             read(&words)
         };
 
-        let endpoint = |address| client(address).unwrap().0.endpoint.unwrap().to_string();
-        assert_eq!(endpoint("198.51.100.2"), "198.51.100.2:51840");
-        assert_eq!(endpoint("2001:db8::2"), "[2001:db8::2]:51840");
-        assert_eq!(endpoint("milan.example.org"), "milan.example.org:51840");
+        let endpoints = |address| {
+            let endpoints = client(address).unwrap().0.endpoints;
+            endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(endpoints("198.51.100.2"), ["198.51.100.2:51840"]);
+        let all = ["milan.example.org:51840", "[2001:db8::2]:51840", "198.51.100.2:51840"];
+        assert_eq!(endpoints("milan.example.org,2001:db8::2,,198.51.100.2"), all);
         let (_, config) = client("198.51.100.2").unwrap();
         assert_eq!(config.listen_port, 0);
         assert_eq!(config.addresses, ["169.254.18.2/30".parse().unwrap()]);
+        assert!(client("198.51.100.2,no name").err().unwrap().contains("\"no name\""));
         assert!(client("no name").err().unwrap().contains("--endpoint-address \"no name\""));
         assert!(client("").err().unwrap().contains("--endpoint-address is missing"));
     }

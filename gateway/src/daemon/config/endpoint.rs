@@ -20,12 +20,22 @@ pub(crate) enum Endpoint {
 }
 
 /// A host name and a UDP port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostPort {
     /// As the resolver wants it.
     pub(crate) host: String,
     /// Never 0.
     pub(crate) port: u16,
+}
+
+impl Endpoint {
+    /// What has to be resolved.
+    pub(crate) const fn name(&self) -> Option<&HostPort> {
+        match self {
+            Self::Address(_) => None,
+            Self::Name(name) => Some(name),
+        }
+    }
 }
 
 impl fmt::Display for Endpoint {

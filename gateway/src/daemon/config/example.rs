@@ -22,12 +22,13 @@ pub(crate) fn config() -> Config {
         mss_clamp: true,
         max_flows: 1 << 18,
         offload: Offload::default(),
+        dns_check_interval: crate::daemon::resolver::CHECK_INTERVAL,
         cluster: Cluster::default(),
         peers: vec![Peer {
             name: "rome".to_owned(),
             public_key: PublicKey::from_bytes([8; 32]),
             preshared_key: Some(PresharedKey::from_file_content(&[6; 32]).unwrap()),
-            endpoint: Some("192.0.2.1:51840".parse().unwrap()),
+            endpoints: vec!["192.0.2.1:51840".parse().unwrap()],
             persistent_keepalive: std::num::NonZeroU16::new(25),
             allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
             remaps: vec![

@@ -78,6 +78,7 @@ pub(super) struct PeerSection {
     pub(super) public_key: Spanned<String>,
     pub(super) preshared_key_file: Option<Spanned<String>>,
     pub(super) endpoint: Option<Spanned<String>>,
+    pub(super) endpoints: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) persistent_keepalive: Option<Spanned<i64>>,
     pub(super) allowed_ips: Vec<Spanned<String>>,
     #[serde(default)]

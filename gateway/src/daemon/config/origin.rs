@@ -80,11 +80,12 @@ const GATEWAY: [&str; 11] = [
 ];
 pub(crate) const OFFLOAD: [&str; 4] = ["tun_tso", "tun_uso", "udp_gso", "udp_gro"];
 const CLUSTER: [&str; 5] = ["pod_cidrs", "external_cidrs", "masquerade", "max_flows", "host_map"];
-const PEER: [&str; 7] = [
+const PEER: [&str; 8] = [
     "name",
     "public_key",
     "preshared_key_file",
     "endpoint",
+    "endpoints",
     "persistent_keepalive",
     "allowed_ips",
     "remap",

@@ -16,6 +16,7 @@ use super::file::{self, GatewaySection, OffloadSection};
 use super::{
     AdminSocket, Config, Engine, Finding, Origins, Problem, is_interface_name, keyfile, origin,
 };
+use crate::daemon::resolver::CHECK_INTERVAL;
 
 /// As long as a DNS label: names become label values in metrics.
 const NAME_MAX_LEN: usize = 63;
@@ -131,6 +132,7 @@ impl Parser<'_> {
             mss_clamp: mss_clamp.unwrap_or(true),
             max_flows: max_flows?,
             offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro },
+            dns_check_interval: CHECK_INTERVAL,
             cluster,
             peers,
             origins: Origins::default(),

@@ -74,6 +74,10 @@ pub(crate) enum Problem {
     KeyFile { key: &'static str, cause: KeyFileError },
     #[error("endpoint {value:?} {cause}")]
     Endpoint { value: String, cause: EndpointError },
+    #[error("endpoints beside endpoint: list all of them under endpoints, the best first")]
+    EndpointTwice,
+    #[error("endpoints lists {count} addresses: use the best {max}")]
+    TooManyEndpoints { count: usize, max: usize },
     #[error("peer {peer:?} has no allowed_ips: list the prefixes behind it")]
     NoAllowedIps { peer: String },
     #[error("{key}: {cause}")]

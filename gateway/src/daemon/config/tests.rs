@@ -70,7 +70,7 @@ fn the_documented_example_is_understood() {
     assert_eq!((peer.name.as_str(), peer.public_key.to_string().as_str()), ("rome", BOB));
     assert!(peer.preshared_key.is_some());
     let name = HostPort { host: "host-or-ip".to_owned(), port: 51840 };
-    assert_eq!(peer.endpoint, Some(Endpoint::Name(name)));
+    assert_eq!(peer.endpoints, [Endpoint::Name(name)]);
     assert_eq!(peer.persistent_keepalive, NonZeroU16::new(25));
     assert_eq!(peer.allowed_ips, ["10.244.0.0/16".parse().unwrap()]);
     assert_eq!(peer.remaps[0].local(), "10.71.0.0/16".parse().unwrap());
@@ -91,7 +91,7 @@ fn everything_optional_has_its_default() {
     assert_eq!(config.offload, Offload::default());
     let peer = &config.peers[0];
     assert_eq!(peer.name, "3p7bfXt9");
-    assert_eq!((&peer.endpoint, peer.persistent_keepalive), (&None, None));
+    assert_eq!((peer.endpoints.as_slice(), peer.persistent_keepalive), (&[][..], None));
 }
 
 #[test]
@@ -141,11 +141,26 @@ fn the_admin_socket_can_be_elsewhere_or_nowhere() {
 }
 
 #[test]
+fn a_peer_may_have_several_endpoints() {
+    let several = r#"endpoints = ["192.0.2.1:1", "rome.example:2", "[2001:db8::1]:3"]"#;
+
+    let config = Site::new(&peer(MINIMAL, several)).load().unwrap();
+
+    let shown: Vec<_> = config.peers[0].endpoints.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["192.0.2.1:1", "rome.example:2", "[2001:db8::1]:3"]);
+    let none = Site::new(&peer(MINIMAL, "endpoints = []")).load().unwrap();
+    assert_eq!(none.peers[0].endpoints, []);
+}
+
+#[test]
 fn a_keepalive_of_0_is_off() {
     let config = Site::new(&peer(MINIMAL, "persistent_keepalive = 0")).load().unwrap();
 
     assert_eq!(config.peers[0].persistent_keepalive, None);
 }
+
+/// One more than a peer may have.
+const NINE: &str = r#"endpoints = ["a:1", "a:2", "a:3", "a:4", "a:5", "a:6", "a:7", "a:8", "a:9"]"#;
 
 /// A change to the example, the line it is found in, the value and the remedy it must name.
 type Case = (&'static str, &'static str, usize, &'static str, &'static str);
@@ -205,6 +220,15 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
         ("host-or-ip:51840", "224.0.0.1:51840", 16, "multicast", "one host"),
         ("host-or-ip:51840", "255.255.255.255:9", 16, "broadcast", "one host"),
         ("host-or-ip:51840", "ro me:51840", 16, "\"ro me:51840\"", "IP address or a DNS name"),
+        ("\"host-or-ip:51840\"", "\"a:1\"\nendpoints = [\"a:1\"]", 17, "", "under endpoints"),
+        ("endpoint = \"host-or-ip:51840\"", NINE, 16, "9 addresses", "use the best 8"),
+        (
+            "endpoint = \"host-or-ip:51840\"",
+            "endpoints = [\"a:1\",\n\"0.0.0.0:1\"]",
+            17,
+            "\"0.0.0.0:1\"",
+            "can be reached",
+        ),
         ("keepalive = 25", "keepalive = 65536", 17, "persistent_keepalive 65536", "0 to 65535"),
         ("[\"10.244.0.0/16\"]", "[]", 14, "\"rome\" has no allowed_ips", "list the prefixes"),
         (

@@ -83,7 +83,8 @@ fn a_connected_peer_appears_under_our_names_and_liqos() {
 #[test]
 fn what_the_check_finds_goes_before_the_handshake() {
     let (latency, jitter) = (Duration::from_micros(2_500), Duration::from_micros(125));
-    let connected = Report { state: State::Connected, latency: Some(latency), jitter, loss: 0.25 };
+    let connected =
+        Report { state: State::Connected, latency: Some(latency), jitter, loss: 0.25, missed: 0 };
     let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
     // The handshake says the opposite of the check.
     let silent = PeerStatus { has_session: false, rtt: None, ..connected_peer() };
@@ -206,6 +207,7 @@ fn connected_peer() -> PeerStatus {
         name: "rome".to_owned(),
         public_key: PublicKey::from_bytes([1; 32]),
         endpoint: None,
+        unanswered: 0,
         last_handshake: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
         rtt: Some(Duration::from_millis(12)),
         receive_bytes: 11,

@@ -1,22 +1,32 @@
-//! When one name is looked up, and what an answer means. Pure: time comes in as `now`.
+//! When one name is looked up. Pure: time comes in as `now`.
 //!
 //! ```text
-//!            poll_lookup, due                   answer: every 5 min
-//!   Waiting ─────────────────▶ LookingUp ─────────────────────────────▶ Waiting
-//!    ▲  │                       │         failure: 1 s, 2 s, .. 30 s     ▲
-//!    │  │ no handshake for 15 s └────────────────────────────────────────┘
-//!    └──┘ although one is wanted: due at once
+//!            poll_lookup, due              answer: when its TTL is over, 5 s at the least
+//!   Waiting ─────────────────▶ LookingUp ───────────────────────────────────────────────▶ Waiting
+//!    ▲  │                       │         failure: 1 s, 2 s, .. 30 s                       ▲
+//!    │  │ trouble: due at once  └──────────────────────────────────────────────────────────┘
+//!    └──┘
 //! ```
+//!
+//! However long a TTL is, a name is looked up every 5 s during the first ten minutes, as Liqo's gateways
+//! do, and during the ten after each trouble began; later at the interval that was configured.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long an answer is trusted while the peer answers.
-pub(super) const REFRESH: Duration = Duration::from_secs(300);
+/// How long an answer holds by default, once the first minutes are over. Liqo's.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
-/// How long a wanted handshake may fail before the name is asked again. The initiation is repeated
-/// every 5 s (`REKEY_TIMEOUT`, WireGuard whitepaper section 6.1): three of them went unanswered.
-pub(super) const UNANSWERED: Duration = Duration::from_secs(15);
+/// Between two lookups while eager. No TTL makes them more frequent.
+const EAGER: Duration = Duration::from_secs(5);
+
+/// How long eagerness lasts.
+const EAGER_FOR: Duration = Duration::from_secs(600);
+
+/// Between two lookups at the most while trouble lasts.
+const IN_TROUBLE: Duration = Duration::from_secs(30);
+
+/// Between two lookups at the least, whatever happens.
+const BREATH: Duration = Duration::from_secs(1);
 
 /// First and longest pause after a failed lookup.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
@@ -26,10 +36,10 @@ const BACKOFF_LAST: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Schedule {
     state: State,
-    /// The address that the latest answer with a consequence led to.
-    chosen: Option<SocketAddr>,
+    eager_until: Instant,
+    is_in_trouble: bool,
     failures: u32,
-    unanswered_since: Option<Instant>,
+    last_begun: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,15 +53,11 @@ impl Schedule {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: State::Waiting { due: now },
-            chosen: None,
+            eager_until: now + EAGER_FOR,
+            is_in_trouble: false,
             failures: 0,
-            unanswered_since: None,
+            last_begun: None,
         }
-    }
-
-    /// The address in force as far as names are concerned.
-    pub(super) fn chosen(&self) -> Option<SocketAddr> {
-        self.chosen
     }
 
     /// Whether the latest lookup failed.
@@ -59,20 +65,21 @@ impl Schedule {
         self.failures > 0
     }
 
-    /// The peer was looked at: does it want a handshake that it does not get?
-    pub(super) fn handle_status(&mut self, wants_handshake: bool, now: Instant) {
-        if !wants_handshake {
-            self.unanswered_since = None;
-            return;
+    /// Whether peers of this name fail to answer handshakes. Only the beginning of it makes a lookup due.
+    pub(super) fn set_trouble(&mut self, is_in_trouble: bool, now: Instant) {
+        let is_news = is_in_trouble && !self.is_in_trouble;
+        self.is_in_trouble = is_in_trouble;
+        if is_news {
+            self.hurry(now);
         }
+    }
 
-        let since = *self.unanswered_since.get_or_insert(now);
-        // A name that cannot be resolved has a rhythm of its own.
-        if now >= since + UNANSWERED && !self.is_failing() {
-            self.unanswered_since = Some(now);
-            if let State::Waiting { due } = &mut self.state {
-                *due = now;
-            }
+    /// There is reason to doubt the last answer: the next lookup is due at once.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.eager_until = now + EAGER_FOR;
+        if let State::Waiting { due } = &mut self.state {
+            let earliest = self.last_begun.map_or(now, |begun| now.max(begun + BREATH));
+            *due = earliest.min(*due);
         }
     }
 
@@ -82,43 +89,34 @@ impl Schedule {
         match self.state {
             State::Waiting { due } if due <= now => {
                 self.state = State::LookingUp;
+                self.last_begun = Some(now);
                 true
             }
             State::Waiting { .. } | State::LookingUp => false,
         }
     }
 
-    /// The lookup led to `addresses`, the best first; `current` is where the peer is right now,
-    /// learned or not. Returns the address to use instead, if any.
-    ///
-    /// An answer that still holds the chosen address changes nothing: a peer that roamed away from
-    /// it was heard at its new address, and that is fresher than any name.
+    /// The lookup led somewhere, and the answer holds for `ttl`, if that is known; in no case longer
+    /// than `check_interval`.
     pub(super) fn handle_answer(
         &mut self,
-        addresses: &[SocketAddr],
-        current: Option<SocketAddr>,
+        ttl: Option<Duration>,
+        check_interval: Duration,
         now: Instant,
-    ) -> Option<SocketAddr> {
-        let Some(&first) = addresses.first() else {
-            self.handle_failure(now);
-            return None;
-        };
+    ) {
         self.failures = 0;
-        self.state = State::Waiting { due: now + REFRESH };
-
-        if self.chosen.is_some_and(|chosen| addresses.contains(&chosen)) {
-            return None;
-        }
-        if let Some(current) = current.filter(|current| addresses.contains(current)) {
-            self.chosen = Some(current);
-            return None;
-        }
-        self.chosen = Some(first);
-
-        self.chosen
+        let longest = if now < self.eager_until {
+            EAGER
+        } else if self.is_in_trouble {
+            check_interval.min(IN_TROUBLE)
+        } else {
+            check_interval
+        };
+        let pause = ttl.unwrap_or(longest).max(EAGER).min(longest).max(BREATH);
+        self.state = State::Waiting { due: now + pause };
     }
 
-    /// The lookup failed. What was chosen stays in force.
+    /// The lookup failed. What is known stays in force.
     pub(super) fn handle_failure(&mut self, now: Instant) {
         let pause = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
@@ -129,7 +127,12 @@ impl Schedule {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a test owns the clock")]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_new_name_is_looked_up_at_once_and_once() {
@@ -155,99 +158,117 @@ mod tests {
     }
 
     #[test]
+    fn the_first_ten_minutes_are_as_those_of_liqo_and_then_the_ttl_counts() {
+        let asked = lookups(Some(90 * SECOND), 20 * MINUTE, |_| false);
+
+        let (first, later): (Vec<_>, Vec<_>) = asked.into_iter().partition(|second| *second <= 600);
+        assert_eq!(first, (0..=600).step_by(5).collect::<Vec<_>>());
+        assert_eq!(later, (690..1200).step_by(90).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_name_without_a_ttl_or_with_a_long_one_is_looked_up_at_the_interval() {
+        for ttl in [None, Some(24 * 60 * MINUTE)] {
+            let asked = lookups(ttl, 30 * MINUTE, |_| false);
+
+            let later: Vec<_> = asked.into_iter().filter(|second| *second > 600).collect();
+            assert_eq!(later, [900, 1200, 1500], "{ttl:?}");
+        }
+    }
+
+    #[test]
+    fn a_ttl_of_nothing_means_every_five_seconds() {
+        let asked = lookups(Some(Duration::ZERO), 20 * MINUTE, |_| false);
+
+        assert_eq!(asked, (0..1200).step_by(5).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn trouble_asks_at_once_and_is_eager_for_ten_minutes() {
+        let asked = lookups(None, 40 * MINUTE, |second| second >= 1000);
+
+        let later: Vec<_> = asked.into_iter().filter(|second| *second > 900).collect();
+        assert_eq!(later[..3], [1000, 1005, 1010]);
+        assert_eq!(later.iter().filter(|second| **second <= 1600).count(), 121);
+        assert_eq!(later[121..124], [1630, 1660, 1690], "while it lasts");
+    }
+
+    #[test]
+    fn doubt_asks_at_once_but_not_more_than_once_a_second() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(now);
+        assert!(schedule.poll_lookup(now));
+        schedule.handle_answer(None, CHECK_INTERVAL, now);
+
+        schedule.hurry(now);
+
+        assert!(!schedule.poll_lookup(now + SECOND / 2));
+        assert!(schedule.poll_lookup(now + SECOND));
+    }
+
+    #[test]
     fn an_answer_ends_the_failures() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
         schedule.handle_failure(now);
+        assert!(schedule.is_failing());
 
-        schedule.handle_answer(&[address(1)], None, now);
+        schedule.handle_answer(None, CHECK_INTERVAL, now);
 
         assert!(!schedule.is_failing());
-        assert_eq!(schedule.chosen(), Some(address(1)));
-        assert!(!schedule.poll_lookup(now + REFRESH - Duration::from_millis(1)));
-        assert!(schedule.poll_lookup(now + REFRESH));
     }
 
-    #[test]
-    fn an_unchanged_answer_leaves_a_learned_endpoint_alone() {
-        let now = Instant::now();
-        let mut schedule = Schedule::new(now);
-        schedule.handle_answer(&[address(1)], None, now);
+    proptest! {
+        /// Never more often than once a second, never later than the interval or half a minute.
+        #[test]
+        fn pauses_are_bounded(
+            events in prop::collection::vec((0u8..4, 0u64..4000), 1..60),
+            interval_s in 1u64..1000,
+        ) {
+            let interval = Duration::from_secs(interval_s);
+            let mut now = Instant::now();
+            let mut schedule = Schedule::new(now);
+            let mut begun: Option<Instant> = None;
 
-        let change = schedule.handle_answer(&[address(2), address(1)], Some(address(9)), now);
-
-        assert_eq!(change, None);
+            for (event, ttl) in events {
+                while !schedule.poll_lookup(now) {
+                    now += SECOND / 4;
+                    if event == 3 {
+                        schedule.hurry(now);
+                    }
+                }
+                if let Some(before) = begun.replace(now) {
+                    let pause = now - before;
+                    prop_assert!(pause >= SECOND, "{:?}", pause);
+                    prop_assert!(pause <= interval.max(BACKOFF_LAST), "{:?}", pause);
+                }
+                match event {
+                    0 => schedule.handle_failure(now),
+                    _ => schedule.handle_answer(Some(Duration::from_secs(ttl)), interval, now),
+                }
+            }
+        }
     }
 
-    #[test]
-    fn an_answer_without_the_chosen_address_replaces_it() {
-        let now = Instant::now();
-        let mut schedule = Schedule::new(now);
-        schedule.handle_answer(&[address(1)], None, now);
-
-        let change = schedule.handle_answer(&[address(2), address(3)], Some(address(1)), now);
-
-        assert_eq!(change, Some(address(2)));
-    }
-
-    #[test]
-    fn an_answer_that_confirms_a_learned_endpoint_adopts_it() {
-        let now = Instant::now();
-        let mut schedule = Schedule::new(now);
-        schedule.handle_answer(&[address(1)], None, now);
-
-        let change = schedule.handle_answer(&[address(2), address(3)], Some(address(3)), now);
-
-        assert_eq!((change, schedule.chosen()), (None, Some(address(3))));
-    }
-
-    #[test]
-    fn an_empty_answer_is_a_failure_that_forgets_nothing() {
-        let now = Instant::now();
-        let mut schedule = Schedule::new(now);
-        schedule.handle_answer(&[address(1)], None, now);
-
-        let change = schedule.handle_answer(&[], None, now);
-
-        assert_eq!((change, schedule.chosen()), (None, Some(address(1))));
-        assert!(schedule.is_failing());
-    }
-
-    #[test]
-    fn an_unanswered_handshake_asks_again_every_15_s() {
+    /// The seconds at which lookups begin, each of which is answered at once.
+    fn lookups(
+        ttl: Option<Duration>,
+        duration: Duration,
+        is_in_trouble: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        assert!(schedule.poll_lookup(start));
-        schedule.handle_answer(&[address(1)], None, start);
         let mut asked = Vec::new();
 
-        for second in 0..40 {
+        for second in 0..duration.as_secs() {
             let now = start + Duration::from_secs(second);
-            schedule.handle_status(true, now);
+            schedule.set_trouble(is_in_trouble(second), now);
             if schedule.poll_lookup(now) {
-                schedule.handle_answer(&[address(1)], None, now);
+                schedule.handle_answer(ttl, CHECK_INTERVAL, now);
                 asked.push(second);
             }
         }
 
-        assert_eq!(asked, [15, 30]);
-    }
-
-    #[test]
-    fn a_handshake_in_time_asks_nothing() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(start);
-        assert!(schedule.poll_lookup(start));
-        schedule.handle_answer(&[address(1)], None, start);
-
-        for second in 0..60 {
-            let now = start + Duration::from_secs(second);
-            schedule.handle_status(second % 10 != 0, now);
-            assert!(!schedule.poll_lookup(now), "after {second} s");
-        }
-    }
-
-    fn address(last: u8) -> SocketAddr {
-        SocketAddr::from(([192, 0, 2, last], 51840))
+        asked
     }
 }

@@ -421,7 +421,7 @@ impl World {
                 preshared_key: None,
                 persistent_keepalive,
             },
-            endpoint: None,
+            endpoints: Vec::new(),
             allowed_ips: ["10.244.0.0/16", "fd24::/47", "10.99.0.0/16"].map(prefix).into(),
             clamp_mtu: Some(1340),
         };

@@ -118,10 +118,29 @@ impl State {
         out: &mut TransmitBatch,
         now: Instant,
     ) {
+        self.begin(false, destination, out, now);
+    }
+
+    pub(super) fn restart(
+        &mut self,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) {
+        self.begin(true, destination, out, now);
+    }
+
+    fn begin(
+        &mut self,
+        is_again: bool,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) {
         let mut message = [0; MAX_HANDSHAKE_BYTES];
 
         if let TunnResult::WriteToNetwork(initiation) =
-            self.tunn.format_handshake_initiation(&mut message, false)
+            self.tunn.format_handshake_initiation(&mut message, is_again)
         {
             commit(out, initiation, destination);
             self.asked = Some(now);

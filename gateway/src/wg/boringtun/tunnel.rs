@@ -205,6 +205,10 @@ impl Tunnel for BoringtunTunnel {
         self.lock().initiate(destination, out, now);
     }
 
+    fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+        self.lock().restart(destination, out, now);
+    }
+
     fn give_up(&self) -> u64 {
         self.lock().give_up()
     }

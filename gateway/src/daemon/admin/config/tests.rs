@@ -38,7 +38,7 @@ fn every_setting_has_its_value_and_whose_word_it_is() {
     assert_eq!(settings["log_format"]["value"], "json");
     assert_eq!(settings["log_level"]["origin"], json!({"from": "request"}));
     let peer = &page["peers"][0];
-    assert_eq!(peer["endpoint"]["value"], "192.0.2.1:51840");
+    assert_eq!(peer["endpoints"]["value"], json!(["192.0.2.1:51840"]));
     assert_eq!(peer["persistent_keepalive"]["value"], 25);
     assert_eq!(peer["allowed_ips"]["value"], json!(["10.244.0.0/16"]));
     assert_eq!(
@@ -86,7 +86,7 @@ fn the_keys_are_these_and_no_others() {
     assert_eq!(keys(&page["settings"]), settings);
     let peer = [
         "allowed_ips",
-        "endpoint",
+        "endpoints",
         "has_preshared_key",
         "name",
         "persistent_keepalive",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use remap::Rule;
+use strait_gateway::wg::endpoints::MAX_CANDIDATES;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use toml::Spanned;
 
@@ -76,7 +77,7 @@ impl Parser<'_> {
                 Err(cause) => self.reject(file, Problem::KeyFile { key, cause }),
             }
         });
-        let endpoint = section.endpoint.as_ref().and_then(|text| self.endpoint(text));
+        let endpoints = self.endpoints(section);
         let persistent_keepalive = section
             .persistent_keepalive
             .as_ref()
@@ -99,12 +100,29 @@ impl Parser<'_> {
             name,
             public_key,
             preshared_key,
-            endpoint,
+            endpoints,
             persistent_keepalive,
             allowed_ips,
             remaps,
             origins: Origins::default(),
         })
+    }
+
+    fn endpoints(&mut self, section: &PeerSection) -> Vec<Endpoint> {
+        let several = match (&section.endpoint, &section.endpoints) {
+            (one, None) => return one.iter().filter_map(|text| self.endpoint(text)).collect(),
+            (None, Some(several)) => several,
+            (Some(_), Some(several)) => {
+                self.push(several, Problem::EndpointTwice);
+                several
+            }
+        };
+        let count = several.get_ref().len();
+        if count > MAX_CANDIDATES {
+            self.push(several, Problem::TooManyEndpoints { count, max: MAX_CANDIDATES });
+        }
+
+        several.get_ref().iter().filter_map(|text| self.endpoint(text)).collect()
     }
 
     fn endpoint(&mut self, text: &Spanned<String>) -> Option<Endpoint> {

@@ -1,0 +1,89 @@
+//! Where an initiation goes: to the address in use, or to all at which the peer may be.
+//!
+//! A tunnel writes one message for one destination. Whoever made it do so calls [`spread`], which sends
+//! copies of an initiation to the other addresses while the peer may have moved. A responder takes the
+//! copy that comes first and drops the others as repeated, so the answer comes from the quickest
+//! address, and being authentic it makes that address the one in use.
+//!
+//! Nothing here is reached by packets that find a session.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::buffer::{Outer, TransmitBatch};
+use crate::packet::ecn::Ecn;
+use crate::wg::Peer;
+use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
+use crate::wg::tunnel::SessionState;
+
+/// A session that is younger has no other reason for a handshake than silence: it is renewed at
+/// `REKEY_AFTER_TIME`, 120 s (WireGuard whitepaper section 6.2), and timers may be a second off.
+const YOUNGER_THAN_A_REKEY: Duration = Duration::from_secs(115);
+
+/// If what was written behind the first `before` bytes of `out` is an initiation, counts it as one,
+/// and sends it to the other addresses of `peer` as well unless its session is merely renewed.
+pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) {
+    let Some((initiation, sent_to)) = initiation_behind(before, out) else {
+        return;
+    };
+    let is_first = peer.endpoints.unanswered() == 0;
+    let addresses = peer.endpoints.to_seek();
+    peer.endpoints.handle_initiation();
+    if is_first && addresses.contains(&sent_to) && is_renewal(peer.tunnel.session(), now) {
+        return;
+    }
+
+    send_copies(&initiation, addresses.into_iter().filter(|address| *address != sent_to), out);
+}
+
+/// Begins a handshake at all addresses of `peer` if that was asked for.
+pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) {
+    if !peer.endpoints.poll_seek() {
+        return;
+    }
+    let addresses = peer.endpoints.to_seek();
+    let Some((first, others)) = addresses.split_first() else {
+        return;
+    };
+
+    let before = out.len();
+    peer.tunnel.restart(*first, out, now);
+    if let Some((initiation, _)) = initiation_behind(before, out) {
+        peer.endpoints.handle_initiation();
+        send_copies(&initiation, others.iter().copied(), out);
+    }
+}
+
+type Initiation = [u8; MAX_HANDSHAKE_BYTES];
+
+fn initiation_behind(before: usize, out: &TransmitBatch) -> Option<(Initiation, SocketAddr)> {
+    let message = out.bytes_behind(before);
+    if Message::classify(message) != Some(Message::Initiation) {
+        return None;
+    }
+
+    Some((message.try_into().ok()?, out.transmits().last()?.outer.destination))
+}
+
+/// A copy that finds no room is lost, as on the network.
+fn send_copies(
+    initiation: &Initiation,
+    destinations: impl Iterator<Item = SocketAddr>,
+    out: &mut TransmitBatch,
+) {
+    for destination in destinations {
+        let Some(room) = out.room(MAX_HANDSHAKE_BYTES).and_then(|room| room.first_chunk_mut())
+        else {
+            return;
+        };
+        *room = *initiation;
+        out.commit(MAX_HANDSHAKE_BYTES, Outer { destination, ecn: Ecn::NotEct }, false);
+    }
+}
+
+/// Whether a handshake is begun in time for a session that works, as far as its age tells.
+fn is_renewal(session: SessionState, now: Instant) -> bool {
+    let age = session.last_handshake.map(|at| now.saturating_duration_since(at));
+
+    session.is_established && age.is_some_and(|age| age >= YOUNGER_THAN_A_REKEY)
+}

@@ -1,0 +1,268 @@
+//! Where a peer may be, and where it is.
+//!
+//! Datagrams go to one address, the one *in use*: where the peer was heard from last. The *candidates*
+//! are where the configuration and the DNS say that it may be. They matter while nobody is heard: then
+//! the engine sends a handshake to all of them, and whoever answers is in use from then on.
+//!
+//! # Invariants
+//!
+//! - An address in use is given up for one that answers, or if the peer has no session and the
+//!   configuration takes the address back. Other candidates alone never replace it.
+//! - Packets read the address in use and nothing else of this.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+
+/// The most candidates of a peer. A stock peer answers ten initiations a second, and they may all be
+/// its own.
+pub const MAX_CANDIDATES: usize = 8;
+
+/// The addresses of one peer.
+#[derive(Debug, Default)]
+pub struct Endpoints {
+    in_use: ArcSwapOption<SocketAddr>,
+    candidates: ArcSwap<Vec<SocketAddr>>,
+    /// The address in use was a candidate and is none any more.
+    is_withdrawn: AtomicBool,
+    is_sought: AtomicBool,
+    unanswered: AtomicU32,
+}
+
+impl Endpoints {
+    /// What was learned about the same peer under other keys.
+    pub(super) fn succeed(&mut self, before: &Self) {
+        self.in_use.store(before.in_use.load_full());
+        self.candidates.store(before.candidates.load_full());
+        *self.is_withdrawn.get_mut() = before.is_withdrawn.load(Ordering::Relaxed);
+    }
+
+    /// Where to send to.
+    #[must_use]
+    #[inline]
+    pub fn in_use(&self) -> Option<SocketAddr> {
+        self.in_use.load().as_deref().copied()
+    }
+
+    /// The peer was heard at `address`: sends there from now on.
+    #[inline]
+    pub fn learn(&self, address: SocketAddr) {
+        if self.in_use() != Some(address) {
+            self.in_use.store(Some(Arc::new(address)));
+            self.is_withdrawn.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on the peer may be at `candidates`, the best first; those beyond
+    /// [`MAX_CANDIDATES`] are left out. What has not changed has no consequence.
+    pub fn set_candidates(&self, candidates: &[SocketAddr], has_session: bool) {
+        if self.candidates.load().as_slice() == candidates {
+            return;
+        }
+        let mut wanted: Vec<SocketAddr> = Vec::with_capacity(candidates.len().min(MAX_CANDIDATES));
+        for candidate in candidates {
+            if wanted.len() < MAX_CANDIDATES && !wanted.contains(candidate) {
+                wanted.push(*candidate);
+            }
+        }
+        let before = self.candidates.load_full();
+        if *before == wanted {
+            return;
+        }
+
+        let is_news = wanted.iter().any(|candidate| !before.contains(candidate));
+        let first = wanted.first().copied();
+        let in_use = self.in_use();
+        let was_wanted = in_use.is_some_and(|address| before.contains(&address));
+        let is_wanted = in_use.is_some_and(|address| wanted.contains(&address));
+        self.candidates.store(Arc::new(wanted));
+
+        let is_taken_back = !is_wanted && (was_wanted || self.is_withdrawn.load(Ordering::Relaxed));
+        match first {
+            Some(first) if in_use.is_none() || (is_taken_back && !has_session) => self.learn(first),
+            Some(_) => self.is_withdrawn.store(is_taken_back, Ordering::Relaxed),
+            None => {}
+        }
+        if is_taken_back || (is_news && (!has_session || self.unanswered() > 0)) {
+            self.seek();
+        }
+    }
+
+    /// Has the peer looked for at all candidates, whether or not it has a session. Without candidates
+    /// there is nowhere to look.
+    pub fn seek(&self) {
+        if !self.candidates.load().is_empty() {
+            self.is_sought.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the peer is to be looked for. Taking it clears it.
+    #[must_use]
+    pub fn poll_seek(&self) -> bool {
+        self.is_sought.load(Ordering::Relaxed) && self.is_sought.swap(false, Ordering::Relaxed)
+    }
+
+    /// Where to look for the peer: the address in use first, unless it was taken back.
+    #[must_use]
+    pub fn to_seek(&self) -> Vec<SocketAddr> {
+        let is_withdrawn = self.is_withdrawn.load(Ordering::Relaxed) && self.unanswered() == 0;
+        let mut addresses: Vec<_> = self.in_use().filter(|_| !is_withdrawn).into_iter().collect();
+        for candidate in self.candidates.load().iter() {
+            if !addresses.contains(candidate) {
+                addresses.push(*candidate);
+            }
+        }
+
+        addresses
+    }
+
+    /// An initiation goes out.
+    pub fn handle_initiation(&self) {
+        let unanswered = self.unanswered().saturating_add(1);
+        self.unanswered.store(unanswered, Ordering::Relaxed);
+    }
+
+    /// A handshake with the peer succeeds.
+    pub fn handle_answer(&self) {
+        self.unanswered.store(0, Ordering::Relaxed);
+    }
+
+    /// How many initiations went out since a handshake succeeded. The last of them may yet be
+    /// answered.
+    #[must_use]
+    pub fn unanswered(&self) -> u32 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_first_candidate_is_in_use_until_somebody_is_heard() {
+        let endpoints = Endpoints::default();
+
+        endpoints.set_candidates(&[at(1), at(2)], false);
+
+        assert_eq!(endpoints.in_use(), Some(at(1)));
+        assert_eq!(endpoints.to_seek(), [at(1), at(2)]);
+        assert!(endpoints.poll_seek());
+        assert!(!endpoints.poll_seek());
+    }
+
+    #[test]
+    fn a_learned_address_is_looked_at_as_well() {
+        let endpoints = with_session_at(at(9), &[at(1), at(2)]);
+
+        assert_eq!(endpoints.to_seek(), [at(9), at(1), at(2)]);
+    }
+
+    #[test]
+    fn what_works_outlives_every_other_list() {
+        let endpoints = with_session_at(at(2), &[at(1), at(2)]);
+
+        endpoints.set_candidates(&[at(3)], true);
+        assert_eq!(endpoints.in_use(), Some(at(2)));
+        endpoints.set_candidates(&[], true);
+        assert_eq!(endpoints.in_use(), Some(at(2)));
+    }
+
+    #[test]
+    fn a_peer_is_looked_for_elsewhere_when_its_address_is_taken_back() {
+        let endpoints = with_session_at(at(1), &[at(1)]);
+
+        endpoints.set_candidates(&[at(2)], true);
+
+        assert!(endpoints.poll_seek());
+        assert_eq!(endpoints.to_seek(), [at(2)], "it would win where it is");
+        endpoints.handle_initiation();
+        assert_eq!(endpoints.to_seek(), [at(1), at(2)], "better there than nowhere");
+    }
+
+    #[test]
+    fn more_candidates_do_not_disturb_a_session() {
+        let endpoints = with_session_at(at(1), &[at(1)]);
+
+        endpoints.set_candidates(&[at(2), at(1)], true);
+
+        assert!(!endpoints.poll_seek());
+        assert_eq!(endpoints.in_use(), Some(at(1)));
+    }
+
+    #[test]
+    fn without_a_session_an_address_that_is_taken_back_is_left() {
+        let endpoints = Endpoints::default();
+        endpoints.set_candidates(&[at(1)], false);
+
+        endpoints.set_candidates(&[at(2)], false);
+
+        assert_eq!(endpoints.in_use(), Some(at(2)));
+        assert_eq!(endpoints.to_seek(), [at(2)]);
+    }
+
+    #[test]
+    fn a_peer_without_candidates_is_nowhere_to_be_looked_for() {
+        let endpoints = Endpoints::default();
+        endpoints.learn(at(1));
+
+        endpoints.seek();
+
+        assert!(!endpoints.poll_seek());
+    }
+
+    proptest! {
+        /// Whatever is configured and heard, in whatever order.
+        #[test]
+        fn an_address_in_use_was_heard_last_or_configured(
+            steps in prop::collection::vec(
+                (prop::collection::vec(0u8..12, 0..12), any::<bool>(), prop::option::of(0u8..12)),
+                1..20,
+            ),
+        ) {
+            let endpoints = Endpoints::default();
+            let mut heard = None;
+
+            for (candidates, has_session, hears) in steps {
+                let before = endpoints.in_use();
+                let candidates: Vec<_> = candidates.into_iter().map(at).collect();
+                endpoints.set_candidates(&candidates, has_session);
+                if has_session && before.is_some() {
+                    prop_assert_eq!(endpoints.in_use(), before, "a session was disturbed");
+                }
+                if let Some(place) = hears {
+                    endpoints.learn(at(place));
+                    heard = Some(at(place));
+                }
+
+                let sought = endpoints.to_seek();
+                prop_assert!(sought.len() <= MAX_CANDIDATES + 1);
+                if !candidates.is_empty() {
+                    prop_assert!(endpoints.in_use().is_some());
+                    prop_assert!(candidates.iter().take(1).all(|first| sought.contains(first)));
+                }
+                if let (Some(heard), []) = (heard, candidates.as_slice()) {
+                    prop_assert!(endpoints.in_use().is_some(), "{} was forgotten", heard);
+                }
+            }
+        }
+    }
+
+    fn with_session_at(address: SocketAddr, candidates: &[SocketAddr]) -> Endpoints {
+        let endpoints = Endpoints::default();
+        endpoints.set_candidates(candidates, false);
+        endpoints.learn(address);
+        endpoints.handle_answer();
+        let _ = endpoints.poll_seek();
+
+        endpoints
+    }
+
+    fn at(last: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, last], 51840))
+    }
+}
