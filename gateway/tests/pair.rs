@@ -5,6 +5,8 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+#[path = "pair/keys.rs"]
+mod keys;
 #[path = "pair/world.rs"]
 mod world;
 
