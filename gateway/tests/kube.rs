@@ -25,7 +25,7 @@ mod world;
 
 use std::fs;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,7 @@ use serde_json::{Value, json};
 use strait_gateway::lab::process::Process;
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Cluster, LabError, Layout, Namespace, TwoClusters, wait_until};
+use strait_gateway::wg::PrivateKey;
 use world::{STRAIT, assert_traffic};
 
 const NAMESPACE: &str = "liqo-tenant";
@@ -98,6 +99,44 @@ fn clusters_with_one_pod_cidr_are_joined_and_stay_so_without_their_api_servers()
     in_milan.finish();
 }
 
+/// Each key changes by itself, and the other cluster's object follows a moment later, or went before.
+#[test]
+fn a_rotated_secret_is_taken_up_without_losing_a_packet() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let clusters = TwoClusters::new(&Layout::equal().without_ipv6()).unwrap();
+    let (rome, milan) = (&clusters.rome, &clusters.milan);
+    let Some(in_rome) = Fed::start(rome, milan, Mode::Client, &clusters) else {
+        return;
+    };
+    let Some(in_milan) = Fed::start(milan, rome, Mode::Server, &clusters) else {
+        return;
+    };
+    in_rome.wait_for("Connected");
+    in_milan.wait_for("Connected");
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let [rome_key, milan_key] = [PrivateKey::generate(), PrivateKey::generate()];
+
+    let ping = Ping { interval: Duration::from_millis(60), ..Ping::new(target, 200) };
+    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
+    in_rome.rotate(&rome_key);
+    in_milan.learn(&rome_key);
+    in_rome.learn(&milan_key);
+    in_milan.rotate(&milan_key);
+    assert!(!pinging.is_finished(), "the changes took longer than the traffic");
+    let report = pinging.join().unwrap().unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    for (from, to) in [(rome, milan), (milan, rome)] {
+        for (target, seen_as) in from.side.sees(&to.side).zip(to.side.sees(&from.side)) {
+            assert_traffic(from, to, target, seen_as);
+        }
+    }
+    in_rome.finish();
+    in_milan.finish();
+}
+
 #[derive(Clone, Copy)]
 enum Mode {
     Server,
@@ -111,6 +150,7 @@ struct Fed {
     server: Option<ApiServer>,
     process: Option<Process>,
     peer: &'static str,
+    folder: PathBuf,
 }
 
 impl Fed {
@@ -149,6 +189,7 @@ impl Fed {
             server: Some(server),
             process: Some(process),
             peer,
+            folder,
         })
     }
 
@@ -165,6 +206,32 @@ impl Fed {
             Ok(status.and_then(|status| status.value).as_deref() == Some(value))
         })
         .unwrap();
+    }
+
+    /// Replaces the key as a whole, as the kubelet does, and waits until it is taken up.
+    fn rotate(&self, key: &PrivateKey) {
+        let raw = STANDARD.decode(key.to_base64().as_bytes()).unwrap();
+        fs::write(self.folder.join("next"), raw).unwrap();
+        fs::rename(self.folder.join("next"), self.folder.join("privateKey")).unwrap();
+
+        let news = format!("public_key={}", key.public_key());
+        wait_until("the key was taken up", PATIENCE, || Ok(self.log().contains(&news))).unwrap();
+    }
+
+    /// The object of the peer has another key, and that is in force.
+    fn learn(&self, key: &PrivateKey) {
+        let text = key.public_key().to_string();
+        let before = self.log().matches("configuration reloaded").count();
+        self.apply::<PublicKey>(&json!({"spec": {"publicKey": text}}));
+
+        wait_until("the key of the peer was in force", PATIENCE, || {
+            Ok(self.log().matches("configuration reloaded").count() > before)
+        })
+        .unwrap();
+    }
+
+    fn log(&self) -> String {
+        self.process.as_ref().unwrap().log()
     }
 
     fn apply<K>(&self, object: &Value)

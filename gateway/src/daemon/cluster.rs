@@ -14,13 +14,14 @@ use control::objects::{self, Asked, Scope};
 use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
 use kube::Client;
-use strait_gateway::wg::PublicKey;
+use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::args::UsageError;
 use super::config::{Endpoint, Peer};
+use super::own_key::OwnKey;
 
 pub(crate) use settings::Settings;
 
@@ -43,6 +44,7 @@ pub(crate) struct Cluster {
     watch: Watch,
     scope: Scope,
     endpoint: Option<Endpoint>,
+    own_key: OwnKey,
     is_a_peer: watch::Sender<bool>,
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
@@ -54,7 +56,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Begins to watch, to check and to report. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings { identity, scope, endpoint, probe, report_interval, .. } = settings;
+        let Settings { identity, scope, endpoint, probe, report_interval, key_file } = settings;
 
         let watch = Watch::new(&client, &identity.namespace, scope);
         let (is_a_peer, has_peer) = watch::channel(false);
@@ -72,6 +74,7 @@ impl Cluster {
             watch,
             scope: scope.clone(),
             endpoint: endpoint.clone(),
+            own_key: OwnKey::new(key_file.clone()),
             is_a_peer,
             refused: Vec::new(),
             is_reachable: true,
@@ -98,6 +101,11 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// Our own key, if the mounted Secret has another one than that `in_force`.
+    pub(crate) fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
+        self.own_key.look(in_force)
     }
 
     fn peers(&mut self, asked: Asked) -> Vec<Peer> {

@@ -94,3 +94,122 @@ fn older_variants(
 
     variants
 }
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+mod tests {
+    use std::time::Instant;
+
+    use remap::Table;
+
+    use super::*;
+    use crate::engine::{self, Engine, PeerConfig, Settings};
+    use crate::wg::PrivateKey;
+    use crate::wg::boringtun::BoringtunIdentity;
+    use crate::wg::tunnel::Identity;
+
+    #[test]
+    fn a_peer_with_another_key_keeps_the_strand_of_the_key_before() {
+        let mut engine = engine();
+        let [before] = apply(&mut engine, [peer("rome", 1)]);
+
+        let [after] = apply(&mut engine, [peer("rome", 2)]);
+
+        let slots: Vec<_> = after.tunnel.slots().collect();
+        assert_eq!(slots.len(), 2);
+        assert_eq!(slots.last(), before.tunnel.slots().next().as_ref());
+        assert_eq!(after.realm, before.realm);
+        let forwarding = engine.control.current();
+        for key in [1, 2] {
+            assert!(Arc::ptr_eq(forwarding.by_key(public_key(key)).unwrap(), &after));
+        }
+    }
+
+    #[test]
+    fn peers_that_exchange_their_keys_exchange_their_names_only() {
+        let mut engine = engine();
+        let [rome, oslo] = apply(&mut engine, [peer("rome", 1), peer("oslo", 2)]);
+
+        let after = apply(&mut engine, [peer("rome", 2), peer("oslo", 1)]);
+
+        assert!(Arc::ptr_eq(&after[0], &oslo) && Arc::ptr_eq(&after[1], &rome));
+    }
+
+    #[test]
+    fn a_key_that_another_peer_has_now_is_no_older_key() {
+        let mut engine = engine();
+        apply(&mut engine, [peer("rome", 1)]);
+        apply(&mut engine, [peer("rome", 2)]);
+
+        let [rome, oslo] = apply(&mut engine, [peer("rome", 2), peer("oslo", 1)]);
+
+        assert_eq!((rome.tunnel.slots().count(), oslo.tunnel.slots().count()), (1, 1));
+        assert_ne!(rome.realm, oslo.realm);
+        let forwarding = engine.control.current();
+        assert!(Arc::ptr_eq(forwarding.by_key(public_key(1)).unwrap(), &oslo));
+    }
+
+    #[test]
+    fn every_combination_of_keys_has_one_strand_and_a_slot_of_its_own() {
+        let mut engine = engine();
+        apply(&mut engine, [peer("rome", 1)]);
+        engine.control.succeed(&identity());
+        engine.control.succeed(&identity());
+
+        let [rome] = apply(&mut engine, [peer("rome", 2)]);
+
+        let keys: HashSet<_> =
+            rome.tunnel.strands().map(|strand| (strand.own, strand.keys.public_key)).collect();
+        let slots: HashSet<_> = rome.tunnel.slots().collect();
+        assert_eq!((keys.len(), slots.len(), rome.tunnel.slots().count()), (6, 6, 6));
+    }
+
+    #[test]
+    fn older_keys_are_bounded_and_their_slots_are_used_again() {
+        let mut engine = engine();
+
+        for key in 1..=100 {
+            engine.control.succeed(&identity());
+            apply(&mut engine, [peer("rome", key)]);
+        }
+
+        let [rome] = apply(&mut engine, [peer("rome", 100)]);
+        let combinations = (MAX_OLDER + 1) * (MAX_OLDER + 1);
+        assert_eq!(rome.tunnel.slots().count(), combinations);
+        let highest = rome.tunnel.slots().max().unwrap();
+        assert!(usize::try_from(highest).unwrap() < 3 * combinations, "slot {highest}");
+    }
+
+    fn engine() -> Engine {
+        engine::new(identity(), Settings { max_flows: 1024, seed: 7, start: Instant::now() })
+            .unwrap()
+    }
+
+    fn identity() -> Arc<dyn Identity> {
+        Arc::new(BoringtunIdentity::new(&PrivateKey::generate()))
+    }
+
+    fn apply<const N: usize>(engine: &mut Engine, peers: [PeerConfig; N]) -> [Arc<Peer>; N] {
+        engine.control.apply(peers.to_vec(), Table::default());
+
+        engine.control.current().peers().to_vec().try_into().unwrap()
+    }
+
+    fn peer(name: &str, key: u8) -> PeerConfig {
+        PeerConfig {
+            name: name.to_owned(),
+            keys: PeerKeys {
+                public_key: public_key(key),
+                preshared_key: None,
+                persistent_keepalive: None,
+            },
+            endpoint: None,
+            allowed_ips: Vec::new(),
+            clamp_mtu: None,
+        }
+    }
+
+    fn public_key(key: u8) -> PublicKey {
+        PublicKey::from_bytes([key; 32])
+    }
+}

@@ -103,6 +103,11 @@ impl Older {
 
         ends.any(|end| end.handle_timeout(now))
     }
+
+    /// Whether it had ended when somebody last looked.
+    fn is_over(&self) -> bool {
+        self.own_end.iter().chain(&self.peer_end).any(|end| end.has_passed())
+    }
 }
 
 /// The strands of one peer, those of the newest keys first.
@@ -265,17 +270,19 @@ impl Succession {
             return timed_out;
         }
 
+        for older in self.older.iter().filter(|older| older.has_ended(now)) {
+            self.current.tunnel.adopt(older.strand.tunnel.close());
+        }
+        if self.older.iter().all(Older::is_over) {
+            return timed_out;
+        }
+
         let mut has_session = self.current.tunnel.session().is_established;
         if let Some(destination) = destination.filter(|_| !has_session) {
             // The library behind the tunnel may have given up; the peer learns our keys any moment.
             self.current.tunnel.initiate(destination, out, now);
         }
-        for older in &self.older {
-            let strand = &older.strand;
-            if older.has_ended(now) {
-                self.current.tunnel.adopt(strand.tunnel.close());
-                continue;
-            }
+        for Older { strand, .. } in &self.older {
             // Where a better strand has a session this one is not renewed.
             let destination = destination.filter(|_| !has_session);
             timed_out.given_up += strand.tunnel.handle_timeout(destination, out, now).given_up;

@@ -112,6 +112,10 @@ fn after_the_grace_period_the_key_before_is_gone_for_good() {
         talk.world.inbound(MILAN).drops(DropReason::Unauthenticated) > unauthenticated,
         "the peer did try"
     );
+    talk.world.run(400 * SECOND);
+    talk.world.forget();
+    talk.world.run(200 * SECOND);
+    assert_eq!(talk.world.eavesdropped.len(), 0, "somebody does not give up");
 }
 
 #[test]
@@ -143,6 +147,28 @@ fn a_peer_that_forgets_its_session_costs_what_is_sent_before_it_speaks() {
     let lost = usize::from(talk.sent) - talk.world.received(ROME).len();
     assert!(lost <= 1, "{lost} packets at a pace of {:?}", talk.pace);
     assert_eq!(talk.world.received(MILAN).len(), usize::from(talk.sent));
+    assert!(talk.has_newest_session(MILAN) && talk.has_newest_session(ROME));
+}
+
+/// The same, and it does not know where we are: only our next handshake tells it, five seconds after
+/// the last (the whitepaper's `REKEY_TIMEOUT`, and a third of a second of jitter).
+#[test]
+fn a_peer_that_forgets_its_session_and_our_address_hears_from_us_in_five_seconds() {
+    let mut talk = Talk::begin(Network::PERFECT);
+    talk.world.change_key(ROME);
+    talk.go_on(11 * SECOND);
+
+    talk.world.remove_peer(MILAN);
+    talk.world.learn_key(MILAN);
+    talk.go_on(6 * SECOND);
+    let lost = usize::from(talk.sent) - talk.world.received(MILAN).len();
+    let homeless = talk.world.outbound(MILAN).drops(DropReason::NoEndpoint);
+    talk.go_on(20 * SECOND);
+
+    assert!(lost > 0 && lost <= 27, "{lost} packets at a pace of {:?}", talk.pace);
+    for (side, lost) in [(MILAN, lost), (ROME, usize::try_from(homeless).unwrap())] {
+        assert_eq!(talk.world.received(side).len(), usize::from(talk.sent) - lost, "to {side}");
+    }
     assert!(talk.has_newest_session(MILAN) && talk.has_newest_session(ROME));
 }
 

@@ -1,7 +1,7 @@
 //! What the flags of a gateway in a cluster mean.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     /// `None` if nothing is to be checked.
     pub(crate) probe: Option<conncheck::Settings>,
     pub(crate) report_interval: Duration,
+    /// Where our own key is.
+    pub(crate) key_file: PathBuf,
 }
 
 impl Settings {
@@ -61,6 +63,7 @@ impl Settings {
             interval: flags.ping_interval,
             loss_threshold: flags.ping_loss_threshold,
         });
+        let key_file = flags.keys_dir.join(KEY_FILE);
         let config = Config {
             name: identity.name.clone(),
             interface: flags.interface.clone(),
@@ -70,7 +73,7 @@ impl Settings {
                 Mode::Client => 0,
             },
             mtu_bytes: Some(flags.mtu),
-            private_key: keyfile::mounted_private_key(&flags.keys_dir.join(KEY_FILE))
+            private_key: keyfile::mounted_private_key(&key_file)
                 .context("--keys-dir has no usable key")?,
             metrics_address: flags.metrics_address.0,
             admin_socket: match &flags.admin_socket {
@@ -93,7 +96,7 @@ impl Settings {
         };
         let report_interval = flags.ping_update_status_interval;
 
-        Ok((Self { identity, scope, endpoint, probe, report_interval }, config))
+        Ok((Self { identity, scope, endpoint, probe, report_interval, key_file }, config))
     }
 }
 
