@@ -83,19 +83,17 @@ pub struct Older {
     pub own_end: Option<Arc<Deadline>>,
     /// The end of the peer's keys, unless they are the newest.
     pub peer_end: Option<Arc<Deadline>>,
-    /// Whether something authentic arrived since somebody last looked.
-    is_heard: AtomicBool,
 }
 
 impl Older {
     /// A strand that ends with the first of its keys.
     #[must_use]
-    pub fn new(
+    pub const fn new(
         strand: Strand,
         own_end: Option<Arc<Deadline>>,
         peer_end: Option<Arc<Deadline>>,
     ) -> Self {
-        Self { strand, own_end, peer_end, is_heard: AtomicBool::new(false) }
+        Self { strand, own_end, peer_end }
     }
 
     fn has_ended(&self, now: Instant) -> bool {
@@ -208,7 +206,6 @@ impl Succession {
 
         let mut opened = older.strand.tunnel.open(run, stride, out, now);
         if opened.authentic > 0 {
-            older.is_heard.store(true, Ordering::Relaxed);
             opened.has_staged |= self.session().staged > 0;
         }
 
@@ -279,7 +276,8 @@ impl Succession {
 
         let mut has_session = self.current.tunnel.session().is_established;
         if let Some(destination) = destination.filter(|_| !has_session) {
-            // The library behind the tunnel may have given up; the peer learns our keys any moment.
+            // The peer learns our keys at any moment, long after a tunnel gives up. It may also have
+            // begun a handshake, and what was to confirm our answer was lost.
             self.current.tunnel.initiate(destination, out, now);
         }
         for Older { strand, .. } in &self.older {
@@ -287,9 +285,6 @@ impl Succession {
             let destination = destination.filter(|_| !has_session);
             timed_out.given_up += strand.tunnel.handle_timeout(destination, out, now).given_up;
             has_session |= strand.tunnel.session().is_established;
-        }
-        if let Some(destination) = destination {
-            self.convince(destination, out, now);
         }
         timed_out.has_staged = has_session && self.session().staged > 0;
 
@@ -336,21 +331,5 @@ impl Succession {
 
     fn has_older_staged(&self) -> bool {
         self.older.iter().any(|older| older.strand.tunnel.session().staged > 0)
-    }
-
-    /// A peer that answered us uses the new session only after it heard of it. If it still seals for
-    /// an older strand, what told it was lost.
-    fn convince(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
-        let Some(sealing) = self.sealing() else {
-            return;
-        };
-        let is_behind = self
-            .older
-            .iter()
-            .filter(|older| older.is_heard.swap(false, Ordering::Relaxed))
-            .any(|older| older.strand.slot != sealing.slot);
-        if is_behind {
-            sealing.tunnel.keep_alive(destination, out, now);
-        }
     }
 }

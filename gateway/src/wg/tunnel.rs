@@ -85,9 +85,6 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Begins a handshake unless one is under way.
     fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
 
-    /// Sends an empty packet, if there is a session.
-    fn keep_alive(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
-
     /// Gives away what is staged.
     fn take_staged(&self) -> Staged;
 

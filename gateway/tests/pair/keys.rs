@@ -30,6 +30,10 @@ fn a_changed_key_is_in_force_as_soon_as_the_peer_knows_it() {
         talk.go_on(SECOND);
 
         assert!(talk.has_newest_session(MILAN) && talk.has_newest_session(ROME));
+        let is_initiation = |message| message == Message::Initiation;
+        let initiations = talk.world.count(is_initiation);
+        talk.go_on(110 * SECOND);
+        assert_eq!(talk.world.count(is_initiation), initiations, "no rekey is due yet");
         talk.assert_nothing_was_lost();
     }
 }
@@ -119,6 +123,26 @@ fn after_the_grace_period_the_key_before_is_gone_for_good() {
 }
 
 #[test]
+fn the_key_before_is_not_answered_any_more_once_the_peer_knows_better() {
+    let mut talk = Talk::begin(Network::PERFECT);
+    let before = talk.world.key(MILAN);
+    talk.world.change_key(MILAN);
+    talk.world.learn_key(ROME);
+    talk.go_on(SECOND);
+    assert!(talk.has_newest_session(MILAN));
+
+    talk.world.remove_peer(ROME);
+    talk.world.announce_key(ROME, &before);
+    let unauthenticated = talk.world.inbound(MILAN).drops(DropReason::Unauthenticated);
+    talk.world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", talk.sent));
+    talk.world.run(11 * SECOND);
+
+    assert!(!talk.world.session(ROME).is_established);
+    let refused = talk.world.inbound(MILAN).drops(DropReason::Unauthenticated) - unauthenticated;
+    assert!(refused >= 2, "{refused} initiations were refused");
+}
+
+#[test]
 fn packets_that_wait_go_out_with_whichever_key_the_peer_knows() {
     for side in SIDES {
         let mut talk = Talk::begin(Network::PERFECT);
@@ -127,9 +151,10 @@ fn packets_that_wait_go_out_with_whichever_key_the_peer_knows() {
         assert!(!talk.world.session(side).is_established);
 
         talk.world.change_key(side);
+        talk.senders[1 - side] = false;
         talk.go_on(60 * SECOND);
 
-        talk.assert_nothing_was_lost();
+        assert_eq!(talk.world.received(1 - side).len(), usize::from(talk.sent), "to {}", 1 - side);
     }
 }
 
@@ -296,7 +321,10 @@ impl Talk {
             let packets = [("10.244.2.7", "10.71.1.5"), ("10.244.1.5", "10.71.2.7")];
             for (side, (source, destination)) in packets.into_iter().enumerate() {
                 if self.senders[side] {
+                    let session = self.world.session(side);
                     self.world.send(side, &udp_packet(source, destination, self.sent));
+                    let staged = self.world.staged(side);
+                    assert!(!session.is_established || staged == 0, "{side} has a session");
                 }
             }
             self.sent += 1;

@@ -162,16 +162,6 @@ impl State {
         }
     }
 
-    pub(super) fn keep_alive(&mut self, destination: SocketAddr, out: &mut TransmitBatch) {
-        let mut message = [0; MAX_HANDSHAKE_BYTES];
-        // Without a session the library would begin a handshake and queue the message.
-        if self.session.is_established
-            && let TunnResult::WriteToNetwork(keepalive) = self.tunn.encapsulate(&[], &mut message)
-        {
-            commit(out, keepalive, destination);
-        }
-    }
-
     /// The library's timers ran, and may have ended the session.
     ///
     /// They never begin one, although the library may say so: a session that our response promised

@@ -219,10 +219,6 @@ impl Tunnel for BoringtunTunnel {
         self.with(|state| state.initiate(destination, out, now));
     }
 
-    fn keep_alive(&self, destination: SocketAddr, out: &mut TransmitBatch, _now: Instant) {
-        self.with(|state| state.keep_alive(destination, out));
-    }
-
     fn take_staged(&self) -> Staged {
         self.with(|state| mem::take(&mut state.staged))
     }
