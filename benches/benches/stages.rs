@@ -116,12 +116,13 @@ fn inbound(
     let mut reader = gateway.forwarding.clone();
     let context = context(gateway, reader.load());
     let peer = peer(context.forwarding);
+    let slot = peer.tunnel.current().slot;
     let mut packets = PacketBatch::with_capacity(BATCH_BYTES, usize::from(SEGMENTS));
     let now = Instant::now();
 
     let mut open = |(datagrams, stride): &mut (Vec<u8>, usize)| {
         packets.clear();
-        peer.tunnel.open(datagrams, *stride, &mut packets, now).packets > 0
+        peer.tunnel.open(slot, datagrams, *stride, &mut packets, now).packets > 0
     };
     assert!(open(&mut sealed()), "there is a session");
     stages.measure("inbound, open", sealed, open);

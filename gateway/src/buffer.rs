@@ -139,10 +139,18 @@ impl TransmitBatch {
         self.bytes.get(transmit.range.clone()).unwrap_or_default()
     }
 
-    /// What was appended after the first `len` bytes.
-    #[must_use]
-    pub fn bytes_behind(&self, len: usize) -> &[u8] {
-        self.bytes.get(len..self.len).unwrap_or_default()
+    /// The datagrams behind the first `len` bytes, a boundary between two, and where they go; the
+    /// order of the newest transmits first.
+    pub fn datagrams_behind(&self, len: usize) -> impl Iterator<Item = (&[u8], SocketAddr)> {
+        let newest =
+            self.transmits.iter().rev().take_while(move |transmit| transmit.range.end > len);
+
+        newest.flat_map(move |transmit| {
+            let range = transmit.range.start.max(len)..transmit.range.end;
+            let bytes = self.bytes.get(range).unwrap_or_default();
+            let datagrams = bytes.chunks(transmit.segment_bytes.max(1));
+            datagrams.map(|datagram| (datagram, transmit.outer.destination))
+        })
     }
 
     /// How many sends there is room for, whatever their length.

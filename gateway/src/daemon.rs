@@ -17,6 +17,7 @@ pub(crate) mod metrics;
 pub(crate) mod mtu;
 pub(crate) mod netlink;
 pub(crate) mod output;
+pub(crate) mod own_key;
 mod path_mtu;
 pub(crate) mod reload;
 pub(crate) mod resolver;

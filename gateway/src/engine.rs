@@ -14,11 +14,13 @@ pub mod flows;
 mod forwarding;
 pub mod handshakes;
 pub mod inbound;
+mod keyring;
 pub mod outbound;
 mod race;
+mod strands;
 pub mod translate;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +30,7 @@ use remap::{Publisher, Reader, Table};
 
 use crate::DropReason;
 use crate::buffer::Transmit;
-use crate::counters::Counters;
+use crate::counters::{Counters, as_u64};
 use crate::wg::tunnel::{Identity, PeerKeys};
 use crate::wg::{Peer, PublicKey};
 
@@ -36,14 +38,17 @@ pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
 pub use handshakes::Handshakes;
 pub use inbound::Inbound;
+use keyring::{Held, Keyring};
 pub use outbound::Outbound;
+use strands::Strands;
 
 /// What is wanted of one peer. Its place in the list is its [`remap::PeerId`] in the table.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
     /// For logs and metrics.
     pub name: String,
-    /// Keys and keepalive. If any of it changes, the session begins anew.
+    /// Keys and keepalive. If any of it changes, a new session is begun; the one before serves until
+    /// the new one does.
     pub keys: PeerKeys,
     /// Where the peer may be, the best first. An endpoint that answers stays in use whatever is added
     /// or taken away here.
@@ -90,30 +95,26 @@ pub struct Engine {
 pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, LimitsError> {
     let (publisher, reader) = remap::channel(Forwarding::default());
     let accounts = Accounts::default();
+    let keyring = Arc::new(Keyring::new(identity));
     let flows = Arc::new(Flows::new(settings)?);
 
     Ok(Engine {
         outbound: Outbound::new(reader.clone(), Arc::clone(&flows), Arc::clone(&accounts.outbound)),
-        inbound: Inbound::new(
-            reader.clone(),
-            Arc::clone(&flows),
-            Arc::clone(&identity),
-            accounts.clone(),
-        ),
+        inbound: Inbound::new(reader.clone(), Arc::clone(&flows), accounts.clone()),
         forwarding: reader.clone(),
         handshakes: Handshakes::new(
             reader,
             Arc::clone(&flows),
-            Arc::clone(&identity),
+            Arc::clone(&keyring),
             accounts.clone(),
         ),
         control: Control {
-            identity,
+            keyring,
             publisher,
             flows: Arc::clone(&flows),
             accounts,
-            free_slots: Vec::new(),
-            next_slot: 0,
+            configured: Vec::new(),
+            strands: Strands::default(),
             next_realm: flows::OWN_REALM + 1,
         },
         flows,
@@ -157,34 +158,63 @@ impl Accounts {
 /// Takes configuration: keeps what was learned, publishes the rest.
 #[derive(Debug)]
 pub struct Control {
-    identity: Arc<dyn Identity>,
+    keyring: Arc<Keyring>,
     publisher: Publisher<Forwarding>,
     flows: Arc<Flows>,
     accounts: Accounts,
-    free_slots: Vec<u32>,
-    next_slot: u32,
+    configured: Vec<PeerConfig>,
+    strands: Strands,
     next_realm: u32,
 }
 
 impl Control {
     /// Makes `peers` and `table` the ones in force, from the next batch of either direction on.
     ///
-    /// A peer that was there with the same keys keeps its session, its endpoint and its counters.
+    /// A peer keeps its session, its endpoint and its counters. It is the same one if it has the same
+    /// public key, or the same name and a key that nobody had before.
     pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
         let old = self.publisher.current();
-        let wanted: Vec<Arc<Peer>> = peers.iter().map(|peer| self.peer(&old, peer)).collect();
-        let kept: HashSet<u32> = wanted.iter().map(|peer| peer.slot).collect();
-        let kept_realms: HashSet<u32> = wanted.iter().map(|peer| peer.realm).collect();
+        let held = self.keyring.keys();
+        let keys: HashSet<PublicKey> = peers.iter().map(|peer| peer.keys.public_key).collect();
+        let mut heirs = HashMap::with_capacity(peers.len());
+        let mut wanted = Vec::with_capacity(peers.len());
+        for config in &peers {
+            let known = self
+                .predecessor(&old, config, &keys)
+                .filter(|known| !heirs.contains_key(&known.realm));
+            let peer = self.peer(known, config, &keys, (&held.current, &held.older));
+            heirs.insert(peer.realm, Arc::clone(&peer));
+            wanted.push(peer);
+        }
+        let kept: HashSet<u32> = wanted.iter().flat_map(|peer| peer.tunnel.slots()).collect();
         self.publisher.publish(Forwarding::new(&peers, wanted, table));
+        self.configured = peers;
 
-        for gone in old.peers().iter().filter(|peer| !kept.contains(&peer.slot)) {
-            self.free_slots.push(gone.slot);
-            // A peer with new keys is another one here, and the same one to its flows.
-            if !kept_realms.contains(&gone.realm) {
-                self.flows.forget(gone.realm);
+        for peer in old.peers() {
+            let heir = heirs.get(&peer.realm);
+            for gone in peer.tunnel.strands().filter(|strand| !kept.contains(&strand.slot)) {
+                self.strands.free(gone.slot);
+                let staged = gone.tunnel.close();
+                match heir {
+                    Some(heir) => heir.tunnel.current().tunnel.adopt(staged),
+                    None => {
+                        let lost = as_u64(staged.len());
+                        self.accounts.outbound.count_drops(DropReason::PeerRemoved, lost);
+                    }
+                }
             }
-            let given_up = gone.tunnel.give_up();
-            self.accounts.outbound.count_drops(DropReason::PeerRemoved, given_up);
+            if heir.is_none() {
+                self.flows.forget(peer.realm);
+            }
+        }
+    }
+
+    /// From now on we are `identity`. What peers know us by until then stays good for a grace period;
+    /// no session is lost.
+    pub fn succeed(&mut self, identity: &Arc<dyn Identity>) {
+        if self.keyring.succeed(identity) {
+            let table = self.publisher.current().table().clone();
+            self.apply(self.configured.clone(), table);
         }
     }
 
@@ -215,30 +245,48 @@ impl Control {
         &self.accounts
     }
 
-    fn peer(&mut self, old: &Forwarding, config: &PeerConfig) -> Arc<Peer> {
+    /// Who `config` means: the peer with this key, or else the one with this name, if its key is not
+    /// wanted any more.
+    fn predecessor(
+        &self,
+        old: &Forwarding,
+        config: &PeerConfig,
+        wanted: &HashSet<PublicKey>,
+    ) -> Option<Arc<Peer>> {
         let key = config.keys.public_key;
-        let peer = match old.by_key(key) {
-            Some(known) if known.keys == config.keys => Arc::clone(known),
-            Some(known) => Arc::new(self.create(config).succeed(known)),
-            None => Arc::new(self.create(config)),
+        let mut before = self.configured.iter();
+        let before = before.clone().find(|before| before.keys.public_key == key).or_else(|| {
+            before.find(|before| {
+                before.name == config.name && !wanted.contains(&before.keys.public_key)
+            })
+        })?;
+
+        old.by_key(before.keys.public_key).map(Arc::clone)
+    }
+
+    fn peer(
+        &mut self,
+        known: Option<Arc<Peer>>,
+        config: &PeerConfig,
+        wanted: &HashSet<PublicKey>,
+        keyring: (&Held, &[Held]),
+    ) -> Arc<Peer> {
+        let keys = &config.keys;
+        let tunnel = self.strands.succession(known.as_deref(), keys, wanted, keyring);
+
+        let peer = match known {
+            Some(known) if known.tunnel.slots().eq(tunnel.slots()) => known,
+            Some(known) => Arc::new(Peer::new(keys.clone(), known.realm, tunnel).succeed(&known)),
+            None => {
+                let realm = self.next_realm;
+                self.next_realm += 1;
+                Arc::new(Peer::new(keys.clone(), realm, tunnel))
+            }
         };
         peer.set_clamp_mtu(config.clamp_mtu);
         let has_session = peer.tunnel.session().is_established;
         peer.endpoints.set_candidates(&config.endpoints, has_session);
 
         peer
-    }
-
-    fn create(&mut self, config: &PeerConfig) -> Peer {
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
-            let slot = self.next_slot;
-            self.next_slot += 1;
-            slot
-        });
-
-        let realm = self.next_realm;
-        self.next_realm += 1;
-
-        Peer::new(config.keys.clone(), slot, realm, self.identity.tunnel(&config.keys, slot))
     }
 }

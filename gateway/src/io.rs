@@ -26,6 +26,7 @@ use crate::engine::translate::{Context, Memory};
 use crate::engine::{self, Control, Engine, Forwarding};
 use crate::explain::{self, Explanation, Question, QuestionError, Situation};
 use crate::wg::boringtun::BoringtunIdentity;
+use crate::wg::tunnel::Identity;
 use crate::wg::{Peer, PrivateKey, PublicKey};
 use clock::Calendar;
 use tun::Tun;
@@ -147,10 +148,18 @@ impl Gateway {
 
     /// Makes `peers` and `table` the ones in force, from the next batch on.
     ///
-    /// A peer that was there before, with the same keys and keepalive, keeps its session, its
-    /// learned endpoint and its counters.
+    /// A peer that was there before, with the same public key or else the same name, keeps its
+    /// session, its learned endpoint and its counters.
     pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
         self.control.apply(peers, table);
+    }
+
+    /// We are whom `private_key` says from now on. What peers know us by until then stays good for
+    /// [`GRACE`](crate::wg::succession::GRACE), then it is wiped; no session is lost.
+    pub fn set_private_key(&mut self, private_key: &PrivateKey) {
+        let identity: Arc<dyn Identity> = Arc::new(BoringtunIdentity::new(private_key));
+
+        self.control.succeed(&identity);
     }
 
     /// The peer may be at `endpoints` from now on, as if the configuration had named them. Does nothing

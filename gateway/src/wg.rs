@@ -1,8 +1,9 @@
 //! What of WireGuard is ours, and the seam to what is not.
 //!
 //! [`Tunnel`] is the seam: one peer's protocol state, batch in and batch out. Behind it stands an
-//! engine; [`boringtun`] is the first. Everything else here is independent of the engine: keys, the
-//! demultiplexing of messages, cryptokey routing, and what is learned about a peer.
+//! engine; [`boringtun`] is the first. Everything else here is independent of the engine: keys and how
+//! one follows another, the demultiplexing of messages, cryptokey routing, and what is learned about a
+//! peer.
 
 pub mod allowed_ips;
 pub mod boringtun;
@@ -10,10 +11,14 @@ pub mod endpoints;
 pub mod key;
 pub mod message;
 pub mod peer;
+pub mod staged;
+pub mod succession;
 pub mod tunnel;
 
 pub use allowed_ips::AllowedIps;
 pub use endpoints::Endpoints;
 pub use key::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub use peer::Peer;
+pub use staged::Staged;
+pub use succession::Succession;
 pub use tunnel::Tunnel;

@@ -27,6 +27,7 @@ use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::LISTEN_PORT;
 use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, PingReport, UdpReport, tcp, udp};
 use strait_gateway::lab::{Cluster, Layout, Namespace, Process, TwoClusters, wait_until};
+use strait_gateway::wg::PrivateKey;
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 
@@ -92,6 +93,47 @@ fn no_ping_is_lost_across_a_rekey() {
             clusters.stop().unwrap();
         });
     });
+}
+
+/// It knows nothing of grace: it forgets a session with the key, so what is sent before the next
+/// handshake is lost. Until it is told of our key, and while it changes its own, nothing is.
+#[test]
+fn keys_change_while_pods_talk() {
+    let Some(_turn) = require(&NEEDS) else {
+        return;
+    };
+    let Some(wireguard_go) = wireguard_go() else {
+        return;
+    };
+    for initiator in [Initiator::Strait, Initiator::WireguardGo] {
+        let mut pair = Pair::start(&wireguard_go, initiator);
+        let target = pair.target();
+        let [rome_key, milan_key] = [PrivateKey::generate(), PrivateKey::generate()];
+        let ping = Ping { interval: Duration::from_millis(50), ..Ping::new(target, 100) };
+
+        // Ours, and it does not know yet.
+        let pinging = pair.clusters.rome.pod.spawn(move || ping.run_here()).unwrap();
+        pair.change_our_key(&rome_key);
+        let untold = pinging.join().unwrap().unwrap();
+        pair.tell_our_key(initiator);
+        wait_until("it had answered to the new key", Duration::from_secs(8), || {
+            Ok(Ping::new(target, 1).run(&pair.clusters.rome.pod)?.is_perfect())
+        })
+        .unwrap();
+        let told = Ping::new(target, 20).run(&pair.clusters.rome.pod).unwrap();
+
+        // Its own, and we know before.
+        let before = last_handshake(&pair.clusters.rome);
+        let pinging = pair.clusters.rome.pod.spawn(move || ping.run_here()).unwrap();
+        pair.change_its_key(milan_key);
+        let changed = pinging.join().unwrap().unwrap();
+
+        assert!(untold.is_perfect(), "{initiator:?}: {untold:?}");
+        assert!(told.is_perfect(), "{initiator:?}: {told:?}");
+        assert!(changed.is_perfect(), "{initiator:?}: {changed:?}");
+        assert_ne!(last_handshake(&pair.clusters.rome), before, "{initiator:?}");
+        pair.finish();
+    }
 }
 
 fn assert_pods_talk(initiator: Initiator) {
@@ -168,6 +210,7 @@ fn last_handshake(cluster: &Cluster) -> String {
 struct Pair {
     clusters: TwoClusters,
     wireguard_go: Process,
+    interface: String,
     socket: PathBuf,
 }
 
@@ -192,11 +235,46 @@ impl Pair {
         remap_with_nftables(&clusters.milan, &clusters.rome, &interface);
         clusters.rome.process().unwrap().wait_for_session().unwrap();
 
-        Self { clusters, wireguard_go: process, socket: socket_of(&interface) }
+        let socket = socket_of(&interface);
+
+        Self { clusters, wireguard_go: process, interface, socket }
     }
 
     fn target(&self) -> IpAddr {
         self.clusters.rome.side.sees(&self.clusters.milan.side).next().unwrap()
+    }
+
+    fn change_our_key(&mut self, key: &PrivateKey) {
+        let TwoClusters { rome, scratch, .. } = &mut self.clusters;
+        scratch.write("rome.key", &key.to_base64()).unwrap();
+        rome.private_key = key.clone();
+        rome.process().unwrap().reload(&rome.config, scratch).unwrap();
+
+        let log = || rome.process().unwrap().process().log();
+        wait_until("the key was taken up", Duration::from_secs(5), || {
+            Ok(log().contains("our key changed"))
+        })
+        .unwrap();
+    }
+
+    fn tell_our_key(&self, initiator: Initiator) {
+        configure(&self.clusters, &self.interface, initiator);
+    }
+
+    fn change_its_key(&mut self, key: PrivateKey) {
+        let TwoClusters { rome, milan, scratch, .. } = &mut self.clusters;
+        rome.config.peers[0].public_key = key.public_key().to_string();
+        rome.process().unwrap().reload(&rome.config, scratch).unwrap();
+        let log = || rome.process().unwrap().process().log();
+        wait_until("its key was known", Duration::from_secs(5), || {
+            Ok(log().contains("changed=[\"milan\"]"))
+        })
+        .unwrap();
+
+        let file = scratch.write("wireguard-go.key", &key.to_base64()).unwrap();
+        let arguments = ["set", &self.interface, "private-key", file.to_str().unwrap()];
+        run(&milan.gateway, "wg", &arguments);
+        milan.private_key = key;
     }
 
     /// The account of our side holds, and both programs end.

@@ -28,6 +28,7 @@ use strait_gateway::lab::{
     Cluster, ClusterSection, HostMapSection, LabError, Layout, Namespace, PeerSection,
     RemapSection, Underlay, wait_until,
 };
+use strait_gateway::wg::PrivateKey;
 use world::{STRAIT, World};
 
 const ECT_0: u8 = 2;
@@ -239,6 +240,51 @@ fn a_reload_loses_no_packet_and_keeps_the_session() {
     world.finish();
 }
 
+/// First one key, then the other: once the peer learns of it later, once before.
+#[test]
+fn a_change_of_both_keys_loses_no_packet() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal().without_ipv6());
+    let (rome, milan) = (world.rome(), world.milan());
+    let scratch = &world.clusters.scratch;
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let [mut rome_config, mut milan_config] = [&rome.config, &milan.config].map(Clone::clone);
+    let reload_rome = |config: &_| rome.process().unwrap().reload(config, scratch).unwrap();
+    let reload_milan = |config: &_| milan.process().unwrap().reload(config, scratch).unwrap();
+    let moment = || std::thread::sleep(Duration::from_millis(1500));
+    let [rome_key, milan_key] = [PrivateKey::generate(), PrivateKey::generate()];
+
+    let ping = Ping { interval: Duration::from_millis(60), ..Ping::new(target, 200) };
+    let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
+    moment();
+    let first = last_handshake(rome);
+    scratch.write("milan.key", &milan_key.to_base64()).unwrap();
+    reload_milan(&milan_config);
+    moment();
+    assert_eq!(last_handshake(rome), first, "Rome does not know the key yet");
+    rome_config.peers[0].public_key = milan_key.public_key().to_string();
+    reload_rome(&rome_config);
+    moment();
+    let second = last_handshake(rome);
+    milan_config.peers[0].public_key = rome_key.public_key().to_string();
+    reload_milan(&milan_config);
+    moment();
+    assert_eq!(last_handshake(rome), second, "Rome does not have the key yet");
+    scratch.write("rome.key", &rome_key.to_base64()).unwrap();
+    reload_rome(&rome_config);
+    moment();
+    let third = last_handshake(rome);
+    assert!(!pinging.is_finished(), "the changes took longer than the traffic");
+    let report = pinging.join().unwrap().unwrap();
+
+    assert!(report.is_perfect(), "{report:?}");
+    assert!(first != second && second != third, "{first:?}, {second:?}, {third:?}");
+    world.assert_traffic();
+    world.finish();
+}
+
 /// Rome has two hosts that are no pods. One has an external address, the other shares one.
 #[test]
 fn hosts_outside_the_pods_talk_through_external_addresses() {
@@ -424,7 +470,7 @@ fn last_handshake(cluster: &Cluster) -> Option<String> {
 fn somebody_else() -> PeerSection {
     PeerSection {
         name: "naples".to_owned(),
-        public_key: strait_gateway::wg::PrivateKey::generate().public_key().to_string(),
+        public_key: PrivateKey::generate().public_key().to_string(),
         preshared_key_file: None,
         endpoint: None,
         endpoints: Vec::new(),

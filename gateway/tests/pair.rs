@@ -7,6 +7,8 @@
 
 #[path = "pair/endpoints.rs"]
 mod endpoints;
+#[path = "pair/keys.rs"]
+mod keys;
 #[path = "pair/world.rs"]
 mod world;
 

@@ -28,7 +28,7 @@ use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
 use jiff::Timestamp;
 use kube::Client;
-use strait_gateway::wg::PublicKey;
+use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -37,6 +37,7 @@ use tracing::{info, warn};
 
 use super::args::UsageError;
 use super::config::{Endpoint, Origin, Origins, Peer};
+use super::own_key::OwnKey;
 
 use report::Reporter;
 use settings::{Check, Turn};
@@ -77,6 +78,7 @@ pub(crate) struct Cluster {
     scope: Scope,
     endpoints: Vec<Endpoint>,
     endpoint_origin: Origin,
+    own_key: OwnKey,
     troubles: Troubles,
     /// What objects ask for; `None` before all were listed.
     wanted: Option<Vec<Peer>>,
@@ -116,8 +118,16 @@ struct Duties {
 impl Cluster {
     /// Begins to watch, and waits for its turn. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings { identity, scope, endpoints, endpoint_origin, check, report_interval, turn } =
-            settings;
+        let Settings {
+            identity,
+            scope,
+            endpoints,
+            endpoint_origin,
+            key_file,
+            check,
+            report_interval,
+            turn,
+        } = settings;
         let (sender, mut is_active) = watch::channel(*turn == Turn::Always);
         is_active.mark_changed();
         let turn = TurnTask::start(turn, &client, identity, sender);
@@ -134,6 +144,7 @@ impl Cluster {
             scope: scope.clone(),
             endpoints: endpoints.clone(),
             endpoint_origin: endpoint_origin.clone(),
+            own_key: OwnKey::new(key_file.clone()),
             troubles: Troubles::new(reports.subscribe()),
             wanted: None,
             refused: Vec::new(),
@@ -189,6 +200,11 @@ impl Cluster {
                 return News::Peers(peers);
             }
         }
+    }
+
+    /// Our own key, if the mounted Secret has another one than that `in_force`.
+    pub(crate) fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
+        self.own_key.look(in_force)
     }
 
     /// Lets another replica have its turn.

@@ -15,6 +15,8 @@ pub(crate) struct Reload {
     pub(crate) needs_restart: Vec<NeedsRestart>,
     /// What changes for the peers.
     pub(crate) peers: PeerChanges,
+    /// Whether our own key changes.
+    pub(crate) has_new_key: bool,
     has_new_routes: bool,
     has_new_cluster: bool,
 }
@@ -45,7 +47,8 @@ impl fmt::Display for NeedsRestart {
     }
 }
 
-/// Names of peers, by what happens to them. A peer is the same one if its public key is.
+/// Names of peers, by what happens to them. A peer is the same one if its public key is, or else if its
+/// name is and its key before is nobody's now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerChanges {
     pub(crate) added: Vec<String>,
@@ -59,14 +62,14 @@ impl PeerChanges {
     fn between(running: &[Peer], wanted: &[Peer]) -> Self {
         let mut changes = Self::default();
         for peer in wanted {
-            match find(running, peer) {
+            match counterpart(peer, wanted, running) {
                 None => changes.added.push(peer.name.clone()),
                 Some(before) if before != peer => changes.changed.push(peer.name.clone()),
                 Some(_) => {}
             }
         }
         for peer in running {
-            if find(wanted, peer).is_none() {
+            if counterpart(peer, running, wanted).is_none() {
                 changes.removed.push(peer.name.clone());
             }
         }
@@ -86,6 +89,7 @@ impl Reload {
     pub(crate) fn between(running: &Config, wanted: Config) -> Self {
         let needs_restart = needs_restart(running, &wanted);
         let peers = PeerChanges::between(&running.peers, &wanted.peers);
+        let has_new_key = running.private_key.public_key() != wanted.private_key.public_key();
         let has_new_routes = running.routes != wanted.routes;
         let has_new_cluster =
             running.cluster != wanted.cluster || running.mss_clamp != wanted.mss_clamp;
@@ -95,6 +99,7 @@ impl Reload {
             .fold(wanted.origins, |origins, key| origins.with_that_of(key, &running.origins));
         let config = Config {
             name: wanted.name,
+            private_key: wanted.private_key,
             routes: wanted.routes,
             mss_clamp: wanted.mss_clamp,
             cluster: wanted.cluster,
@@ -103,24 +108,30 @@ impl Reload {
             ..running.clone()
         };
 
-        Self { config, needs_restart, peers, has_new_routes, has_new_cluster }
+        Self { config, needs_restart, peers, has_new_key, has_new_routes, has_new_cluster }
     }
 
     /// Whether there is nothing to apply.
     pub(crate) fn is_unchanged(&self) -> bool {
-        self.peers.is_empty() && !self.has_new_routes && !self.has_new_cluster
+        self.peers.is_empty() && !self.has_new_key && !self.has_new_routes && !self.has_new_cluster
     }
 }
 
-fn find<'a>(peers: &'a [Peer], like: &Peer) -> Option<&'a Peer> {
-    peers.iter().find(|peer| peer.public_key == like.public_key)
+/// Who `peer`, one of `its`, is among `others`.
+fn counterpart<'a>(peer: &Peer, its: &[Peer], others: &'a [Peer]) -> Option<&'a Peer> {
+    let by_key = |peers: &'a [Peer], key| peers.iter().find(|other| other.public_key == key);
+    let has_key = |key| its.iter().any(|peer| peer.public_key == key);
+
+    by_key(others, peer.public_key).or_else(|| {
+        others.iter().find(|other| other.name == peer.name && !has_key(other.public_key))
+    })
 }
 
 /// Shows one value of a configuration.
 type Show = fn(&Config) -> String;
 
 /// What the packet engine is given once, at its start.
-const FIXED: [(&str, Show); 10] = [
+const FIXED: [(&str, Show); 9] = [
     ("interface", |config| config.interface.clone()),
     ("addresses", |config| {
         let texts: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
@@ -128,7 +139,6 @@ const FIXED: [(&str, Show); 10] = [
     }),
     ("listen_port", |config| config.listen_port.to_string()),
     ("mtu", |config| or_else(config.mtu_bytes, "automatic")),
-    ("private_key_file", |config| format!("the key of {}", config.private_key.public_key())),
     ("metrics_address", |config| or_else(config.metrics_address, "off")),
     ("admin_socket", |config| {
         or_else(config.admin_socket_path().map(|path| path.display().to_string()), "off")
@@ -182,17 +192,42 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_is_a_new_peer() {
+    fn a_peer_with_a_new_key_is_the_same_one() {
         let running = example::config();
         let mut wanted = running.clone();
         wanted.peers[0].public_key = PublicKey::from_bytes([9; 32]);
 
         let reload = Reload::between(&running, wanted);
 
-        assert_eq!(
-            (reload.peers.added, reload.peers.removed),
-            (vec!["rome".to_owned()], vec!["rome".to_owned()])
-        );
+        assert_eq!(reload.peers.changed, ["rome"]);
+        assert_eq!((reload.peers.added, reload.peers.removed), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_name_that_went_to_another_peer_does_not_make_it_the_same_one() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.peers[0].name = "roma".to_owned();
+        wanted.peers.push(peer("rome", 9));
+
+        let reload = Reload::between(&running, wanted);
+
+        assert_eq!(reload.peers.added, ["rome"]);
+        assert_eq!(reload.peers.changed, ["roma"]);
+        assert_eq!(reload.peers.removed, <[String; 0]>::default());
+    }
+
+    #[test]
+    fn our_key_can_change_at_run_time() {
+        let running = example::config();
+        let private_key = PrivateKey::generate();
+        let wanted = Config { private_key: private_key.clone(), ..running.clone() };
+
+        let reload = Reload::between(&running, wanted);
+
+        assert!(reload.has_new_key && !reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+        assert_eq!(reload.config.private_key.public_key(), private_key.public_key());
     }
 
     #[test]
@@ -240,7 +275,6 @@ mod tests {
             mtu_bytes: None,
             metrics_address: None,
             admin_socket: AdminSocket::Off,
-            private_key: PrivateKey::generate(),
             ..running.clone()
         };
         wanted.offload.udp_gro = false;
@@ -254,7 +288,6 @@ mod tests {
             "addresses",
             "listen_port",
             "mtu",
-            "private_key_file",
             "metrics_address",
             "admin_socket",
             "offload",

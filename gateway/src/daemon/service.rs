@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use strait_gateway::io::{Gateway, Monitor};
-use strait_gateway::wg::PublicKey;
+use strait_gateway::wg::succession::GRACE;
+use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -92,6 +93,15 @@ impl Source {
         match self {
             Self::File(_) => pending().await,
             Self::Cluster(cluster) => cluster.next().await,
+        }
+    }
+
+    /// Another key of our own than that `in_force`, if there is one now.
+    fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
+        match self {
+            // The file says when it is to be read.
+            Self::File(_) => None,
+            Self::Cluster(cluster) => cluster.new_key(in_force),
         }
     }
 
@@ -216,6 +226,9 @@ impl Service {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
                     self.look_at_device().await;
+                    if let Some(private_key) = self.source.new_key(&self.config.private_key) {
+                        self.reconfigure(Config { private_key, ..self.config.clone() }).await;
+                    }
                     self.resolver.handle_status(&status.peers, now());
                     for (peer, bytes) in self.path_mtus.learn(&self.netlink, &status.peers).await {
                         self.gateway.learn_path_mtu(peer, bytes);
@@ -268,6 +281,11 @@ impl Service {
             return;
         }
 
+        if reload.has_new_key {
+            let public_key = self.config.private_key.public_key();
+            self.gateway.set_private_key(&self.config.private_key);
+            info!(%public_key, grace = ?GRACE, "our key changed; the one before stays good for a while");
+        }
         self.apply();
         for error in self.sync_routes().await {
             error!("{:#}", anyhow::Error::from(error));

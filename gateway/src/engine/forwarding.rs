@@ -42,12 +42,20 @@ impl Forwarding {
         let allowed_ips = AllowedIps::new(allowed, &table);
         let ids = || (0..).map(PeerId);
         let names = configs.iter().map(|config| config.name.clone()).collect();
-        let by_key = peers.iter().map(|peer| peer.keys.public_key).zip(ids()).collect();
+        let strands = || {
+            let peers = peers.iter().zip(ids());
+            peers.flat_map(|(peer, id)| peer.tunnel.strands().map(move |strand| (strand, id)))
+        };
+        let mut by_key: HashMap<_, _> =
+            peers.iter().map(|peer| peer.keys.public_key).zip(ids()).collect();
+        for (strand, id) in strands() {
+            by_key.entry(strand.keys.public_key).or_insert(id);
+        }
 
-        let slots = peers.iter().map(|peer| slot_index(peer.slot) + 1).max().unwrap_or(0);
+        let slots = strands().map(|(strand, _)| slot_index(strand.slot) + 1).max().unwrap_or(0);
         let mut by_slot = vec![None; slots].into_boxed_slice();
-        for (peer, id) in peers.iter().zip(ids()) {
-            if let Some(entry) = by_slot.get_mut(slot_index(peer.slot)) {
+        for (strand, id) in strands() {
+            if let Some(entry) = by_slot.get_mut(slot_index(strand.slot)) {
                 *entry = Some(id);
             }
         }
@@ -136,7 +144,7 @@ impl Forwarding {
         self.peers.get(usize::try_from(id.0).ok()?).map(AsRef::as_ref)
     }
 
-    /// The peer with this key.
+    /// The peer with this key, or with this key before its newest.
     #[must_use]
     pub fn by_key(&self, key: PublicKey) -> Option<&Arc<Peer>> {
         let id = self.by_key.get(&key)?;

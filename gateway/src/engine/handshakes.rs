@@ -7,13 +7,14 @@ use std::time::Instant;
 use remap::Reader;
 use remap::masquerade::Tick;
 
+use super::keyring::Keyring;
 use super::{Accounts, Flows, Forwarding, race};
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
 use crate::wg::Peer;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
-use crate::wg::tunnel::Identity;
+use crate::wg::tunnel;
 
 /// What one peer may need: a full-size packet that was staged.
 const FLUSH_BELOW_BYTES: usize = 68 * 1024;
@@ -26,7 +27,7 @@ const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
 pub struct Handshakes {
     forwarding: Reader<Forwarding>,
     flows: Arc<Flows>,
-    identity: Arc<dyn Identity>,
+    keyring: Arc<Keyring>,
     accounts: Accounts,
     greeted_generation: Option<u64>,
     swept: Tick,
@@ -36,13 +37,13 @@ impl Handshakes {
     pub(super) fn new(
         forwarding: Reader<Forwarding>,
         flows: Arc<Flows>,
-        identity: Arc<dyn Identity>,
+        keyring: Arc<Keyring>,
         accounts: Accounts,
     ) -> Self {
         Self {
             forwarding,
             flows,
-            identity,
+            keyring,
             accounts,
             greeted_generation: None,
             swept: Tick::default(),
@@ -75,7 +76,7 @@ impl Handshakes {
         out: &mut TransmitBatch,
         mut flush: impl FnMut(&mut TransmitBatch),
     ) {
-        self.identity.handle_timeout(now);
+        self.keyring.handle_timeout(now);
         let tick = self.flows.tick(now);
         if tick > self.swept {
             self.swept = tick;
@@ -123,20 +124,24 @@ impl Handshakes {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
         let peer: &Peer = match kind {
             Message::Initiation => {
-                let Some(key) = self.identity.identify(message, source, out)? else {
+                let Some(keys) = self.keyring.identify(message, source, out)? else {
                     return Err(DropReason::UnderLoad);
                 };
-                forwarding.by_key(key).ok_or(DropReason::Unauthenticated)?
+                let (_, key) = keys;
+                let peer = forwarding.by_key(key).ok_or(DropReason::Unauthenticated)?;
+                peer.tunnel.handle_initiation(keys, message, source, out, now)?;
+                peer
             }
             Message::Response { receiver_index }
             | Message::CookieReply { receiver_index }
             | Message::Data { receiver_index } => {
-                let slot = self.identity.slot(receiver_index);
-                forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?.1
+                let slot = tunnel::slot(receiver_index);
+                let (_, peer) = forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?;
+                peer.tunnel.handle_answer(slot, message, source, out, now)?;
+                peer
             }
         };
 
-        peer.tunnel.handle_handshake(message, source, out, now)?;
         if !matches!(kind, Message::CookieReply { .. }) {
             peer.set_endpoint(source);
             peer.endpoints.handle_answer();

@@ -18,7 +18,7 @@ use crate::packet::ecn::{self, Ecn};
 use crate::packet::{Header, rewrite};
 use crate::wg::Peer;
 use crate::wg::message::Message;
-use crate::wg::tunnel::{Identity, Opened};
+use crate::wg::tunnel::{self, Opened};
 
 /// Messages that one system call may receive, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;
@@ -48,7 +48,6 @@ pub struct Received<'a> {
 pub struct Inbound {
     forwarding: Reader<Forwarding>,
     flows: Arc<Flows>,
-    identity: Arc<dyn Identity>,
     accounts: Accounts,
     packets: PacketBatch,
     coalescer: Coalescer,
@@ -59,13 +58,11 @@ impl Inbound {
     pub(super) fn new(
         forwarding: Reader<Forwarding>,
         flows: Arc<Flows>,
-        identity: Arc<dyn Identity>,
         accounts: Accounts,
     ) -> Self {
         Self {
             forwarding,
             flows,
-            identity,
             accounts,
             packets: PacketBatch::with_capacity(
                 MAX_MESSAGES * MAX_MESSAGE_BYTES,
@@ -145,20 +142,21 @@ impl Inbound {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        let Self { forwarding, flows, identity, accounts, packets, coalescer, merge } = self;
+        let Self { forwarding, flows, accounts, packets, coalescer, merge } = self;
         let account = &accounts.inbound;
         let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
         account.packets_in.add(datagrams);
         account.bytes_in.add(as_u64(run.len()));
 
         let forwarding = forwarding.load();
-        let Some((id, peer)) = forwarding.by_slot(identity.slot(receiver_index)) else {
+        let slot = tunnel::slot(receiver_index);
+        let Some((id, peer)) = forwarding.by_slot(slot) else {
             account.count_drops(DropReason::UnknownIndex, datagrams);
             return;
         };
 
         let first = packets.packets().len();
-        let opened = peer.tunnel.open(run, received.stride, packets, now);
+        let opened = peer.tunnel.open(slot, run, received.stride, packets, now);
         count(account, &opened);
         if opened.authentic == 0 {
             return;

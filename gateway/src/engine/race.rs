@@ -20,20 +20,26 @@ use crate::wg::tunnel::SessionState;
 /// `REKEY_AFTER_TIME`, 120 s (WireGuard whitepaper section 6.2), and timers may be a second off.
 const YOUNGER_THAN_A_REKEY: Duration = Duration::from_secs(115);
 
-/// If what was written behind the first `before` bytes of `out` is an initiation, counts it as one,
-/// and sends it to the other addresses of `peer` as well unless its session is merely renewed.
+/// If initiations were written behind the first `before` bytes of `out`, counts that as one, and sends
+/// each to the other addresses of `peer` as well unless its session is merely renewed.
+///
+/// There are several at once while one key follows another: one for each that the peer may know.
 pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) {
-    let Some((initiation, sent_to)) = initiation_behind(before, out) else {
+    let initiations = initiations_behind(before, out);
+    if initiations.is_empty() {
         return;
-    };
+    }
     let is_first = peer.endpoints.unanswered() == 0;
     let addresses = peer.endpoints.to_seek();
     peer.endpoints.handle_initiation();
-    if is_first && addresses.contains(&sent_to) && is_renewal(peer.tunnel.session(), now) {
-        return;
-    }
+    let is_renewal = is_first && is_renewal(peer.tunnel.session(), now);
 
-    send_copies(&initiation, addresses.into_iter().filter(|address| *address != sent_to), out);
+    for (initiation, sent_to) in initiations {
+        if !(is_renewal && addresses.contains(&sent_to)) {
+            let others = addresses.iter().copied().filter(|address| *address != sent_to);
+            send_copies(&initiation, others, out);
+        }
+    }
 }
 
 /// Begins a handshake at all addresses of `peer` if that was asked for.
@@ -48,21 +54,20 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) {
 
     let before = out.len();
     peer.tunnel.restart(*first, out, now);
-    if let Some((initiation, _)) = initiation_behind(before, out) {
+    if let [(initiation, _)] = &*initiations_behind(before, out) {
         peer.endpoints.handle_initiation();
-        send_copies(&initiation, others.iter().copied(), out);
+        send_copies(initiation, others.iter().copied(), out);
     }
 }
 
 type Initiation = [u8; MAX_HANDSHAKE_BYTES];
 
-fn initiation_behind(before: usize, out: &TransmitBatch) -> Option<(Initiation, SocketAddr)> {
-    let message = out.bytes_behind(before);
-    if Message::classify(message) != Some(Message::Initiation) {
-        return None;
-    }
+/// With where each was sent. Does not allocate if there is none.
+fn initiations_behind(before: usize, out: &TransmitBatch) -> Vec<(Initiation, SocketAddr)> {
+    let is_initiation = |datagram: &[u8]| Message::classify(datagram) == Some(Message::Initiation);
+    let initiations = out.datagrams_behind(before).filter(|(datagram, _)| is_initiation(datagram));
 
-    Some((message.try_into().ok()?, out.transmits().last()?.outer.destination))
+    initiations.filter_map(|(bytes, sent_to)| Some((bytes.try_into().ok()?, sent_to))).collect()
 }
 
 /// A copy that finds no room is lost, as on the network.

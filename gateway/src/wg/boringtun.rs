@@ -35,10 +35,7 @@ use crate::packet::ecn::Ecn;
 /// Initiations a second from all sources before cookies are asked for.
 const INITIATIONS_PER_SECOND: u64 = 100;
 
-/// Receiver indices of the library carry the peer in their upper 24 bits.
-const SESSION_BITS: u32 = 8;
-
-/// Our own identity, for boringtun.
+/// One key of ours, for boringtun. The library wipes it when it is dropped.
 pub struct BoringtunIdentity {
     private_key: x25519::StaticSecret,
     public_key: x25519::PublicKey,
@@ -71,15 +68,12 @@ impl Identity for BoringtunIdentity {
             x25519::PublicKey::from(*keys.public_key.as_bytes()),
             keys.preshared_key.as_ref().map(|key| *key.as_bytes()),
             keys.persistent_keepalive,
+            // The library puts it into the upper 24 bits of its receiver indices.
             slot,
             None,
         );
 
         Box::new(BoringtunTunnel::new(tunn, keys.persistent_keepalive.is_some()))
-    }
-
-    fn slot(&self, receiver_index: u32) -> u32 {
-        receiver_index >> SESSION_BITS
     }
 
     fn identify(

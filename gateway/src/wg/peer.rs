@@ -1,13 +1,14 @@
 //! One peer: its protocol state, and what was learned about it.
 //!
 //! A `Peer` outlives generations. Applying a configuration never touches its endpoint, session or
-//! counters; if the keys themselves change, the session alone begins anew.
+//! counters; if the keys themselves change, the session before stays until there is a new one.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::Endpoints;
-use super::tunnel::{PeerKeys, Tunnel};
+use super::tunnel::PeerKeys;
+use super::{Endpoints, Succession};
 use crate::counters::Counter;
 
 /// Bytes and packets of one direction. Bytes are those of UDP payloads, as `wg show` counts them.
@@ -22,18 +23,16 @@ pub struct Traffic {
 /// One peer.
 #[derive(Debug)]
 pub struct Peer {
-    /// What the tunnel was made from.
+    /// The keys it is to have.
     pub keys: PeerKeys,
-    /// Its place in receiver indices.
-    pub slot: u32,
     /// Its address realm, as the memory of flows knows it. Never given to another peer.
     pub realm: u32,
-    /// Its protocol state.
-    pub tunnel: Box<dyn Tunnel>,
+    /// Its protocol state, for these keys and those before.
+    pub tunnel: Succession,
     /// Received from the peer: authentic datagrams only.
-    pub receive: Traffic,
+    pub receive: Arc<Traffic>,
     /// Sent to the peer.
-    pub transmit: Traffic,
+    pub transmit: Arc<Traffic>,
     /// Where it may be and where it is.
     pub endpoints: Endpoints,
     /// In bytes; 0 is unknown.
@@ -44,29 +43,26 @@ pub struct Peer {
 impl Peer {
     /// A peer nothing is known about yet.
     #[must_use]
-    pub fn new(keys: PeerKeys, slot: u32, realm: u32, tunnel: Box<dyn Tunnel>) -> Self {
+    pub fn new(keys: PeerKeys, realm: u32, tunnel: Succession) -> Self {
         Self {
             keys,
-            slot,
             realm,
             tunnel,
-            receive: Traffic::default(),
-            transmit: Traffic::default(),
+            receive: Arc::default(),
+            transmit: Arc::default(),
             endpoints: Endpoints::default(),
             device_mtu: AtomicU16::new(0),
             path_mtu: AtomicU16::new(0),
         }
     }
 
-    /// The same peer with other keys of its own: a new session, but what was learned stays.
+    /// The same peer with other keys: what was learned stays.
     #[must_use]
     pub fn succeed(mut self, before: &Self) -> Self {
         self.realm = before.realm;
+        self.receive = Arc::clone(&before.receive);
+        self.transmit = Arc::clone(&before.transmit);
         *self.path_mtu.get_mut() = before.path_mtu.load(Ordering::Relaxed);
-        for (new, old) in [(&self.receive, &before.receive), (&self.transmit, &before.transmit)] {
-            new.bytes.add(old.bytes.get());
-            new.packets.add(old.packets.get());
-        }
         self.endpoints.succeed(&before.endpoints);
 
         self

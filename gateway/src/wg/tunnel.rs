@@ -1,20 +1,33 @@
 //! The seam between the engine and a WireGuard implementation: batch in, batch out.
 //!
-//! A [`Tunnel`] is the protocol state of one peer, an [`Identity`] is our own. Both directions call
-//! the same tunnel from their own threads; how it keeps them apart is its business. Time comes in
-//! as `now`.
+//! A [`Tunnel`] is the protocol state of one peer under one key of ours, an [`Identity`] is such a key.
+//! Both directions call the same tunnel from their own threads; how it keeps them apart is its
+//! business. Time comes in as `now`.
+//!
+//! Keys never change within a tunnel: other keys take another tunnel, and
+//! [`Succession`](super::Succession) leads from one to the next.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::{PresharedKey, PublicKey};
+use super::{PresharedKey, PublicKey, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::packet::segment::Segments;
 
 /// The most packets of one peer that wait for a handshake.
 pub const MAX_STAGED_PACKETS: usize = 256;
+
+/// The lower bits of a receiver index, with which a tunnel tells its sessions apart.
+const SESSION_BITS: u32 = 8;
+
+/// The slot that a receiver index belongs to: its upper 24 bits.
+#[must_use]
+#[inline]
+pub const fn slot(receiver_index: u32) -> u32 {
+    receiver_index >> SESSION_BITS
+}
 
 /// The protocol state of one peer.
 pub trait Tunnel: Send + Sync + fmt::Debug {
@@ -29,6 +42,15 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Sealed;
+
+    /// As [`Self::seal`] if there is a session. Without one nothing happens, and the answer is `None`.
+    fn seal_with_session(
+        &self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Option<Sealed>;
 
     /// Seals what was staged, if there is a session by now.
     fn seal_staged(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant)
@@ -66,30 +88,38 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Begins a handshake even if one is under way, which may still be answered.
     fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
 
-    /// Forgets what is staged and returns how many packets that were.
-    fn give_up(&self) -> u64;
+    /// Gives away what is staged.
+    fn take_staged(&self) -> Staged;
+
+    /// Stages what another tunnel gave away.
+    fn adopt(&self, staged: Staged);
+
+    /// Wipes keys and sessions and gives away what is staged. From now on nothing is sealed or
+    /// opened, whoever still holds the tunnel.
+    fn close(&self) -> Staged;
 
     /// What there is to tell about the session.
     fn session(&self) -> SessionState;
 }
 
-/// Our own identity: recognises who begins a handshake, and creates the state for a peer.
+/// One key of ours: recognises who begins a handshake, and creates the state for a peer.
+///
+/// Wipes the key when dropped.
 pub trait Identity: Send + Sync + fmt::Debug {
     /// Our public key.
     fn public_key(&self) -> PublicKey;
 
-    /// The state for a new peer. `slot` is below 2^24 and no other live peer has it.
+    /// The state for a peer. `slot` is below 2^24 and no other live tunnel has it; every receiver
+    /// index of the tunnel belongs to it, see [`slot`].
     fn tunnel(&self, keys: &PeerKeys, slot: u32) -> Box<dyn Tunnel>;
-
-    /// The slot that a receiver index belongs to.
-    fn slot(&self, receiver_index: u32) -> u32;
 
     /// Who sends this initiation. Under load the answer may be a cookie reply, which is written to
     /// `out`.
     ///
     /// # Errors
     ///
-    /// Why the message was dropped.
+    /// Why the message was dropped: [`DropReason::Unauthenticated`] if it is for another key than
+    /// this, which its first MAC tells.
     fn identify(
         &self,
         initiation: &[u8],

@@ -27,6 +27,7 @@ use strait_gateway::lab::process::Process;
 use strait_gateway::lab::scrape::{self, Metrics};
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Cluster, LabError, Namespace, TwoClusters, wait_until};
+use strait_gateway::wg::PrivateKey;
 
 use crate::api_server::{ApiServer, create, install_api};
 use crate::world::STRAIT;
@@ -179,6 +180,27 @@ impl Fed {
     {
         let (peer, object) = (self.peer, object.clone());
         self.ask(move |client| async move { put::<K>(&client, peer, &object).await });
+    }
+
+    /// Replaces our own key as a whole, as the kubelet does, and waits until it is taken up.
+    pub(crate) fn rotate(&self, key: &PrivateKey) {
+        let raw = STANDARD.decode(key.to_base64().as_bytes()).unwrap();
+        fs::write(self.folder.join("next"), raw).unwrap();
+        fs::rename(self.folder.join("next"), self.folder.join("privateKey")).unwrap();
+
+        let news = key.public_key().to_string();
+        let is_known = || self.log("gateway").contains(&news);
+        wait_until("the key is taken up", PATIENCE, || Ok(is_known())).unwrap();
+    }
+
+    /// The object of the peer has another key, and that is in force.
+    pub(crate) fn learn(&self, key: &PrivateKey) {
+        let text = key.public_key().to_string();
+        let reloads = || self.log("gateway").matches("configuration reloaded").count();
+        let before = reloads();
+        self.apply::<PublicKey>(&json!({"spec": {"publicKey": text}}));
+
+        wait_until("the key of the peer is in force", PATIENCE, || Ok(reloads() > before)).unwrap();
     }
 
     /// What `job` gives, an administrator of the cluster.

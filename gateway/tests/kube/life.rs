@@ -8,6 +8,7 @@ use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use strait_gateway::lab::Layout;
 use strait_gateway::lab::traffic::Ping;
+use strait_gateway::wg::PrivateKey;
 
 use crate::fed::{Fed, Mode, NAMESPACE, wait_for_ping};
 use crate::observed::{assert_observed, assert_only_read_from_outside};
@@ -96,6 +97,35 @@ fn changes_of_objects_are_followed_while_everything_runs() {
     });
     peering.assert_silent();
 
+    peering.finish();
+}
+
+/// Each key changes by itself, and the other cluster's object follows a moment later, or went before.
+#[test]
+fn a_rotated_secret_is_taken_up_without_losing_a_packet() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let Peering { in_rome, in_milan, clusters } = &peering;
+    let [rome_key, milan_key] = [PrivateKey::generate(), PrivateKey::generate()];
+    let interval = Duration::from_millis(60);
+    let ping = Ping { interval, ..Ping::new(peering.target(), 200) };
+
+    let report = thread::scope(|scope| {
+        let pinging = scope.spawn(|| ping.run(&clusters.rome.pod).unwrap());
+        in_rome.rotate(&rome_key);
+        in_milan.learn(&rome_key);
+        in_rome.learn(&milan_key);
+        in_milan.rotate(&milan_key);
+        assert!(!pinging.is_finished(), "the changes took longer than the traffic");
+        pinging.join().unwrap()
+    });
+
+    assert!(report.is_perfect(), "lost {:?} of {}", report.unanswered, report.sent);
+    peering.assert_traffic();
     peering.finish();
 }
 

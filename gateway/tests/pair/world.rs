@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mock_instant::MockClock;
@@ -14,10 +14,10 @@ use strait_gateway::engine::outbound::Disposition;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::PrivateKey;
 use strait_gateway::wg::boringtun::BoringtunIdentity;
 use strait_gateway::wg::message::Message;
-use strait_gateway::wg::tunnel::{PeerKeys, SessionState};
+use strait_gateway::wg::tunnel::{Identity, PeerKeys, SessionState};
+use strait_gateway::wg::{Peer, PrivateKey};
 
 /// The server: knows no endpoint, learns it.
 pub(crate) const MILAN: usize = 0;
@@ -33,6 +33,8 @@ pub(crate) struct Network {
     pub(crate) seed: u64,
     pub(crate) loss_percent: u32,
     pub(crate) repeat_percent: u32,
+    /// Of messages that carry no data, besides `loss_percent`.
+    pub(crate) handshake_loss_percent: u32,
     pub(crate) delay: Duration,
     /// Up to this much more delay, at random: reorders.
     pub(crate) jitter: Duration,
@@ -44,6 +46,7 @@ impl Network {
         seed: 1,
         loss_percent: 0,
         repeat_percent: 0,
+        handshake_loss_percent: 0,
         delay: Duration::ZERO,
         jitter: Duration::ZERO,
         marks_congestion: false,
@@ -52,6 +55,8 @@ impl Network {
 
 struct Side {
     engine: Engine,
+    key: PrivateKey,
+    identity: Weak<dyn Identity>,
     /// Where it sends from: where it was called last.
     address: SocketAddr,
     /// Where it can be called as well.
@@ -89,7 +94,7 @@ impl World {
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
         let addresses = ["192.0.2.1:51840", "198.51.100.1:40000"].map(|a| a.parse().unwrap());
         let side = |own: usize, other: usize| {
-            let identity = Arc::new(BoringtunIdentity::new(&keys[own]));
+            let identity: Arc<dyn Identity> = Arc::new(BoringtunIdentity::new(&keys[own]));
             let peer = PeerConfig {
                 name: format!("side-{other}"),
                 keys: PeerKeys {
@@ -104,6 +109,8 @@ impl World {
             let remote = "10.244.0.0/16".parse().unwrap();
             let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
             let mut side = Side {
+                key: keys[own].clone(),
+                identity: Arc::downgrade(&identity),
                 engine: engine::new(identity, engine::Settings { max_flows: 1024, seed: 7, start })
                     .unwrap(),
                 address: addresses[own],
@@ -248,6 +255,57 @@ impl World {
         self.sides[side].apply(4);
     }
 
+    /// The private key of `side` changes. The other side does not know yet.
+    pub(crate) fn change_key(&mut self, side: usize) {
+        self.take_key(side, &PrivateKey::generate());
+    }
+
+    pub(crate) fn take_key(&mut self, side: usize, key: &PrivateKey) {
+        let identity: Arc<dyn Identity> = Arc::new(BoringtunIdentity::new(key));
+        let side = &mut self.sides[side];
+        side.key = key.clone();
+        side.identity = Arc::downgrade(&identity);
+
+        side.engine.control.succeed(&identity);
+    }
+
+    pub(crate) fn key(&self, side: usize) -> PrivateKey {
+        self.sides[side].key.clone()
+    }
+
+    /// `side` is told which key the other side has.
+    pub(crate) fn learn_key(&mut self, side: usize) {
+        let key = self.key(1 - side);
+
+        self.announce_key(side, &key);
+    }
+
+    /// `side` is told that the other side has `key`.
+    pub(crate) fn announce_key(&mut self, side: usize, key: &PrivateKey) {
+        self.reconfigure(side, |peer| peer.keys.public_key = key.public_key());
+    }
+
+    /// The key of `side`, for as long as `side` has it.
+    pub(crate) fn identity(&self, side: usize) -> Weak<dyn Identity> {
+        self.sides[side].identity.clone()
+    }
+
+    pub(crate) fn peer(&self, side: usize) -> Arc<Peer> {
+        Arc::clone(&self.sides[side].engine.control.current().peers()[0])
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// What both sides sent so far is forgotten by whoever watches.
+    pub(crate) fn forget(&mut self) {
+        self.eavesdropped.clear();
+        for side in &mut self.sides {
+            side.received.clear();
+        }
+    }
+
     pub(crate) fn remove_peer(&mut self, side: usize) {
         self.sides[side].engine.control.apply(Vec::new(), Table::default());
     }
@@ -371,7 +429,10 @@ impl World {
                 }
                 let copies = 1 + u32::from(self.chance(self.network.repeat_percent));
                 for _ in 0..copies {
-                    if self.chance(self.network.loss_percent) {
+                    let is_data = matches!(Message::classify(bytes), Some(Message::Data { .. }));
+                    if self.chance(self.network.loss_percent)
+                        || !is_data && self.chance(self.network.handshake_loss_percent)
+                    {
                         continue;
                     }
                     let jitter = self.network.jitter.as_millis().max(1);

@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) endpoint_origin: Origin,
     pub(crate) check: Check,
     pub(crate) report_interval: Duration,
+    /// Where our own key is.
+    pub(crate) key_file: PathBuf,
     pub(crate) turn: Turn,
 }
 
@@ -111,6 +113,7 @@ impl Settings {
         } else {
             Check::Nobody
         };
+        let key_file = flags.keys_dir.join(KEY_FILE);
         let config = Config {
             name: identity.name.clone(),
             interface: flags.interface.clone(),
@@ -120,7 +123,7 @@ impl Settings {
                 Mode::Client => 0,
             },
             mtu_bytes: Some(flags.mtu),
-            private_key: keyfile::mounted_private_key(&flags.keys_dir.join(KEY_FILE))
+            private_key: keyfile::mounted_private_key(&key_file)
                 .context("--keys-dir has no usable key")?,
             metrics_address: flags.metrics_address.0,
             admin_socket: match &flags.admin_socket {
@@ -149,7 +152,16 @@ impl Settings {
         let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
 
         Ok((
-            Self { identity, scope, endpoints, endpoint_origin, check, report_interval, turn },
+            Self {
+                identity,
+                scope,
+                endpoints,
+                endpoint_origin,
+                key_file,
+                check,
+                report_interval,
+                turn,
+            },
             config,
         ))
     }

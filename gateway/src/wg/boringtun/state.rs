@@ -1,6 +1,6 @@
 //! The state of one peer: the library's, what is staged, and the handshakes that are being timed.
 
-use std::collections::VecDeque;
+use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use boringtun::noise::{Tunn, TunnResult};
 use super::commit;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::as_u64;
-use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
+use crate::wg::Staged;
 use crate::wg::message::{DATA_OVERHEAD_BYTES, MAX_HANDSHAKE_BYTES};
-use crate::wg::tunnel::{MAX_STAGED_PACKETS, Sealed, SessionState};
+use crate::wg::tunnel::{Sealed, SessionState};
 
 /// How often the timers of a dormant peer run. The library takes the time from them, so a handshake
 /// that ends the dormancy seems to have begun that much earlier at the most.
@@ -22,7 +22,7 @@ pub(super) struct State {
     pub(super) tunn: Tunn,
     pub(super) is_persistent: bool,
     pub(super) session: SessionState,
-    pub(super) staged: VecDeque<Staged>,
+    pub(super) staged: Staged,
     /// When our initiation went out that nothing has answered yet.
     pub(super) asked: Option<Instant>,
     /// The response of ours that no data has confirmed yet.
@@ -37,18 +37,13 @@ pub(super) struct Answered {
     pub(super) index: u32,
 }
 
-pub(super) struct Staged {
-    packet: Vec<u8>,
-    ecn: Ecn,
-}
-
 impl State {
     pub(super) fn new(tunn: Tunn, is_persistent: bool) -> Self {
         Self {
             tunn,
             is_persistent,
             session: SessionState::default(),
-            staged: VecDeque::new(),
+            staged: Staged::default(),
             asked: None,
             answered: None,
             timers_ran: None,
@@ -72,15 +67,28 @@ impl State {
         true
     }
 
-    /// Keeps the segments for later, as many as may be kept.
-    pub(super) fn stage(&mut self, segments: &mut Segments<'_>, ecn: Ecn) -> Sealed {
-        let mut sealed = Sealed::default();
-
-        while let Some(packet) = segments.next_segment() {
-            if self.staged.len() < MAX_STAGED_PACKETS {
-                self.staged.push_back(Staged { packet: packet.to_vec(), ecn });
-            } else {
-                sealed.overflow += 1;
+    /// Seals what waits and then the segments, until either is used up. To be called with a session.
+    pub(super) fn seal(
+        &mut self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+    ) -> Sealed {
+        let mut sealed = self.seal_staged(outer.destination, out);
+        if !self.staged.is_empty() {
+            return sealed;
+        }
+        while let Some(len) = segments.next_len() {
+            let Some(room) = out.room(room_for(len)) else {
+                break;
+            };
+            let Some(packet) = segments.next_segment() else {
+                break;
+            };
+            if let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) {
+                let len = datagram.len();
+                out.commit(len, outer, true);
+                sealed.add(len);
             }
         }
 
@@ -97,16 +105,16 @@ impl State {
             return sealed;
         }
 
-        while let Some(Staged { packet, ecn }) = self.staged.front() {
+        while let Some((packet, ecn)) = self.staged.first() {
             let Some(room) = out.room(room_for(packet.len())) else {
                 break;
             };
             if let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) {
                 let len = datagram.len();
-                out.commit(len, Outer { destination, ecn: *ecn }, true);
+                out.commit(len, Outer { destination, ecn }, true);
                 sealed.add(len);
             }
-            self.staged.pop_front();
+            self.staged.remove_first();
         }
 
         sealed
@@ -173,6 +181,14 @@ impl State {
         }
     }
 
+    /// The library's timers ran, and may have ended the session.
+    ///
+    /// They never begin one, although the library may say so: a session that our response promised
+    /// counts only once data confirmed it, and the library confuses the two after eight responses.
+    pub(super) fn expire(&mut self) {
+        self.session.is_established &= self.tunn.time_since_last_handshake().is_some();
+    }
+
     /// Authentic data arrived for `index`. If our response promised that index, it completes the
     /// handshake; data of the session before does not.
     pub(super) fn confirm(&mut self, index: u32, now: Instant) {
@@ -186,10 +202,7 @@ impl State {
     }
 
     pub(super) fn give_up(&mut self) -> u64 {
-        let given_up = self.staged.len();
-        self.staged.clear();
-
-        as_u64(given_up)
+        as_u64(mem::take(&mut self.staged).len())
     }
 }
 
@@ -239,7 +252,7 @@ mod tests {
         let mut established = state(false);
         established.session.is_established = true;
         let mut staging = state(false);
-        staging.staged.push_back(Staged { packet: Vec::new(), ecn: Ecn::NotEct });
+        staging.staged = Staged::one(&[]);
 
         for mut state in [asked, answered, established, staging, state(true)] {
             let ran = (0..50).filter(|tick| state.is_due(start + *tick * TICK)).count();

@@ -1,6 +1,7 @@
 //! The seam: a lock around the state of one peer, taken once per batch.
 
 use std::fmt;
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,12 +9,13 @@ use std::time::{Duration, Instant};
 use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::{Tunn, TunnResult};
 
-use super::state::{Answered, State, first_index, room_for};
+use super::state::{Answered, State, first_index};
 use super::{commit, drop_reason};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
+use crate::wg::Staged;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel};
 
@@ -21,18 +23,23 @@ use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel};
 /// keepalive. The whitepaper's `REKEY_TIMEOUT`.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// One peer's state, for boringtun.
+/// One peer's state, for boringtun; `None` once it is closed.
 pub(super) struct BoringtunTunnel {
-    state: Mutex<State>,
+    state: Mutex<Option<State>>,
 }
 
 impl BoringtunTunnel {
     pub(super) fn new(tunn: Tunn, is_persistent: bool) -> Self {
-        Self { state: Mutex::new(State::new(tunn, is_persistent)) }
+        Self { state: Mutex::new(Some(State::new(tunn, is_persistent))) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the state unless it is closed.
+    fn with<T: Default>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        self.lock().as_mut().map(act).unwrap_or_default()
     }
 }
 
@@ -51,31 +58,30 @@ impl Tunnel for BoringtunTunnel {
         now: Instant,
     ) -> Sealed {
         let mut state = self.lock();
-        if !state.session.is_established {
-            let sealed = state.stage(segments, outer.ecn);
-            state.initiate(outer.destination, out, now);
-            return sealed;
+        let Some(state) = state.as_mut() else {
+            return Sealed { overflow: refuse(segments), ..Sealed::default() };
+        };
+        if state.session.is_established {
+            return state.seal(segments, outer, out);
         }
 
-        let mut sealed = state.seal_staged(outer.destination, out);
-        if !state.staged.is_empty() {
-            return sealed;
-        }
-        while let Some(len) = segments.next_len() {
-            let Some(room) = out.room(room_for(len)) else {
-                break;
-            };
-            let Some(packet) = segments.next_segment() else {
-                break;
-            };
-            if let TunnResult::WriteToNetwork(datagram) = state.tunn.encapsulate(packet, room) {
-                let len = datagram.len();
-                out.commit(len, outer, true);
-                sealed.add(len);
-            }
-        }
+        let overflow = state.staged.stage(segments, outer.ecn);
+        state.initiate(outer.destination, out, now);
 
-        sealed
+        Sealed { overflow, ..Sealed::default() }
+    }
+
+    fn seal_with_session(
+        &self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        _now: Instant,
+    ) -> Option<Sealed> {
+        let mut state = self.lock();
+        let state = state.as_mut().filter(|state| state.session.is_established)?;
+
+        Some(state.seal(segments, outer, out))
     }
 
     fn seal_staged(
@@ -84,12 +90,16 @@ impl Tunnel for BoringtunTunnel {
         out: &mut TransmitBatch,
         _now: Instant,
     ) -> Sealed {
-        self.lock().seal_staged(destination, out)
+        self.with(|state| state.seal_staged(destination, out))
     }
 
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
         let mut state = self.lock();
         let mut opened = Opened::default();
+        let Some(state) = state.as_mut() else {
+            opened.no_session = as_u64(run.len().div_ceil(stride.max(1)));
+            return opened;
+        };
 
         for datagram in run.chunks(stride.max(1)) {
             let Some(room) = out.room(datagram.len()) else {
@@ -129,6 +139,7 @@ impl Tunnel for BoringtunTunnel {
         now: Instant,
     ) -> Result<(), DropReason> {
         let mut state = self.lock();
+        let state = state.as_mut().ok_or(DropReason::NoSession)?;
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
 
         match state.tunn.decapsulate(Some(source.ip()), message, &mut reply) {
@@ -162,6 +173,9 @@ impl Tunnel for BoringtunTunnel {
         now: Instant,
     ) -> TimedOut {
         let mut state = self.lock();
+        let Some(state) = state.as_mut() else {
+            return TimedOut::default();
+        };
         if !state.is_due(now) {
             return TimedOut::default();
         }
@@ -195,29 +209,50 @@ impl Tunnel for BoringtunTunnel {
             | TunnResult::WriteToTunnelV4(..)
             | TunnResult::WriteToTunnelV6(..) => {}
         }
-        state.session.is_established = state.tunn.time_since_last_handshake().is_some();
+        state.expire();
         let has_staged = state.session.is_established && !state.staged.is_empty();
 
         TimedOut { given_up, has_staged }
     }
 
     fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
-        self.lock().initiate(destination, out, now);
+        self.with(|state| state.initiate(destination, out, now));
     }
 
     fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
-        self.lock().restart(destination, out, now);
+        self.with(|state| state.restart(destination, out, now));
     }
 
-    fn give_up(&self) -> u64 {
-        self.lock().give_up()
+    fn take_staged(&self) -> Staged {
+        self.with(|state| mem::take(&mut state.staged))
+    }
+
+    fn adopt(&self, staged: Staged) {
+        self.with(|state| state.staged.append(staged));
+    }
+
+    fn close(&self) -> Staged {
+        let mut state = self.lock();
+        let staged = state.as_mut().map(|state| mem::take(&mut state.staged));
+        // Dropped where it is: the library wipes its keys, and a move would leave a copy behind.
+        *state = None;
+
+        staged.unwrap_or_default()
     }
 
     fn session(&self) -> SessionState {
-        let state = self.lock();
-
-        SessionState { staged: state.staged.len(), ..state.session }
+        self.with(|state| SessionState { staged: state.staged.len(), ..state.session })
     }
+}
+
+/// Consumes the segments of a frame and returns how many they were.
+fn refuse(segments: &mut Segments<'_>) -> u64 {
+    let mut refused = 0;
+    while segments.next_segment().is_some() {
+        refused += 1;
+    }
+
+    refused
 }
 
 impl Opened {

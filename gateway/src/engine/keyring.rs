@@ -1,0 +1,112 @@
+//! Our own keys: the one in force, and those before it for their grace period.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+
+use crate::DropReason;
+use crate::buffer::TransmitBatch;
+use crate::wg::PublicKey;
+use crate::wg::succession::{Deadline, MAX_OLDER};
+use crate::wg::tunnel::Identity;
+
+/// All keys that a peer may know us by. `Control` adds, `Handshakes` asks and forgets.
+#[derive(Debug)]
+pub(super) struct Keyring {
+    keys: ArcSwap<Keys>,
+}
+
+/// The keys of one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    /// In force.
+    pub(super) current: Held,
+    /// Those before it, the latest first.
+    pub(super) older: Vec<Held>,
+}
+
+/// One key.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) identity: Arc<dyn Identity>,
+    /// `None` for the one in force.
+    pub(super) end: Option<Arc<Deadline>>,
+}
+
+impl Keyring {
+    pub(super) fn new(identity: Arc<dyn Identity>) -> Self {
+        let keys = Keys { current: Held { identity, end: None }, older: Vec::new() };
+
+        Self { keys: ArcSwap::from_pointee(keys) }
+    }
+
+    /// All of them.
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        self.keys.load_full()
+    }
+
+    /// Puts `identity` in force. Says whether another was before.
+    pub(super) fn succeed(&self, identity: &Arc<dyn Identity>) -> bool {
+        let key = identity.public_key();
+        if self.keys.load().current.identity.public_key() == key {
+            return false;
+        }
+
+        self.keys.rcu(|before| {
+            let older = before.all().filter(|held| held.identity.public_key() != key);
+            let older = older.map(|held| Held {
+                identity: Arc::clone(&held.identity),
+                end: Some(held.end.clone().unwrap_or_default()),
+            });
+
+            Keys {
+                current: Held { identity: Arc::clone(identity), end: None },
+                older: older.take(MAX_OLDER).collect(),
+            }
+        });
+
+        true
+    }
+
+    /// Which key of ours an initiation is for, and who sends it. See [`Identity::identify`].
+    pub(super) fn identify(
+        &self,
+        initiation: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+    ) -> Result<Option<(PublicKey, PublicKey)>, DropReason> {
+        for Held { identity, .. } in self.keys.load().all() {
+            match identity.identify(initiation, source, out) {
+                Ok(key) => return Ok(key.map(|key| (identity.public_key(), key))),
+                Err(DropReason::Unauthenticated) => {}
+                Err(reason) => return Err(reason),
+            }
+        }
+
+        Err(DropReason::Unauthenticated)
+    }
+
+    /// Time has advanced to `now`. Forgets the keys whose grace period is over.
+    pub(super) fn handle_timeout(&self, now: Instant) {
+        let mut has_ended = false;
+        for Held { identity, end } in self.keys.load().all() {
+            identity.handle_timeout(now);
+            has_ended |= end.as_ref().is_some_and(|end| end.handle_timeout(now));
+        }
+        if has_ended {
+            self.keys.rcu(|keys| {
+                let mut keys = Keys::clone(keys);
+                keys.older.retain(|held| !held.end.as_ref().is_some_and(|end| end.has_passed()));
+                keys
+            });
+        }
+    }
+}
+
+impl Keys {
+    fn all(&self) -> impl Iterator<Item = &Held> {
+        std::iter::once(&self.current).chain(&self.older)
+    }
+}

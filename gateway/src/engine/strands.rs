@@ -1,0 +1,215 @@
+//! Which strands a peer has: one for every combination of our keys and the peer's that is in use.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::keyring::Held;
+use crate::wg::succession::{Deadline, MAX_OLDER, Older, Strand};
+use crate::wg::tunnel::PeerKeys;
+use crate::wg::{Peer, PublicKey, Succession};
+
+/// Makes strands, and gives each a slot of its own.
+#[derive(Debug, Default)]
+pub(super) struct Strands {
+    free_slots: Vec<u32>,
+    next_slot: u32,
+}
+
+/// Keys of a peer, and their end unless they are the newest.
+type Variant = (PeerKeys, Option<Arc<Deadline>>);
+
+impl Strands {
+    /// The strands of a peer that is to have `keys` and is `known` with others, or not at all.
+    /// Strands that there were before stay. `wanted` are the keys that all peers are to have.
+    pub(super) fn succession(
+        &mut self,
+        known: Option<&Peer>,
+        keys: &PeerKeys,
+        wanted: &HashSet<PublicKey>,
+        (current, older): (&Held, &[Held]),
+    ) -> Succession {
+        let variants = older_variants(known, keys, wanted);
+        let first = self.strand(known, current, keys);
+
+        let mut strands = Vec::new();
+        for held in older {
+            let strand = self.strand(known, held, keys);
+            strands.push(Older::new(strand, held.end.clone(), None));
+        }
+        for (keys, end) in &variants {
+            for held in std::iter::once(current).chain(older) {
+                let strand = self.strand(known, held, keys);
+                strands.push(Older::new(strand, held.end.clone(), end.clone()));
+            }
+        }
+
+        Succession::new(first, strands)
+    }
+
+    /// Nobody has this slot any more.
+    pub(super) fn free(&mut self, slot: u32) {
+        self.free_slots.push(slot);
+    }
+
+    fn strand(&mut self, known: Option<&Peer>, held: &Held, keys: &PeerKeys) -> Strand {
+        let own = held.identity.public_key();
+        let mut before = known.into_iter().flat_map(|peer| peer.tunnel.strands());
+        if let Some(strand) = before.find(|strand| strand.own == own && strand.keys == *keys) {
+            return strand.clone();
+        }
+
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            let slot = self.next_slot;
+            self.next_slot += 1;
+            slot
+        });
+        let tunnel = Arc::from(held.identity.tunnel(keys, slot));
+
+        Strand { own, keys: keys.clone(), slot, tunnel }
+    }
+}
+
+/// The keys that the peer had before and may still use. None that another peer has now.
+fn older_variants(
+    known: Option<&Peer>,
+    keys: &PeerKeys,
+    wanted: &HashSet<PublicKey>,
+) -> Vec<Variant> {
+    let Some(known) = known else {
+        return Vec::new();
+    };
+    let newest = (&known.keys, None);
+    let older = known.tunnel.older().iter();
+    let older = older.map(|older| (&older.strand.keys, older.peer_end.as_ref()));
+
+    let mut variants: Vec<Variant> = Vec::new();
+    for (before, end) in std::iter::once(newest).chain(older) {
+        let is_free = before.public_key == keys.public_key || !wanted.contains(&before.public_key);
+        let is_known = before == keys || variants.iter().any(|(known, _)| known == before);
+        let has_ended = end.is_some_and(|end| end.has_passed());
+        if is_free && !is_known && !has_ended && variants.len() < MAX_OLDER {
+            variants.push((before.clone(), Some(end.cloned().unwrap_or_default())));
+        }
+    }
+
+    variants
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+mod tests {
+    use std::time::Instant;
+
+    use remap::Table;
+
+    use super::*;
+    use crate::engine::{self, Engine, PeerConfig, Settings};
+    use crate::wg::PrivateKey;
+    use crate::wg::boringtun::BoringtunIdentity;
+    use crate::wg::tunnel::Identity;
+
+    #[test]
+    fn a_peer_with_another_key_keeps_the_strand_of_the_key_before() {
+        let mut engine = engine();
+        let [before] = apply(&mut engine, [peer("rome", 1)]);
+
+        let [after] = apply(&mut engine, [peer("rome", 2)]);
+
+        let slots: Vec<_> = after.tunnel.slots().collect();
+        assert_eq!(slots.len(), 2);
+        assert_eq!(slots.last(), before.tunnel.slots().next().as_ref());
+        assert_eq!(after.realm, before.realm);
+        let forwarding = engine.control.current();
+        for key in [1, 2] {
+            assert!(Arc::ptr_eq(forwarding.by_key(public_key(key)).unwrap(), &after));
+        }
+    }
+
+    #[test]
+    fn peers_that_exchange_their_keys_exchange_their_names_only() {
+        let mut engine = engine();
+        let [rome, oslo] = apply(&mut engine, [peer("rome", 1), peer("oslo", 2)]);
+
+        let after = apply(&mut engine, [peer("rome", 2), peer("oslo", 1)]);
+
+        assert!(Arc::ptr_eq(&after[0], &oslo) && Arc::ptr_eq(&after[1], &rome));
+    }
+
+    #[test]
+    fn a_key_that_another_peer_has_now_is_no_older_key() {
+        let mut engine = engine();
+        apply(&mut engine, [peer("rome", 1)]);
+        apply(&mut engine, [peer("rome", 2)]);
+
+        let [rome, oslo] = apply(&mut engine, [peer("rome", 2), peer("oslo", 1)]);
+
+        assert_eq!((rome.tunnel.slots().count(), oslo.tunnel.slots().count()), (1, 1));
+        assert_ne!(rome.realm, oslo.realm);
+        let forwarding = engine.control.current();
+        assert!(Arc::ptr_eq(forwarding.by_key(public_key(1)).unwrap(), &oslo));
+    }
+
+    #[test]
+    fn every_combination_of_keys_has_one_strand_and_a_slot_of_its_own() {
+        let mut engine = engine();
+        apply(&mut engine, [peer("rome", 1)]);
+        engine.control.succeed(&identity());
+        engine.control.succeed(&identity());
+
+        let [rome] = apply(&mut engine, [peer("rome", 2)]);
+
+        let keys: HashSet<_> =
+            rome.tunnel.strands().map(|strand| (strand.own, strand.keys.public_key)).collect();
+        let slots: HashSet<_> = rome.tunnel.slots().collect();
+        assert_eq!((keys.len(), slots.len(), rome.tunnel.slots().count()), (6, 6, 6));
+    }
+
+    #[test]
+    fn older_keys_are_bounded_and_their_slots_are_used_again() {
+        let mut engine = engine();
+
+        for key in 1..=100 {
+            engine.control.succeed(&identity());
+            apply(&mut engine, [peer("rome", key)]);
+        }
+
+        let [rome] = apply(&mut engine, [peer("rome", 100)]);
+        let combinations = (MAX_OLDER + 1) * (MAX_OLDER + 1);
+        assert_eq!(rome.tunnel.slots().count(), combinations);
+        let highest = rome.tunnel.slots().max().unwrap();
+        assert!(usize::try_from(highest).unwrap() < 3 * combinations, "slot {highest}");
+    }
+
+    fn engine() -> Engine {
+        engine::new(identity(), Settings { max_flows: 1024, seed: 7, start: Instant::now() })
+            .unwrap()
+    }
+
+    fn identity() -> Arc<dyn Identity> {
+        Arc::new(BoringtunIdentity::new(&PrivateKey::generate()))
+    }
+
+    fn apply<const N: usize>(engine: &mut Engine, peers: [PeerConfig; N]) -> [Arc<Peer>; N] {
+        engine.control.apply(peers.to_vec(), Table::default());
+
+        engine.control.current().peers().to_vec().try_into().unwrap()
+    }
+
+    fn peer(name: &str, key: u8) -> PeerConfig {
+        PeerConfig {
+            name: name.to_owned(),
+            keys: PeerKeys {
+                public_key: public_key(key),
+                preshared_key: None,
+                persistent_keepalive: None,
+            },
+            endpoints: Vec::new(),
+            allowed_ips: Vec::new(),
+            clamp_mtu: None,
+        }
+    }
+
+    fn public_key(key: u8) -> PublicKey {
+        PublicKey::from_bytes([key; 32])
+    }
+}

@@ -1,0 +1,340 @@
+//! How one key follows another without a lost packet: make before break.
+//!
+//! A peer usually has one [`Strand`]: a tunnel for the keys that the configuration names. When our key
+//! changes, or the peer's, nobody changes theirs at the same moment: the other end learns of it later,
+//! from somebody else. So the strands of the keys before stay for a grace period, one for each
+//! combination that the peer may speak, and this is who does what:
+//!
+//! - The first strand that has a session seals; the strand for the newest keys is the first. What the
+//!   peer sealed for another one is opened all the same.
+//! - The strand for the newest keys begins handshakes until one is answered. Meanwhile the others
+//!   renew their sessions as if nothing had happened.
+//! - An initiation for an older strand is answered until a strand before it has a session: from then
+//!   on the peer knows better, and both ends must come to agree.
+//! - At the end of the grace period the older strands are closed, which wipes their keys.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::tunnel::{Opened, PeerKeys, Sealed, SessionState, TimedOut, Tunnel};
+use super::{PublicKey, Staged};
+use crate::DropReason;
+use crate::buffer::{Outer, PacketBatch, TransmitBatch};
+use crate::packet::segment::Segments;
+
+/// How long the keys before stay in use: the whitepaper's `REJECT_AFTER_TIME`.
+///
+/// Every session that there was at the change ends within it, so nobody depends on an older key by
+/// then who did not renew a session with it. It also leaves a minute between the latest rekey of such
+/// a session and its end.
+pub const GRACE: Duration = Duration::from_secs(180);
+
+/// How many keys before the newest are kept at once. Whoever changes a key more often than this in a
+/// grace period loses the sessions of the oldest.
+pub const MAX_OLDER: usize = 3;
+
+/// The end of a key: a grace period after somebody first looked.
+#[derive(Debug, Default)]
+pub struct Deadline {
+    at: OnceLock<Instant>,
+    has_passed: AtomicBool,
+}
+
+impl Deadline {
+    /// Time has advanced to `now`: whether the end has come.
+    pub fn handle_timeout(&self, now: Instant) -> bool {
+        let has_passed = now >= *self.at.get_or_init(|| now + GRACE);
+        if has_passed {
+            self.has_passed.store(true, Ordering::Relaxed);
+        }
+
+        has_passed
+    }
+
+    /// Whether the end had come when somebody last looked.
+    #[must_use]
+    pub fn has_passed(&self) -> bool {
+        self.has_passed.load(Ordering::Relaxed)
+    }
+}
+
+/// A tunnel and what it was made from.
+#[derive(Clone, Debug)]
+pub struct Strand {
+    /// Our key.
+    pub own: PublicKey,
+    /// The peer's keys.
+    pub keys: PeerKeys,
+    /// Its place in receiver indices.
+    pub slot: u32,
+    /// The protocol state.
+    pub tunnel: Arc<dyn Tunnel>,
+}
+
+/// A strand of keys that are not the newest.
+#[derive(Debug)]
+pub struct Older {
+    /// The strand.
+    pub strand: Strand,
+    /// The end of our key, unless it is the one in force.
+    pub own_end: Option<Arc<Deadline>>,
+    /// The end of the peer's keys, unless they are the newest.
+    pub peer_end: Option<Arc<Deadline>>,
+}
+
+impl Older {
+    /// A strand that ends with the first of its keys.
+    #[must_use]
+    pub const fn new(
+        strand: Strand,
+        own_end: Option<Arc<Deadline>>,
+        peer_end: Option<Arc<Deadline>>,
+    ) -> Self {
+        Self { strand, own_end, peer_end }
+    }
+
+    fn has_ended(&self, now: Instant) -> bool {
+        let mut ends = self.own_end.iter().chain(&self.peer_end);
+
+        ends.any(|end| end.handle_timeout(now))
+    }
+
+    /// Whether it had ended when somebody last looked.
+    fn is_over(&self) -> bool {
+        self.own_end.iter().chain(&self.peer_end).any(|end| end.has_passed())
+    }
+}
+
+/// The strands of one peer, those of the newest keys first.
+#[derive(Debug)]
+pub struct Succession {
+    current: Strand,
+    older: Box<[Older]>,
+}
+
+impl Succession {
+    /// `older` in the order of preference.
+    #[must_use]
+    pub fn new(current: Strand, older: Vec<Older>) -> Self {
+        Self { current, older: older.into_boxed_slice() }
+    }
+
+    /// The strand of the newest keys.
+    #[must_use]
+    pub const fn current(&self) -> &Strand {
+        &self.current
+    }
+
+    /// The others, in the order of preference.
+    #[must_use]
+    pub const fn older(&self) -> &[Older] {
+        &self.older
+    }
+
+    /// All of them, in the order of preference.
+    pub fn strands(&self) -> impl Iterator<Item = &Strand> {
+        std::iter::once(&self.current).chain(self.older.iter().map(|older| &older.strand))
+    }
+
+    /// Their slots.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.strands().map(|strand| strand.slot)
+    }
+
+    /// See [`Tunnel::seal`].
+    #[inline]
+    pub fn seal(
+        &self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed {
+        if !self.older.is_empty() {
+            for strand in self.strands() {
+                if let Some(sealed) = strand.tunnel.seal_with_session(segments, outer, out, now) {
+                    return sealed;
+                }
+            }
+            // Nobody knows which keys the peer knows: it will answer those.
+            for older in &self.older {
+                older.strand.tunnel.initiate(outer.destination, out, now);
+            }
+        }
+
+        self.current.tunnel.seal(segments, outer, out, now)
+    }
+
+    /// See [`Tunnel::seal_staged`]; it does not matter which strand the packets waited for.
+    pub fn seal_staged(
+        &self,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed {
+        let Some(sealing) = self.sealing() else {
+            return self.current.tunnel.seal_staged(destination, out, now);
+        };
+        for strand in self.strands().filter(|strand| strand.slot != sealing.slot) {
+            sealing.tunnel.adopt(strand.tunnel.take_staged());
+        }
+
+        sealing.tunnel.seal_staged(destination, out, now)
+    }
+
+    /// See [`Tunnel::open`]. The run is for a session in `slot`.
+    #[inline]
+    pub fn open(
+        &self,
+        slot: u32,
+        run: &[u8],
+        stride: usize,
+        out: &mut PacketBatch,
+        now: Instant,
+    ) -> Opened {
+        if slot == self.current.slot {
+            let mut opened = self.current.tunnel.open(run, stride, out, now);
+            opened.has_staged |= opened.authentic > 0 && self.has_older_staged();
+            return opened;
+        }
+        let Some(older) = self.older.iter().find(|older| older.strand.slot == slot) else {
+            return Opened::default();
+        };
+
+        let mut opened = older.strand.tunnel.open(run, stride, out, now);
+        if opened.authentic > 0 {
+            opened.has_staged |= self.session().staged > 0;
+        }
+
+        opened
+    }
+
+    /// Answers an initiation that `key` sent to `own`. See [`Tunnel::handle_handshake`].
+    ///
+    /// # Errors
+    ///
+    /// Why the message was dropped.
+    pub fn handle_initiation(
+        &self,
+        (own, key): (PublicKey, PublicKey),
+        message: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        for strand in self.strands() {
+            if (strand.own, strand.keys.public_key) == (own, key) {
+                return strand.tunnel.handle_handshake(message, source, out, now);
+            }
+            if strand.tunnel.session().is_established {
+                break;
+            }
+        }
+
+        Err(DropReason::Unauthenticated)
+    }
+
+    /// Takes a message of a handshake that began in `slot`. See [`Tunnel::handle_handshake`].
+    ///
+    /// # Errors
+    ///
+    /// Why the message was dropped.
+    pub fn handle_answer(
+        &self,
+        slot: u32,
+        message: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let strand = self.strands().find(|strand| strand.slot == slot);
+
+        strand.ok_or(DropReason::UnknownIndex)?.tunnel.handle_handshake(message, source, out, now)
+    }
+
+    /// See [`Tunnel::handle_timeout`].
+    pub fn handle_timeout(
+        &self,
+        destination: Option<SocketAddr>,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> TimedOut {
+        let mut timed_out = self.current.tunnel.handle_timeout(destination, out, now);
+        if self.older.is_empty() {
+            return timed_out;
+        }
+
+        for older in self.older.iter().filter(|older| older.has_ended(now)) {
+            self.current.tunnel.adopt(older.strand.tunnel.close());
+        }
+        if self.older.iter().all(Older::is_over) {
+            return timed_out;
+        }
+
+        let mut has_session = self.current.tunnel.session().is_established;
+        if let Some(destination) = destination.filter(|_| !has_session) {
+            // The peer learns our keys at any moment, long after a tunnel gives up. It may also have
+            // begun a handshake, and what was to confirm our answer was lost.
+            self.current.tunnel.initiate(destination, out, now);
+        }
+        for Older { strand, .. } in &self.older {
+            // Where a better strand has a session this one is not renewed.
+            let destination = destination.filter(|_| !has_session);
+            timed_out.given_up += strand.tunnel.handle_timeout(destination, out, now).given_up;
+            has_session |= strand.tunnel.session().is_established;
+        }
+        timed_out.has_staged = has_session && self.session().staged > 0;
+
+        timed_out
+    }
+
+    /// See [`Tunnel::initiate`]: with the newest keys.
+    pub fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+        self.current.tunnel.initiate(destination, out, now);
+    }
+
+    /// See [`Tunnel::restart`]: with the keys of the session, if there is one, else with the newest.
+    pub fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+        self.sealing().unwrap_or(&self.current).tunnel.restart(destination, out, now);
+    }
+
+    /// See [`Tunnel::session`]: of all strands together.
+    #[must_use]
+    pub fn session(&self) -> SessionState {
+        let mut all = self.current.tunnel.session();
+        for older in &self.older {
+            let session = older.strand.tunnel.session();
+            all.is_established |= session.is_established;
+            all.staged += session.staged;
+            if session.last_handshake > all.last_handshake {
+                all.last_handshake = session.last_handshake;
+                all.rtt = session.rtt;
+            }
+        }
+
+        all
+    }
+
+    /// Wipes all keys and sessions and gives away what is staged.
+    #[must_use]
+    pub fn close(&self) -> Staged {
+        let mut staged = Staged::default();
+        for strand in self.strands() {
+            staged.append(strand.tunnel.close());
+        }
+
+        staged
+    }
+
+    /// The strand that seals, if any can.
+    fn sealing(&self) -> Option<&Strand> {
+        self.strands().find(|strand| strand.tunnel.session().is_established)
+    }
+
+    fn has_older_staged(&self) -> bool {
+        self.older.iter().any(|older| older.strand.tunnel.session().staged > 0)
+    }
+}
