@@ -54,6 +54,8 @@ pub fn report(status: &ConnectionStatus) -> Report {
         Some(_) | None => State::Connecting,
     };
     let latency = status.latency.as_ref().and_then(|latency| latency.value.as_deref());
+    // Go writes the Greek letter, and reads the micro sign as well; the parser here knows the latter.
+    let latency = latency.map(|text| text.replace('\u{3bc}', "\u{b5}"));
     let latency = latency.and_then(|text| text.parse::<SignedDuration>().ok());
     let latency = latency.and_then(|latency| latency.try_into().ok());
 

@@ -10,6 +10,7 @@ mod origins;
 mod probe;
 mod report;
 mod settings;
+mod state;
 mod trouble;
 mod turn;
 
@@ -28,6 +29,7 @@ use control::plan::{Wanted, WantedPeer, without_rejected};
 use control::watch::{Update, Watch};
 use jiff::Timestamp;
 use kube::Client;
+use strait_gateway::io::PeerStatus;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::sync::{oneshot, watch};
@@ -41,6 +43,7 @@ use super::own_key::OwnKey;
 
 use report::Reporter;
 use settings::{Check, Turn};
+use state::StateFile;
 
 pub(crate) use observed::Observed;
 pub(crate) use settings::Settings;
@@ -66,8 +69,13 @@ pub(crate) async fn client() -> Result<Client, UsageError> {
 
 /// What a gateway in a cluster is told while it runs.
 pub(crate) enum News {
-    /// The peers that objects ask for; they have changed.
-    Peers(Vec<Peer>),
+    /// The peers that objects ask for have changed, or those of before the restart are known.
+    Peers {
+        /// All of them.
+        peers: Vec<Peer>,
+        /// Whether that is what objects ask for now.
+        is_listed: bool,
+    },
     /// The gateway at the other end may not be where it was.
     Trouble(Trouble),
 }
@@ -80,8 +88,10 @@ pub(crate) struct Cluster {
     endpoint_origin: Origin,
     own_key: OwnKey,
     troubles: Troubles,
-    /// What objects ask for; `None` before all were listed.
+    /// What objects ask for, or asked for before a restart; `None` if neither is known.
     wanted: Option<Vec<Peer>>,
+    has_listed: bool,
+    state_file: Option<StateFile>,
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
     is_reachable: bool,
@@ -127,7 +137,9 @@ impl Cluster {
             check,
             report_interval,
             turn,
+            state_file,
         } = settings;
+        let state_file = state_file.clone().map(|path| StateFile::new(path, identity));
         let (sender, mut is_active) = watch::channel(*turn == Turn::Always);
         is_active.mark_changed();
         let turn = TurnTask::start(turn, &client, identity, sender);
@@ -146,7 +158,9 @@ impl Cluster {
             endpoint_origin: endpoint_origin.clone(),
             own_key: OwnKey::new(key_file.clone()),
             troubles: Troubles::new(reports.subscribe()),
-            wanted: None,
+            wanted: state_file.as_ref().and_then(|file| file.load(endpoints)),
+            has_listed: false,
+            state_file,
             refused: Vec::new(),
             is_reachable: true,
             observed,
@@ -197,8 +211,17 @@ impl Cluster {
             if let Some(wanted) = &self.wanted {
                 let is_active = *self.is_active.borrow();
                 let peers = if is_active { wanted.clone() } else { Vec::new() };
-                return News::Peers(peers);
+                return News::Peers { peers, is_listed: self.has_listed };
             }
+        }
+    }
+
+    /// Remembers what is wanted, and where peers are, if that was asked for.
+    pub(crate) fn remember(&mut self, status: &[PeerStatus]) {
+        if let (Some(file), Some(wanted), true) =
+            (&mut self.state_file, &self.wanted, self.has_listed)
+        {
+            file.save(wanted, status);
         }
     }
 
@@ -232,6 +255,7 @@ impl Cluster {
                 self.is_reachable = true;
                 let peers = self.peers(&found);
                 self.wanted = Some(peers);
+                self.has_listed = true;
             }
         }
     }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use strait_gateway::io::{Gateway, Monitor};
+use strait_gateway::io::{Gateway, Monitor, PeerStatus};
 use strait_gateway::wg::succession::GRACE;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
@@ -102,6 +102,14 @@ impl Source {
             // The file says when it is to be read.
             Self::File(_) => None,
             Self::Cluster(cluster) => cluster.new_key(in_force),
+        }
+    }
+
+    /// Remembers where peers are, if that was asked for.
+    fn remember(&mut self, status: &[PeerStatus]) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.remember(status),
         }
     }
 
@@ -208,9 +216,11 @@ impl Service {
                     Wish::End => return Ok(()),
                 },
                 news = self.source.next() => match news {
-                    News::Peers(peers) => {
+                    News::Peers { peers, is_listed } => {
                         self.reconfigure(Config { peers, ..self.config.clone() }).await;
-                        self.board.set_knows_peers();
+                        if is_listed {
+                            self.board.set_knows_peers();
+                        }
                     }
                     News::Trouble(trouble) => self.handle_trouble(trouble),
                 },
@@ -229,6 +239,7 @@ impl Service {
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
                         self.reconfigure(Config { private_key, ..self.config.clone() }).await;
                     }
+                    self.source.remember(&status.peers);
                     self.resolver.handle_status(&status.peers, now());
                     for (peer, bytes) in self.path_mtus.learn(&self.netlink, &status.peers).await {
                         self.gateway.learn_path_mtu(peer, bytes);

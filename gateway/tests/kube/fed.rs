@@ -222,6 +222,10 @@ impl Fed {
         body
     }
 
+    pub(crate) fn is_ready(&self) -> bool {
+        self.namespace.run(|| scrape::get(HEALTH, "/readyz")).is_ok_and(|(status, _)| status == 200)
+    }
+
     pub(crate) fn metrics(&self) -> Metrics {
         Metrics::parse(&self.get("/metrics"))
     }

@@ -1,18 +1,19 @@
 //! The life of a peering: it comes up, it changes, its API servers go away, it ends.
 
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use control::api::{Configuration, PublicKey};
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
-use strait_gateway::lab::Layout;
 use strait_gateway::lab::traffic::Ping;
+use strait_gateway::lab::{Layout, wait_until};
 use strait_gateway::wg::PrivateKey;
 
-use crate::fed::{Fed, Mode, NAMESPACE, wait_for_ping};
+use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping};
 use crate::observed::{assert_observed, assert_only_read_from_outside};
-use crate::peering::Peering;
+use crate::peering::{Peering, alone};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
 
@@ -163,6 +164,44 @@ fn an_outage_of_the_api_servers_costs_no_packet() {
     wait_for_ping(&peering.rome().pod, "10.99.2.7".parse().unwrap());
     peering.in_rome.wait_for("Connected");
 
+    peering.finish();
+}
+
+#[test]
+fn a_gateway_that_remembers_forwards_again_before_its_api_server_answers() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::partly_overlapping(), Mode::Client) else {
+        return;
+    };
+    let target = peering.target();
+    let state = peering.in_milan.folder().join("state.json");
+    // The server, which nobody told where the client is.
+    let mut arguments = alone(peering.rome(), Mode::Server);
+    arguments.push(format!("--state-file={}", state.display()));
+    peering.in_milan.stop("gateway");
+    peering.in_milan.start("gateway", &arguments);
+    wait_for_ping(&peering.rome().pod, target);
+    let heard_from = peering.rome().underlay.to_string();
+    wait_until("the state has the endpoint", PATIENCE, || {
+        Ok(fs::read_to_string(&state).is_ok_and(|state| state.contains(&heard_from)))
+    })
+    .unwrap();
+    let text = fs::read_to_string(&state).unwrap();
+    let private_key = peering.milan().private_key.to_base64();
+    assert!(!text.contains(private_key.as_str()), "no secret is in it");
+
+    peering.in_milan.kill_api_server();
+    peering.in_milan.kill("gateway");
+    peering.in_milan.start("gateway", &arguments);
+    let back = peering.milan().side.sees(&peering.rome().side).next().unwrap();
+    wait_for_ping(&peering.milan().pod, back);
+    assert!(!peering.in_milan.is_ready(), "it has not seen the objects");
+
+    peering.in_milan.restart_api_server();
+    wait_until("it is ready", PATIENCE, || Ok(peering.in_milan.is_ready())).unwrap();
+    peering.assert_traffic();
     peering.finish();
 }
 

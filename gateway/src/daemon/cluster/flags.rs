@@ -197,6 +197,9 @@ pub(crate) struct ClusterFlags {
     /// Which container of Liqo's gateway pod this one takes the place of; without, of all of them
     #[arg(long, env = "STRAIT_CONTAINER_NAME", value_name = "NAME")]
     pub(crate) container_name: Option<String>,
+    /// File that remembers the peers, to forward after a restart before the API server answers
+    #[arg(long, env = "STRAIT_STATE_FILE", value_name = "PATH")]
+    pub(crate) state_file: Option<PathBuf>,
     /// Unix socket on which Liqo's gateway container says when to start
     #[arg(
         long,

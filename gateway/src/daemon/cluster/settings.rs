@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     /// Where our own key is.
     pub(crate) key_file: PathBuf,
     pub(crate) turn: Turn,
+    /// Where to remember the peers.
+    pub(crate) state_file: Option<PathBuf>,
 }
 
 /// Who checks the connection, and writes down what it is like.
@@ -149,6 +151,7 @@ impl Settings {
         };
         let endpoint_origin = given.origin("endpoint_address");
         let report_interval = flags.ping_update_status_interval;
+        let state_file = flags.state_file.clone().filter(|path| !path.as_os_str().is_empty());
         let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
 
         Ok((
@@ -161,6 +164,7 @@ impl Settings {
                 check,
                 report_interval,
                 turn,
+                state_file,
             },
             config,
         ))
