@@ -27,7 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
 pub use causes::verdicts;
-pub use text::MESSAGE_BYTES_MAX;
+pub use text::{MESSAGE_BYTES_MAX, shortened};
 pub use writer::{ConditionWriter, Written};
 
 /// The type of the condition: whether all that the object asks for is in force in this gateway.

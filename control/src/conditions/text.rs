@@ -32,8 +32,10 @@ pub(super) fn list(parts: impl IntoIterator<Item = String>) -> String {
     message
 }
 
-/// The beginning and the end: the one names the value, the other the remedy.
-fn shortened(text: &str) -> String {
+/// The beginning and the end of what is too long for a line: the one names the value, the other the
+/// remedy.
+#[must_use]
+pub fn shortened(text: &str) -> String {
     if text.len() <= PART_BYTES_MAX {
         return text.to_owned();
     }

@@ -197,7 +197,7 @@ impl Cluster {
             });
         }
         loop {
-            select! {
+            let has_news = select! {
                 trouble = self.troubles.next() => return News::Trouble(trouble),
                 update = self.watch.next() => self.note(update),
                 Ok(()) = self.is_active.changed() => {
@@ -206,9 +206,10 @@ impl Cluster {
                     } else {
                         self.duties.end();
                     }
+                    true
                 }
-            }
-            if let Some(wanted) = &self.wanted {
+            };
+            if let Some(wanted) = self.wanted.as_ref().filter(|_| has_news) {
                 let is_active = *self.is_active.borrow();
                 let peers = if is_active { wanted.clone() } else { Vec::new() };
                 return News::Peers { peers, is_listed: self.has_listed };
@@ -240,13 +241,15 @@ impl Cluster {
         }
     }
 
-    fn note(&mut self, update: Update) {
+    /// Whether there are other objects.
+    fn note(&mut self, update: Update) -> bool {
         match update {
             Update::Unreachable(error) => {
                 if self.is_reachable {
                     warn!(%error, "the API server cannot be asked; what it said last stays in force");
                 }
                 self.is_reachable = false;
+                false
             }
             Update::Objects(found) => {
                 if !self.is_reachable {
@@ -256,6 +259,7 @@ impl Cluster {
                 let peers = self.peers(&found);
                 self.wanted = Some(peers);
                 self.has_listed = true;
+                true
             }
         }
     }
@@ -282,7 +286,7 @@ impl Cluster {
         let refused = asked.refused.iter().map(ToString::to_string);
         let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
         for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
-            warn!("{refusal}");
+            warn!("{}", conditions::shortened(refusal));
         }
         self.observed.set_refused(refused.len());
         self.refused = refused;

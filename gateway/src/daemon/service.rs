@@ -288,7 +288,11 @@ impl Service {
         if is_unchanged {
             // What is in force may be somebody else's word now.
             self.show();
-            info!("configuration reloaded; nothing to apply");
+            match &self.source {
+                Source::File(_) => info!("configuration reloaded; nothing to apply"),
+                // Objects also change by what is reported in them.
+                Source::Cluster(_) => debug!("objects changed; nothing to apply"),
+            }
             return;
         }
 

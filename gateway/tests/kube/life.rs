@@ -144,6 +144,8 @@ fn an_outage_of_the_api_servers_costs_no_packet() {
     let count = u16::try_from(OUTAGE.as_millis() / interval.as_millis()).unwrap();
     let ping = Ping { interval, ..Ping::new(target, count) };
     let Peering { in_rome, in_milan, clusters } = &mut peering;
+    let reloads = |fed: &Fed| fed.log("gateway").matches("configuration reloaded").count();
+    let before = reloads(in_rome);
     let report = thread::scope(|scope| {
         let traffic = scope.spawn(|| ping.run(&clusters.rome.pod).unwrap());
         in_rome.kill_api_server();
@@ -151,6 +153,8 @@ fn an_outage_of_the_api_servers_costs_no_packet() {
         traffic.join().unwrap()
     });
     assert!(report.is_perfect(), "lost {:?} of {}", report.unanswered, report.sent);
+
+    assert_eq!(reloads(in_rome), before, "an outage is no change");
 
     // What the watches saw last is history when they come back.
     for fed in [&mut peering.in_rome, &mut peering.in_milan] {
