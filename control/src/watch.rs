@@ -1,7 +1,7 @@
 //! Watches the objects of one namespace, and says what all of them are after some have changed.
 //!
-//! Level-triggered: whoever listens is told what there is, not what happened. What changes within
-//! [`DEBOUNCE`] is told at once.
+//! Level-triggered: whoever listens is told what there is, not what happened. A change is told at once
+//! if nothing was told for [`DEBOUNCE`]; what changes within that time is told together at its end.
 //!
 //! # Invariants
 //!
@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::api::{Configuration, PublicKey};
 use crate::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 
-/// How long further changes are waited for after the first.
+/// The least time from one update to the next.
 pub const DEBOUNCE: Duration = Duration::from_millis(20);
 
 /// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
@@ -52,6 +52,7 @@ pub struct Watch {
     unlisted: Vec<&'static str>,
     /// When to tell what has changed.
     due: Option<Instant>,
+    told: Option<Instant>,
 }
 
 /// That objects of a kind have changed.
@@ -80,7 +81,7 @@ impl Watch {
 
         let changes = stream::select_all(changes).boxed();
 
-        Self { public_keys, configurations, changes, unlisted, due: None }
+        Self { public_keys, configurations, changes, unlisted, due: None, told: None }
     }
 
     /// Waits until there is something to say. Cancel safe.
@@ -93,6 +94,7 @@ impl Watch {
                     Err(_) => {
                         self.due = None;
                         if self.unlisted.is_empty() {
+                            self.told = Some(Instant::now());
                             return Update::Objects(self.objects());
                         }
                         continue;
@@ -112,8 +114,10 @@ impl Watch {
         if change.is_listed {
             self.unlisted.retain(|kind| *kind != change.kind);
         }
+        let now = Instant::now();
+        let soonest = self.told.map_or(now, |told| told + DEBOUNCE);
         // From the first change on, so that a flood of them cannot put it off for ever.
-        self.due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+        self.due.get_or_insert(soonest.max(now));
     }
 
     fn objects(&self) -> Objects {
