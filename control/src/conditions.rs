@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
-pub use causes::verdicts;
+pub(crate) use causes::verdicts;
 pub use text::{MESSAGE_BYTES_MAX, shortened};
 pub use writer::{ConditionWriter, Written};
 

@@ -22,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
-use crate::identity::{Identity, Mode};
+use crate::identity::Identity;
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +34,6 @@ pub struct Settings {
     pub holder: String,
     /// For how long after a renewal nobody else may take the lease.
     pub lease_duration: Duration,
-    /// Between two attempts to get or to renew it.
-    pub retry_period: Duration,
 }
 
 /// Whether a replica is the active one.
@@ -198,33 +196,24 @@ impl Election {
         }
     }
 
-    /// Tries to get or to renew the lease; to be called every [`Settings::retry_period`].
-    ///
-    /// # Errors
-    ///
-    /// What the API server says. The standing stays what it was.
-    pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<Standing> {
-        let outcome = self.try_to_stand(now, wall).await;
-        if outcome.is_err() {
-            self.candidate.failed();
-        }
-        outcome?;
-
-        Ok(self.candidate.standing())
-    }
-
-    /// As [`Self::stand`] if nobody answered in time.
-    pub fn failed(&mut self) {
-        self.candidate.failed();
-    }
-
     /// Whether this one leads, as far as it knows.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.candidate.standing()
     }
 
-    async fn try_to_stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<()> {
+    /// [`Self::stand`] failed, or was not answered in time. The standing stays what it was.
+    pub fn failed(&mut self) {
+        self.candidate.failed();
+    }
+
+    /// Tries to get or to renew the lease; to be called again and again, well within the duration of
+    /// the lease.
+    ///
+    /// # Errors
+    ///
+    /// What the API server says; tell [`Self::failed`].
+    pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<()> {
         let found = self.api.get_opt(&self.name).await?;
         let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         let Step::Write(spec) = self.candidate.decide(spec.as_ref(), now, wall) else {
@@ -273,10 +262,8 @@ impl Election {
 
 /// The lease of all replicas of one gateway, under the name that Liqo's gateways use.
 fn lease_name(identity: &Identity) -> String {
-    let mode = match identity.mode {
-        Mode::Server => "server",
-        Mode::Client => "client",
-    };
+    let Identity { name, namespace, mode, .. } = identity;
+    let mode = mode.to_string().to_lowercase();
 
-    format!("{}.{}.{mode}.connections.liqo.io", identity.name, identity.namespace)
+    format!("{name}.{namespace}.{mode}.connections.liqo.io")
 }

@@ -21,6 +21,7 @@ pub mod api;
 pub mod conditions;
 pub mod conncheck;
 pub mod connection;
+pub mod desired;
 pub mod election;
 pub mod events;
 pub mod identity;

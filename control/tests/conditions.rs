@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use control::announce::{Announcer, Round};
 use control::api::{Configuration, Connection, PublicKey};
-use control::conditions::{IN_FORCE, verdicts};
+use control::conditions::IN_FORCE;
 use control::conncheck::State;
 use control::connection::Connections;
+use control::desired::Desired;
 use control::identity::{Identity, Mode};
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Scope};
-use control::plan::{Wanted, without_rejected};
 use harness::{ApiServer, create, install_api, role, shipped_role};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Namespace};
@@ -101,10 +101,7 @@ impl World {
             public_keys: list::<PublicKey>(&self.admin).await,
             configurations: list::<Configuration>(&self.admin).await,
         };
-        let asked = objects::read(&scope, &found);
-        let peers = asked.peers.iter().map(|peer| peer.wanted.clone()).collect();
-        let (_, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
-        let verdicts = verdicts(&scope, &found, &asked, &rejected);
+        let Desired { verdicts, .. } = Desired::new(&scope, &found, &[]);
 
         self.announcer.round(&verdicts, connection, Timestamp::now()).await.expect("an answer")
     }

@@ -21,9 +21,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::api::{self, Configuration, PublicKey};
-use control::conditions::{MESSAGE_BYTES_MAX, Outcome, Verdict, merged, verdicts};
-use control::objects::{self, Listed, Objects, REMOTE_CLUSTER_ID, Scope};
-use control::plan::{Wanted, WantedPeer, without_rejected};
+use control::conditions::{MESSAGE_BYTES_MAX, Outcome, Verdict, merged};
+use control::desired::Desired;
+use control::objects::{Listed, Objects, REMOTE_CLUSTER_ID, Scope};
+use control::plan::WantedPeer;
 use generate::{CIDRS, object};
 use jiff::Timestamp;
 use kube::Resource;
@@ -101,16 +102,12 @@ fn good() -> [Value; 2] {
 
 /// Everything that a gateway does with objects before it acts.
 fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<WantedPeer>, Vec<Verdict>) {
-    let scope = Scope::default();
     let found = Objects {
         public_keys: listed::<PublicKey>(keys),
         configurations: listed::<Configuration>(configurations),
     };
-    let asked = objects::read(&scope, &found);
-    let peers = asked.peers.iter().map(|peer| peer.wanted.clone()).collect();
-    let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
-    let verdicts = verdicts(&scope, &found, &asked, &rejected);
-    for refusal in &asked.refused {
+    let Desired { peers, refused, verdicts, .. } = Desired::new(&Scope::default(), &found, &[]);
+    for refusal in &refused {
         let (kind, name) = (Some(&refusal.kind), Some(&refusal.name));
         let verdict = verdicts
             .iter()
@@ -121,7 +118,7 @@ fn judge(keys: &[Value], configurations: &[Value]) -> (Vec<WantedPeer>, Vec<Verd
         assert!(matches!(verdict.outcome, Outcome::Refused { .. }), "{refusal}: {verdict:?}");
     }
 
-    (wanted.peers, verdicts)
+    (peers.into_iter().map(|peer| peer.wanted).collect(), verdicts)
 }
 
 fn verdict<'a>(verdicts: &'a [Verdict], object: &Value) -> &'a Verdict {

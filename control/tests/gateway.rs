@@ -21,9 +21,9 @@ use control::api::configuration::ConfigurationSpec;
 use control::api::{Configuration, Connection, PublicKey};
 use control::conncheck::{Report, State};
 use control::connection::Connections;
+use control::desired::Desired;
 use control::identity::{Identity, Mode};
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
-use control::plan::{Wanted, without_rejected};
 use control::watch::{Update, Watch};
 use futures_util::{StreamExt as _, stream};
 use harness::{ApiServer, create, install_api, role};
@@ -260,14 +260,9 @@ async fn a_thousand_peers_are_read_and_planned_in_a_moment() {
             configurations.replace_status(&name, &Default::default(), &made).await.unwrap();
         }
     };
-    let planned = |objects: &Objects| {
-        let asked = objects::read(&scope, objects);
-        let peers = asked.peers.into_iter().map(|peer| peer.wanted).collect();
-        without_rejected(Wanted { peers, ..Wanted::default() })
-    };
     let is_complete = |objects: &Objects| {
-        let (wanted, _) = planned(objects);
-        wanted.peers.iter().filter(|peer| !peer.remaps.is_empty()).count() == usize::from(PEERS)
+        let Desired { peers, .. } = Desired::new(&scope, objects, &[]);
+        peers.iter().filter(|peer| !peer.wanted.remaps.is_empty()).count() == usize::from(PEERS)
     };
     let start = Instant::now();
     let writes = stream::iter(0..PEERS).map(write).buffer_unordered(16).collect::<Vec<()>>();
@@ -277,7 +272,7 @@ async fn a_thousand_peers_are_read_and_planned_in_a_moment() {
     let start = Instant::now();
     let mut watch = Watch::new(&gateway, NAMESPACE, &scope);
     let (objects, _) = until(&mut watch, is_complete).await;
-    let (_, rejected) = planned(&objects);
+    let Desired { rejected, .. } = Desired::new(&scope, &objects, &[]);
     let elapsed = start.elapsed();
     eprintln!("{PEERS} peers read and planned in {elapsed:?}");
     assert_eq!(rejected, []);

@@ -12,7 +12,7 @@ use crate::plan::Rejection;
 
 /// What became of every object that concerns a gateway, in the order of kinds and names.
 #[must_use]
-pub fn verdicts(
+pub(crate) fn verdicts(
     scope: &Scope,
     objects: &Objects,
     asked: &Asked,

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::desired::Desired;
 use crate::objects::{self, Listed, Objects, Scope};
-use crate::plan::{Wanted, without_rejected};
 
 fn metadata(name: &str, cluster: &str, age: i64) -> Value {
     let created = Timestamp::from_second(age).unwrap();
@@ -42,10 +42,7 @@ fn listed<K: Resource + serde::de::DeserializeOwned>(objects: &[Value]) -> Vec<L
 /// Kind, name, reason and message of every verdict.
 fn judge(keys: &[Value], configurations: &[Value]) -> Vec<String> {
     let found = Objects { public_keys: listed(keys), configurations: listed(configurations) };
-    let asked = objects::read(&Scope::default(), &found);
-    let peers = asked.peers.iter().map(|peer| peer.wanted.clone()).collect();
-    let (_, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
-    let verdicts = verdicts(&Scope::default(), &found, &asked, &rejected);
+    let Desired { verdicts, .. } = Desired::new(&Scope::default(), &found, &[]);
 
     assert!(verdicts.iter().all(|verdict| verdict.generation == Some(7)));
     let line = |verdict: &Verdict| {

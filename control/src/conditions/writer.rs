@@ -5,7 +5,7 @@
 //! put into it, and the list alone is patched, on the condition that nobody has written in between.
 //! Nothing else of the object is sent, so fields that only another release knows stay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
@@ -48,7 +48,7 @@ impl ConditionWriter {
 
     /// Forgets about objects that have no verdict any more.
     pub fn forget_others(&mut self, verdicts: &[Verdict]) {
-        let keys: Vec<_> = verdicts.iter().map(Verdict::key).collect();
+        let keys: BTreeSet<_> = verdicts.iter().map(Verdict::key).collect();
 
         self.settled.retain(|key, _| keys.contains(key));
     }

@@ -8,11 +8,7 @@ const LEASE: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(2);
 
 fn candidate(holder: &str) -> Candidate {
-    Candidate::new(Settings {
-        holder: holder.to_owned(),
-        lease_duration: LEASE,
-        retry_period: RETRY,
-    })
+    Candidate::new(Settings { holder: holder.to_owned(), lease_duration: LEASE })
 }
 
 /// An API server with one lease, and what time it is.

@@ -4,6 +4,7 @@
 //! Everything here may wait for the API server; the packet threads never do.
 
 mod announce;
+mod duties;
 pub(crate) mod flags;
 mod observed;
 mod origins;
@@ -15,43 +16,31 @@ mod trouble;
 mod turn;
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::time::Duration;
 
-use control::active::ActivePod;
-use control::announce::Announcer;
 use control::conditions::{self, Verdict};
-use control::conncheck::{Report, State};
-use control::connection::Connections;
-use control::election::Election;
-use control::identity::Identity;
-use control::objects::{self, AskedPeer, Objects, Scope};
-use control::plan::{Wanted, WantedPeer, without_rejected};
+use control::desired::Desired;
+use control::objects::{AskedPeer, Objects, Scope};
 use control::watch::{Update, Watch};
-use jiff::Timestamp;
 use kube::Client;
 use strait_gateway::io::PeerStatus;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::args::UsageError;
-use super::config::{Endpoint, Origin, Origins, Peer};
+use super::config::{Endpoint, Origin, Peer};
 use super::own_key::OwnKey;
 
-use report::Reporter;
+use duties::Duties;
 use settings::{Check, Turn};
 use state::StateFile;
+use trouble::Troubles;
+use turn::TurnTask;
 
 pub(crate) use observed::Observed;
 pub(crate) use settings::Settings;
 pub(crate) use trouble::Trouble;
-use trouble::Troubles;
-
-/// How long the end of a replica waits until another can take its place.
-const YIELD_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A client of the API server that the pod's environment or `KUBECONFIG` names. Asks nobody. To be
 /// called within the runtime.
@@ -103,78 +92,38 @@ pub(crate) struct Cluster {
     turn: TurnTask,
 }
 
-/// What decides whose turn it is, and how to end it in order.
-#[derive(Default)]
-struct TurnTask {
-    /// Empty if there is nothing to decide.
-    task: JoinSet<()>,
-    end: Option<oneshot::Sender<()>>,
-}
-
-/// What the active replica does besides forwarding: it checks and reports.
-struct Duties {
-    client: Client,
-    identity: Identity,
-    check: Check,
-    report_interval: Duration,
-    is_a_peer: watch::Sender<bool>,
-    reports: watch::Sender<Report>,
-    /// What became of objects.
-    verdicts: watch::Sender<Vec<Verdict>>,
-    /// They end with this.
-    tasks: JoinSet<()>,
-}
-
 impl Cluster {
     /// Begins to watch, and waits for its turn. To be called within the runtime.
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
-        let Settings {
-            identity,
-            scope,
-            endpoints,
-            endpoint_origin,
-            key_file,
-            check,
-            report_interval,
-            turn,
-            state_file,
-        } = settings;
-        let state_file = state_file.clone().map(|path| StateFile::new(path, identity));
-        let (sender, mut is_active) = watch::channel(*turn == Turn::Always);
+        let identity = &settings.identity;
+        let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
+        let (sender, mut is_active) = watch::channel(settings.turn == Turn::Always);
         is_active.mark_changed();
-        let turn = TurnTask::start(turn, &client, identity, sender);
-        let reports = watch::Sender::new(Report::default());
-        let observed = match check {
+        let turn = TurnTask::start(&settings.turn, &client, identity, sender);
+        let watch = Watch::new(&client, &identity.namespace, &settings.scope);
+        let duties = Duties::new(settings, client);
+        let observed = match settings.check {
             Check::Nobody => Observed::unchecked(),
             Check::Own(_) | Check::Beside => {
-                Observed::checked(identity.remote_cluster_id.clone(), reports.subscribe())
+                Observed::checked(identity.remote_cluster_id.clone(), duties.reports())
             }
         };
 
         Self {
-            watch: Watch::new(&client, &identity.namespace, scope),
-            scope: scope.clone(),
-            endpoints: endpoints.clone(),
-            endpoint_origin: endpoint_origin.clone(),
-            own_key: OwnKey::new(key_file.clone()),
-            troubles: Troubles::new(reports.subscribe()),
-            wanted: state_file.as_ref().and_then(|file| file.load(endpoints)),
+            watch,
+            scope: settings.scope.clone(),
+            endpoints: settings.endpoints.clone(),
+            endpoint_origin: settings.endpoint_origin.clone(),
+            own_key: OwnKey::new(settings.key_file.clone()),
+            troubles: Troubles::new(duties.reports()),
+            wanted: state_file.as_ref().and_then(|file| file.load(&settings.endpoints)),
             has_listed: false,
             state_file,
             refused: Vec::new(),
             is_reachable: true,
             observed,
             judged: None,
-            duties: Duties {
-                client,
-                identity: identity.clone(),
-                check: check.clone(),
-                report_interval: *report_interval,
-                is_a_peer: watch::Sender::new(false),
-                reports,
-                verdicts: watch::Sender::new(Vec::new()),
-                tasks: JoinSet::new(),
-            },
+            duties,
             is_active,
             turn,
         }
@@ -190,11 +139,7 @@ impl Cluster {
     pub(crate) async fn next(&mut self) -> News {
         // Who asks for the next peers has done with the last.
         if let Some(judged) = self.judged.take() {
-            self.duties.verdicts.send_if_modified(|verdicts| {
-                let is_news = *verdicts != judged;
-                *verdicts = judged;
-                is_news
-            });
+            self.duties.judge(judged);
         }
         loop {
             let has_news = select! {
@@ -233,12 +178,7 @@ impl Cluster {
 
     /// Lets another replica have its turn.
     pub(crate) async fn end(&mut self) {
-        let Some(end) = self.turn.end.take() else { return };
-        // It may have ended by itself.
-        let _ = end.send(());
-        if timeout(YIELD_DEADLINE, self.turn.task.join_next()).await.is_err() {
-            warn!("the API server does not answer; another replica begins when the Lease is over");
-        }
+        self.turn.end().await;
     }
 
     /// Whether there are other objects.
@@ -265,47 +205,33 @@ impl Cluster {
     }
 
     fn peers(&mut self, found: &Objects) -> Vec<Peer> {
-        let asked = objects::read(&self.scope, found);
         let addresses = self.endpoints.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Address(address) => Some(address.ip()),
             Endpoint::Name(_) => None,
         });
         let endpoints: Vec<_> = addresses.collect();
-        let of_peer = |peer: &AskedPeer| origins::of_peer(peer, self.endpoint_origin.clone());
-        let (keys, peers): (Vec<_>, Vec<_>) = asked
-            .peers
-            .iter()
-            .map(|peer| {
-                let wanted = WantedPeer { endpoints: endpoints.clone(), ..peer.wanted.clone() };
-                ((peer.public_key, of_peer(peer)), wanted)
-            })
-            .unzip();
-        let (wanted, rejected) = without_rejected(Wanted { peers, ..Wanted::default() });
-        self.judged = Some(conditions::verdicts(&self.scope, found, &asked, &rejected));
+        let Desired { peers, refused, rejected, verdicts } =
+            Desired::new(&self.scope, found, &endpoints);
+        self.judged = Some(verdicts);
 
-        let refused = asked.refused.iter().map(ToString::to_string);
+        let refused = refused.iter().map(ToString::to_string);
         let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
         for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
             warn!("{}", conditions::shortened(refusal));
         }
         self.observed.set_refused(refused.len());
         self.refused = refused;
-        let peers: Vec<_> = keys
-            .into_iter()
-            .zip(wanted.peers)
-            .map(|((key, origins), peer)| self.peer(key, origins, peer))
-            .collect();
-        // Once there was one, its absence is for the check to find.
-        self.duties.is_a_peer.send_if_modified(|is| {
-            let is_news = !*is && !peers.is_empty();
-            *is |= is_news;
-            is_news
-        });
+        if !peers.is_empty() {
+            self.duties.have_a_peer();
+        }
 
-        peers
+        peers.into_iter().map(|peer| self.peer(peer)).collect()
     }
 
-    fn peer(&self, public_key: [u8; 32], origins: Origins, wanted: WantedPeer) -> Peer {
+    fn peer(&self, asked: AskedPeer) -> Peer {
+        let origins = origins::of_peer(&asked, self.endpoint_origin.clone());
+        let AskedPeer { public_key, wanted, .. } = asked;
+
         Peer {
             name: wanted.name,
             public_key: PublicKey::from_bytes(public_key),
@@ -316,69 +242,6 @@ impl Cluster {
             remaps: wanted.remaps,
             origins,
         }
-    }
-}
-
-impl TurnTask {
-    fn start(
-        turn: &Turn,
-        client: &Client,
-        identity: &Identity,
-        is_active: watch::Sender<bool>,
-    ) -> Self {
-        let mut task = JoinSet::new();
-        let mut end = None;
-        match turn.clone() {
-            Turn::Always => {}
-            Turn::Lease { candidate, renew_deadline, pod } => {
-                let times = [candidate.retry_period, renew_deadline];
-                let election = Election::new(client.clone(), identity, candidate);
-                let pod = ActivePod::new(client.clone(), identity, pod);
-                let (sender, ended) = oneshot::channel();
-                task.spawn(turn::stand(election, pod, times, is_active, ended));
-                end = Some(sender);
-            }
-            Turn::Beside { socket, guest } => {
-                task.spawn(async move { turn::attend(&socket, &guest, is_active).await });
-            }
-        }
-
-        Self { task, end }
-    }
-}
-
-impl Duties {
-    fn begin(&mut self) {
-        let Self { client, identity, check, report_interval, is_a_peer, reports, verdicts, tasks } =
-            self;
-        let (state, reporter) = match check {
-            // What nobody checks counts as good.
-            Check::Nobody => (State::Connected, Reporter::Own),
-            Check::Own(_) => (State::Connecting, Reporter::Own),
-            Check::Beside => (State::Connecting, Reporter::Beside),
-        };
-        reports.send_replace(Report { state, ..Report::default() });
-        let connections = Connections::new(client.clone(), identity.clone());
-        let has_peer = is_a_peer.subscribe();
-
-        tasks.spawn(report::run(
-            connections,
-            reporter,
-            reports.clone(),
-            has_peer,
-            *report_interval,
-        ));
-        let announcer = Announcer::new(client, identity.clone(), Timestamp::now());
-        // What others have found is for them to announce.
-        let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
-        tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));
-        if let Check::Own(check) = check {
-            tasks.spawn(probe::run(check.clone(), reports.clone()));
-        }
-    }
-
-    fn end(&mut self) {
-        self.tasks.abort_all();
     }
 }
 

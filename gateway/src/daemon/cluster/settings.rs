@@ -74,6 +74,8 @@ pub(crate) enum Turn {
         candidate: election::Settings,
         /// After how long without a renewal this is worth a word.
         renew_deadline: Duration,
+        /// Between two attempts to get the Lease or to renew it.
+        retry_period: Duration,
         pod: String,
     },
     /// From when the container beside this one says so.
@@ -211,8 +213,9 @@ fn turn(flags: &ClusterFlags) -> Result<Turn, UsageError> {
     let holder = format!("{pod}_{:016x}", super::random());
 
     Ok(Turn::Lease {
-        candidate: election::Settings { holder, lease_duration, retry_period },
+        candidate: election::Settings { holder, lease_duration },
         renew_deadline,
+        retry_period,
         pod,
     })
 }

@@ -1,189 +1,68 @@
 //! Whose turn it is: makes this replica the active one, or takes that from it.
 
-use std::io;
-use std::path::Path;
+mod guest;
+mod lease;
+
 use std::time::Duration;
 
 use control::active::ActivePod;
-use control::election::{Election, Standing};
-use jiff::Timestamp;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
-use tokio::select;
+use control::election::Election;
+use control::identity::Identity;
+use kube::Client;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::warn;
 
-use crate::daemon::service::now;
+use super::settings::Turn;
 
-/// Between two attempts to reach the container beside this one, before and after it has said to start.
-const CONNECT: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+/// How long the end of a replica waits until another can take its place.
+const YIELD_DEADLINE: Duration = Duration::from_secs(2);
 
-/// After how long without an answer that is worth a word; Liqo's containers give up then.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Longest message between the containers, in bytes.
-const MESSAGE_BYTES_MAX: usize = 4096;
-
-/// Stands for election until `end` is over, then gives up what it has.
-pub(super) async fn stand(
-    mut election: Election,
-    pod: ActivePod,
-    [retry_period, renew_deadline]: [Duration; 2],
-    is_active: watch::Sender<bool>,
-    mut end: oneshot::Receiver<()>,
-) {
-    let mut renewed = now();
-    let mut failures = Failures::default();
-    let mut was = Standing::Standby;
-
-    loop {
-        let attempt = timeout(renew_deadline, election.stand(now(), Timestamp::now())).await;
-        match attempt.map_err(anyhow::Error::from).and_then(|outcome| Ok(outcome?)) {
-            Ok(_) => {
-                renewed = now();
-                failures.over();
-            }
-            Err(error) => {
-                election.failed();
-                if was == Standing::Standby || now() - renewed >= renew_deadline {
-                    failures.say("ask for the Lease", &error);
-                }
-            }
-        }
-
-        let is = election.standing();
-        if is != was {
-            info!(standing = %is, "leader election");
-            is_active.send_replace(is == Standing::Leader);
-        }
-        let labelled = match (was, is) {
-            (_, Standing::Leader) => timeout(renew_deadline, pod.claim()).await,
-            (Standing::Leader, Standing::Standby) => {
-                timeout(renew_deadline, pod.yield_to_others()).await
-            }
-            (Standing::Standby, Standing::Standby) => Ok(Ok(())),
-        };
-        if let Err(error) = labelled.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {
-            failures.say("label the active pod", &error);
-        }
-        was = is;
-
-        select! {
-            () = sleep(retry_period) => {}
-            _ = &mut end => break,
-        }
-    }
-    if let Err(error) = election.release(Timestamp::now()).await {
-        warn!(%error, "the Lease was not given up; another replica takes it when it is over");
-    }
-}
-
-/// Says of failures that go on only that they began.
+/// What decides whose turn it is, and how to end it in order.
 #[derive(Default)]
-struct Failures {
-    what: Option<&'static str>,
+pub(super) struct TurnTask {
+    /// Empty if there is nothing to decide.
+    task: JoinSet<()>,
+    end: Option<oneshot::Sender<()>>,
 }
 
-impl Failures {
-    fn say(&mut self, what: &'static str, error: &anyhow::Error) {
-        if self.what != Some(what) {
-            warn!(%error, "cannot {what}; trying again until it works");
-        }
-        self.what = Some(what);
-    }
-
-    fn over(&mut self) {
-        if self.what.take().is_some() {
-            info!("the API server answers again");
-        }
-    }
-}
-
-/// Presents itself as `guest` to the container that listens on `socket`, and is active from when that
-/// one says so.
-///
-/// That container may start anew, and then waits for everybody to come again; what is active stays so,
-/// as packets have nothing to do with it.
-pub(super) async fn attend(socket: &Path, guest: &str, is_active: watch::Sender<bool>) {
-    let start = now();
-    let [mut pause, after] = CONNECT;
-    let mut is_said = false;
-
-    loop {
-        match listen(socket, guest).await {
-            Ok(()) => {
-                info!("the gateway container says to start");
-                is_active.send_replace(true);
-                pause = after;
+impl TurnTask {
+    /// Says in `is_active` whenever it begins or ceases to be the turn of this replica. To be called
+    /// within the runtime.
+    pub(super) fn start(
+        turn: &Turn,
+        client: &Client,
+        identity: &Identity,
+        is_active: watch::Sender<bool>,
+    ) -> Self {
+        let mut task = JoinSet::new();
+        let mut end = None;
+        match turn.clone() {
+            Turn::Always => {}
+            Turn::Lease { candidate, renew_deadline, retry_period, pod } => {
+                let election = Election::new(client.clone(), identity, candidate);
+                let pod = ActivePod::new(client.clone(), identity, pod);
+                let times = lease::Times { renew_deadline, retry_period };
+                let (sender, ended) = oneshot::channel();
+                task.spawn(lease::stand(election, pod, times, is_active, ended));
+                end = Some(sender);
             }
-            Err(error) if !is_said && now() - start >= CONNECT_PATIENCE => {
-                let socket = socket.display();
-                warn!(%error, %socket, "the gateway container does not say to start; waiting");
-                is_said = true;
-            }
-            Err(_) => {}
-        }
-        sleep(pause).await;
-    }
-}
-
-/// Until the other end says to start.
-async fn listen(socket: &Path, guest: &str) -> io::Result<()> {
-    let mut stream = UnixStream::connect(socket).await?;
-    stream.write_all(guest.as_bytes()).await?;
-
-    let start = format!("Start {guest}");
-    let mut message = Vec::with_capacity(MESSAGE_BYTES_MAX);
-    while message != start.as_bytes() {
-        let is_possible = start.as_bytes().starts_with(&message);
-        if !is_possible || stream.read_buf(&mut message).await? == 0 {
-            let text = String::from_utf8_lossy(&message).into_owned();
-            return Err(io::Error::other(format!("it said {text:?}, not {start:?}")));
-        }
-    }
-
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::net::UnixListener;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_guest_comes_again_until_it_is_told_to_start() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("leader.sock");
-        let is_active = watch::Sender::new(false);
-        let mut told = is_active.subscribe();
-        let guest = tokio::spawn({
-            let socket = socket.clone();
-            async move { attend(&socket, "wireguard", is_active).await }
-        });
-        // There is nobody yet.
-        sleep(CONNECT[0] * 2).await;
-        let listener = UnixListener::bind(&socket).unwrap();
-
-        // One that dies, one that means somebody else, one in two pieces.
-        for answer in [&[][..], &["Start geneve"], &["Start wire", "guard"]] {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut name = [0; 64];
-            let length = stream.read(&mut name).await.unwrap();
-            assert_eq!(&name[..length], b"wireguard");
-            assert!(!*told.borrow());
-            for piece in answer {
-                stream.write_all(piece.as_bytes()).await.unwrap();
-                sleep(Duration::from_millis(5)).await;
+            Turn::Beside { socket, guest } => {
+                task.spawn(async move { guest::attend(&socket, &guest, is_active).await });
             }
         }
-        told.wait_for(|told| *told).await.unwrap();
 
-        // It starts anew, and takes nothing back.
-        let (stream, _) = listener.accept().await.unwrap();
-        drop(stream);
-        assert!(*told.borrow());
-        guest.abort();
+        Self { task, end }
+    }
+
+    /// Lets another replica have its turn.
+    pub(super) async fn end(&mut self) {
+        let Some(end) = self.end.take() else { return };
+        // It may have ended by itself.
+        let _ = end.send(());
+        if timeout(YIELD_DEADLINE, self.task.join_next()).await.is_err() {
+            warn!("the API server does not answer; another replica begins when the Lease is over");
+        }
     }
 }

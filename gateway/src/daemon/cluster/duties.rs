@@ -1,0 +1,101 @@
+//! What the active replica does besides forwarding: it checks and reports.
+
+use std::time::Duration;
+
+use control::announce::Announcer;
+use control::conditions::Verdict;
+use control::conncheck::{Report, State};
+use control::connection::Connections;
+use control::identity::Identity;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::report::{self, Reporter};
+use super::settings::{Check, Settings};
+use super::{announce, probe};
+
+/// Has them from when it begins until it ends.
+pub(super) struct Duties {
+    client: Client,
+    identity: Identity,
+    check: Check,
+    report_interval: Duration,
+    is_a_peer: watch::Sender<bool>,
+    reports: watch::Sender<Report>,
+    /// What became of objects.
+    verdicts: watch::Sender<Vec<Verdict>>,
+    /// They end with this.
+    tasks: JoinSet<()>,
+}
+
+impl Duties {
+    /// None yet.
+    pub(super) fn new(settings: &Settings, client: Client) -> Self {
+        Self {
+            client,
+            identity: settings.identity.clone(),
+            check: settings.check.clone(),
+            report_interval: settings.report_interval,
+            is_a_peer: watch::Sender::new(false),
+            reports: watch::Sender::new(Report::default()),
+            verdicts: watch::Sender::new(Vec::new()),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// What the check finds.
+    pub(super) fn reports(&self) -> watch::Receiver<Report> {
+        self.reports.subscribe()
+    }
+
+    /// There is a peer to report on. Once there was one, its absence is for the check to find.
+    pub(super) fn have_a_peer(&self) {
+        self.is_a_peer.send_if_modified(|is| !std::mem::replace(is, true));
+    }
+
+    /// This became of all objects, and is in force.
+    pub(super) fn judge(&self, judged: Vec<Verdict>) {
+        self.verdicts.send_if_modified(|verdicts| {
+            let is_news = *verdicts != judged;
+            *verdicts = judged;
+            is_news
+        });
+    }
+
+    /// To be called within the runtime.
+    pub(super) fn begin(&mut self) {
+        let Self { client, identity, check, report_interval, is_a_peer, reports, verdicts, tasks } =
+            self;
+        let (state, reporter) = match check {
+            // What nobody checks counts as good.
+            Check::Nobody => (State::Connected, Reporter::Own),
+            Check::Own(_) => (State::Connecting, Reporter::Own),
+            Check::Beside => (State::Connecting, Reporter::Beside),
+        };
+        reports.send_replace(Report { state, ..Report::default() });
+        let connections = Connections::new(client.clone(), identity.clone());
+        let has_peer = is_a_peer.subscribe();
+
+        tasks.spawn(report::run(
+            connections,
+            reporter,
+            reports.clone(),
+            has_peer,
+            *report_interval,
+        ));
+        let announcer = Announcer::new(client, identity.clone(), Timestamp::now());
+        // What others have found is for them to announce.
+        let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
+        tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));
+        if let Check::Own(check) = check {
+            tasks.spawn(probe::run(check.clone(), reports.clone()));
+        }
+    }
+
+    /// Leaves them to another replica.
+    pub(super) fn end(&mut self) {
+        self.tasks.abort_all();
+    }
+}
