@@ -125,7 +125,7 @@ async fn serve(
         given: Arc::new(given),
     };
     for admin in admins {
-        admin.serve(sources.clone()).context("cannot serve metrics")?;
+        admin.serve(sources.clone()).context("cannot serve the admin port")?;
     }
     let monitor = gateway.monitor();
     let _serving = socket

@@ -86,7 +86,9 @@ impl Admin {
         });
 
         bound.with_context(|| {
-            format!("cannot serve metrics on {address}: choose another metrics_address")
+            format!(
+                "cannot listen on {address}: choose another metrics_address, or --metrics-address and --health-probe-bind-address"
+            )
         })
     }
 

@@ -15,7 +15,7 @@ use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
 use super::logging;
 
-pub(crate) use given::{Given, Setting};
+pub(crate) use given::{Given, Setting, is_beside_a_file};
 
 /// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
 ///
@@ -113,7 +113,7 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct GatewayArgs {
     /// Configuration file (TOML)
-    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE", conflicts_with = "ClusterFlags")]
+    #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cluster: ClusterFlags,
@@ -293,7 +293,14 @@ fn parse_known(words: &[OsString]) -> Result<Args, clap::Error> {
         && let Some((name, matches)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)
     {
-        gateway.given = Given::new(command, matches);
+        let given = Given::new(command, matches);
+        if gateway.config.is_some()
+            && let Some(other) = given.at_odds_with_a_file()
+        {
+            let statement = format!("{other} cannot be used with --config: the file says all that");
+            return Err(command.clone().error(ErrorKind::ArgumentConflict, statement));
+        }
+        gateway.given = given;
     }
 
     Ok(args)
@@ -378,6 +385,16 @@ mod tests {
     }
 
     #[test]
+    fn beside_a_file_there_is_still_how_often_to_look_names_up() {
+        let words = ["strait", "gateway", "--config", "f", "--dns-check-interval", "1m"];
+        let Command::Gateway(gateway) = parse(words).unwrap().command else {
+            panic!("another command")
+        };
+
+        assert_eq!(gateway.cluster.dns_check_interval.as_secs(), 60);
+    }
+
+    #[test]
     fn wrong_usage_is_one_line_that_names_the_offending_word() {
         for (words, offending) in [
             (vec!["strait"], "subcommand"),
@@ -385,7 +402,8 @@ mod tests {
             (vec!["strait", "gateway", "--kube", "--mode", "both"], "both"),
             (vec!["strait", "gateway", "--kube", "both"], "both"),
             (vec!["strait", "gateway", "--kube", "--mtu=500"], "500"),
-            (vec!["strait", "gateway", "--config", "f", "--name=milan"], "--name"),
+            (vec!["strait", "gateway", "--config", "f", "--name=milan"], "--name cannot"),
+            (vec!["strait", "gateway", "--config", "f", "--kube"], "--kube cannot"),
             (vec!["strait", "gateway", "--config", "f", "--speed"], "--speed"),
             (vec!["strait", "--log-level", "a=b=c", "gateway", "--config", "f"], "a=b=c"),
         ] {

@@ -318,17 +318,6 @@ impl Succession {
         all
     }
 
-    /// Wipes all keys and sessions and gives away what is staged.
-    #[must_use]
-    pub fn close(&self) -> Staged {
-        let mut staged = Staged::default();
-        for strand in self.strands() {
-            staged.append(strand.tunnel.close());
-        }
-
-        staged
-    }
-
     /// The strand that seals, if any can.
     fn sealing(&self) -> Option<&Strand> {
         self.strands().find(|strand| strand.tunnel.session().is_established)

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use strait_gateway::io::Offload;
 
-use crate::daemon::args::{Given, Setting};
+use crate::daemon::args::{self, Given, Setting};
 use crate::daemon::config::{Config, Origin, Origins, Peer};
 use crate::daemon::logging::Log;
 
@@ -31,16 +31,12 @@ pub(super) struct ConfigPage {
 /// Under their names in the file, or those of their flags.
 type Settings = BTreeMap<String, Setting>;
 
-/// Flags that mean something to a gateway with a file.
-const BESIDE_A_FILE: [&str; 3] = ["config", "log_format", "log_level"];
-
 impl ConfigPage {
     /// Of what is `in_force`; `given` has what is no part of a [`Config`].
     pub(super) fn new(in_force: &InForce, given: &Given, log: &Log) -> Self {
         let has_file = given.origin("config") != Origin::Default;
         let flags = given.settings().filter(|(name, _)| {
-            let is_beside = BESIDE_A_FILE.contains(name);
-            if has_file { is_beside } else { *name != "config" }
+            if has_file { args::is_beside_a_file(name) } else { *name != "config" }
         });
 
         // What the configuration says of a key is what its flag came to.

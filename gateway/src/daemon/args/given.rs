@@ -10,6 +10,14 @@ use serde_json::Value;
 
 use crate::daemon::config::Origin;
 
+/// Flags of a gateway that mean something beside a file.
+const BESIDE_A_FILE: [&str; 4] = ["config", "dns_check_interval", "log_format", "log_level"];
+
+/// Whether a flag, by its name in the code, means something beside a file, which says all the rest.
+pub(crate) fn is_beside_a_file(name: &str) -> bool {
+    BESIDE_A_FILE.contains(&name)
+}
+
 /// A value and whose word it is. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Setting {
@@ -36,6 +44,17 @@ impl Given {
     /// Whose word the value of a flag is.
     pub(crate) fn origin(&self, flag: &str) -> Origin {
         self.0.get(flag).map(|setting| setting.origin.clone()).unwrap_or_default()
+    }
+
+    /// The first that stands beside a file and means nothing there, as it was given.
+    pub(super) fn at_odds_with_a_file(&self) -> Option<&str> {
+        let mut others = self.settings().filter(|(name, _)| !is_beside_a_file(name));
+
+        others.find_map(|(_, setting)| match &setting.origin {
+            Origin::Flag { flag } => Some(flag.as_str()),
+            Origin::Environment { variable } => Some(variable.as_str()),
+            Origin::Default | Origin::File { .. } | Origin::Object { .. } | Origin::Request => None,
+        })
     }
 
     /// All of them, in the order of their names.

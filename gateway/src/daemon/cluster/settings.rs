@@ -12,6 +12,8 @@ use control::objects::{Remapping, Scope};
 use ipnet::{IpNet, Ipv4Net};
 use remap::Cluster;
 use strait_gateway::io::Offload;
+use strait_gateway::wg::endpoints::MAX_CANDIDATES;
+use tracing::warn;
 
 use super::flags::ClusterFlags;
 use super::origins;
@@ -268,7 +270,13 @@ fn endpoints(flags: &ClusterFlags) -> Result<Vec<Endpoint>, UsageError> {
     let hosts = flags.endpoint_address.iter().filter(|address| !address.is_empty());
     let endpoints: Vec<_> = hosts.map(|host| endpoint(host, port)).collect::<Result<_, _>>()?;
 
-    if endpoints.is_empty() { Err(missing("--endpoint-address")) } else { Ok(endpoints) }
+    match endpoints.len() {
+        0 => Err(missing("--endpoint-address")),
+        ..=MAX_CANDIDATES => Ok(endpoints),
+        count => Err(UsageError::Wrong(format!(
+            "--endpoint-address lists {count} addresses: use the best {MAX_CANDIDATES}"
+        ))),
+    }
 }
 
 fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
@@ -280,10 +288,17 @@ fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
     text.parse().map_err(|why| UsageError::Wrong(format!("--endpoint-address {host:?} {why}")))
 }
 
+/// The port to use. What else is there is for gateways with several tunnels, of which one suffices.
 fn first(flag: &str, ports: &[u16]) -> Result<u16, UsageError> {
-    let port = ports.first().copied().filter(|port| *port != 0);
+    let (port, others) = match ports {
+        [port, others @ ..] if *port != 0 => (*port, others),
+        _ => return Err(UsageError::Wrong(format!("{flag}: a port from 1 to 65535 is needed"))),
+    };
+    if !others.is_empty() {
+        warn!("{flag}: of several ports {port} is used, and not {others:?}");
+    }
 
-    port.ok_or_else(|| UsageError::Wrong(format!("{flag}: a port from 1 to 65535 is needed")))
+    Ok(port)
 }
 
 fn missing(flag: &str) -> UsageError {
@@ -358,6 +373,8 @@ mod tests {
         assert!(client("198.51.100.2,no name").err().unwrap().contains("\"no name\""));
         assert!(client("no name").err().unwrap().contains("--endpoint-address \"no name\""));
         assert!(client("").err().unwrap().contains("--endpoint-address is missing"));
+        let nine = (1..=9).map(|host| format!("198.51.100.{host}")).collect::<Vec<_>>().join(",");
+        assert!(client(&nine).err().unwrap().contains("lists 9 addresses: use the best 8"));
     }
 
     #[test]
