@@ -52,6 +52,7 @@ bench-peers: ## What 1,000 configured peers cost the throughput of one, five min
 .PHONY: bench-cluster
 bench-cluster: ## How soon changes of objects are in force, and what they cost; ten minutes
 	@.ci/setup test
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-control --test gateway -- --nocapture thousand
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures
 
 .PHONY: bench-micro

@@ -19,8 +19,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::PublicKey;
 use super::tunnel::{Opened, PeerKeys, Sealed, SessionState, TimedOut, Tunnel};
-use super::{PublicKey, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::packet::segment::Segments;

@@ -272,7 +272,7 @@ fn endpoints(flags: &ClusterFlags) -> Result<Vec<Endpoint>, UsageError> {
 
     match endpoints.len() {
         0 => Err(missing("--endpoint-address")),
-        ..=MAX_CANDIDATES => Ok(endpoints),
+        1..=MAX_CANDIDATES => Ok(endpoints),
         count => Err(UsageError::Wrong(format!(
             "--endpoint-address lists {count} addresses: use the best {MAX_CANDIDATES}"
         ))),

@@ -50,6 +50,8 @@ pub struct PingReport {
     pub duplicated: u64,
     /// Replies with another content than was sent.
     pub corrupted: u64,
+    /// When the first of them came.
+    pub first_reply: Option<Instant>,
     /// Round trip of each reply, in the order of arrival.
     pub round_trips: Vec<Duration>,
     /// Numbers of the requests without a reply, from 0.
@@ -283,6 +285,7 @@ impl Session {
             self.report.corrupted += 1;
         } else if let Some(sent) = sent.take() {
             self.report.received += 1;
+            self.report.first_reply.get_or_insert(at);
             self.report.round_trips.push(at.saturating_duration_since(sent));
         } else {
             self.report.duplicated += 1;
