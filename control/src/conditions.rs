@@ -17,7 +17,7 @@
 mod causes;
 mod reason;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 mod writer;
 

@@ -13,7 +13,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
-use futures_util::stream::{self, BoxStream, StreamExt as _};
+use futures_util::future::ready;
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use kube::core::{DeserializeGuard, NamespaceResourceScope, Selector};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, ExponentialBackoff};
@@ -29,10 +30,13 @@ use crate::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 pub const DEBOUNCE: Duration = Duration::from_millis(20);
 
 /// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
-const WATCH_SECONDS: u32 = 60;
+pub(crate) const WATCH_SECONDS: u32 = 60;
 
 /// Between attempts to reach an API server that is away, first and longest; jitter may double it.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
+
+/// HTTP 410: what was asked for is no longer known.
+const GONE: u16 = 410;
 
 /// What a watch has to say.
 #[derive(Debug)]
@@ -154,11 +158,53 @@ where
 
     let (store, writer) = reflector::store();
     let events =
-        reflector::reflector(writer, watch(api, config)).backoff(ExponentialBackoff::from(backoff));
-    let changes = events.map(move |event| {
-        let is_listed = matches!(event?, watcher::Event::InitDone);
-        Ok(Change { kind, is_listed })
+        reflector::reflector(writer, never_stuck(move || watch(api.clone(), config.clone())))
+            .backoff(ExponentialBackoff::from(backoff));
+    let changes = events.filter_map(move |event| {
+        ready(match event {
+            Ok(event) => {
+                let is_listed = matches!(event, watcher::Event::InitDone);
+                Some(Ok(Change { kind, is_listed }))
+            }
+            // There is another list to come, which says all.
+            Err(error) if is_gone(&error) => None,
+            Err(error) => Some(Err(error)),
+        })
     });
 
     (store, changes.boxed())
+}
+
+/// The events of a watch that begins anew where the past is gone that it asks for. kube's does so if
+/// that is said within a watch, and asks for ever if it is the answer to the request for one.
+fn never_stuck<K, W>(
+    begin: impl Fn() -> W,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
+where
+    W: Stream<Item = watcher::Result<watcher::Event<K>>>,
+{
+    stream::unfold((Box::pin(begin()), begin), async |(mut events, begin)| {
+        let event = events.next().await?;
+        if event.as_ref().is_err_and(is_gone) {
+            events.set(begin());
+        }
+
+        Some((event, (events, begin)))
+    })
+}
+
+/// Whether the server has forgotten what happened since.
+fn is_gone(error: &watcher::Error) -> bool {
+    let status = match error {
+        watcher::Error::WatchError(status) => Some(status),
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status),
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => None,
+    };
+
+    status.is_some_and(|status| status.code == GONE)
 }

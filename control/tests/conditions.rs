@@ -21,49 +21,39 @@ use control::conditions::IN_FORCE;
 use control::conncheck::State;
 use control::connection::Connections;
 use control::desired::Desired;
-use control::identity::{Identity, Mode};
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Scope};
-use harness::{ApiServer, create, install_api, role, shipped_role};
+use harness::roles::{nobody, shipped_role, stock_role};
+use harness::tenant::{NAMESPACE, Tenant, identity};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, Namespace};
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-const NAMESPACE: &str = "liqo-tenant-milan";
-
 /// One cluster and the gateway in it.
 struct World {
-    _server: ApiServer,
-    admin: Client,
-    /// As the gateway may see it.
-    gateway: Client,
+    tenant: Tenant,
     announcer: Announcer,
 }
 
 impl World {
     /// `None` if there can be no API server here.
     async fn new(role: &ClusterRole) -> Option<Self> {
-        let server = ApiServer::start().await?;
-        let admin = server.client().await;
-        install_api(&admin).await;
-        let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
-        create(Api::all(admin.clone()), &Namespace { metadata, ..Namespace::default() }).await;
-        let gateway = server.client_with(NAMESPACE, role).await;
-        let announcer = Announcer::new(&gateway, identity(), Timestamp::now());
+        let tenant = Tenant::start(role).await?;
+        let announcer = Announcer::new(&tenant.gateway, identity(), Timestamp::now());
 
-        Some(Self { _server: server, admin, gateway, announcer })
+        Some(Self { tenant, announcer })
     }
 
     fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        Api::namespaced(self.admin.clone(), NAMESPACE)
+        Api::namespaced(self.tenant.admin.clone(), NAMESPACE)
     }
 
     /// Makes or changes an object of the remote cluster, its status as well.
@@ -73,7 +63,7 @@ impl World {
     {
         let resource = ApiResource::erase::<K>(&());
         let api: Api<DynamicObject> =
-            Api::namespaced_with(self.admin.clone(), NAMESPACE, &resource);
+            Api::namespaced_with(self.tenant.admin.clone(), NAMESPACE, &resource);
         object["apiVersion"] = json!(K::api_version(&()));
         object["kind"] = json!(K::kind(&()));
         object["metadata"] = json!({"name": name, "labels": {REMOTE_CLUSTER_ID: "milan"}});
@@ -86,7 +76,7 @@ impl World {
 
     /// Makes another schema of `spec` or `status` that of configurations. It takes a moment to count.
     async fn define(&self, part: &str, schema: &Value) {
-        let api: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
+        let api: Api<CustomResourceDefinition> = Api::all(self.tenant.admin.clone());
         let name = Configuration::crd_name();
         let path = format!("/spec/versions/0/schema/openAPIV3Schema/properties/{part}");
         let patch = json!([{"op": "replace", "path": path, "value": schema}]);
@@ -98,8 +88,8 @@ impl World {
     async fn round(&mut self, connection: Option<State>) -> Round {
         let scope = Scope { remote_cluster_id: Some("milan".to_owned()), ..Scope::default() };
         let found = Objects {
-            public_keys: list::<PublicKey>(&self.admin).await,
-            configurations: list::<Configuration>(&self.admin).await,
+            public_keys: list::<PublicKey>(&self.tenant.admin).await,
+            configurations: list::<Configuration>(&self.tenant.admin).await,
         };
         let Desired { verdicts, .. } = Desired::new(&scope, &found, &[]);
 
@@ -157,37 +147,6 @@ where
     let list = api.list(&Default::default()).await.expect("a list");
 
     list.items.into_iter().map(Into::into).collect()
-}
-
-fn identity() -> Identity {
-    Identity {
-        name: "milan".to_owned(),
-        namespace: NAMESPACE.to_owned(),
-        remote_cluster_id: "milan".to_owned(),
-        uid: "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11".to_owned(),
-        mode: Mode::Server,
-    }
-}
-
-/// What Liqo allows a gateway, as far as it is about what is tested here.
-fn stock_role() -> ClusterRole {
-    let all = &["create", "delete", "get", "list", "update", "watch"][..];
-    let mut stock = role(
-        "liqo-gateway",
-        &[
-            (&["connections", "publickeies"], all),
-            (&["connections/status"], &["get", "patch", "update"]),
-        ],
-    );
-    let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    stock.rules.get_or_insert_default().push(PolicyRule {
-        api_groups: Some(owned(&[""])),
-        resources: Some(owned(&["events"])),
-        verbs: owned(&["create", "delete", "get", "list", "patch", "update", "watch"]),
-        ..PolicyRule::default()
-    });
-
-    stock
 }
 
 fn key(byte: u8, bytes: usize) -> Value {
@@ -265,7 +224,7 @@ async fn a_configuration_says_what_became_of_it() {
     );
 
     // A gateway that starts anew has nothing new to tell.
-    world.announcer = Announcer::new(&world.gateway, identity(), Timestamp::now());
+    world.announcer = Announcer::new(&world.tenant.gateway, identity(), Timestamp::now());
     world.round(None).await;
     assert_eq!(world.events().await.len(), 2);
     assert!(world.events().await[1].ends_with("x2"));
@@ -326,7 +285,8 @@ async fn other_definitions_of_the_api_are_coped_with() {
     world.define("spec", &fields).await;
     let unreadable = json!({"spec": {"remote": ["10.9.0.0/16"]}});
     let resource = ApiResource::erase::<Configuration>(&());
-    let raw: Api<DynamicObject> = Api::namespaced_with(world.admin.clone(), NAMESPACE, &resource);
+    let raw: Api<DynamicObject> =
+        Api::namespaced_with(world.tenant.admin.clone(), NAMESPACE, &resource);
     let trial = PostParams { dry_run: true, ..PostParams::default() };
     let object = DynamicObject::new("milan", &resource).data(unreadable.clone());
     until(async || raw.create(&trial, &object).await.is_ok()).await;
@@ -365,7 +325,7 @@ async fn keys_and_the_connection_have_events() {
     assert!(world.round(Some(State::Connected)).await.again.is_some());
     assert_eq!(world.events().await, ["PublicKey milan: Warning KeyLengthInvalid x1"]);
 
-    Connections::new(world.gateway.clone(), identity()).ensure().await.unwrap();
+    Connections::new(world.tenant.gateway.clone(), identity()).ensure().await.unwrap();
     world.put::<PublicKey>("milan", key(7, 32)).await;
     for state in [State::Connected, State::Lost, State::Lost, State::Connected] {
         assert_eq!(world.round(Some(state)).await, Round::default());
@@ -412,7 +372,7 @@ async fn with_the_role_of_liqo_one_complaint_stands_for_all_conditions() {
 
 #[tokio::test]
 async fn without_any_right_nothing_fails_either() {
-    let Some(mut world) = World::new(&role("nothing", &[])).await else { return };
+    let Some(mut world) = World::new(&nobody()).await else { return };
     world.put::<PublicKey>("milan", key(7, 31)).await;
     world.put::<Configuration>("milan", configuration(&["10.9.0.1/16"], &["10.71.0.0/16"])).await;
 

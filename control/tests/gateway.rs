@@ -22,57 +22,19 @@ use control::api::{Configuration, Connection, PublicKey};
 use control::conncheck::{Report, State};
 use control::connection::Connections;
 use control::desired::Desired;
-use control::identity::{Identity, Mode};
 use control::objects::{self, Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 use control::watch::{Update, Watch};
 use futures_util::{StreamExt as _, stream};
-use harness::{ApiServer, create, install_api, role};
+use harness::create;
+use harness::roles::{reader, stock_role};
+use harness::tenant::{NAMESPACE, Tenant, identity};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
-const NAMESPACE: &str = "liqo-tenant-milan";
 const INTERVAL: Duration = Duration::from_secs(10);
-
-/// What Liqo allows a gateway, as far as it is about what is tested here.
-fn stock_role() -> ClusterRole {
-    role(
-        "liqo-gateway",
-        &[
-            (
-                &["connections", "publickeies"],
-                &["create", "delete", "get", "list", "update", "watch"],
-            ),
-            (&["connections/status"], &["get", "patch", "update"]),
-        ],
-    )
-}
-
-/// An API server with the API, as an administrator and as a gateway.
-async fn cluster() -> Option<(ApiServer, Client, Client)> {
-    let server = ApiServer::start().await?;
-    let admin = server.client().await;
-    install_api(&admin).await;
-    let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
-    create(Api::all(admin.clone()), &Namespace { metadata, ..Namespace::default() }).await;
-    let gateway = server.client_with(NAMESPACE, &stock_role()).await;
-
-    Some((server, admin, gateway))
-}
-
-fn identity() -> Identity {
-    Identity {
-        name: "milan".to_owned(),
-        namespace: NAMESPACE.to_owned(),
-        remote_cluster_id: "milan".to_owned(),
-        uid: "0b7ef1a4-6a4b-4d3d-8a6c-6f8b7a5d1c11".to_owned(),
-        mode: Mode::Server,
-    }
-}
 
 fn public_key(cluster: &str, byte: u8) -> PublicKey {
     let mut object = PublicKey::new(cluster, Default::default());
@@ -109,7 +71,10 @@ async fn until(watch: &mut Watch, wanted: impl Fn(&Objects) -> bool) -> (Objects
 
 #[tokio::test]
 async fn a_connection_is_made_kept_and_reported_with_the_rights_of_a_stock_gateway() {
-    let Some((_server, admin, gateway)) = cluster().await else { return };
+    let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&stock_role()).await
+    else {
+        return;
+    };
     let api: Api<Connection> = Api::namespaced(admin, NAMESPACE);
     let mut connections = Connections::new(gateway, identity());
     let now = Timestamp::now();
@@ -155,7 +120,9 @@ async fn a_connection_is_made_kept_and_reported_with_the_rights_of_a_stock_gatew
 
 #[tokio::test]
 async fn a_burst_is_few_updates_and_an_outage_loses_nothing() {
-    let Some((mut server, admin, gateway)) = cluster().await else { return };
+    let Some(Tenant { mut server, admin, gateway }) = Tenant::start(&stock_role()).await else {
+        return;
+    };
     const KEYS: u16 = 1_000;
     let api: Api<PublicKey> = Api::namespaced(admin.clone(), NAMESPACE);
     let mut watch = Watch::new(&gateway, NAMESPACE, &scope());
@@ -201,7 +168,10 @@ async fn a_burst_is_few_updates_and_an_outage_loses_nothing() {
 /// From the write to the moment at which the plan can begin, on an idle API server.
 #[tokio::test]
 async fn a_change_is_told_before_anybody_waits_for_it() {
-    let Some((_server, admin, gateway)) = cluster().await else { return };
+    let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&stock_role()).await
+    else {
+        return;
+    };
     const CHANGES: usize = 100;
     let api: Api<PublicKey> = Api::namespaced(admin, NAMESPACE);
     create(api.clone(), &public_key("milan", 0)).await;
@@ -231,10 +201,9 @@ async fn a_change_is_told_before_anybody_waits_for_it() {
 /// As many as one namespace of a large hub has, written at once; a gateway that starts reads them all.
 #[tokio::test]
 async fn a_thousand_peers_are_read_and_planned_in_a_moment() {
-    let Some((server, admin, _)) = cluster().await else { return };
-    let reader =
-        role("strait-gateway", &[(&["configurations", "publickeies"], &["get", "list", "watch"])]);
-    let gateway = server.client_with(NAMESPACE, &reader).await;
+    let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&reader()).await else {
+        return;
+    };
     const PEERS: u16 = 1_000;
     let keys: Api<PublicKey> = Api::namespaced(admin.clone(), NAMESPACE);
     let configurations: Api<Configuration> = Api::namespaced(admin, NAMESPACE);

@@ -101,7 +101,7 @@ fn everything_that_is_wrong_is_in_the_verdict_on_its_object() {
     assert!(rome.starts_with("Configuration rome LocalCIDRInvalid: status.remote.cidr.pod[0]"));
 }
 
-fn verdict(outcome: Outcome) -> Verdict {
+pub(crate) fn verdict(outcome: Outcome) -> Verdict {
     Verdict {
         object: ObjectReference::default(),
         generation: Some(7),
@@ -111,11 +111,11 @@ fn verdict(outcome: Outcome) -> Verdict {
     }
 }
 
-fn refused(message: &str) -> Verdict {
+pub(crate) fn refused(message: &str) -> Verdict {
     verdict(Outcome::Refused { reason: "KeyShared", message: message.to_owned() })
 }
 
-fn at(second: i64) -> Timestamp {
+pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 

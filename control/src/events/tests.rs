@@ -2,24 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
 
 use super::*;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
-}
-
-fn verdict(outcome: Outcome) -> Verdict {
-    Verdict {
-        object: ObjectReference::default(),
-        generation: Some(7),
-        resource_version: None,
-        outcome,
-        known: None,
-    }
-}
-
-fn refused(message: &str) -> Verdict {
-    verdict(Outcome::Refused { reason: "KeyShared", message: message.to_owned() })
-}
+use crate::conditions::tests::{at, refused, verdict};
 
 fn waiting() -> Verdict {
     verdict(Outcome::Waiting { reason: "WaitingForPublicKey", message: String::new() })

@@ -2,6 +2,9 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
+pub(crate) mod roles;
+pub(crate) mod tenant;
+
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -16,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use control::api::crd;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleRef, Subject};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
@@ -78,7 +81,7 @@ impl ApiServer {
 
     /// A client that may do everything.
     pub(crate) async fn client(&self) -> Client {
-        client_of(self.kubeconfig(TOKEN)).await
+        client_of(self.kubeconfig(&token(TOKEN))).await
     }
 
     /// A client with the rights of `role` and no others.
@@ -88,19 +91,25 @@ impl ApiServer {
 
     /// [`Self::client`], for when there is a runtime.
     pub(crate) fn client_later(&self) -> impl Future<Output = Client> + Send + use<> {
-        client_of(self.kubeconfig(TOKEN))
+        client_of(self.kubeconfig(&token(TOKEN)))
     }
 
     /// For a service account with the rights of `role` and no others, as a pod has it.
     pub(crate) async fn kubeconfig_with(&self, namespace: &str, role: &ClusterRole) -> Kubeconfig {
+        self.kubeconfig(&token(&self.bind(namespace, role).await))
+    }
+
+    /// For whoever has the token in `file`.
+    pub(crate) fn kubeconfig_of(&self, file: &Path) -> Kubeconfig {
+        self.kubeconfig(&format!("tokenFile: {}", file.display()))
+    }
+
+    /// Makes a service account with the rights of `role` and no others, and a token for it.
+    pub(crate) async fn bind(&self, namespace: &str, role: &ClusterRole) -> String {
         let client = self.client().await;
         let name = role.metadata.name.clone().expect("a name");
-        let account = ServiceAccount {
-            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
-            ..ServiceAccount::default()
-        };
         let binding = ClusterRoleBinding {
-            metadata: account.metadata.clone(),
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
             role_ref: RoleRef {
                 api_group: Some("rbac.authorization.k8s.io".to_owned()),
                 kind: "ClusterRole".to_owned(),
@@ -113,26 +122,30 @@ impl ApiServer {
                 ..Subject::default()
             }]),
         };
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
         create(Api::all(client.clone()), role).await;
         create(Api::all(client), &binding).await;
-        create(accounts.clone(), &account).await;
-        let request = TokenRequest::default();
-        let answer = accounts
-            .create_token_request(&name, &PostParams::default(), &request)
-            .await
-            .expect("a token");
 
-        self.kubeconfig(&answer.status.and_then(|status| status.token).expect("a token"))
+        self.account(namespace, &name).await
     }
 
-    fn kubeconfig(&self, token: &str) -> Kubeconfig {
+    /// Makes a service account, which has the rights of the role of that name, and a token for it.
+    pub(crate) async fn account(&self, namespace: &str, name: &str) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        create(accounts.clone(), &ServiceAccount { metadata, ..ServiceAccount::default() }).await;
+        let request = TokenRequest::default();
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
+
+        answer.expect("a token").status.and_then(|status| status.token).expect("a token")
+    }
+
+    fn kubeconfig(&self, user: &str) -> Kubeconfig {
         let authority = fs::read(self.folder.path().join("certificates/apiserver.crt"));
         let authority = STANDARD.encode(authority.unwrap_or_default());
         let text = format!(
             "apiVersion: v1\nkind: Config\n\
              clusters: [{{name: test, cluster: {{server: 'https://127.0.0.1:{}', certificate-authority-data: {authority}}}}}]\n\
-             users: [{{name: test, user: {{token: {token}}}}}]\n\
+             users: [{{name: test, user: {{{user}}}}}]\n\
              contexts: [{{name: test, context: {{cluster: test, user: test}}}}]\n\
              current-context: test\n",
             self.port
@@ -145,6 +158,22 @@ impl ApiServer {
     pub(crate) fn kill(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
+    }
+
+    /// Stops it in the middle of whatever it does: it takes calls and does not answer.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.server.id().to_string();
+        let status = Command::new("kill").args([signal, &process]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill {signal} {process}");
     }
 
     /// Starts it again where it was.
@@ -233,28 +262,9 @@ pub(crate) async fn install_api(client: &Client) {
     }
 }
 
-/// A role with these verbs for these resources of gateways, and nothing else.
-pub(crate) fn role(name: &str, rules: &[(&[&str], &[&str])]) -> ClusterRole {
-    let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let rule = |(resources, verbs): &(&[&str], &[&str])| PolicyRule {
-        api_groups: Some(owned(&["networking.liqo.io"])),
-        resources: Some(owned(resources)),
-        verbs: owned(verbs),
-        ..PolicyRule::default()
-    };
-
-    ClusterRole {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        rules: Some(rules.iter().map(rule).collect()),
-        ..ClusterRole::default()
-    }
-}
-
-/// The role that a gateway is given.
-pub(crate) fn shipped_role() -> ClusterRole {
-    let text = include_str!("../../../deploy/liqo/gateway-clusterrole.yaml");
-
-    serde_saphyr::from_str(text).expect("a role")
+/// As a kubeconfig has it.
+fn token(token: &str) -> String {
+    format!("token: {token}")
 }
 
 /// Makes an object that is not there yet.

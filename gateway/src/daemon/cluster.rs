@@ -21,7 +21,7 @@ use control::conditions::{self, Verdict};
 use control::desired::Desired;
 use control::objects::{AskedPeer, Objects, Scope};
 use control::watch::{Update, Watch};
-use kube::Client;
+use kube::{Client, Config};
 use strait_gateway::io::PeerStatus;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
@@ -47,12 +47,16 @@ pub(crate) use trouble::Trouble;
 ///
 /// # Errors
 ///
-/// [`UsageError`] if neither names one.
+/// [`UsageError`] if neither names one, or with keys or certificates that are none.
 pub(crate) async fn client() -> Result<Client, UsageError> {
-    Client::try_default().await.map_err(|error| {
+    let config = Config::infer().await.map_err(|error| {
         UsageError::Wrong(format!(
             "nothing says where the API server is: run in a pod, or set KUBECONFIG ({error})"
         ))
+    })?;
+
+    control::client::client(config).map_err(|error| {
+        UsageError::Wrong(format!("what says where the API server is cannot be used: {error}"))
     })
 }
 

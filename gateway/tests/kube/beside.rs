@@ -10,14 +10,14 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use control::api::Connection;
-use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::CLUSTER_LINK;
 use strait_gateway::lab::{Cluster, Layout, Namespace, TwoClusters, wait_until};
 
-use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, UID, cluster_role, rule, wait_for_ping};
+use crate::api_server::roles::stock_role;
+use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, UID, wait_for_ping};
 use crate::require::Need::{Root, Tool, Tun};
 use crate::require::require;
 use crate::world::assert_traffic;
@@ -226,34 +226,4 @@ fn run(namespace: &Namespace, program: &str, arguments: &[&str]) -> bool {
     command.args(arguments).stderr(Stdio::null());
 
     namespace.start(command).unwrap().wait().unwrap().success()
-}
-
-/// What Liqo's role for gateways grants, whatever of it is used.
-fn stock_role() -> ClusterRole {
-    let networking = "networking.liqo.io";
-    let watch = ["get", "list", "watch"];
-    let change = ["get", "list", "patch", "update", "watch"];
-    let all = ["create", "delete", "get", "list", "update", "watch"];
-    let events = ["create", "delete", "get", "list", "patch", "update", "watch"];
-    let configurations = [
-        "firewallconfigurations",
-        "firewallconfigurations/status",
-        "routeconfigurations",
-        "routeconfigurations/status",
-    ];
-    let finalizers = ["firewallconfigurations/finalizers", "routeconfigurations/finalizers"];
-
-    cluster_role(
-        "liqo-gateway",
-        json!([
-            rule("", &["events"], &events),
-            rule("", &["pods"], &change),
-            rule("coordination.k8s.io", &["leases"], &["create", "delete", "get", "update"]),
-            rule(networking, &["connections", "publickeies"], &all),
-            rule(networking, &["connections/status"], &["get", "patch", "update"]),
-            rule(networking, &configurations, &change),
-            rule(networking, &finalizers, &["update"]),
-            rule(networking, &["genevetunnels", "internalfabrics", "internalnodes"], &watch),
-        ]),
-    )
 }

@@ -315,16 +315,6 @@ pub(crate) fn whole(other: &Cluster, mode: Mode) -> Vec<String> {
     arguments
 }
 
-pub(crate) fn cluster_role(name: &str, rules: Value) -> ClusterRole {
-    let metadata = json!({"name": name});
-
-    serde_json::from_value(json!({"metadata": metadata, "rules": rules})).unwrap()
-}
-
-pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
-    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
-}
-
 /// Until a ping arrives, and how long that took.
 pub(crate) fn wait_for_ping(from: &Namespace, target: IpAddr) -> Duration {
     let start = strait_gateway::lab::now();

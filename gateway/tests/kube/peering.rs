@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Cluster, Layout, TwoClusters, wait_until};
 
-use crate::api_server::shipped_role;
+use crate::api_server::roles::shipped_role;
 use crate::fed::{Fed, Mode, PATIENCE, whole};
 use crate::world::assert_traffic;
 

@@ -8,7 +8,8 @@ use serde_json::json;
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, TwoClusters, wait_until};
 
-use crate::api_server::{create, shipped_role};
+use crate::api_server::create;
+use crate::api_server::roles::shipped_role;
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping, whole};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;

@@ -1,0 +1,33 @@
+//! A client that does not wait for ever: not for an API server whose machine is gone, nor for one
+//! that takes the call and says nothing.
+
+use std::time::Duration;
+
+use kube::{Client, Config};
+
+use crate::watch::WATCH_SECONDS;
+
+/// Until there is a connection, its keys agreed on.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Without a byte that was waited for. No watch of ours is silent for longer in health: it has ended by
+/// then.
+const READ: Duration = Duration::from_secs(1).saturating_mul(WATCH_SECONDS + 10);
+
+/// Until what is sent is taken.
+const WRITE: Duration = Duration::from_secs(10);
+
+/// A client of the API server that `config` names. Asks nothing yet. To be called within a runtime.
+///
+/// # Errors
+///
+/// If the configuration names keys or certificates that are none.
+pub fn client(mut config: Config) -> kube::Result<Client> {
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(READ);
+    config.write_timeout = Some(WRITE);
+    // A connection that nobody uses may be as old as it likes.
+    config.reset_reader_on_write = true;
+
+    Client::try_from(config)
+}
