@@ -28,6 +28,44 @@ pub fn client(mut config: Config) -> kube::Result<Client> {
     config.write_timeout = Some(WRITE);
     // A connection that nobody uses may be as old as it likes.
     config.reset_reader_on_write = true;
+    // By itself it would ask fifteen times, for minutes, and nobody would know why nothing happens.
+    // Whoever asks here asks again.
+    config.default_retry = false;
 
     Client::try_from(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::objects::Scope;
+    use crate::watch::{Update, Watch};
+
+    /// As a balancer does in front of a server that starts, and a server that has too much to do.
+    #[tokio::test]
+    async fn a_server_that_is_busy_is_no_secret() {
+        for status in ["503 Service Unavailable", "429 Too Many Requests\r\nRetry-After: 60"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+            // Ends with the process, as nobody asks any more.
+            thread::spawn(move || {
+                for mut stream in listener.incoming().flatten() {
+                    let _ = stream.read(&mut [0; 4096]);
+                    let head = "Content-Length: 0\r\nConnection: close";
+                    let _ = write!(stream, "HTTP/1.1 {status}\r\n{head}\r\n\r\n");
+                }
+            });
+
+            let client = client(Config::new(url)).unwrap();
+            let mut watch = Watch::new(&client, "liqo-tenant", &Scope::default());
+            let update = timeout(Duration::from_secs(10), watch.next()).await;
+            assert!(matches!(update, Ok(Update::Unreachable(_))), "{status}: {update:?}");
+        }
+    }
 }
