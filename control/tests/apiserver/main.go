@@ -1,5 +1,5 @@
-// Command apiserver is etcd or kube-apiserver, whichever it is called, built from their published
-// modules. Tests start both from here where no KUBEBUILDER_ASSETS say where else.
+// Command apiserver is etcd, kube-apiserver or kubectl, whichever it is called, built from their
+// published modules. Tests use them from here where no KUBEBUILDER_ASSETS say where else.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
+	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
@@ -18,7 +19,9 @@ func main() {
 		etcdmain.Main(os.Args)
 	case "kube-apiserver":
 		os.Exit(cli.Run(app.NewAPIServerCommand()))
+	case "kubectl":
+		os.Exit(cli.Run(cmd.NewDefaultKubectlCommand()))
 	default:
-		log.Fatalf("%s: call it etcd or kube-apiserver", name)
+		log.Fatalf("%s: call it etcd, kube-apiserver or kubectl", name)
 	}
 }

@@ -81,7 +81,7 @@ impl ApiServer {
 
     /// A client that may do everything.
     pub(crate) async fn client(&self) -> Client {
-        client_of(self.kubeconfig(&token(TOKEN))).await
+        client_of(self.kubeconfig_of_admin()).await
     }
 
     /// A client with the rights of `role` and no others.
@@ -91,12 +91,22 @@ impl ApiServer {
 
     /// [`Self::client`], for when there is a runtime.
     pub(crate) fn client_later(&self) -> impl Future<Output = Client> + Send + use<> {
-        client_of(self.kubeconfig(&token(TOKEN)))
+        client_of(self.kubeconfig_of_admin())
     }
 
     /// For a service account with the rights of `role` and no others, as a pod has it.
     pub(crate) async fn kubeconfig_with(&self, namespace: &str, role: &ClusterRole) -> Kubeconfig {
         self.kubeconfig(&token(&self.bind(namespace, role).await))
+    }
+
+    /// For whoever may do everything.
+    pub(crate) fn kubeconfig_of_admin(&self) -> Kubeconfig {
+        self.kubeconfig(&token(TOKEN))
+    }
+
+    /// The folder with `kubectl`.
+    pub(crate) fn assets(&self) -> &Path {
+        &self.assets
     }
 
     /// For whoever has the token in `file`.
@@ -277,7 +287,7 @@ where
         .unwrap_or_else(|error| panic!("{} {}: {error}", K::kind(&()), object.name_any()))
 }
 
-/// The folder with `etcd` and `kube-apiserver`: where the environment says, or built here.
+/// The folder with `etcd`, `kube-apiserver` and `kubectl`: where the environment says, or built here.
 fn assets() -> Result<&'static PathBuf, &'static String> {
     static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
@@ -294,7 +304,7 @@ fn build() -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../control/tests/apiserver");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apiserver");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let (server, etcd) = (folder.join("kube-apiserver"), folder.join("etcd"));
+    let server = folder.join("kube-apiserver");
 
     say("building an API server; without a cache that takes minutes");
     let status = Command::new("go")
@@ -308,8 +318,11 @@ fn build() -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("go build ended with {status}"));
     }
-    let _ = fs::remove_file(&etcd);
-    fs::hard_link(&server, &etcd).map_err(|error| format!("{}: {error}", etcd.display()))?;
+    // One program, which is what it is called.
+    for other in ["etcd", "kubectl"].map(|name| folder.join(name)) {
+        let _ = fs::remove_file(&other);
+        fs::hard_link(&server, &other).map_err(|error| format!("{}: {error}", other.display()))?;
+    }
 
     Ok(folder)
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,6 +213,26 @@ impl Fed {
         let client = self.server.as_ref().unwrap().client_later();
 
         within(&self.namespace, async move { job(client.await).await })
+    }
+
+    /// What a command line of an administrator says, which must succeed. It finds `kubectl` and `strait`.
+    pub(crate) fn shell(&self, line: &str) -> String {
+        let server = self.server.as_ref().unwrap();
+        let kubeconfig = self.folder.join("admin");
+        fs::write(&kubeconfig, serde_json::to_vec(&server.kubeconfig_of_admin()).unwrap()).unwrap();
+        let strait = Path::new(STRAIT).parent().unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{}:{path}", server.assets().display(), strait.display());
+        let mut command = Command::new("sh");
+        command.args(["-euc", line]).env("PATH", path).env("KUBECONFIG", kubeconfig);
+        command.env("HOME", &self.folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+
+        let output = self.namespace.start(command).unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {}\n{said}{error}", output.status);
+
+        said
     }
 
     /// The page of the gateway that listens on [`HEALTH`].

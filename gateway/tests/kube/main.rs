@@ -26,3 +26,4 @@ mod life;
 mod observed;
 mod peering;
 mod replicas;
+mod tour;
