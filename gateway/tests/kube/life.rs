@@ -8,7 +8,7 @@ use control::api::{Configuration, PublicKey};
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Layout, wait_until};
+use strait_gateway::lab::{Cluster, Layout, wait_until};
 use strait_gateway::wg::PrivateKey;
 
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping};
@@ -98,6 +98,33 @@ fn changes_of_objects_are_followed_while_everything_runs() {
     });
     peering.assert_silent();
 
+    peering.finish();
+}
+
+/// Its Service has another port, so both templates make other pods, one after the other.
+#[test]
+fn a_server_that_has_moved_is_called_where_it_is_now() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(mut peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let moved = |other: &Cluster, mode| -> Vec<_> {
+        alone(other, mode).iter().map(|flag| flag.replace("=51840", "=51841")).collect()
+    };
+    let server = moved(peering.rome(), Mode::Server);
+    let client = moved(peering.milan(), Mode::Client);
+
+    peering.in_milan.stop("gateway");
+    peering.in_milan.start("gateway", &server);
+    peering.in_rome.wait_for("Error");
+    peering.in_rome.stop("gateway");
+    peering.in_rome.start("gateway", &client);
+
+    peering.in_rome.wait_for("Connected");
+    peering.in_milan.wait_for("Connected");
+    peering.assert_traffic();
     peering.finish();
 }
 
