@@ -214,6 +214,8 @@ fn changes_cost_the_packets_nothing() {
 /// another one does, as often as there are pairs.
 async fn change_in_turn(client: kube::Client, pairs: usize) -> Vec<[f64; 2]> {
     let api = Api::<Configuration>::namespaced(client, NAMESPACE);
+    let external = json!({"spec": {"remote": {"cidr": {"external": ["10.70.0.0/24"]}}}});
+    api.patch("milan", &PatchParams::default(), &Patch::Merge(external)).await.unwrap();
     let mut measured = Vec::with_capacity(pairs);
     // The stream has begun by the second of these.
     for name in ["oslo", "milan"] {
@@ -240,10 +242,10 @@ async fn slice(api: &Api<Configuration>, name: &str) -> f64 {
     let (start, before) = (now(), device_bytes());
     while start.elapsed() < SLICE {
         ticks.tick().await;
-        // The external prefix is not that of the traffic.
+        // Not the prefix of the traffic, but each time another table and another route.
         let external = [format!("10.200.{}.0/24", start.elapsed().subsec_millis() % 256)];
-        let patch = json!({"spec": {"remote": {"cidr": {"external": external}}}});
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        let patch = Patch::Merge(json!({"status": {"remote": {"cidr": {"external": external}}}}));
+        api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     (device_bytes() - before) / start.elapsed().as_secs_f64()
@@ -262,7 +264,7 @@ fn foreign_configuration(fed: &Fed) {
         let api = Api::<Configuration>::namespaced(client, NAMESPACE);
         let configuration = json!({
             "metadata": {"name": "oslo", "labels": {REMOTE_CLUSTER_ID: "oslo"}},
-            "spec": {"remote": {"cidr": {"pod": ["10.9.0.0/16"]}}},
+            "spec": {"remote": {"cidr": {"external": ["10.70.0.0/24"]}}},
         });
         let configuration = serde_json::from_value(configuration).unwrap();
         api.create(&Default::default(), &configuration).await.unwrap();
