@@ -26,6 +26,7 @@ pub mod desired;
 pub mod election;
 pub mod events;
 pub mod identity;
+pub mod ipam;
 pub mod objects;
 pub mod plan;
 pub mod status;

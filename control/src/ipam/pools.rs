@@ -1,0 +1,65 @@
+//! The prefixes to choose from.
+
+use remap::Prefix;
+
+/// Private prefixes (RFC 1918) in Liqo's order of preference.
+const DEFAULT: [&str; 3] = ["10.0.0.0/8", "192.168.0.0/16", "172.16.0.0/12"];
+
+/// Prefixes to choose from, the best first. No two overlap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pools(Vec<Prefix>);
+
+/// Why prefixes cannot be pools.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolsError {
+    /// There is nothing to choose from.
+    #[error("no pool: name at least one, as 10.0.0.0/8")]
+    None,
+    /// Whoever is in both could be chosen twice.
+    #[error("pool {second} overlaps pool {first}: leave one of them out")]
+    Overlap {
+        /// The one that was named first.
+        first: Prefix,
+        /// The other.
+        second: Prefix,
+    },
+}
+
+impl Pools {
+    /// `pools` in the order of preference.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolsError`] if there is none, or two overlap.
+    pub fn new(pools: Vec<Prefix>) -> Result<Self, PoolsError> {
+        if pools.is_empty() {
+            return Err(PoolsError::None);
+        }
+        for (place, second) in pools.iter().enumerate() {
+            let mut former = pools.iter().take(place);
+            if let Some(first) = former.find(|first| first.overlaps(*second)) {
+                return Err(PoolsError::Overlap { first: *first, second: *second });
+            }
+        }
+
+        Ok(Self(pools))
+    }
+
+    /// All of them, the best first.
+    pub fn iter(&self) -> impl Iterator<Item = Prefix> {
+        self.0.iter().copied()
+    }
+
+    /// Whether `prefix` lies in one of them.
+    #[must_use]
+    pub fn cover(&self, prefix: Prefix) -> bool {
+        self.iter().any(|pool| pool.covers(prefix))
+    }
+}
+
+impl Default for Pools {
+    /// Those of Liqo.
+    fn default() -> Self {
+        Self(DEFAULT.iter().filter_map(|text| text.parse().ok()).collect())
+    }
+}
