@@ -30,4 +30,5 @@ pub mod ipam;
 pub mod objects;
 pub mod plan;
 pub mod status;
+pub mod template;
 pub mod watch;

@@ -4,6 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use kube::CustomResourceExt;
+use serde_json::Value;
 
 use super::{
     Configuration, Connection, FirewallConfiguration, GatewayClient, GatewayServer, GeneveTunnel,
@@ -39,6 +40,16 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     crds.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
 
     crds
+}
+
+/// The OpenAPI schema of the `spec` of a kind.
+#[must_use]
+pub fn spec_schema<K: CustomResourceExt>() -> Value {
+    let version = K::crd().spec.versions.into_iter().next();
+    let schema = version.and_then(|version| version.schema?.open_api_v3_schema);
+    let spec = schema.and_then(|schema| schema.properties?.remove("spec"));
+
+    serde_json::to_value(spec).unwrap_or_default()
 }
 
 /// A definition as a document of YAML, for `kubectl`.
