@@ -175,8 +175,9 @@ where
     (store, changes.boxed())
 }
 
-/// The events of a watch that begins anew where the past is gone that it asks for. kube's does so if
-/// that is said within a watch, and asks for ever if it is the answer to the request for one.
+/// The events of a watch that lists everything anew after an error. kube's goes on from where it was:
+/// then nobody learns that the server answers again until something changes, and if the past is gone
+/// that it asks for, it asks for ever.
 fn never_stuck<K, W>(
     begin: impl Fn() -> W,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
@@ -185,7 +186,7 @@ where
 {
     stream::unfold((Box::pin(begin()), begin), async |(mut events, begin)| {
         let event = events.next().await?;
-        if event.as_ref().is_err_and(is_gone) {
+        if event.is_err() {
             events.set(begin());
         }
 

@@ -206,6 +206,12 @@ async fn no_fault_of_the_api_server_loses_an_object_or_ends_the_watch() {
         assert!(!(is_told && fault.leaves_lists()), "{fault:?}");
         known = next;
     }
+
+    // The end of an outage is told, also if nothing has changed meanwhile.
+    set_fault.send_replace(Some(Fault::InternalError));
+    unreachable(&mut watch, &known).await;
+    set_fault.send_replace(None);
+    until(&mut watch, [&known; 2]).await;
 }
 
 #[tokio::test]
