@@ -28,6 +28,7 @@ pub mod events;
 pub mod identity;
 pub mod ipam;
 pub mod objects;
+pub mod operator;
 pub mod plan;
 pub mod status;
 pub mod template;
