@@ -27,7 +27,7 @@ use crate::api::{Configuration, PublicKey};
 use crate::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 
 /// The least time from one update to the next.
-pub const DEBOUNCE: Duration = Duration::from_millis(50);
+pub const DEBOUNCE: Duration = Duration::from_millis(20);
 
 /// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
 pub(crate) const WATCH_SECONDS: u32 = 60;
