@@ -468,14 +468,7 @@ fn last_handshake(cluster: &Cluster) -> Option<String> {
 
 /// A peer that never shows up.
 fn somebody_else() -> PeerSection {
-    PeerSection {
-        name: "naples".to_owned(),
-        public_key: PrivateKey::generate().public_key().to_string(),
-        preshared_key_file: None,
-        endpoint: None,
-        endpoints: Vec::new(),
-        persistent_keepalive: None,
-        allowed_ips: vec!["192.0.2.0/24".parse().unwrap()],
-        remaps: Vec::new(),
-    }
+    let allowed_ips = vec!["192.0.2.0/24".parse().unwrap()];
+
+    PeerSection::new("naples", PrivateKey::generate().public_key(), allowed_ips)
 }

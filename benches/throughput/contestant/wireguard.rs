@@ -66,16 +66,9 @@ pub(super) fn configure(
 pub(super) fn idle_peer(number: u32) -> PeerSection {
     let pods = Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 0).to_bits() + (number << 8));
 
-    PeerSection {
-        name: format!("idle-{number}"),
-        public_key: PrivateKey::generate().public_key().to_string(),
-        preshared_key_file: None,
-        endpoint: None,
-        endpoints: Vec::new(),
-        persistent_keepalive: None,
-        allowed_ips: Ipv4Net::new(pods, 24).map(IpNet::from).into_iter().collect(),
-        remaps: Vec::new(),
-    }
+    let allowed_ips = Ipv4Net::new(pods, 24).map(IpNet::from).into_iter().collect();
+
+    PeerSection::new(&format!("idle-{number}"), PrivateKey::generate().public_key(), allowed_ips)
 }
 
 /// Remaps with nftables as Liqo does: destinations on the way from the pods, sources on the way to

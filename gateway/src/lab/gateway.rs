@@ -9,6 +9,8 @@ use ipnet::IpNet;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
+use crate::wg::PublicKey;
+
 use super::{Direction, LabError, Metrics, Namespace, Process, Scratch, scrape, wait_until};
 
 /// Where every gateway of the lab serves metrics: each is alone in its namespace.
@@ -107,6 +109,23 @@ pub struct PeerSection {
     /// How they are seen here.
     #[serde(rename = "remap")]
     pub remaps: Vec<RemapSection>,
+}
+
+impl PeerSection {
+    /// A peer that is waited for, and whose pods are called here as they are there.
+    #[must_use]
+    pub fn new(name: &str, public_key: PublicKey, allowed_ips: Vec<IpNet>) -> Self {
+        Self {
+            name: name.to_owned(),
+            public_key: public_key.to_string(),
+            preshared_key_file: None,
+            endpoint: None,
+            endpoints: Vec::new(),
+            persistent_keepalive: None,
+            allowed_ips,
+            remaps: Vec::new(),
+        }
+    }
 }
 
 /// `[[peer.remap]]`

@@ -236,19 +236,14 @@ fn peer(own: &Cluster, other: &Cluster, number: u8) -> PeerSection {
     let pods = other.side.realms.iter().map(|realm| realm.pods);
     let gateway = other.side.realms.iter().map(|realm| tunnel_net(realm.pods, number).addr());
     let remaps = own.side.realms.iter().zip(&other.side.realms);
+    let allowed_ips = pods.chain(gateway.map(IpNet::from)).collect();
 
     PeerSection {
-        name: other.name.to_owned(),
-        public_key: other.private_key.public_key().to_string(),
-        preshared_key_file: None,
-        endpoint: None,
-        endpoints: Vec::new(),
-        persistent_keepalive: None,
-        allowed_ips: pods.chain(gateway.map(IpNet::from)).collect(),
         remaps: remaps
             .map(|(realm, remote)| RemapSection { remote: remote.pods, local: realm.remapped })
             .filter(|remap| remap.remote != remap.local)
             .collect(),
+        ..PeerSection::new(other.name, other.private_key.public_key(), allowed_ips)
     }
 }
 
