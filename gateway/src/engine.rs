@@ -222,7 +222,7 @@ impl Control {
     /// if no peer has this key.
     pub fn set_endpoints(&self, key: PublicKey, endpoints: &[SocketAddr]) {
         if let Some(peer) = self.publisher.current().by_key(key) {
-            peer.endpoints.set_candidates(endpoints, peer.tunnel.session().is_established);
+            peer.endpoints.set_candidates(endpoints, || peer.tunnel.session().is_established);
         }
     }
 
@@ -284,7 +284,8 @@ impl Control {
             }
         };
         peer.set_clamp_mtu(config.clamp_mtu);
-        let has_session = peer.tunnel.session().is_established;
+        // Who asks a tunnel for its state may have to wait for the packet threads, and they for it.
+        let has_session = || peer.tunnel.session().is_established;
         peer.endpoints.set_candidates(&config.endpoints, has_session);
 
         peer

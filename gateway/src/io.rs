@@ -291,6 +291,14 @@ impl Monitor {
         }
     }
 
+    /// Where datagrams to peers go now. Costs the packet threads nothing.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<SocketAddr> {
+        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
+
+        forwarding.peers().iter().filter_map(|peer| peer.endpoint()).collect()
+    }
+
     /// What becomes of the packet that `question` describes, by what is in force now. Nothing is
     /// counted, and no flow is remembered.
     ///

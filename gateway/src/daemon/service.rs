@@ -61,6 +61,11 @@ impl Signals {
         })
     }
 
+    /// Waits for the wish to end. Whoever wants something read again is not heard. Cancel safe.
+    pub(crate) async fn end(&mut self) {
+        while let Wish::Reload = self.next().await {}
+    }
+
     /// Cancel safe.
     async fn next(&mut self) -> Wish {
         select! {
@@ -388,7 +393,7 @@ impl Service {
         let peers = self.config.peers.iter();
         let configured =
             peers.flat_map(|peer| self.resolver.addresses(&peer.public_key).iter().copied());
-        let in_use = self.monitor.status().peers.into_iter().filter_map(|peer| peer.endpoint);
+        let in_use = self.monitor.endpoints().into_iter();
 
         configured.chain(in_use).map(|a| a.ip()).collect::<BTreeSet<_>>().into_iter().collect()
     }

@@ -56,8 +56,9 @@ impl Endpoints {
     }
 
     /// From now on the peer may be at `candidates`, the best first; those beyond
-    /// [`MAX_CANDIDATES`] are left out. What has not changed has no consequence.
-    pub fn set_candidates(&self, candidates: &[SocketAddr], has_session: bool) {
+    /// [`MAX_CANDIDATES`] are left out. What has not changed has no consequence, and nobody is asked then
+    /// whether the peer `has_session`.
+    pub fn set_candidates(&self, candidates: &[SocketAddr], has_session: impl FnOnce() -> bool) {
         if self.candidates.load().as_slice() == candidates {
             return;
         }
@@ -72,6 +73,7 @@ impl Endpoints {
             return;
         }
 
+        let has_session = has_session();
         let is_news = wanted.iter().any(|candidate| !before.contains(candidate));
         let first = wanted.first().copied();
         let in_use = self.in_use();
@@ -147,7 +149,7 @@ mod tests {
     fn the_first_candidate_is_in_use_until_somebody_is_heard() {
         let endpoints = Endpoints::default();
 
-        endpoints.set_candidates(&[at(1), at(2)], false);
+        endpoints.set_candidates(&[at(1), at(2)], || false);
 
         assert_eq!(endpoints.in_use(), Some(at(1)));
         assert_eq!(endpoints.to_seek(), [at(1), at(2)]);
@@ -166,9 +168,9 @@ mod tests {
     fn what_works_outlives_every_other_list() {
         let endpoints = with_session_at(at(2), &[at(1), at(2)]);
 
-        endpoints.set_candidates(&[at(3)], true);
+        endpoints.set_candidates(&[at(3)], || true);
         assert_eq!(endpoints.in_use(), Some(at(2)));
-        endpoints.set_candidates(&[], true);
+        endpoints.set_candidates(&[], || true);
         assert_eq!(endpoints.in_use(), Some(at(2)));
     }
 
@@ -176,7 +178,7 @@ mod tests {
     fn a_peer_is_looked_for_elsewhere_when_its_address_is_taken_back() {
         let endpoints = with_session_at(at(1), &[at(1)]);
 
-        endpoints.set_candidates(&[at(2)], true);
+        endpoints.set_candidates(&[at(2)], || true);
 
         assert!(endpoints.poll_seek());
         assert_eq!(endpoints.to_seek(), [at(2)], "it would win where it is");
@@ -188,7 +190,7 @@ mod tests {
     fn more_candidates_do_not_disturb_a_session() {
         let endpoints = with_session_at(at(1), &[at(1)]);
 
-        endpoints.set_candidates(&[at(2), at(1)], true);
+        endpoints.set_candidates(&[at(2), at(1)], || true);
 
         assert!(!endpoints.poll_seek());
         assert_eq!(endpoints.in_use(), Some(at(1)));
@@ -197,9 +199,9 @@ mod tests {
     #[test]
     fn without_a_session_an_address_that_is_taken_back_is_left() {
         let endpoints = Endpoints::default();
-        endpoints.set_candidates(&[at(1)], false);
+        endpoints.set_candidates(&[at(1)], || false);
 
-        endpoints.set_candidates(&[at(2)], false);
+        endpoints.set_candidates(&[at(2)], || false);
 
         assert_eq!(endpoints.in_use(), Some(at(2)));
         assert_eq!(endpoints.to_seek(), [at(2)]);
@@ -230,7 +232,7 @@ mod tests {
             for (candidates, has_session, hears) in steps {
                 let before = endpoints.in_use();
                 let candidates: Vec<_> = candidates.into_iter().map(at).collect();
-                endpoints.set_candidates(&candidates, has_session);
+                endpoints.set_candidates(&candidates, || has_session);
                 if has_session && before.is_some() {
                     prop_assert_eq!(endpoints.in_use(), before, "a session was disturbed");
                 }
@@ -254,7 +256,7 @@ mod tests {
 
     fn with_session_at(address: SocketAddr, candidates: &[SocketAddr]) -> Endpoints {
         let endpoints = Endpoints::default();
-        endpoints.set_candidates(candidates, false);
+        endpoints.set_candidates(candidates, || false);
         endpoints.learn(address);
         endpoints.handle_answer();
         let _ = endpoints.poll_seek();
