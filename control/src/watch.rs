@@ -1,7 +1,7 @@
 //! Watches the objects of one namespace, and says what all of them are after some have changed.
 //!
-//! Level-triggered: whoever listens is told what there is, not what happened. A change is told at once
-//! if nothing was told for [`DEBOUNCE`]; what changes within that time is told together at its end.
+//! Level-triggered: whoever listens is told what there is, not what happened. A change is told at once,
+//! unless much was told lately: then what changes meanwhile is told together.
 //!
 //! # Invariants
 //!
@@ -9,10 +9,13 @@
 //!   deletion of the other half.
 //! - While the API server is away, what was told last stays as it is.
 
+mod pace;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
+use futures_util::TryStreamExt as _;
 use futures_util::future::ready;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use kube::core::{DeserializeGuard, NamespaceResourceScope, Selector};
@@ -26,14 +29,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::api::{Configuration, PublicKey};
 use crate::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 
-/// The least time from one update to the next.
-pub const DEBOUNCE: Duration = Duration::from_millis(20);
+use pace::Pace;
 
 /// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
 pub(crate) const WATCH_SECONDS: u32 = 60;
 
 /// Between attempts to reach an API server that is away, first and longest; jitter may double it.
-const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
+pub(crate) const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
 
 /// HTTP 410: what was asked for is no longer known.
 const GONE: u16 = 410;
@@ -56,7 +58,7 @@ pub struct Watch {
     unlisted: Vec<&'static str>,
     /// When to tell what has changed.
     due: Option<Instant>,
-    told: Option<Instant>,
+    pace: Pace,
 }
 
 /// That objects of a kind have changed.
@@ -85,7 +87,7 @@ impl Watch {
 
         let changes = stream::select_all(changes).boxed();
 
-        Self { public_keys, configurations, changes, unlisted, due: None, told: None }
+        Self { public_keys, configurations, changes, unlisted, due: None, pace: Pace::default() }
     }
 
     /// Waits until there is something to say. Cancel safe.
@@ -98,7 +100,7 @@ impl Watch {
                     Err(_) => {
                         self.due = None;
                         if self.unlisted.is_empty() {
-                            self.told = Some(Instant::now());
+                            self.pace.told(Instant::now());
                             return Update::Objects(self.objects());
                         }
                         continue;
@@ -118,10 +120,8 @@ impl Watch {
         if change.is_listed {
             self.unlisted.retain(|kind| *kind != change.kind);
         }
-        let now = Instant::now();
-        let soonest = self.told.map_or(now, |told| told + DEBOUNCE);
         // From the first change on, so that a flood of them cannot put it off for ever.
-        self.due.get_or_insert(soonest.max(now));
+        self.due.get_or_insert(self.pace.due(Instant::now()));
     }
 
     fn objects(&self) -> Objects {
@@ -149,40 +149,51 @@ where
         config =
             config.labels_from(&Selector::from_iter([(REMOTE_CLUSTER_ID.to_owned(), id.clone())]));
     }
-    let [first, longest] = BACKOFF;
-    let backoff = ExponentialBuilder::new()
-        .with_min_delay(first)
-        .with_max_delay(longest)
-        .without_max_times()
-        .with_jitter();
 
     let (store, writer) = reflector::store();
-    let events =
-        reflector::reflector(writer, never_stuck(move || watch(api.clone(), config.clone())))
-            .backoff(ExponentialBackoff::from(backoff));
-    let changes = events.filter_map(move |event| {
-        ready(match event {
-            Ok(event) => {
-                let is_listed = matches!(event, watcher::Event::InitDone);
-                Some(Ok(Change { kind, is_listed }))
-            }
-            // There is another list to come, which says all.
-            Err(error) if is_gone(&error) => None,
-            Err(error) => Some(Err(error)),
-        })
+    let events = reflector::reflector(writer, unending(move || watch(api.clone(), config.clone())));
+    let changes = events.map_ok(move |event| {
+        let is_listed = matches!(event, watcher::Event::InitDone);
+        Change { kind, is_listed }
     });
 
     (store, changes.boxed())
+}
+
+/// The events of the watches that `begin` begins, for ever. An error is told, and then all is listed anew.
+pub(crate) fn unending<K, W>(
+    begin: impl Fn() -> W + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
+where
+    K: Send,
+    W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+{
+    let events = never_stuck(begin).backoff(ExponentialBackoff::from(backoff()));
+
+    // Of what is forgotten the list that comes next says all.
+    events.filter(|event| ready(!event.as_ref().is_err_and(is_gone)))
+}
+
+/// Between attempts to reach an API server that is away.
+pub(crate) fn backoff() -> ExponentialBuilder {
+    let [first, longest] = BACKOFF;
+
+    ExponentialBuilder::new()
+        .with_min_delay(first)
+        .with_max_delay(longest)
+        .without_max_times()
+        .with_jitter()
 }
 
 /// The events of a watch that lists everything anew after an error. kube's goes on from where it was:
 /// then nobody learns that the server answers again until something changes, and if the past is gone
 /// that it asks for, it asks for ever.
 fn never_stuck<K, W>(
-    begin: impl Fn() -> W,
-) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
+    begin: impl Fn() -> W + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
 where
-    W: Stream<Item = watcher::Result<watcher::Event<K>>>,
+    K: Send,
+    W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
     stream::unfold((Box::pin(begin()), begin), async |(mut events, begin)| {
         let event = events.next().await?;
@@ -194,12 +205,12 @@ where
     })
 }
 
-/// Whether the server has forgotten what happened since.
+/// Whether the server has forgotten what happened since. A list asks for no past: one that fails like
+/// this is worth a word as any other.
 fn is_gone(error: &watcher::Error) -> bool {
     let status = match error {
         watcher::Error::WatchError(status) => Some(status),
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status),
         watcher::Error::InitialListFailed(_)
         | watcher::Error::WatchStartFailed(_)

@@ -62,6 +62,8 @@ enum Fault {
     Gone,
     /// The same, said within a watch.
     GoneWithin,
+    /// The same answer to everything.
+    AllGone,
     /// It has lost its own store.
     InternalError,
     /// Something else listens at its address.
@@ -71,12 +73,13 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::TooManyRequests,
         Self::Unauthorized,
         Self::Forbidden,
         Self::Gone,
         Self::GoneWithin,
+        Self::AllGone,
         Self::InternalError,
         Self::NotFromThere,
         Self::Silent,
@@ -98,7 +101,7 @@ impl Fault {
             Self::TooManyRequests => (429, status(429, "TooManyRequests").to_string()),
             Self::Unauthorized => (401, status(401, "Unauthorized").to_string()),
             Self::Forbidden => (403, status(403, "Forbidden").to_string()),
-            Self::Gone => (410, status(410, "Expired").to_string()),
+            Self::Gone | Self::AllGone => (410, status(410, "Expired").to_string()),
             Self::GoneWithin => {
                 let event = json!({"type": "ERROR", "object": status(410, "Expired")});
                 (200, format!("{event}\n"))

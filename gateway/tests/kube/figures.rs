@@ -29,8 +29,8 @@ use crate::world::{STRAIT, World};
 /// How many peers are many.
 const PEERS: u16 = 1_000;
 
-/// How long own objects change before others do.
-const SLICE: Duration = Duration::from_millis(500);
+/// How long own objects change before others do: long beside what a gateway saves up for a flood.
+const SLICE: Duration = Duration::from_secs(2);
 
 /// From one request to the next of a ping that waits for a change.
 const PRECISION: Duration = Duration::from_millis(1);
@@ -57,7 +57,7 @@ fn a_change_is_in_force_for_packets_before_anybody_waits_for_it() {
         let median = delays[delays.len() / 2];
         eprintln!("in force {median:?} (median), {:?} (p99) after the {what}", p99(delays));
     }
-    assert!(p99(&written) <= bound(50, 2_000), "{delays:?}");
+    assert!(p99(&requested) <= bound(50, 2_000), "{delays:?}");
 
     peering.finish();
 }
@@ -142,7 +142,7 @@ fn a_thousand_peers_of_a_file_are_in_force_within_a_second_and_64_mib() {
     .unwrap();
     let elapsed = start.elapsed();
     assert!(gateway.metrics().unwrap().has("strait_peer_has_session", &[("peer", "idle-999")]));
-    let memory = memory(gateway.process().id(), "VmHWM");
+    let memory = peak_memory(gateway.process().id());
     eprintln!("{PEERS} peers of a file in force after {elapsed:?}, with {memory:.1} MiB at most");
     assert!(elapsed <= bound(1_000, 20_000), "{elapsed:?}");
     assert!(memory <= 64.0, "{memory} MiB");
@@ -153,23 +153,18 @@ fn a_thousand_peers_of_a_file_are_in_force_within_a_second_and_64_mib() {
 fn idle_peer(number: u16) -> PeerSection {
     let [high, low] = number.to_be_bytes();
     let prefix = |first: u8| format!("{first}.{high}.{low}.0/24").parse().unwrap();
+    let key = PrivateKey::generate().public_key();
 
     PeerSection {
-        name: format!("idle-{number}"),
-        public_key: PrivateKey::generate().public_key().to_string(),
-        preshared_key_file: None,
-        endpoint: None,
-        endpoints: Vec::new(),
-        persistent_keepalive: None,
-        allowed_ips: vec![prefix(20)],
         remaps: vec![RemapSection { remote: prefix(20), local: prefix(21) }],
+        ..PeerSection::new(&format!("idle-{number}"), key, vec![prefix(20)])
     }
 }
 
 /// In MiB, as proc(5) has it in `status`.
-fn memory(process: u32, key: &str) -> f64 {
+fn peak_memory(process: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
 
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
 }
@@ -186,7 +181,7 @@ fn changes_cost_the_packets_nothing() {
         return;
     };
     wait_for_ping(&peering.rome().pod, peering.target());
-    let pairs = if is_strict() { 120 } else { 4 };
+    let pairs = if is_strict() { 40 } else { 2 };
     foreign_configuration(&peering.in_rome);
 
     let (rome, milan) = (peering.rome(), peering.milan());

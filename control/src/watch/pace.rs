@@ -1,0 +1,110 @@
+//! When to tell what has changed: the first changes at once, a flood of them bundled.
+//!
+//! A table costs the packets a moment each time it is built, so the more often somebody writes, the
+//! less often all of it is told: a token bucket, as routers hold back their route calculation (the
+//! back-off of RFC 8405 has the same two ends).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// From one update to the next at least: what is written together is told together.
+const GAP: Duration = Duration::from_millis(20);
+
+/// From one update to the next while changes do not end.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Updates that a pause saves up.
+const BURST: u32 = 10;
+
+/// What was told lately.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    last: Option<Instant>,
+    /// When everything that was told would have been told, one update each [`PERIOD`].
+    horizon: Option<Instant>,
+}
+
+impl Pace {
+    /// When to tell what has changed `now`.
+    pub(super) fn due(&self, now: Instant) -> Instant {
+        let gap_over = self.last.map(|last| last + GAP);
+        let saved = PERIOD * (BURST - 1);
+        let token_there = self.horizon.and_then(|horizon| horizon.checked_sub(saved));
+
+        [gap_over, token_there].into_iter().flatten().fold(now, Instant::max)
+    }
+
+    /// All of it was told `now`.
+    pub(super) fn told(&mut self, now: Instant) {
+        let horizon = self.horizon.map_or(now, |horizon| horizon.max(now));
+        self.horizon = Some(horizon + PERIOD);
+        self.last = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// When each of the changes is told that come after these pauses, in milliseconds.
+    fn told_after(pauses: &[u64]) -> Vec<(Duration, Duration)> {
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        let mut now = start;
+        let mut updates = Vec::new();
+        for pause in pauses {
+            now += Duration::from_millis(*pause);
+            let due = pace.due(now);
+            updates.push((now - start, due - start));
+            pace.told(due);
+            now = due;
+        }
+
+        updates
+    }
+
+    #[test]
+    fn a_lone_change_is_told_at_once_however_many_came_before() {
+        let pauses = [vec![0; 50], vec![1_000]].concat();
+        let (changed, told) = *told_after(&pauses).last().unwrap();
+
+        assert_eq!(told, changed);
+    }
+
+    #[test]
+    fn a_flood_is_told_ten_times_a_second_after_its_beginning() {
+        let updates = told_after(&[0; 30]);
+        let told: Vec<_> = updates.iter().map(|(_, told)| told.as_millis()).collect();
+
+        let burst: Vec<_> = (0..10).map(|number| number * 20).collect();
+        assert_eq!(told[..10], burst);
+        assert_eq!(told[10] - told[9], 20, "one was saved up meanwhile");
+        assert!(told.windows(2).skip(13).all(|pair| pair[1] - pair[0] == 100), "{told:?}");
+    }
+
+    proptest! {
+        /// Nobody waits longer than a period, and in no stretch of time are there more updates than
+        /// were saved up and came due within it.
+        #[test]
+        fn no_change_waits_long_and_no_second_has_many(pauses in vec(0..400_u64, 1..80)) {
+            let updates = told_after(&pauses);
+
+            for (changed, told) in &updates {
+                prop_assert!(*told - *changed <= PERIOD, "{changed:?} {told:?}");
+            }
+            for (first, (_, start)) in updates.iter().enumerate() {
+                for (count, (_, end)) in updates[first..].iter().enumerate() {
+                    let due = u32::try_from((*end - *start).as_millis() / PERIOD.as_millis()).unwrap();
+                    prop_assert!(u32::try_from(count).unwrap() < BURST + due);
+                }
+            }
+            for pair in updates.windows(2) {
+                prop_assert!(pair[1].1 - pair[0].1 >= GAP);
+            }
+        }
+    }
+}
