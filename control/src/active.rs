@@ -77,6 +77,7 @@ impl ActivePod {
     }
 }
 
-fn is_active(pod: &Pod) -> bool {
+/// Whether datagrams are sent to `pod`.
+pub(crate) fn is_active(pod: &Pod) -> bool {
     pod.labels().get(ACTIVE).is_some_and(|value| value == TRUE)
 }

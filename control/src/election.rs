@@ -24,8 +24,11 @@ use kube::{Api, Client};
 
 use crate::identity::Identity;
 
+mod campaign;
 #[cfg(test)]
 mod tests;
+
+pub use campaign::{Campaign, Times};
 
 /// How to stand for election.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,14 +189,18 @@ pub struct Election {
 }
 
 impl Election {
-    /// Asks nothing yet.
+    /// Of the replicas of one gateway. Asks nothing yet.
     #[must_use]
     pub fn new(client: Client, identity: &Identity, settings: Settings) -> Self {
-        Self {
-            api: Api::namespaced(client, &identity.namespace),
-            name: lease_name(identity),
-            candidate: Candidate::new(settings),
-        }
+        Self::for_lease(client, &identity.namespace, lease_name(identity), settings)
+    }
+
+    /// For the lease called `name`. Asks nothing yet.
+    #[must_use]
+    pub fn for_lease(client: Client, namespace: &str, name: String, settings: Settings) -> Self {
+        let api = Api::namespaced(client, namespace);
+
+        Self { api, name, candidate: Candidate::new(settings) }
     }
 
     /// Whether this one leads, as far as it knows.

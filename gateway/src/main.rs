@@ -19,7 +19,7 @@ use daemon::logging::Log;
 use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
-use daemon::{check, cluster, crds, demo, explain, key, logging, mtu, output, socket};
+use daemon::{check, cluster, crds, demo, explain, key, logging, mtu, operator, output, socket};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
@@ -39,6 +39,10 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Gateway(gateway) => {
             let log = logging::start(&args.log, gateway.is_in_cluster());
             run(*gateway, log)
+        }
+        Command::Operator(operator) => {
+            logging::start(&args.log, args::in_pod());
+            operator::run(&operator)
         }
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),

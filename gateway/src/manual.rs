@@ -1,11 +1,15 @@
 //! The manual: what does not belong to one module.
 //!
 //! - [`architecture`]: threads, the two flows, what is shared
+//! - [`operator`]: clusters without Liqo: installing, gateways, prefixes, replicas
 //! - [`remapping`]: which address stands where, and what a remap does to each protocol
 //! - [`troubleshooting`]: by symptom
 
 #[doc = include_str!("manual/architecture.md")]
 pub mod architecture {}
+
+#[doc = include_str!("manual/operator.md")]
+pub mod operator {}
 
 #[doc = include_str!("manual/remapping.md")]
 pub mod remapping {}

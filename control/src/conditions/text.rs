@@ -10,7 +10,7 @@ const PART_BYTES_MAX: usize = 320;
 const REST_BYTES_MAX: usize = 32;
 
 /// All of `parts` that there is room for, and how many more there are.
-pub(super) fn list(parts: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn list(parts: impl IntoIterator<Item = String>) -> String {
     let mut message = String::new();
     let mut left_out = 0_usize;
     for part in parts {

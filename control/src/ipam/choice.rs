@@ -1,7 +1,5 @@
 //! One prefix: the one that was asked for, or the next free one of its length.
 
-use std::net::IpAddr;
-
 use remap::Prefix;
 
 use super::Pools;
@@ -61,16 +59,16 @@ pub fn choose(pools: &Pools, taken: &[Taken], request: Request) -> Result<Prefix
     let rivals = rivals(taken, is_shared).filter(|rival| rival.overlaps(prefix));
     let is_covered = pools.cover(prefix);
 
-    match (is_covered, rivals.min()) {
-        (true, None) => Ok(prefix),
+    match rivals.min() {
+        None if is_covered => Ok(prefix),
+        // As Liqo has it: such are the pods and services of the cluster itself, wherever they are.
+        None if is_shared && is_immutable => Ok(prefix),
         _ if !is_immutable => {
             let len = prefix.len_bits();
             next_free(pools, taken, prefix).ok_or(Denied::Exhausted { len })
         }
-        (true, Some(taken)) => Err(Denied::Taken { prefix, taken }),
-        // Liqo takes no note of what lies outside the pools, so nobody is in the way of it.
-        (false, _) if is_shared => Ok(prefix),
-        (false, _) => Err(Denied::NoPool { prefix }),
+        Some(taken) => Err(Denied::Taken { prefix, taken }),
+        None => Err(Denied::NoPool { prefix }),
     }
 }
 
@@ -118,16 +116,8 @@ fn overlapping(node: Prefix, taken: &[Prefix]) -> Vec<Prefix> {
 /// The two prefixes of one more bit; `None` of a single address.
 fn halves(node: Prefix) -> Option<[Prefix; 2]> {
     let len = node.len_bits().checked_add(1)?;
-    let right = match node.network() {
-        IpAddr::V4(network) => {
-            let bit = 1_u32.checked_shl(32_u32.checked_sub(len.into())?)?;
-            IpAddr::from((network.to_bits() | bit).to_be_bytes())
-        }
-        IpAddr::V6(network) => {
-            let bit = 1_u128.checked_shl(128_u32.checked_sub(len.into())?)?;
-            IpAddr::from((network.to_bits() | bit).to_be_bytes())
-        }
-    };
+    let mut halves = node.to_net().subnets(len).ok()?;
+    let mut half = || Prefix::new(halves.next()?.network(), len).ok();
 
-    Some([Prefix::new(node.network(), len).ok()?, Prefix::new(right, len).ok()?])
+    Some([half()?, half()?])
 }

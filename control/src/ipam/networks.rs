@@ -1,4 +1,4 @@
-//! All `Network`s at once: who keeps what was chosen, who gets something, who gets nothing.
+//! All newcomers at once: who keeps what was chosen, who gets something, who gets nothing.
 
 use jiff::Timestamp;
 use remap::Prefix;
@@ -15,6 +15,8 @@ pub struct Place {
     pub namespace: String,
     /// Of the resource.
     pub name: String,
+    /// Which of those that one `Configuration` asks for. They have the rest of its place.
+    pub turn: usize,
 }
 
 /// What one resource wants, and what was chosen for it before.
@@ -50,15 +52,16 @@ impl Outcome {
     }
 }
 
-/// What becomes of everybody, in the order of `asked`, which does not matter otherwise.
+/// What becomes of everybody who asks, in the order of `asked`, which does not matter otherwise. What
+/// others have beyond dispute is `held`.
 ///
-/// Two operators that race can each choose for somebody what the other chose for somebody else. The
-/// younger one then gets another prefix: that can only be as long as nobody was told the first.
+/// Two resources can have a prefix in their status that only one of them can have, if others chose it.
+/// The older one keeps it. Of those without, who would take no other prefix comes first.
 #[must_use]
-pub fn assign(pools: &Pools, asked: &[Asked]) -> Vec<Outcome> {
+pub fn assign(pools: &Pools, held: &[Taken], asked: &[Asked]) -> Vec<Outcome> {
     let mut by_age: Vec<_> = asked.iter().enumerate().collect();
     by_age.sort_by_key(|(_, asked)| &asked.place);
-    let mut taken = Vec::with_capacity(asked.len());
+    let mut taken = held.to_vec();
     let mut outcomes = vec![None; asked.len()];
     let mut settle = |place: usize, request: Request, outcome: Outcome, taken: &mut Vec<Taken>| {
         let is_shared = request.is_shared;
@@ -78,6 +81,7 @@ pub fn assign(pools: &Pools, asked: &[Asked]) -> Vec<Outcome> {
             None => others.push((place, *request)),
         }
     }
+    others.sort_by_key(|(_, request)| !request.is_immutable);
     for (place, request) in others {
         let outcome = choose(pools, &taken, request).map_or_else(Outcome::Denied, Outcome::Gets);
         settle(place, request, outcome, &mut taken);

@@ -1,5 +1,8 @@
 //! Against a tree that is split and merged as Liqo's is, and the choices that Liqo is known to make.
 
+mod allocations;
+mod simulation;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -128,6 +131,7 @@ fn of_two_with_the_same_prefix_the_older_one_keeps_it() {
 
     let outcomes = assign(
         &Pools::default(),
+        &[],
         &[
             asked(3, "new", None),
             asked(2, "younger", Some("10.71.0.0/16")),
@@ -234,7 +238,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn any_prefix() -> impl Strategy<Value = Prefix> {
-    (any::<u8>(), any::<u8>(), 12..=24_u8).prop_map(|(second, third, len)| {
+    (any::<u8>(), any::<u8>(), 5..=24_u8).prop_map(|(second, third, len)| {
         let network = u32::from_be_bytes([10, second & 0x1f, third, 0]);
         of_tree((network & !(u32::MAX >> len), len))
     })
@@ -300,24 +304,32 @@ proptest! {
 
     /// Whatever stands in the resources, in whatever order.
     #[test]
-    fn nobody_has_what_somebody_else_has(asked in vec(any_asked(), 0..24), turn in any::<Index>()) {
+    fn nobody_has_what_somebody_else_has(
+        held in vec((any_prefix(), any::<bool>()), 0..6),
+        asked in vec(any_asked(), 0..24),
+        turn in any::<Index>(),
+    ) {
         let pools = Pools::default();
+        let held: Vec<_> =
+            held.into_iter().map(|(prefix, is_shared)| Taken { prefix, is_shared }).collect();
         let mut asked: Vec<_> = asked;
         // The API server lets no two have one name.
         let mut names = BTreeSet::new();
         asked.retain(|asked| names.insert(asked.place.clone()));
 
-        let outcomes = assign(&pools, &asked);
+        let outcomes = assign(&pools, &held, &asked);
         prop_assert_eq!(outcomes.len(), asked.len());
-        let held: Vec<_> = asked
+        let given: Vec<_> = asked
             .iter()
             .zip(&outcomes)
-            .filter_map(|(asked, outcome)| Some((outcome.prefix()?, asked.request.is_shared)))
+            .filter_map(|(asked, outcome)| {
+                Some(Taken { prefix: outcome.prefix()?, is_shared: asked.request.is_shared })
+            })
             .collect();
-        for (place, (one, is_shared)) in held.iter().enumerate() {
-            for (other, is_other_shared) in &held[place + 1..] {
-                // Nobody takes note of what lies in no pool; there is none here.
-                prop_assert!((*is_shared && *is_other_shared) || !one.overlaps(*other));
+        for (place, one) in given.iter().enumerate() {
+            for other in held.iter().chain(&given[place + 1..]) {
+                let is_shared = one.is_shared && other.is_shared;
+                prop_assert!(is_shared || !one.prefix.overlaps(other.prefix));
             }
         }
         for (asked, outcome) in asked.iter().zip(&outcomes) {
@@ -331,13 +343,13 @@ proptest! {
         turned.rotate_left(by);
         let mut expected = outcomes.clone();
         expected.rotate_left(by);
-        prop_assert_eq!(assign(&pools, &turned), expected);
+        prop_assert_eq!(assign(&pools, &held, &turned), expected);
 
         // Once written, all of it stands.
         for (asked, outcome) in asked.iter_mut().zip(&outcomes) {
             asked.chosen = outcome.prefix();
         }
-        for (before, after) in outcomes.iter().zip(assign(&pools, &asked)) {
+        for (before, after) in outcomes.iter().zip(assign(&pools, &held, &asked)) {
             match before.prefix() {
                 Some(prefix) => prop_assert_eq!(after, Outcome::Keeps(prefix)),
                 None => prop_assert_eq!(after.prefix(), None),
@@ -349,6 +361,7 @@ proptest! {
     #[test]
     fn addresses_are_given_one_after_the_other(
         len in 26..=32_u8,
+        reserved in 0..70_u32,
         last in proptest::option::of(any::<u8>()),
         used in vec(any::<u8>(), 0..40),
     ) {
@@ -362,14 +375,16 @@ proptest! {
             IpAddr::V6(_) => unreachable!(),
         });
 
+        let expected =
+            (start..start + size).map(nth).filter(|address| !used.contains(address));
         let expected: Vec<_> =
-            (start..start + size).map(nth).filter(|address| !used.contains(address)).collect();
+            expected.filter(|address| !(0..reserved.min(size)).any(|n| nth(n) == *address)).collect();
         for expected in expected {
-            let address = next_address(network, last, &used);
+            let address = next_address(network, reserved, last, &used);
             prop_assert_eq!(address, Some(expected));
             used.insert(expected);
             last = Some(expected);
         }
-        prop_assert_eq!(next_address(network, last, &used), None);
+        prop_assert_eq!(next_address(network, reserved, last, &used), None);
     }
 }

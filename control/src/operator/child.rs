@@ -17,17 +17,6 @@ pub struct Parent {
     pub spec: Value,
     /// The OpenAPI schema of that.
     pub schema: Value,
-    /// For annotations and labels of the service, beside those of the template.
-    pub service: Extra,
-}
-
-/// What somebody adds to the metadata of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Extra {
-    /// By key.
-    pub labels: Vec<(String, String)>,
-    /// By key.
-    pub annotations: Vec<(String, String)>,
 }
 
 /// What is to be there.
@@ -62,7 +51,7 @@ pub enum ChildError {
     #[error(
         "{template}: spec.template.metadata.namespace comes to {found:?}: it must be {expected:?}, that of its gateway"
     )]
-    ElsewhereNamespace {
+    NamespaceElsewhere {
         /// Which template.
         template: String,
         /// What it comes to.
@@ -128,15 +117,18 @@ pub fn child(parent: &Parent, name: &str, template: &Value) -> Result<Child, Chi
     if found != namespace {
         let (template, found) = (template_name(), found.clone());
         let expected = namespace.clone();
-        return Err(ChildError::ElsewhereNamespace { template, found, expected });
+        return Err(ChildError::NamespaceElsewhere { template, found, expected });
     }
     let name = metadata.name.get_or_insert_with(|| own_name.clone()).clone();
     metadata.owner_references = Some(vec![owner(&parent.identity)]);
     let labels = metadata.labels.get_or_insert_default();
     labels.insert(REMOTE_CLUSTER_ID.to_owned(), remote_cluster_id.clone());
     if let Some(service) = spec.get_mut("service").and_then(Value::as_object_mut) {
-        add(service, "labels", &parent.service.labels);
-        add(service, "annotations", &parent.service.annotations);
+        for (key, asked) in [("labels", "serviceLabels"), ("annotations", "serviceAnnotations")] {
+            if let Some(entries) = parent.spec.get(asked).and_then(Value::as_object) {
+                add(service, key, entries);
+            }
+        }
     }
 
     let object =
@@ -160,12 +152,11 @@ fn owner(identity: &Identity) -> OwnerReference {
 }
 
 /// Puts `entries` into the map called `key` of the metadata of `object`, where there may be neither.
-fn add(object: &mut Map<String, Value>, key: &str, entries: &[(String, String)]) {
-    let entries = entries.iter().map(|(key, value)| (key.clone(), json!(value)));
+fn add(object: &mut Map<String, Value>, key: &str, entries: &Map<String, Value>) {
     let metadata = object.entry("metadata").or_insert_with(|| json!({}));
     let map = metadata.as_object_mut().map(|map| map.entry(key).or_insert_with(|| json!({})));
 
     if let Some(map) = map.and_then(Value::as_object_mut) {
-        map.extend(entries);
+        map.extend(entries.clone());
     }
 }

@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceSpec};
 use kube::ResourceExt;
 
-use crate::active::ACTIVE;
+use crate::active::{self, ACTIVE};
 use crate::api::endpoint::{Endpoint, InternalEndpoint};
 
 /// Marks what belongs to a gateway.
-const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
+pub(super) const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
 
 /// The address of a node that clients are given, the best first.
 const ADDRESSES: [&str; 5] = ["ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname"];
@@ -76,15 +76,16 @@ pub enum EndpointError {
 ///
 /// [`EndpointError`] if there is none, or more than one.
 pub fn active_pod(pods: &[Pod]) -> Result<&Pod, EndpointError> {
-    let has = |pod: &Pod, label: &str, value: &str| {
+    let is_gateway = |pod: &&Pod| {
+        let (label, value) = COMPONENT;
         pod.labels().get(label).is_some_and(|found| found == value)
     };
-    let is_active = |pod: &&Pod| {
+    let is_running = |pod: &&Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let is_running = phase == Some("Running") && pod.metadata.deletion_timestamp.is_none();
-        is_running && has(pod, ACTIVE, "true") && has(pod, COMPONENT.0, COMPONENT.1)
+        phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
     };
-    let active: Vec<_> = pods.iter().filter(is_active).collect();
+    let gateways = pods.iter().filter(is_gateway).filter(is_running);
+    let active: Vec<_> = gateways.filter(|pod| active::is_active(pod)).collect();
 
     match active[..] {
         [] => Err(EndpointError::NoActivePod),

@@ -143,8 +143,6 @@ fn a_node_that_nobody_reaches_is_no_endpoint() {
 }
 
 fn parent() -> Parent {
-    let one = |key: &str, value: &str| vec![(key.to_owned(), value.to_owned())];
-
     Parent {
         identity: Identity {
             name: "server".to_owned(),
@@ -156,12 +154,10 @@ fn parent() -> Parent {
         spec: json!({
             "mtu": 1340,
             "endpoint": {"port": 51840, "serviceType": "NodePort", "nodePort": 30742},
+            "serviceLabels": {"team": "net"},
+            "serviceAnnotations": {"lb.example/internal": "true"},
         }),
         schema: spec_schema::<GatewayServer>(),
-        service: Extra {
-            labels: one("team", "net"),
-            annotations: one("lb.example/internal", "true"),
-        },
     }
 }
 
@@ -221,4 +217,23 @@ fn what_a_template_lacks_is_named_with_the_template() {
         "strait-server: spec.template.spec.service.spec.type: \"{{ .Spce }}\": there is no \"Spce\"; \
          there is Name, Namespace, GatewayUID, ClusterID, SecretName, Spec"
     );
+}
+
+#[test]
+fn what_passes_by_itself_is_no_news_and_what_somebody_must_mend_is() {
+    let problem = |code: u16| {
+        let status = object::<kube::core::Status>(json!({"code": code, "message": "why"}));
+        Problem::Kube {
+            what: "apply Deployment gw-milan".to_owned(),
+            source: kube::Error::Api(status.into()),
+        }
+    };
+
+    for code in [429, 503, 504] {
+        assert!(problem(code).is_outage(), "{code}");
+    }
+    for code in [403, 404, 409, 422, 500] {
+        assert!(!problem(code).is_outage(), "{code}");
+    }
+    assert_eq!(problem(422).to_string(), "cannot apply Deployment gw-milan: why");
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
+pub(crate) mod kubelet;
 pub(crate) mod roles;
 pub(crate) mod tenant;
 
@@ -19,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use control::api::crd;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
@@ -104,6 +105,11 @@ impl ApiServer {
         self.kubeconfig(&token(TOKEN))
     }
 
+    /// Where it listens, on loopback.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The folder with `kubectl`.
     pub(crate) fn assets(&self) -> &Path {
         &self.assets
@@ -136,6 +142,37 @@ impl ApiServer {
         create(Api::all(client), &binding).await;
 
         self.account(namespace, &name).await
+    }
+
+    /// A kubeconfig for the account of the operator, which has its rights and no others.
+    pub(crate) async fn kubeconfig_of_operator(&self) -> Kubeconfig {
+        let role = roles::operator_role();
+        let namespace = role.metadata.namespace.clone().expect("a namespace");
+        let name = role.metadata.name.clone().expect("a name");
+        let binding = RoleBinding {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            role_ref: RoleRef {
+                api_group: Some("rbac.authorization.k8s.io".to_owned()),
+                kind: "Role".to_owned(),
+                name: name.clone(),
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name,
+                namespace: Some(namespace.clone()),
+                ..Subject::default()
+            }]),
+        };
+        let client = self.client().await;
+        create(Api::namespaced(client.clone(), &namespace), &role).await;
+        create(Api::namespaced(client, &namespace), &binding).await;
+
+        self.kubeconfig_with(&namespace, &roles::operator_cluster_role()).await
+    }
+
+    /// [`Self::kubeconfig_of_operator`], used.
+    pub(crate) async fn operator(&self) -> Client {
+        client_of(self.kubeconfig_of_operator().await).await
     }
 
     /// Makes a service account, which has the rights of the role of that name, and a token for it.
@@ -386,6 +423,8 @@ fn start_server(assets: &Path, folder: &Path, etcd_port: u16, port: u16) -> Chil
             format!("--service-account-signing-key-file={}", file("service-account.key")),
             format!("--token-auth-file={}", file("users.csv")),
             "--authorization-mode=RBAC".to_owned(),
+            // The containers of Liqo's gateways are.
+            "--allow-privileged=true".to_owned(),
             // There is no controller that makes the account of a namespace.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),

@@ -1,6 +1,6 @@
 //! What gateways may do in a test: what they may in a cluster, and no more.
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::ObjectMeta;
 
 const NETWORKING: &str = "networking.liqo.io";
@@ -10,7 +10,21 @@ type Rule<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
 
 /// The role that a gateway is given.
 pub(crate) fn shipped_role() -> ClusterRole {
-    let text = include_str!("../../../deploy/liqo/gateway-clusterrole.yaml");
+    let text = include_str!("../../../deploy/rbac/gateway-clusterrole.yaml");
+
+    serde_saphyr::from_str(text).expect("a role")
+}
+
+/// The role that the operator is given in its own namespace.
+pub(crate) fn operator_role() -> Role {
+    let text = include_str!("../../../deploy/rbac/operator-role.yaml");
+
+    serde_saphyr::from_str(text).expect("a role")
+}
+
+/// The role that the operator is given in all namespaces.
+pub(crate) fn operator_cluster_role() -> ClusterRole {
+    let text = include_str!("../../../deploy/rbac/operator-clusterrole.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }

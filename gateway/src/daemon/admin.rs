@@ -15,10 +15,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Method, Request, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -30,6 +30,8 @@ use super::cluster::Observed;
 use super::logging::Log;
 use super::metrics::StatusSource;
 use pages::Pages;
+
+pub(crate) use pages::{Answer, of_type, text};
 
 pub(crate) use board::Board;
 pub(crate) use config::InForce;
@@ -65,6 +67,12 @@ pub(crate) struct Sources {
     pub(crate) given: Arc<Given>,
 }
 
+/// Pages under one address.
+pub(crate) trait Site: Send + Sync + 'static {
+    /// The answer to whoever asks from the address `client`.
+    fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer;
+}
+
 /// A bound port that does not answer yet.
 #[derive(Debug)]
 pub(crate) struct Admin {
@@ -98,23 +106,31 @@ impl Admin {
     ///
     /// If the thread or its runtime cannot be had.
     pub(crate) fn serve(self, sources: Sources) -> io::Result<SocketAddr> {
+        self.serve_site(Arc::new(Pages::new(sources)))
+    }
+
+    /// [`Self::serve`] for other pages than those of a gateway.
+    ///
+    /// # Errors
+    ///
+    /// If the thread or its runtime cannot be had.
+    pub(crate) fn serve_site(self, site: Arc<impl Site>) -> io::Result<SocketAddr> {
         let Self { listener, address } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let guard = runtime.enter();
         let listener = TcpListener::from_std(listener)?;
         drop(guard);
-        let pages = Arc::new(Pages::new(sources));
 
         thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || runtime.block_on(accept(listener, pages)))?;
+            .spawn(move || runtime.block_on(accept(listener, site)))?;
         info!(%address, "metrics are served");
 
         Ok(address)
     }
 }
 
-async fn accept(listener: TcpListener, pages: Arc<Pages>) {
+async fn accept(listener: TcpListener, site: Arc<impl Site>) {
     let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
     loop {
         // The place is taken before the connection: those beyond the limit wait in the backlog of
@@ -124,11 +140,9 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
         };
         match listener.accept().await {
             Ok((stream, client)) => {
-                let pages = Arc::clone(&pages);
+                let site = Arc::clone(&site);
                 tokio::spawn(async move {
-                    if timeout(CONNECTION_LIFETIME, serve(stream, client.ip(), pages))
-                        .await
-                        .is_err()
+                    if timeout(CONNECTION_LIFETIME, serve(stream, client.ip(), site)).await.is_err()
                     {
                         debug!(%client, "metrics connection ended: it was open for too long");
                     }
@@ -143,9 +157,9 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
     }
 }
 
-async fn serve(stream: TcpStream, client: IpAddr, pages: Arc<Pages>) {
+async fn serve(stream: TcpStream, client: IpAddr, site: Arc<impl Site>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = pages.answer(request.method(), request.uri(), client);
+        let answer = site.answer(request.method(), request.uri(), client);
         async { Ok::<_, Infallible>(answer) }
     });
     let connection = http1::Builder::new()

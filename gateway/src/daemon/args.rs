@@ -14,6 +14,7 @@ use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
 use super::logging;
+use super::operator::OperatorArgs;
 
 pub(crate) use given::{Given, Setting, is_beside_a_file};
 
@@ -83,6 +84,12 @@ pub(crate) enum Command {
     Gateway(Box<GatewayArgs>),
     /// Validate a configuration and print what the gateway would do
     Check(CheckArgs),
+    /// Make gateways of the objects that ask for them
+    ///
+    /// For clusters without Liqo, whose controllers do the same. In a pod, or where KUBECONFIG says. Of
+    /// several replicas one works, the one that holds the Lease `strait-operator`. SIGTERM and SIGINT end
+    /// it with exit status 0; what was made stays.
+    Operator(OperatorArgs),
     /// Say what becomes of a packet, and why
     ///
     /// Asks the gateway that runs on this host, or a configuration file, and changes nothing: no
@@ -439,7 +446,7 @@ mod tests {
 
         let Command::Gateway(gateway) = args.command else { panic!("another command") };
         assert_eq!(gateway.ignored, ["--enable-nft-monitor", "--v"]);
-        assert_eq!(gateway.cluster.leader_election, Some(true));
+        assert_eq!(gateway.cluster.election.leader_election, Some(true));
         assert_eq!(gateway.cluster.name.as_deref(), Some("4"));
         assert_eq!(gateway.cluster.endpoint_ports, [1, 2]);
         assert!(!gateway.cluster.ping_enabled);

@@ -15,8 +15,6 @@ mod state;
 mod trouble;
 mod turn;
 
-use std::hash::{BuildHasher as _, RandomState};
-
 use control::conditions::{self, Verdict};
 use control::desired::Desired;
 use control::objects::{AskedPeer, Objects, Scope};
@@ -247,10 +245,4 @@ impl Cluster {
             origins,
         }
     }
-}
-
-/// Nobody outside can foresee it: the standard library seeds its hash maps with the randomness of
-/// the system.
-fn random() -> u64 {
-    RandomState::new().hash_one(())
 }

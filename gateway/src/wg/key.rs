@@ -77,6 +77,12 @@ impl PrivateKey {
         PublicKey(x25519_dalek::PublicKey::from(&self.to_secret()).to_bytes())
     }
 
+    /// The key itself, as a secret of the API has it. Wiped when dropped.
+    #[must_use]
+    pub fn to_bytes(&self) -> Zeroizing<[u8; KEY_LEN]> {
+        Zeroizing::new(self.0)
+    }
+
     /// Base64 text as `wg genkey` prints it. Wiped when dropped.
     #[must_use]
     pub fn to_base64(&self) -> Zeroizing<String> {

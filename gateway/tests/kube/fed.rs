@@ -383,7 +383,7 @@ where
 }
 
 /// The result of `job`, run in the namespace.
-fn within<T: Send + 'static>(
+pub(crate) fn within<T: Send + 'static>(
     namespace: &Namespace,
     job: impl Future<Output = T> + Send + 'static,
 ) -> T {

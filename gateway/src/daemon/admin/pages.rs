@@ -8,8 +8,8 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode, Uri};
 use tracing::info;
 
-use super::Sources;
 use super::config::ConfigPage;
+use super::{Site, Sources};
 use crate::daemon::metrics::Metrics;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -20,7 +20,14 @@ pub(super) struct Pages {
     sources: Sources,
 }
 
-type Answer = Response<Full<Bytes>>;
+/// What a page answers.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+impl Site for Pages {
+    fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
+        self.page(method, uri, client)
+    }
+}
 
 impl Pages {
     pub(super) fn new(sources: Sources) -> Self {
@@ -29,8 +36,7 @@ impl Pages {
         Self { metrics, sources }
     }
 
-    /// The answer to whoever asks from the address `client`.
-    pub(super) fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
+    fn page(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
         let read: fn(&Self) -> Answer = match uri.path() {
             "/metrics" => Self::metrics,
             "/healthz" => Self::health,
@@ -126,14 +132,16 @@ impl Pages {
     }
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+/// Words for people.
+pub(crate) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = of_type(PLAIN, body);
     *answer.status_mut() = status;
 
     answer
 }
 
-fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+/// A page that has what was asked for.
+pub(crate) fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
 

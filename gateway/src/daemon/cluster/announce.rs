@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use control::announce::{Announcer, Round};
+use control::complaint::Complaint;
 use control::conditions::Verdict;
 use control::conncheck::Report;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
+use tracing::warn;
 
 /// Between attempts while the API server is away, first and longest; also the least between rounds.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
@@ -21,20 +22,19 @@ pub(super) async fn run(
 ) {
     let [first, longest] = RETRY;
     let mut retry = first;
-    let mut is_failing = false;
+    let mut failure = Complaint::about("write conditions and Events");
 
     loop {
         let judged = verdicts.borrow_and_update().clone();
         let state = checked.as_ref().map(|reports| reports.borrow().state);
-        match announcer.round(&judged, state, Timestamp::now()).await {
+        let round = announcer.round(&judged, state, Timestamp::now()).await;
+        failure.say(&round);
+        match round {
             Ok(Round { complaints, again }) => {
                 for complaint in complaints {
                     warn!("{complaint}");
                 }
-                if is_failing {
-                    info!("conditions and Events are written again");
-                }
-                (is_failing, retry) = (false, first);
+                retry = first;
                 // What changes within moments is told once.
                 sleep(first).await;
                 let news = async {
@@ -52,11 +52,7 @@ pub(super) async fn run(
                     return;
                 }
             }
-            Err(error) => {
-                if !is_failing {
-                    warn!(%error, "cannot write conditions and Events; trying again until it works");
-                }
-                is_failing = true;
+            Err(_) => {
                 sleep(retry).await;
                 retry = (retry * 2).min(longest);
             }

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use control::identity::Mode;
 
 use crate::daemon::config::{MTU_MIN, interface_flag};
+use crate::daemon::election::ElectionFlags;
 
 /// Which gateway this is, and how it is to run. Without a configuration file.
 #[derive(Clone, Debug, clap::Args)]
@@ -152,48 +153,8 @@ pub(crate) struct ClusterFlags {
         value_parser = duration
     )]
     pub(crate) ping_update_status_interval: Duration,
-    /// Whether there are other replicas, of which one at a time may be active: the one that holds the
-    /// Lease
-    #[arg(
-        long,
-        env = "STRAIT_LEADER_ELECTION",
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        action = clap::ArgAction::Set
-    )]
-    pub(crate) leader_election: Option<bool>,
-    /// For how long after its last sign of life the active replica keeps the Lease
-    #[arg(
-        long,
-        env = "STRAIT_LEADER_ELECTION_LEASE_DURATION",
-        value_name = "DURATION",
-        default_value = "15s",
-        value_parser = duration
-    )]
-    pub(crate) leader_election_lease_duration: Duration,
-    /// After how long without a sign of life the active replica says so in its log
-    #[arg(
-        long,
-        env = "STRAIT_LEADER_ELECTION_RENEW_DEADLINE",
-        value_name = "DURATION",
-        default_value = "10s",
-        value_parser = duration
-    )]
-    pub(crate) leader_election_renew_deadline: Duration,
-    /// Between two attempts to get the Lease, and between two signs of life
-    #[arg(
-        long,
-        env = "STRAIT_LEADER_ELECTION_RETRY_PERIOD",
-        value_name = "DURATION",
-        default_value = "2s",
-        value_parser = duration
-    )]
-    pub(crate) leader_election_retry_period: Duration,
-    /// Name of the pod, for leader election [default: the host name, which in a pod is its name]
-    #[arg(long, env = "STRAIT_POD_NAME", value_name = "NAME")]
-    pub(crate) pod_name: Option<String>,
+    #[command(flatten)]
+    pub(crate) election: ElectionFlags,
     /// Which container of Liqo's gateway pod this one takes the place of; without, of all of them
     #[arg(long, env = "STRAIT_CONTAINER_NAME", value_name = "NAME")]
     pub(crate) container_name: Option<String>,
@@ -260,7 +221,7 @@ impl From<ModeFlag> for Mode {
 pub(crate) struct Bind(pub(crate) Option<SocketAddr>);
 
 /// `0` is off; a port alone is on all addresses.
-fn bind_address(text: &str) -> Result<Bind, String> {
+pub(crate) fn bind_address(text: &str) -> Result<Bind, String> {
     if text == "0" || text.is_empty() {
         return Ok(Bind(None));
     }
@@ -277,7 +238,7 @@ fn bind_address(text: &str) -> Result<Bind, String> {
 }
 
 /// As Go writes one: `10s`, `1m30s`, `500ms`. Never zero.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "write a duration like 500ms, 2s or 1m30s".to_owned();
     let duration: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     let duration = Duration::try_from(duration).map_err(|_| wrong())?;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 use tracing::{debug, info, warn};
 
+use crate::daemon::election::random;
 use crate::daemon::service::now;
 
 /// Checks for ever, and tells `reports` what it finds.
@@ -23,7 +24,7 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
     loop {
         tokio::select! {
             () = sleep_until(check.next_timeout().into()) => {
-                if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), super::random()) {
+                if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), random()) {
                     send(&socket, &ping, peer).await;
                 }
             }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use control::complaint::Complaint;
 use control::conncheck::Report;
 use control::connection::Connections;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
 
 /// How often the `Connection` is looked at when there is no news of it.
 const LOOK: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub(super) async fn run(
     let mut reports = report_sender.subscribe();
     let [first, longest] = RETRY;
     let mut retry = first;
-    let mut is_failing = false;
+    let mut complaint = Complaint::about("keep the Connection");
 
     loop {
         let report = *reports.borrow_and_update();
@@ -58,22 +58,17 @@ pub(super) async fn run(
             }
         };
         let kept = timeout(CALL, kept).await.map_err(anyhow::Error::from);
-        match kept.and_then(|kept| Ok(kept?)) {
+        let kept = kept.and_then(|kept| Ok(kept?));
+        complaint.say(&kept);
+        match kept {
             Ok(()) => {
-                if is_failing {
-                    info!("the Connection is kept again");
-                }
-                (is_failing, retry) = (false, first);
+                retry = first;
                 // Every probe measures something else; only another state is worth a hurry.
                 sleep(first).await;
                 let is_news = |now: &Report| now.state != report.state;
                 let _ = timeout(LOOK.min(interval), reports.wait_for(is_news)).await;
             }
-            Err(error) => {
-                if !is_failing {
-                    warn!(%error, "cannot keep the Connection; trying again until it works");
-                }
-                is_failing = true;
+            Err(_) => {
                 sleep(retry).await;
                 retry = (retry * 2).min(longest);
             }

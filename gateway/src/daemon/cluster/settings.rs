@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use control::conncheck;
-use control::election;
 use control::identity::{Identity, Mode};
 use control::objects::{Remapping, Scope};
 use ipnet::{IpNet, Ipv4Net};
@@ -21,15 +20,13 @@ use crate::daemon::args::{Given, UsageError};
 use crate::daemon::config::{
     AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Engine, Origin, keyfile,
 };
+use crate::daemon::election::{Candidacy, only_line};
 
 /// Where a pod finds the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The key within `--keys-dir`.
 const KEY_FILE: &str = "privateKey";
-
-/// Where the kernel keeps the name of this host, which in a pod is the name of the pod.
-const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
 
 /// The container of Liqo's gateway pod whose place a gateway can take.
 const WIREGUARD: &str = "wireguard";
@@ -72,14 +69,7 @@ pub(crate) enum Turn {
     /// Always: there is no other.
     Always,
     /// While it holds the Lease.
-    Lease {
-        candidate: election::Settings,
-        /// After how long without a renewal this is worth a word.
-        renew_deadline: Duration,
-        /// Between two attempts to get the Lease or to renew it.
-        retry_period: Duration,
-        pod: String,
-    },
+    Lease(Candidacy),
     /// From when the container beside this one says so.
     Beside {
         socket: PathBuf,
@@ -191,35 +181,17 @@ fn turn_beside(flags: &ClusterFlags) -> Turn {
     // Templates of Liqo 1.0 do not say; there, the gateway container waits for all others. Where it
     // shares no folder with this one, nobody will ever say anything.
     let is_told =
-        flags.leader_election.unwrap_or_else(|| socket.parent().is_some_and(Path::is_dir));
+        flags.election.leader_election.unwrap_or_else(|| socket.parent().is_some_and(Path::is_dir));
 
     if is_told { Turn::Beside { socket, guest: WIREGUARD.to_owned() } } else { Turn::Always }
 }
 
 fn turn(flags: &ClusterFlags) -> Result<Turn, UsageError> {
-    if !flags.leader_election.unwrap_or_default() {
-        return Ok(Turn::Always);
+    if flags.election.leader_election.unwrap_or_default() {
+        flags.election.candidacy().map(Turn::Lease)
+    } else {
+        Ok(Turn::Always)
     }
-    let pod = flags.pod_name.clone().filter(|name| !name.is_empty());
-    let pod =
-        pod.or_else(|| content(Path::new(HOST_NAME_FILE))).ok_or_else(|| missing("--pod-name"))?;
-    let lease_duration = flags.leader_election_lease_duration;
-    let renew_deadline = flags.leader_election_renew_deadline;
-    let retry_period = flags.leader_election_retry_period;
-    if renew_deadline >= lease_duration || retry_period >= renew_deadline {
-        return Err(UsageError::Wrong(format!(
-            "--leader-election-lease-duration {lease_duration:?} must be longer than -renew-deadline {renew_deadline:?}, and that longer than -retry-period {retry_period:?}"
-        )));
-    }
-    // Whoever comes back under the name of a pod is another one all the same.
-    let holder = format!("{pod}_{:016x}", super::random());
-
-    Ok(Turn::Lease {
-        candidate: election::Settings { holder, lease_duration },
-        renew_deadline,
-        retry_period,
-        pod,
-    })
 }
 
 fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
@@ -228,7 +200,7 @@ fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
     };
     let namespace = match &flags.namespace {
         Some(namespace) => namespace.clone(),
-        None => content(Path::new(NAMESPACE_FILE)).ok_or_else(|| missing("--namespace"))?,
+        None => only_line(Path::new(NAMESPACE_FILE)).ok_or_else(|| missing("--namespace"))?,
     };
 
     let remote_cluster_id = needed("--remote-cluster-id", &flags.remote_cluster_id)?;
@@ -256,13 +228,6 @@ fn is_label_value(text: &str) -> bool {
     text.len() <= 63
         && text.bytes().all(is_inner)
         && ends.iter().flatten().all(u8::is_ascii_alphanumeric)
-}
-
-/// The only line of a file, if it has one.
-fn content(file: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(file).ok()?;
-
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 fn endpoints(flags: &ClusterFlags) -> Result<Vec<Endpoint>, UsageError> {
@@ -412,15 +377,13 @@ mod tests {
             read(&[&SERVER[..], &["--leader-election", "--pod-name=gw-1"], more].concat())
                 .map(|(settings, _)| settings.turn)
         };
-        let Turn::Lease { candidate, pod, .. } = turn(&[]).unwrap() else { panic!("no election") };
-        let Turn::Lease { candidate: again, .. } = turn(&[]).unwrap() else {
-            panic!("no election")
-        };
+        let Turn::Lease(candidacy) = turn(&[]).unwrap() else { panic!("no election") };
+        let Turn::Lease(again) = turn(&[]).unwrap() else { panic!("no election") };
 
-        assert_eq!(pod, "gw-1");
-        assert!(candidate.holder.starts_with("gw-1_"));
-        assert_ne!(candidate.holder, again.holder);
-        assert_eq!(candidate.lease_duration, Duration::from_secs(15));
+        assert_eq!(candidacy.pod, "gw-1");
+        assert!(candidacy.settings.holder.starts_with("gw-1_"));
+        assert_ne!(candidacy.settings.holder, again.settings.holder);
+        assert_eq!(candidacy.settings.lease_duration, Duration::from_secs(15));
         let error = turn(&["--leader-election-lease-duration=9s"]).unwrap_err();
         assert!(error.contains("9s must be longer than -renew-deadline 10s"), "{error}");
     }

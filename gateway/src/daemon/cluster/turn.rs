@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::settings::Turn;
+use crate::daemon::election::Candidacy;
 
 /// How long the end of a replica waits until another can take its place.
 const YIELD_DEADLINE: Duration = Duration::from_secs(2);
@@ -40,10 +41,9 @@ impl TurnTask {
         let mut end = None;
         match turn.clone() {
             Turn::Always => {}
-            Turn::Lease { candidate, renew_deadline, retry_period, pod } => {
-                let election = Election::new(client.clone(), identity, candidate);
+            Turn::Lease(Candidacy { settings, times, pod }) => {
+                let election = Election::new(client.clone(), identity, settings);
                 let pod = ActivePod::new(client.clone(), identity, pod);
-                let times = lease::Times { renew_deadline, retry_period };
                 let (sender, ended) = oneshot::channel();
                 task.spawn(lease::stand(election, pod, times, is_active, ended));
                 end = Some(sender);

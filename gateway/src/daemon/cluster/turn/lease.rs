@@ -1,61 +1,30 @@
 //! Stands for election, and marks the pod that has won.
 
-use std::time::Duration;
-
 use control::active::ActivePod;
-use control::election::{Election, Standing};
-use jiff::Timestamp;
+use control::complaint::Complaint;
+use control::election::{Campaign, Election, Standing, Times};
 use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
-
-use crate::daemon::service::now;
-
-/// A round has two calls and a pause: with this part of the time to renew in, one that hangs leaves
-/// room for another round before the Lease is over.
-const CALLS_PER_DEADLINE: u32 = 3;
-
-/// How often, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    /// After how long without a renewal that is worth a word.
-    pub(super) renew_deadline: Duration,
-    /// Between two rounds.
-    pub(super) retry_period: Duration,
-}
 
 /// Stands for election until `end` is over, then gives up what it has.
 pub(super) async fn stand(
-    mut election: Election,
+    election: Election,
     pod: ActivePod,
     times: Times,
     is_active: watch::Sender<bool>,
     mut end: oneshot::Receiver<()>,
 ) {
-    let call = times.renew_deadline / CALLS_PER_DEADLINE;
-    let mut renewed = now();
-    let mut elections = Complaint::about("ask for the Lease");
+    let mut campaign = Campaign::new(election, times);
     let mut labels = Complaint::about("label the active pod");
     let mut was = Standing::Standby;
 
     loop {
-        let stood = flat(timeout(call, election.stand(now(), Timestamp::now())).await);
-        let is = election.standing();
-        if stood.is_ok() {
-            renewed = now();
-        } else {
-            election.failed();
-        }
-        // A leader may miss a few.
-        if stood.is_ok() || is == Standing::Standby || now() - renewed >= times.renew_deadline {
-            elections.say(&stood);
-        }
-
+        let is = campaign.round().await;
         if is != was {
-            info!(standing = %is, "leader election");
             is_active.send_replace(is == Standing::Leader);
         }
+        let call = times.call();
         labels.say(&match (was, is) {
             (_, Standing::Leader) => flat(timeout(call, pod.claim()).await),
             (Standing::Leader, Standing::Standby) => {
@@ -70,9 +39,7 @@ pub(super) async fn stand(
             _ = &mut end => break,
         }
     }
-    if let Err(error) = election.release(Timestamp::now()).await {
-        warn!(%error, "the Lease was not given up; another replica takes it when it is over");
-    }
+    campaign.end().await;
 }
 
 /// A call that is not answered in time has failed as any other.
@@ -80,33 +47,12 @@ fn flat(called: Result<kube::Result<()>, tokio::time::error::Elapsed>) -> anyhow
     Ok(called??)
 }
 
-/// Says of a failure that goes on only that it began, and that it is over.
-struct Complaint {
-    what: &'static str,
-    is_open: bool,
-}
-
-impl Complaint {
-    const fn about(what: &'static str) -> Self {
-        Self { what, is_open: false }
-    }
-
-    fn say(&mut self, outcome: &anyhow::Result<()>) {
-        let what = self.what;
-        match (outcome, self.is_open) {
-            (Err(error), false) => warn!(%error, "cannot {what}; trying again until it works"),
-            (Ok(()), true) => info!("can {what} again"),
-            (Err(_), true) | (Ok(()), false) => {}
-        }
-        self.is_open = outcome.is_err();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
     use std::io;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use control::election::Settings;
     use control::identity::{Identity, Mode};

@@ -1,0 +1,53 @@
+//! Labels, finalizers and names, letter by letter those of Liqo.
+
+use remap::Prefix;
+
+/// What a `Network` is for.
+pub(super) const NETWORK_TYPE: &str = "ipam.liqo.io/network-type";
+/// Of [`NETWORK_TYPE`]: the pods of this cluster.
+pub(super) const POD_CIDR: &str = "pod-cidr";
+/// Of [`NETWORK_TYPE`]: addresses for what has none of the cluster's own.
+pub(super) const EXTERNAL_CIDR: &str = "external-cidr";
+
+/// `"true"` on a `Network` that takes no other prefix.
+pub(super) const NOT_REMAPPED: &str = "ipam.liqo.io/network-not-remapped";
+/// `"true"` on a `Network` that may overlap others that have it.
+pub(super) const SHARED: &str = "ipam.liqo.io/network-shared";
+/// `"true"` as annotation of what the installation made: it has no finalizer.
+pub(super) const PREINSTALLED: &str = "liqo.io/preinstalled";
+
+/// On an `IP`: the namespace of the `Network` that its address is from.
+pub(super) const NETWORK_NAMESPACE: &str = "ipam.liqo.io/network-namespace";
+/// On an `IP`: the name of that `Network`.
+pub(super) const NETWORK_NAME: &str = "ipam.liqo.io/network-name";
+
+/// On a `Network` that a `Configuration` asks for: which list it is from.
+pub(super) const CIDR_TYPE: &str = "configuration.liqo.io/cidr-type";
+/// `"true"` on a `Configuration` all of whose prefixes have their name here.
+pub(super) const CONFIGURED: &str = "configuration.liqo.io/configured";
+
+/// Keeps a `Network` until its prefix is released.
+pub(super) const NETWORK_FINALIZER: &str = "network.ipam.liqo.io/finalizer";
+/// Keeps an `IP` until its address is released.
+pub(super) const IP_FINALIZER: &str = "ip.ipam.liqo.io/finalizer";
+
+/// Annotation of ours: the UID of the journal since which nothing older is written to an object.
+pub(super) const SINCE: &str = "ipam.strait.io/since-journal";
+
+/// The longest name of an object.
+const NAME_BYTES_MAX: usize = 253;
+
+/// The value of a label that is set.
+pub(super) const TRUE: &str = "true";
+
+/// `prefix` where a name can have it.
+pub(super) fn in_name(prefix: Prefix) -> String {
+    prefix.to_string().replace(['.', '/', ':'], "-")
+}
+
+/// The name of the `Network` of a `Configuration`; `None` if it would be too long.
+pub(super) fn of_child(configuration: &str, cidr_type: &str, prefix: Prefix) -> Option<String> {
+    let name = format!("{configuration}-{cidr_type}-{}", in_name(prefix));
+
+    (name.len() <= NAME_BYTES_MAX).then_some(name)
+}

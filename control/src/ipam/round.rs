@@ -1,0 +1,274 @@
+//! One round: decide, agree on it by the journal, write.
+//!
+//! Why nobody is told what another was told, whoever else runs, in whatever order:
+//!
+//! 1. The objects were seen before the journal is read or written in the round.
+//! 2. A status is written only if the journal says so after that, and only to the version of the object
+//!    that was seen.
+//! 3. The journal forgets what an object has only if that is deleted, which is for ever.
+//! 4. A journal that is new has nothing to say until every object was written to once since it was made:
+//!    so no write of a round under a former journal can land any more, and what has landed is known.
+
+use std::collections::BTreeSet;
+
+use futures_util::stream::{self, StreamExt as _};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::cluster::{Cluster, Failure, JOURNAL, Stored};
+use super::decision::{Decision, Giving, decide};
+use super::journal::Journal;
+use super::names::SINCE;
+use super::resources::{Objects, Resources};
+use super::work::{Chain, Denial, Kind, Target, Work, Write, target, work};
+use super::{Settings, SkipVersions};
+
+/// How many calls are under way at once.
+const CALLS_MAX: usize = 16;
+
+/// How often a round begins anew, as others were faster, until it leaves that to the next one.
+const ATTEMPTS: usize = 5;
+
+/// What one operator does, round by round.
+pub(super) struct Allocator<C> {
+    cluster: C,
+    settings: Settings,
+    /// The journal as it was read or written last.
+    known: Option<(Stored, Journal)>,
+    /// Versions of objects that were written to, or cannot be.
+    handled: SkipVersions,
+}
+
+/// What a round leaves behind.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// Whether there may be more to do even if nothing changes.
+    pub(super) is_unfinished: bool,
+    /// What the API server would not take.
+    pub(super) complaints: Vec<String>,
+    /// Who gets nothing, and why.
+    pub(super) denials: Vec<Denial>,
+}
+
+impl<C: Cluster> Allocator<C> {
+    /// Knows nothing yet.
+    pub(super) const fn new(cluster: C, settings: Settings) -> Self {
+        Self { cluster, settings, known: None, handled: SkipVersions::new() }
+    }
+
+    pub(super) const fn cluster(&self) -> &C {
+        &self.cluster
+    }
+
+    /// Forgets what cannot be written, as it may be possible now, and what the journal said, as there may
+    /// be none any more.
+    pub(super) fn look_again(&mut self) {
+        self.handled.clear();
+        self.known = None;
+    }
+
+    /// Brings everything to where the journal says, and the journal to where `objects` ask for.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Away`], or [`Failure::Refused`] if it concerns the journal. The next round goes on.
+    pub(super) async fn round(
+        &mut self,
+        objects: &Objects,
+        now: Timestamp,
+    ) -> Result<Round, Failure> {
+        let resources = Resources::read(&self.settings, objects);
+        let Some(Work { chains, denials }) = self.agree(&resources, now).await? else {
+            return Ok(Round { is_unfinished: true, ..Round::default() });
+        };
+
+        let mut round = Round { denials, ..Round::default() };
+        let cluster = &self.cluster;
+        let calls = chains.into_iter().map(|chain| carry_out(cluster, chain));
+        let mut done = stream::iter(calls).buffer_unordered(CALLS_MAX);
+        while let Some(done) = done.next().await {
+            let Done { handled, complaints } = done?;
+            self.handled.extend(handled);
+            round.complaints.extend(complaints);
+        }
+        self.handled.retain(|uid, _| resources.has(uid));
+
+        Ok(round)
+    }
+
+    /// What is to be written, after the journal says so as well; `None` if that takes another round.
+    async fn agree(
+        &mut self,
+        resources: &Resources<'_>,
+        now: Timestamp,
+    ) -> Result<Option<Work>, Failure> {
+        for _ in 0..ATTEMPTS {
+            // Taken: a call that is cut off leaves nothing that could be out of date.
+            let (stored, journal) = match self.known.take() {
+                Some(known) => known,
+                None => match self.read().await? {
+                    Some(known) => known,
+                    None => continue,
+                },
+            };
+            let decision = self.decide(&journal, resources).await?;
+            let work = work(&self.settings, resources, &decision, &self.handled, now);
+
+            if decision.journal != journal {
+                match self.cluster.replace_journal(&stored, decision.journal.text()).await {
+                    Ok(stored) => {
+                        self.known = Some((stored, decision.journal));
+                        return Ok(Some(work));
+                    }
+                    Err(Failure::Conflict | Failure::Gone) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            if work.chains.is_empty() || self.cluster.journal().await?.as_ref() == Some(&stored) {
+                self.known = Some((stored, journal));
+                return Ok(Some(work));
+            }
+        }
+
+        Ok(None)
+    }
+
+    async fn decide(
+        &self,
+        journal: &Journal,
+        resources: &Resources<'_>,
+    ) -> Result<Decision, Failure> {
+        let pools = &self.settings.pools;
+        let decide = |gone: &BTreeSet<_>| decide(pools, journal, resources, gone, Giving::Anew);
+        let decision = decide(&BTreeSet::new());
+        let gone = self.gone(journal, &decision.suspects).await?;
+
+        Ok(if gone.is_empty() { decision } else { decide(&gone) })
+    }
+
+    /// Those of `suspects` that are gone. That they were not seen is no proof: who entered them may have
+    /// seen more.
+    async fn gone(
+        &self,
+        journal: &Journal,
+        suspects: &[String],
+    ) -> Result<BTreeSet<String>, Failure> {
+        let entries = suspects.iter().filter_map(|uid| Some((uid, journal.entry(uid)?)));
+        let calls = entries.map(async |(uid, entry)| {
+            let kind = entry.held.kind();
+            let found = self.cluster.uid(kind, &entry.namespace, &entry.name).await?;
+            Ok((found.as_ref() != Some(uid)).then(|| uid.clone()))
+        });
+        let mut answers = stream::iter(calls.collect::<Vec<_>>()).buffer_unordered(CALLS_MAX);
+        let mut gone = BTreeSet::new();
+        while let Some(answer) = answers.next().await {
+            gone.extend(answer?);
+        }
+
+        Ok(gone)
+    }
+
+    /// Reads the journal, makes one if there is none, and begins it if nobody has; `None` if others are
+    /// at it.
+    async fn read(&self) -> Result<Option<(Stored, Journal)>, Failure> {
+        let stored = match self.cluster.journal().await? {
+            Some(stored) => stored,
+            None => match self.cluster.create_journal().await {
+                Ok(stored) => stored,
+                Err(Failure::Conflict) => return Ok(None),
+                Err(Failure::Gone) => {
+                    let namespace = &self.settings.namespace;
+                    let error = format!("the namespace {namespace} of {JOURNAL} is not there");
+                    return Err(Failure::Refused(error));
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        // One that makes no sense is as good as none: the statuses say it all.
+        let journal = stored.text.as_deref().and_then(|text| Journal::read(text).ok());
+        match journal {
+            Some(journal) => Ok(Some((stored, journal))),
+            None => self.begin(stored).await,
+        }
+    }
+
+    /// Enters what statuses say, once nobody writes any by what another journal said.
+    async fn begin(&self, stored: Stored) -> Result<Option<(Stored, Journal)>, Failure> {
+        let objects = Objects {
+            networks: self.cluster.networks().await?,
+            ips: self.cluster.ips().await?,
+            configurations: Vec::new(),
+        };
+        let resources = Resources::read(&self.settings, &objects);
+        let marked = |target: Target| {
+            let annotations = json!({"annotations": {SINCE: stored.uid}});
+            Write::Main(target, json!({"metadata": annotations}))
+        };
+        let networks = resources.networks.iter().filter(|facts| !facts.is_going);
+        let networks = networks.filter(|facts| !is_marked(facts.object, &stored.uid));
+        let networks = networks.map(|facts| target(Kind::Network, facts.object));
+        let ips = resources.ips.iter().filter(|ip| !ip.is_going);
+        let ips = ips.filter(|ip| !is_marked(ip.object, &stored.uid));
+        let ips = ips.map(|ip| target(Kind::Ip, ip.object));
+        let writes: Vec<_> = networks.chain(ips).map(marked).collect();
+        let calls = writes.iter().map(|write| self.cluster.write(write));
+        let mut calls = stream::iter(calls.collect::<Vec<_>>()).buffer_unordered(CALLS_MAX);
+        let mut is_sure = true;
+        while let Some(written) = calls.next().await {
+            match written {
+                Ok(()) => {}
+                Err(Failure::Conflict | Failure::Gone) => is_sure = false,
+                Err(error) => return Err(error),
+            }
+        }
+        if !is_sure {
+            return Ok(None);
+        }
+
+        let empty = Journal::default();
+        let pools = &self.settings.pools;
+        let Decision { journal, .. } =
+            decide(pools, &empty, &resources, &BTreeSet::new(), Giving::Nothing);
+        match self.cluster.replace_journal(&stored, journal.text()).await {
+            Ok(stored) => Ok(Some((stored, journal))),
+            Err(Failure::Conflict | Failure::Gone) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_marked<K: kube::Resource>(object: &K, journal: &str) -> bool {
+    let annotations = object.meta().annotations.as_ref();
+
+    annotations.and_then(|annotations| annotations.get(SINCE)).is_some_and(|uid| uid == journal)
+}
+
+/// What became of a chain.
+#[derive(Default)]
+struct Done {
+    handled: SkipVersions,
+    complaints: Vec<String>,
+}
+
+async fn carry_out<C: Cluster>(cluster: &C, chain: Chain) -> Result<Done, Failure> {
+    let mut done = Done::default();
+    let (writes, is_one_enough) = match chain {
+        Chain::All(writes) => (writes, false),
+        Chain::First(writes) => (writes, true),
+    };
+    for write in writes {
+        let written = cluster.write(&write).await;
+        if is_one_enough && let Write::Main(target, _) | Write::Status(target, _) = &write {
+            done.handled.insert(target.uid.clone(), target.version.clone());
+        }
+        match written {
+            // If somebody else has written, that will be seen.
+            Ok(()) | Err(Failure::Conflict | Failure::Gone) if is_one_enough => break,
+            Ok(()) | Err(Failure::Conflict | Failure::Gone) => {}
+            Err(Failure::Refused(error)) => done.complaints.push(format!("{write}: {error}")),
+            Err(error @ Failure::Away(_)) => return Err(error),
+        }
+    }
+
+    Ok(done)
+}

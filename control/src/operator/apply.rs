@@ -1,0 +1,162 @@
+//! Server-side apply that writes nothing which is right already.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::core::ApiResource;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+/// The owner of the fields that are written here.
+const MANAGER: &str = "strait";
+
+/// What was applied last, so that a field which is no longer asked for is noticed.
+const APPLIED: &str = "strait.io/applied";
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Applied {
+    /// It was not there.
+    Created,
+    /// Something was wrong or missing.
+    Changed,
+    /// Nothing was written.
+    Right,
+}
+
+/// The API of one kind, in `namespace` or in none.
+pub(super) fn api(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+/// Has the object called `name` as it is `wanted`, which `found` is now.
+pub(super) async fn apply(
+    api: &Api<DynamicObject>,
+    name: &str,
+    found: Option<&DynamicObject>,
+    mut wanted: Value,
+) -> kube::Result<Applied> {
+    mark(&mut wanted);
+    let found = found.map(serde_json::to_value).transpose().map_err(kube::Error::SerdeError)?;
+    if found.as_ref().is_some_and(|found| is_within(&wanted, found)) {
+        return Ok(Applied::Right);
+    }
+    let parameters = PatchParams::apply(MANAGER).force();
+    api.patch(name, &parameters, &Patch::Apply(&wanted)).await?;
+
+    Ok(if found.is_some() { Applied::Changed } else { Applied::Created })
+}
+
+/// Has the status of the object called `name` be `status`.
+pub(super) async fn apply_status(
+    api: &Api<DynamicObject>,
+    resource: &ApiResource,
+    name: &str,
+    status: &Value,
+) -> kube::Result<()> {
+    let wanted = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind,
+        "metadata": {"name": name}, "status": status,
+    });
+    let parameters = PatchParams::apply(MANAGER).force();
+    api.patch_status(name, &parameters, &Patch::Apply(&wanted)).await?;
+
+    Ok(())
+}
+
+/// Deletes `object` unless there is another one of its name by now.
+pub(super) async fn delete(api: &Api<DynamicObject>, object: &DynamicObject) -> kube::Result<()> {
+    let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+    let parameters = DeleteParams::background().preconditions(preconditions);
+    match api.delete(&object.name_any(), &parameters).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        outcome => outcome.map(|_| ()),
+    }
+}
+
+/// Notes in `wanted` what all of it is.
+fn mark(wanted: &mut Value) {
+    let mut hasher = DefaultHasher::new();
+    wanted.to_string().hash(&mut hasher);
+    let mark = format!("{:016x}", hasher.finish());
+
+    let metadata = wanted.get_mut("metadata").and_then(Value::as_object_mut);
+    let annotations =
+        metadata.map(|metadata| metadata.entry("annotations").or_insert_with(|| json!({})));
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.insert(APPLIED.to_owned(), Value::String(mark));
+    }
+}
+
+/// Whether `found` has everything that `wanted` has; what the API server has added does not matter.
+fn is_within(wanted: &Value, found: &Value) -> bool {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, wanted)| {
+            match found.get(key) {
+                Some(found) => is_within(wanted, found),
+                // What is empty is not kept.
+                None => is_nothing(wanted),
+            }
+        }),
+        (Value::Array(wanted), Value::Array(found)) => {
+            let is_longer = wanted.len() != found.len();
+            !is_longer && wanted.iter().zip(found).all(|(wanted, found)| is_within(wanted, found))
+        }
+        (wanted, found) => wanted == found,
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_nothing),
+        Value::Array(list) => list.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_for_what_the_server_added() {
+        let wanted =
+            json!({"spec": {"ports": [{"port": 1, "name": ""}], "labels": {}, "node": null}});
+        let found = json!({"spec": {"ports": [{"port": 1, "nodePort": 7}]}, "status": {}});
+        assert!(is_within(&wanted, &found));
+
+        for (wanted, found) in [
+            (json!({"a": 1}), json!({"a": 2})),
+            (json!({"a": [1]}), json!({"a": [1, 2]})),
+            (json!({"a": [1, 2]}), json!({"a": [1]})),
+            (json!({"a": {"b": "c"}}), json!({"a": {}})),
+            (json!({"a": false}), json!({})),
+        ] {
+            assert!(!is_within(&wanted, &found), "{wanted} {found}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_asked_for_no_longer_changes_the_mark() {
+        let marked = |mut object: Value| {
+            mark(&mut object);
+            object
+        };
+        let more = marked(json!({"metadata": {"name": "a"}, "spec": {"a": 1, "b": 2}}));
+        let less = marked(json!({"metadata": {"name": "a"}, "spec": {"a": 1}}));
+
+        assert!(is_within(&more, &more));
+        assert!(!is_within(&less, &more), "b must go");
+        let plain = json!({"metadata": {"name": "a"}, "spec": {"a": 1}});
+        assert!(is_within(&plain, &more), "as it would be without a mark");
+    }
+}

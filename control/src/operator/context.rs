@@ -1,0 +1,196 @@
+//! What all reconciliations share.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::Settings;
+use super::cache::Cache;
+use super::keys::Secrets;
+use super::kind::{Belonging, Object};
+use super::problem::Problem;
+use crate::api::crd::spec_schema;
+use crate::api::{GatewayClient, GatewayServer};
+use crate::identity::Mode;
+
+/// Between attempts, first and longest.
+const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+
+/// The longest note that an Event may have.
+const NOTE_BYTES_MAX: usize = 1_000;
+
+/// Of one operator, for as long as it leads.
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) settings: Settings,
+    /// Kinds of templates, by kind and group, as their definitions have them.
+    pub(super) templates: Mutex<BTreeMap<(String, String), ApiResource>>,
+    /// Kinds that templates make, so that changes of theirs are seen.
+    pub(super) children: watch::Sender<HashMap<GroupVersionKind, ApiResource>>,
+    pub(super) secrets: Secrets,
+    caches: Mutex<HashMap<GroupVersionKind, Arc<Cache>>>,
+    /// What keeps them up to date.
+    hearing: Mutex<JoinSet<()>>,
+    /// Gateways, by their UID, that were seen to have no `ServiceMonitor`.
+    pub(super) unmonitored: Mutex<HashSet<String>>,
+    schemas: [Value; 2],
+    recorder: Recorder,
+    /// What went wrong with an object, and how often in a row.
+    failures: Mutex<HashMap<ObjectRef<DynamicObject>, Failure>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Failure {
+    attempts: u32,
+    told: Option<(&'static str, String)>,
+}
+
+impl Context {
+    pub(super) fn new(client: Client, settings: Settings) -> Self {
+        let instance = Some(settings.holder.clone());
+        let reporter = Reporter { controller: "strait-operator".to_owned(), instance };
+        let recorder = Recorder::new(client.clone(), reporter);
+        let schemas = [spec_schema::<GatewayServer>(), spec_schema::<GatewayClient>()];
+
+        let kind = ApiResource::erase::<Secret>(&());
+        let (metadata, hear) = Cache::new(&client, &kind, &Secret::labels());
+        let mut hearing = JoinSet::new();
+        hearing.spawn(hear);
+        let secrets = Secrets::new(&client, Arc::clone(&metadata));
+        let known = (GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind), metadata);
+
+        Self {
+            client,
+            settings,
+            secrets,
+            templates: Mutex::default(),
+            children: watch::Sender::default(),
+            caches: Mutex::new(HashMap::from([known])),
+            hearing: Mutex::new(hearing),
+            unmonitored: Mutex::default(),
+            schemas,
+            recorder,
+            failures: Mutex::default(),
+        }
+    }
+
+    /// What there is of a kind of Kubernetes, or of one of ours; all with `labels` are known from the first time
+    /// on.
+    pub(super) fn cache(&self, resource: &ApiResource, labels: &str) -> Arc<Cache> {
+        let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = caches.entry(kind).or_insert_with(|| {
+            let (cache, hear) = Cache::new(&self.client, resource, labels);
+            self.hearing.lock().unwrap_or_else(PoisonError::into_inner).spawn(hear);
+            cache
+        });
+
+        Arc::clone(cache)
+    }
+
+    /// [`Self::cache`] of what belongs to gateways of a kind of Kubernetes.
+    pub(super) fn of<K: Belonging>(&self) -> Arc<Cache> {
+        self.cache(&ApiResource::erase::<K>(&()), &K::labels())
+    }
+
+    /// Of the spec of what asks for a gateway of this end.
+    pub(super) const fn schema(&self, mode: Mode) -> &Value {
+        let [server, client] = &self.schemas;
+        match mode {
+            Mode::Server => server,
+            Mode::Client => client,
+        }
+    }
+
+    /// Tells of something that went well.
+    pub(super) async fn tell<K: Object>(&self, object: &K, reason: &str, note: String) {
+        self.publish(object, EventType::Normal, reason, note).await;
+    }
+
+    /// All is well with `object`.
+    pub(super) async fn succeeded<K: Object>(&self, object: &K) {
+        self.settings.tally.count(&K::kind(&()), true);
+        let former = self.failures().remove(&ObjectRef::from_obj(object).erase());
+        if former.is_some_and(|former| former.told.is_some()) {
+            self.tell(object, "Reconciled", "nothing is in the way any more".to_owned()).await;
+        }
+    }
+
+    /// Takes note of `problem`, and tells users of it if they have not heard it.
+    pub(super) async fn failed<K: Object>(&self, object: &K, problem: &Problem) {
+        self.settings.tally.count(&K::kind(&()), false);
+        let object_ref = ObjectRef::from_obj(object).erase();
+        let said = (problem.reason(), problem.to_string());
+        let is_news = {
+            let mut failures = self.failures();
+            let failure = failures.entry(object_ref.clone()).or_default();
+            failure.attempts = failure.attempts.saturating_add(1);
+            let is_news = failure.told.as_ref() != Some(&said);
+            if !problem.is_outage() {
+                failure.told = Some(said.clone());
+            }
+            is_news
+        };
+
+        if problem.is_outage() {
+            debug!(object = %object_ref, %problem, "trying again");
+        } else if is_news {
+            warn!(object = %object_ref, %problem, "cannot make it as it was asked for");
+            let (reason, note) = said;
+            self.publish(object, EventType::Warning, reason, note).await;
+        }
+    }
+
+    /// When to try again with `object`.
+    pub(super) fn retry<K: Object>(&self, object: &K) -> Duration {
+        let object = ObjectRef::from_obj(object).erase();
+        let attempts = self.failures().get(&object).map_or(1, |failure| failure.attempts);
+        let [first, longest] = RETRY;
+
+        first
+            .saturating_mul(1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX))
+            .min(longest)
+    }
+
+    /// It is there no more.
+    pub(super) fn forget(&self, object: &ObjectRef<DynamicObject>) {
+        self.failures().remove(object);
+    }
+
+    async fn publish<K: Object>(
+        &self,
+        object: &K,
+        type_: EventType,
+        reason: &str,
+        mut note: String,
+    ) {
+        let ends = (0..=NOTE_BYTES_MAX).rev();
+        note.truncate(ends.into_iter().find(|end| note.is_char_boundary(*end)).unwrap_or(0));
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        // Whoever reads Events can do without one; the log has it too.
+        if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
+            debug!(%error, reason, "an Event is lost");
+        }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, Failure>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,253 @@
+//! The secret with the keys of a gateway: the one that users name, the one that is there, or a new one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use zeroize::ZeroizeOnDrop;
+
+use super::cache::Cache;
+use crate::objects::REMOTE_CLUSTER_ID;
+
+/// Marks secrets with keys, and public keys.
+pub(super) const GATEWAY_RESOURCE: (&str, &str) = ("networking.liqo.io/gateway-resource", "true");
+
+/// The entries of such a secret: 32 bytes each, as they are.
+const ENTRIES: [&str; 2] = ["privateKey", "publicKey"];
+const KEY_BYTES: usize = 32;
+
+/// Two keys that belong together.
+#[derive(ZeroizeOnDrop)]
+pub struct KeyPair {
+    /// Of X25519 (RFC 7748).
+    pub private: [u8; KEY_BYTES],
+    /// What comes of it.
+    pub public: [u8; KEY_BYTES],
+}
+
+impl fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyPair").finish_non_exhaustive()
+    }
+}
+
+/// Why a gateway has no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// Nobody could say which of them counts.
+    #[error(
+        "found multiple secrets associated to WireGuard gateway: {0}: keep one, or name it in spec.secretRef"
+    )]
+    Several(String),
+    /// What users name is not there.
+    #[error("spec.secretRef names secret {0:?}, which is not there: make it, or name none")]
+    Missing(String),
+    /// It has no keys.
+    #[error("secret {secret:?} needs {entry} with the {KEY_BYTES} raw bytes of a key, has {found}")]
+    NoKey {
+        /// Its name.
+        secret: String,
+        /// Which entry.
+        entry: &'static str,
+        /// What it has there.
+        found: String,
+    },
+    /// Somebody else's gateway has it.
+    #[error("secret {secret:?} has the label {label}={found}: a secret serves one gateway")]
+    Taken {
+        /// Its name.
+        secret: String,
+        /// Which label.
+        label: &'static str,
+        /// Its value.
+        found: String,
+    },
+    /// The API server.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+}
+
+/// Whose keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) remote_cluster_id: &'a str,
+    /// What asked for the gateway: the secret outlives changes of its template.
+    pub(super) owner: &'a OwnerReference,
+}
+
+/// What was found or made.
+#[derive(Debug)]
+pub(super) struct Keys {
+    pub(super) secret: ObjectReference,
+    pub(super) is_new: bool,
+}
+
+/// The secret of `holder`, the one that is `named` if there is a name; made with `generate` if there is
+/// none.
+pub(super) async fn ensure(
+    secrets: &Secrets,
+    holder: &Holder<'_>,
+    named: Option<&str>,
+    generate: impl FnOnce() -> KeyPair,
+) -> Result<Keys, KeysError> {
+    let api = secrets.api(holder.namespace);
+    if let Some(name) = named {
+        let secret = secrets.checked(name, holder).await?;
+        let secret = secret.ok_or_else(|| KeysError::Missing(name.to_owned()))?;
+        let missing = missing_labels(&secret, holder)?;
+        if !missing.is_empty() {
+            let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
+            api.patch_metadata(name, &PatchParams::default(), &patch).await?;
+        }
+        return Ok(Keys { secret: reference(&secret), is_new: false });
+    }
+
+    let mut found = secrets.metadata.list(holder.namespace).await?;
+    found.retain(|secret| {
+        secret.labels().get(REMOTE_CLUSTER_ID).is_some_and(|id| id == holder.remote_cluster_id)
+    });
+    match &found[..] {
+        [] => {}
+        [secret] => {
+            if let Some(secret) = secrets.checked(&secret.name_any(), holder).await? {
+                return Ok(Keys { secret: reference(&secret), is_new: false });
+            }
+        }
+        several => {
+            let mut names: Vec<_> = several.iter().map(ResourceExt::name_any).collect();
+            names.sort();
+            return Err(KeysError::Several(names.join(", ")));
+        }
+    }
+
+    let secret = made(holder, &generate());
+    match api.create(&PostParams::default(), &secret).await {
+        Ok(secret) => Ok(Keys { secret: reference(&secret.metadata), is_new: true }),
+        // Another operator was faster, this one has not heard of it, or somebody took the labels away.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            let secret = api.get(&secret.name_any()).await?;
+            check(&secret)?;
+            missing_labels(&secret.metadata, holder)?;
+            Ok(Keys { secret: reference(&secret.metadata), is_new: false })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// All secrets with keys; what is in them is asked for once and not kept.
+pub(super) struct Secrets {
+    client: Client,
+    metadata: Arc<Cache>,
+    /// The version in which a secret was found to have keys, by its UID.
+    versions: Mutex<HashMap<String, String>>,
+}
+
+impl Secrets {
+    pub(super) fn new(client: &Client, metadata: Arc<Cache>) -> Self {
+        Self { client: client.clone(), metadata, versions: Mutex::default() }
+    }
+
+    fn api(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The metadata of a secret that has keys, as far as anybody heard; `None` if it is not there.
+    async fn checked(
+        &self,
+        name: &str,
+        holder: &Holder<'_>,
+    ) -> Result<Option<ObjectMeta>, KeysError> {
+        let known = self.metadata.get(name, Some(holder.namespace)).await?;
+        let versions = || self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let version_of = |meta: &ObjectMeta| meta.uid.clone().zip(meta.resource_version.clone());
+        if let Some(known) = known
+            && let Some((uid, version)) = version_of(&known.metadata)
+            && versions().get(&uid) == Some(&version)
+        {
+            return Ok(Some(known.metadata));
+        }
+
+        let Some(secret) = self.api(holder.namespace).get_opt(name).await? else { return Ok(None) };
+        check(&secret)?;
+        versions().extend(version_of(&secret.metadata));
+
+        Ok(Some(secret.metadata))
+    }
+}
+
+fn made(holder: &Holder<'_>, keys: &KeyPair) -> Secret {
+    // What is sent to the API server cannot be wiped; the pair itself is.
+    let [private, public] = ENTRIES;
+    let data = [(private, keys.private), (public, keys.public)]
+        .map(|(entry, key)| (entry.to_owned(), ByteString(key.to_vec())));
+
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(format!("gw-{}", holder.owner.name)),
+            namespace: Some(holder.namespace.to_owned()),
+            labels: Some(labels(holder)),
+            owner_references: Some(vec![OwnerReference {
+                controller: None,
+                block_owner_deletion: None,
+                ..holder.owner.clone()
+            }]),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        data: Some(data.into()),
+        ..Secret::default()
+    }
+}
+
+fn labels(holder: &Holder<'_>) -> BTreeMap<String, String> {
+    [GATEWAY_RESOURCE, (REMOTE_CLUSTER_ID, holder.remote_cluster_id)]
+        .map(|(label, value)| (label.to_owned(), value.to_owned()))
+        .into()
+}
+
+/// Those that `secret` lacks. One with another value belongs to somebody else.
+fn missing_labels(
+    secret: &ObjectMeta,
+    holder: &Holder<'_>,
+) -> Result<BTreeMap<String, String>, KeysError> {
+    let of = |label: &str| secret.labels.as_ref().and_then(|labels| labels.get(label));
+    if let Some(found) = of(REMOTE_CLUSTER_ID)
+        && found != holder.remote_cluster_id
+    {
+        let secret = secret.name.clone().unwrap_or_default();
+        return Err(KeysError::Taken { secret, label: REMOTE_CLUSTER_ID, found: found.clone() });
+    }
+    let mut labels = labels(holder);
+    labels.retain(|label, value| of(label) != Some(value));
+
+    Ok(labels)
+}
+
+fn check(secret: &Secret) -> Result<(), KeysError> {
+    for entry in ENTRIES {
+        let found = secret.data.as_ref().and_then(|data| data.get(entry));
+        let found = match found.map(|value| value.0.len()) {
+            Some(KEY_BYTES) => continue,
+            Some(bytes) => format!("{bytes} bytes"),
+            None => "none".to_owned(),
+        };
+        return Err(KeysError::NoKey { secret: secret.name_any(), entry, found });
+    }
+
+    Ok(())
+}
+
+fn reference(secret: &ObjectMeta) -> ObjectReference {
+    ObjectReference {
+        name: secret.name.clone(),
+        namespace: secret.namespace.clone(),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,175 @@
+//! The kinds that ask for a gateway, and those that are one.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::core::ApiResource;
+use kube::{CustomResourceExt, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::endpoint::COMPONENT;
+use super::keys::GATEWAY_RESOURCE;
+use super::workload::GATEWAY_NAME;
+use crate::api::embedded::{DeploymentTemplate, LocalReference, Metrics, ServiceTemplate};
+use crate::api::{GatewayClient, GatewayServer, WgGatewayClient, WgGatewayServer};
+use crate::identity::Mode;
+
+/// A kind of ours.
+pub(super) trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + CustomResourceExt
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    /// Which end it is.
+    const MODE: Mode;
+
+    /// As the API server has it; nothing if there is none.
+    fn status(&self) -> Value;
+
+    /// How the API server calls the kind.
+    fn resource() -> ApiResource {
+        ApiResource::erase::<Self>(&())
+    }
+}
+
+/// Asks for a gateway.
+pub(super) trait Gateway: Object {
+    /// The field of its status that names what its template made.
+    const CHILD: &'static str;
+    /// The field that names its template.
+    const TEMPLATE: &'static str;
+
+    fn spec(&self) -> Value;
+    fn template(&self) -> Option<&ObjectReference>;
+}
+
+/// Is one, as a template made it.
+pub(super) trait WireGuard: Object {
+    fn deployment(&self) -> &DeploymentTemplate;
+    /// How clients reach it, if it waits for them.
+    fn service(&self) -> Option<&ServiceTemplate>;
+    fn metrics(&self) -> Option<&Metrics>;
+    fn secret(&self) -> Option<&LocalReference>;
+}
+
+/// A kind of Kubernetes of which gateways consist.
+pub(super) trait Belonging: Resource<DynamicType = ()> {
+    /// Which of its objects are of interest; all of them if that is empty.
+    fn labels() -> String;
+}
+
+macro_rules! belonging {
+    ($kind:ty, $labels:expr) => {
+        impl Belonging for $kind {
+            fn labels() -> String {
+                $labels
+            }
+        }
+    };
+}
+
+belonging!(Deployment, GATEWAY_NAME.to_owned());
+belonging!(Service, GATEWAY_NAME.to_owned());
+belonging!(ServiceAccount, GATEWAY_NAME.to_owned());
+belonging!(ClusterRoleBinding, GATEWAY_NAME.to_owned());
+belonging!(Secret, equal(GATEWAY_RESOURCE));
+belonging!(Pod, equal(COMPONENT));
+belonging!(Node, String::new());
+
+fn equal((label, value): (&str, &str)) -> String {
+    format!("{label}={value}")
+}
+
+fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+macro_rules! object {
+    ($kind:ty, $mode:expr) => {
+        impl Object for $kind {
+            const MODE: Mode = $mode;
+
+            fn status(&self) -> Value {
+                json(&self.status)
+            }
+        }
+    };
+}
+
+object!(GatewayServer, Mode::Server);
+object!(GatewayClient, Mode::Client);
+object!(WgGatewayServer, Mode::Server);
+object!(WgGatewayClient, Mode::Client);
+
+impl Gateway for GatewayServer {
+    const CHILD: &'static str = "serverRef";
+    const TEMPLATE: &'static str = "spec.serverTemplateRef";
+
+    fn spec(&self) -> Value {
+        json(&self.spec)
+    }
+
+    fn template(&self) -> Option<&ObjectReference> {
+        self.spec.server_template_ref.as_ref()
+    }
+}
+
+impl Gateway for GatewayClient {
+    const CHILD: &'static str = "clientRef";
+    const TEMPLATE: &'static str = "spec.clientTemplateRef";
+
+    fn spec(&self) -> Value {
+        json(&self.spec)
+    }
+
+    fn template(&self) -> Option<&ObjectReference> {
+        self.spec.client_template_ref.as_ref()
+    }
+}
+
+impl WireGuard for WgGatewayServer {
+    fn deployment(&self) -> &DeploymentTemplate {
+        &self.spec.deployment
+    }
+
+    fn service(&self) -> Option<&ServiceTemplate> {
+        Some(&self.spec.service)
+    }
+
+    fn metrics(&self) -> Option<&Metrics> {
+        self.spec.metrics.as_ref()
+    }
+
+    fn secret(&self) -> Option<&LocalReference> {
+        self.spec.secret_ref.as_ref()
+    }
+}
+
+impl WireGuard for WgGatewayClient {
+    fn deployment(&self) -> &DeploymentTemplate {
+        &self.spec.deployment
+    }
+
+    fn service(&self) -> Option<&ServiceTemplate> {
+        None
+    }
+
+    fn metrics(&self) -> Option<&Metrics> {
+        self.spec.metrics.as_ref()
+    }
+
+    fn secret(&self) -> Option<&LocalReference> {
+        self.spec.secret_ref.as_ref()
+    }
+}

@@ -1,0 +1,317 @@
+//! From the object that is a gateway to what runs; and back where that is to be found.
+
+use std::sync::{Arc, PoisonError};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::apply::{Applied, api, apply, apply_status, delete};
+use super::context::Context;
+use super::endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
+use super::keys::{self, Holder};
+use super::kind::{Belonging, WireGuard};
+use super::problem::Problem;
+use super::workload::{GATEWAY_NAME, GATEWAY_NAMESPACE, Site, Workload, workload};
+use crate::identity::Mode;
+use crate::objects::REMOTE_CLUSTER_ID;
+
+/// Holds a gateway until its binding, which nothing can own, is gone.
+const FINALIZER: &str = "networking.liqo.io/clusterrolebinding";
+
+/// The owner of the field with that: what else is written of the object has another one.
+const HOLDER: &str = "strait-finalizer";
+
+/// Of HTTP.
+const NOT_FOUND: u16 = 404;
+
+/// Brings `gateway` and what runs into line.
+pub(super) async fn reconcile<K: WireGuard>(
+    gateway: &Arc<K>,
+    context: &Context,
+) -> Result<(), Problem> {
+    let is_held = gateway.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
+    if gateway.meta().deletion_timestamp.is_none() {
+        if !is_held {
+            hold(gateway.as_ref(), true, context).await?;
+        }
+        return make(gateway.as_ref(), context).await;
+    }
+    if is_held {
+        unbind(gateway.as_ref(), context).await?;
+        hold(gateway.as_ref(), false, context).await?;
+    }
+
+    Ok(())
+}
+
+/// Has the finalizer be there or not. Whoever else does the same is not in the way.
+async fn hold<K: WireGuard>(gateway: &K, is_held: bool, context: &Context) -> Result<(), Problem> {
+    let own = ApiResource::erase::<K>(&());
+    let all = api(&context.client, &own, gateway.namespace().as_deref());
+    let finalizers = if is_held { vec![FINALIZER] } else { Vec::new() };
+    let wanted = json!({
+        "apiVersion": own.api_version, "kind": own.kind,
+        // With the UID nothing is made anew that has gone meanwhile.
+        "metadata": {"name": gateway.name_any(), "uid": gateway.uid(), "finalizers": finalizers},
+    });
+    let parameters = PatchParams::apply(HOLDER).force();
+    match all.patch(&gateway.name_any(), &parameters, &Patch::Apply(&wanted)).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        outcome => outcome.map(|_| ()).map_err(Problem::doing("write the finalizer")),
+    }
+}
+
+async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Problem> {
+    let (name, namespace) = (gateway.name_any(), gateway.namespace().unwrap_or_default());
+    let cluster = gateway.labels().get(REMOTE_CLUSTER_ID).ok_or(Problem::NoCluster)?;
+    let parents = gateway.owner_references();
+    let parent = parents.iter().find(|owner| owner.controller == Some(true));
+    let holder = Holder {
+        namespace: &namespace,
+        remote_cluster_id: cluster,
+        owner: parent.ok_or(Problem::NoOwner)?,
+    };
+    let named = gateway.secret().and_then(|secret| secret.name.as_deref());
+    let named = named.filter(|name| !name.is_empty());
+    let keys =
+        keys::ensure(&context.secrets, &holder, named, context.settings.generate_keys).await?;
+    let secret = keys.secret.name.clone().unwrap_or_default();
+    if keys.is_new {
+        let note = format!("made secret {secret} with a new pair of keys");
+        context.tell(gateway, "KeysSecretEnforced", note).await;
+    }
+
+    let role = match K::MODE {
+        Mode::Server => &context.settings.server_role,
+        Mode::Client => &context.settings.client_role,
+    };
+    let owner = owner(gateway);
+    let site = Site { name: &name, namespace: &namespace, owner: &owner, secret: &secret, role };
+    let Workload { deployment, service, account, binding, metrics } = workload(gateway, &site)?;
+    if let Some(account) = account {
+        put::<ServiceAccount>(context, Some(&namespace), account).await?;
+    }
+    put::<ClusterRoleBinding>(context, None, binding).await?;
+    deploy(gateway, context, &namespace, deployment).await?;
+    if let Some(service) = service {
+        let applied = put::<Service>(context, Some(&namespace), service).await?;
+        if applied == Applied::Created {
+            let note = format!("made service {}", site.object_name());
+            context.tell(gateway, "ServiceEnforced", note).await;
+        }
+    }
+    say_where(gateway, context, &site, keys.secret).await?;
+
+    scrape(context, &site, metrics).await
+}
+
+/// Has the pods run. What selects them cannot be changed: another deployment takes the place of one that
+/// selects others.
+async fn deploy<K: WireGuard>(
+    gateway: &K,
+    context: &Context,
+    namespace: &str,
+    wanted: Value,
+) -> Result<(), Problem> {
+    let cache = context.of::<Deployment>();
+    let deployments = cache.api(Some(namespace));
+    let name = name_of(&wanted);
+    let doing = |verb: &str| Problem::doing(format!("{verb} Deployment {name}"));
+    let found = cache.get(&name, Some(namespace)).await.map_err(doing("read"))?;
+    let selector = |object: &Value| object.pointer("/spec/selector").cloned();
+    let of_found = found.as_ref().and_then(|found| selector(&found.data));
+    let is_another = of_found.is_some() && of_found != selector(&wanted);
+    if let Some(found) = found.as_ref().filter(|_| is_another) {
+        delete(&deployments, found).await.map_err(doing("replace"))?;
+    }
+    let found = found.as_ref().filter(|_| !is_another);
+
+    let applied = apply(&deployments, &name, found, wanted).await.map_err(doing("apply"))?;
+    if applied == Applied::Created {
+        context.tell(gateway, "DeploymentEnforced", format!("made Deployment {name}")).await;
+    }
+
+    Ok(())
+}
+
+/// Has the objects that metrics need, and not those that nobody asks for any more.
+async fn scrape(
+    context: &Context,
+    site: &Site<'_>,
+    [service, monitor]: [Option<Value>; 2],
+) -> Result<(), Problem> {
+    let name = site.metrics_name();
+    let doing = |what: &str| Problem::doing(format!("{what} {name}"));
+    let services = context.of::<Service>();
+    let found = services.get(&name, Some(site.namespace)).await.map_err(doing("read Service"))?;
+    have(&services.api(Some(site.namespace)), site, found, service)
+        .await
+        .map_err(doing("write Service"))?;
+
+    // Where nobody asks for a monitor, the API server is asked for one once in the life of the operator.
+    let (uid, is_wanted) = (&site.owner.uid, monitor.is_some());
+    let unmonitored = || context.unmonitored.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_wanted && unmonitored().contains(uid) {
+        return Ok(());
+    }
+    let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "ServiceMonitor");
+    let monitors = api(&context.client, &ApiResource::from_gvk(&kind), Some(site.namespace));
+    match monitors.get_opt(&name).await {
+        // Not the object is unknown, but its kind.
+        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {
+            if is_wanted {
+                return Err(Problem::NoMonitors);
+            }
+        }
+        found => {
+            let found = found.map_err(doing("read ServiceMonitor"))?;
+            have(&monitors, site, found, monitor).await.map_err(doing("write ServiceMonitor"))?;
+        }
+    }
+    if is_wanted {
+        unmonitored().remove(uid)
+    } else {
+        unmonitored().insert(uid.clone())
+    };
+
+    Ok(())
+}
+
+/// Has the object that is `found` be as it is `wanted`, or not be if it is the gateway's own.
+async fn have(
+    all: &Api<DynamicObject>,
+    site: &Site<'_>,
+    found: Option<DynamicObject>,
+    wanted: Option<Value>,
+) -> kube::Result<()> {
+    let is_own = |found: &DynamicObject| {
+        found.owner_references().iter().any(|owner| owner.uid == site.owner.uid)
+    };
+    match (wanted, found) {
+        (Some(wanted), found) => {
+            apply(all, &site.metrics_name(), found.as_ref(), wanted).await.map(|_| ())
+        }
+        (None, Some(found)) if is_own(&found) => delete(all, &found).await,
+        (None, _) => Ok(()),
+    }
+}
+
+/// Deletes the bindings of `gateway`, also those to a role that it had before.
+async fn unbind<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Problem> {
+    let (name, namespace) = (gateway.name_any(), gateway.namespace().unwrap_or_default());
+    let bindings = context.of::<ClusterRoleBinding>().api(None);
+    let selector = format!("{GATEWAY_NAME}={name},{GATEWAY_NAMESPACE}={namespace}");
+    let found = bindings.list(&ListParams::default().labels(&selector)).await;
+    for binding in found.map_err(Problem::doing("list ClusterRoleBindings"))? {
+        let doing = Problem::doing(format!("delete ClusterRoleBinding {}", binding.name_any()));
+        delete(&bindings, &binding).await.map_err(doing)?;
+    }
+
+    Ok(())
+}
+
+/// Writes where the gateway is. What was known stays known while nobody can say.
+async fn say_where<K: WireGuard>(
+    gateway: &K,
+    context: &Context,
+    site: &Site<'_>,
+    secret: ObjectReference,
+) -> Result<(), Problem> {
+    let pods = context.of::<Pod>().list(site.namespace).await;
+    let pods = pods.map_err(Problem::doing("list pods"))?;
+    let pods: Vec<Pod> = pods.into_iter().filter_map(|pod| pod.try_parse().ok()).collect();
+    let inside = internal_endpoint(&pods);
+    let outside = match gateway.service() {
+        None => None,
+        Some(_) => Some(outside(context, site, &pods).await?),
+    };
+
+    let former = gateway.status();
+    let mut status = Map::new();
+    put_known(&mut status, &former, "endpoint", outside);
+    put_known(&mut status, &former, "internalEndpoint", Some(inside));
+    status.insert("secretRef".to_owned(), serde_json::to_value(secret).unwrap_or_default());
+    let status = Value::Object(status);
+    if status == former {
+        return Ok(());
+    }
+    let own = ApiResource::erase::<K>(&());
+    let owns = api(&context.client, &own, Some(site.namespace));
+
+    apply_status(&owns, &own, site.name, &status).await.map_err(Problem::doing("write the status"))
+}
+
+async fn outside(
+    context: &Context,
+    site: &Site<'_>,
+    pods: &[Pod],
+) -> Result<Result<crate::api::endpoint::Endpoint, EndpointError>, Problem> {
+    let name = site.object_name();
+    let doing = Problem::doing(format!("read Service {name}"));
+    let service = context.of::<Service>().get(&name, Some(site.namespace)).await.map_err(doing)?;
+    let service = service.and_then(|service| service.try_parse().ok()).unwrap_or_default();
+    let node = active_pod(pods).ok().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+    let nodes = match node {
+        None => Vec::new(),
+        Some(node) => {
+            let doing = Problem::doing(format!("read Node {node}"));
+            let node = context.of::<Node>().get(&node, None).await.map_err(doing)?;
+            node.and_then(|node| node.try_parse().ok()).into_iter().collect()
+        }
+    };
+
+    Ok(endpoint(&service, pods, &nodes))
+}
+
+fn put_known<T: Serialize>(
+    status: &mut Map<String, Value>,
+    former: &Value,
+    field: &str,
+    found: Option<Result<T, EndpointError>>,
+) {
+    let value = match found {
+        None => None,
+        Some(Ok(found)) => serde_json::to_value(found).ok(),
+        Some(Err(_)) => former.get(field).cloned(),
+    };
+    if let Some(value) = value {
+        status.insert(field.to_owned(), value);
+    }
+}
+
+async fn put<K: Belonging>(
+    context: &Context,
+    namespace: Option<&str>,
+    wanted: Value,
+) -> Result<Applied, Problem> {
+    let cache = context.of::<K>();
+    let (kind, name) = (K::kind(&()), name_of(&wanted));
+    let doing = |verb: &str| Problem::doing(format!("{verb} {kind} {name}"));
+    let found = cache.get(&name, namespace).await.map_err(doing("read"))?;
+
+    apply(&cache.api(namespace), &name, found.as_ref(), wanted).await.map_err(doing("apply"))
+}
+
+fn name_of(object: &Value) -> String {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str);
+
+    name.unwrap_or_default().to_owned()
+}
+
+fn owner<K: WireGuard>(gateway: &K) -> OwnerReference {
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: gateway.name_any(),
+        uid: gateway.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

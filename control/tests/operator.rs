@@ -1,0 +1,574 @@
+//! The operator against a real API server, with the role that it is given. Deployments get their pods from a
+//! stand-in for the kubelet.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says what it saw"
+)]
+
+// Under the name that it has in the other crates, whose tests share the harness.
+extern crate strait_control as control;
+
+#[expect(dead_code, reason = "shared with the tests of the gateway")]
+mod harness;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use control::api::{GatewayClient, GatewayServer, WgGatewayClient, WgGatewayServer};
+use control::objects::REMOTE_CLUSTER_ID;
+use control::operator::{self, KeyPair, Settings, Tally};
+use harness::kubelet::{self, NODE};
+use harness::roles::stock_role;
+use harness::tenant::NAMESPACE;
+use harness::{ApiServer, create, install_api};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// What a busy machine needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const NETWORKING: &str = "networking.liqo.io/v1beta1";
+
+/// A cluster with an operator and pods.
+struct World {
+    admin: Client,
+    operator: Client,
+    tasks: Vec<JoinHandle<()>>,
+    server: ApiServer,
+}
+
+impl World {
+    /// `None` if there can be no API server here. The operator is not started yet.
+    async fn new() -> Option<Self> {
+        let server = ApiServer::start().await?;
+        let admin = server.client().await;
+        install_api(&admin).await;
+        for name in [NAMESPACE, "liqo"] {
+            create(
+                Api::all(admin.clone()),
+                &object::<Namespace>(json!({"metadata": {"name": name}})),
+            )
+            .await;
+        }
+        create(Api::all(admin.clone()), &stock_role()).await;
+        let operator = server.operator().await;
+        kubelet::node(&admin, "172.18.0.3").await;
+        let tasks = vec![tokio::spawn(kubelet::run(admin.clone()))];
+
+        Some(Self { admin, operator, tasks, server })
+    }
+
+    fn start_operator(&mut self) {
+        self.tasks.push(tokio::spawn(operator::run(self.operator.clone(), settings())));
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.admin.clone(), NAMESPACE)
+    }
+
+    fn of_kind(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').expect("a group");
+        let kind = GroupVersionKind::gvk(group, version, kind);
+
+        Api::namespaced_with(self.admin.clone(), namespace, &ApiResource::from_gvk(&kind))
+    }
+
+    /// Applies a document of YAML.
+    async fn apply(&self, yaml: &str) {
+        let wanted: Value = serde_saphyr::from_str(yaml).expect("YAML");
+        let text = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).expect(yaml);
+        let api = self.of_kind(text("/apiVersion"), text("/kind"), text("/metadata/namespace"));
+
+        api.patch(
+            text("/metadata/name"),
+            &PatchParams::apply("user").force(),
+            &Patch::Apply(&wanted),
+        )
+        .await
+        .expect(yaml);
+    }
+
+    async fn ask_for_server(&self) {
+        self.apply(include_str!("../../deploy/liqo/server.yaml")).await;
+        create(self.api(), &server("strait-server")).await;
+    }
+
+    /// The object called `name` as soon as it is as it should be.
+    async fn until<K>(&self, name: &str, is_right: impl Fn(&K) -> bool) -> K
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        let start = Instant::now();
+        let mut found = None;
+        while start.elapsed() < PATIENCE {
+            found = api.get_opt(name).await.expect("an answer");
+            match found {
+                Some(object) if is_right(&object) => return object,
+                _ => sleep(Duration::from_millis(20)).await,
+            }
+        }
+        let events: Api<Event> = self.api();
+        for event in events.list(&ListParams::default()).await.expect("Events") {
+            eprintln!("{:?}: {:?}", event.reason, event.note);
+        }
+        panic!("{} {name} is {found:#?}", K::kind(&()));
+    }
+
+    /// Waits for an Event, and says what it has to say.
+    async fn told(&self, reason: &str) -> String {
+        self.told_that(reason, "").await
+    }
+
+    /// Waits for an Event that says `words`, and says the rest of it too.
+    async fn told_that(&self, reason: &str, words: &str) -> String {
+        let events: Api<Event> = self.api();
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let found = events.list(&ListParams::default()).await.expect("Events").items;
+            let found = found.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+            let mut notes = found.filter_map(|event| event.note);
+            if let Some(note) = notes.find(|note| note.contains(words)) {
+                return note;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("nobody has told of {reason}");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        holder: "strait-operator-1".to_owned(),
+        server_role: "liqo-gateway".to_owned(),
+        client_role: "liqo-gateway".to_owned(),
+        generate_keys: || KeyPair { private: [7; 32], public: [9; 32] },
+        tally: Tally::default(),
+    }
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("an object")
+}
+
+fn server(template: &str) -> GatewayServer {
+    object(json!({
+        "metadata": {"name": "milan", "labels": {REMOTE_CLUSTER_ID: "milan"}},
+        "spec": {
+            "mtu": 1340,
+            "endpoint": {"port": 51840, "serviceType": "NodePort", "nodePort": 30742},
+            "serverTemplateRef": {
+                "apiVersion": NETWORKING, "kind": "WgGatewayServerTemplate",
+                "name": template, "namespace": "liqo",
+            },
+        },
+    }))
+}
+
+fn addresses(server: &GatewayServer) -> Vec<String> {
+    let endpoint = server.status.as_ref().and_then(|status| status.endpoint.clone());
+
+    endpoint.map(|endpoint| endpoint.addresses).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_gateway_is_made_kept_found_and_taken_away() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    let start = Instant::now();
+    world.ask_for_server().await;
+
+    // All of it is there, and users read where.
+    let made = world.until("milan", |server| !addresses(server).is_empty()).await;
+    eprintln!("a gateway after {:?}", start.elapsed());
+    let status = made.status.clone().expect("a status");
+    assert_eq!(addresses(&made), ["172.18.0.3"]);
+    assert_eq!(status.endpoint.and_then(|endpoint| endpoint.port), Some(30742));
+    let secret = status.secret_ref.expect("a secret");
+    assert_eq!(
+        (secret.name.as_deref(), secret.namespace.as_deref()),
+        (Some("gw-milan"), Some(NAMESPACE))
+    );
+    let place = status.internal_endpoint.expect("a place");
+    assert_eq!((place.ip.as_deref(), place.node.as_deref()), (Some("10.244.1.9"), Some(NODE)));
+    let child = status.server_ref.expect("a child");
+    assert_eq!(
+        (child.kind.as_deref(), child.name.as_deref()),
+        (Some("WgGatewayServer"), Some("milan"))
+    );
+
+    let keys: Secret = world.api().get("gw-milan").await.expect("keys");
+    let data = keys.data.clone().expect("data");
+    assert_eq!((data["privateKey"].0.len(), data["publicKey"].0.len()), (32, 32));
+    assert_eq!(keys.labels()["networking.liqo.io/gateway-resource"], "true");
+    assert_eq!(keys.owner_references()[0].kind, "GatewayServer");
+    assert_eq!(Some(&keys.owner_references()[0].uid), made.uid().as_ref());
+    let deployment: Deployment = world.api().get("gw-milan").await.expect("a deployment");
+    assert_eq!(deployment.owner_references()[0].kind, "WgGatewayServer");
+    let pod = deployment.spec.clone().template.spec.expect("a pod");
+    let volumes = pod.volumes.expect("volumes");
+    let mounted = volumes.iter().find(|volume| volume.name == "wireguard-config").expect("one");
+    let mounted = mounted.secret.as_ref().and_then(|secret| secret.secret_name.as_deref());
+    assert_eq!(mounted, Some("gw-milan"));
+    let service: Service = world.api().get("gw-milan").await.expect("a service");
+    let port = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()?.first()).expect("a port");
+    assert_eq!((port.port, port.node_port), (51840, Some(30742)));
+    world.api::<ServiceAccount>().get("milan").await.expect("an account");
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.admin.clone());
+    let binding = format!("liqo-gateway-{NAMESPACE}-milan");
+    let bound = bindings.get(&binding).await.expect("a binding");
+    assert_eq!(bound.labels()["networking.liqo.io/gateway-namespace"], NAMESPACE);
+
+    // What others destroy or change is mended; what is right is not written again.
+    world.api::<Deployment>().delete("gw-milan", &DeleteParams::background()).await.expect("gone");
+    let again = world.until::<Deployment>("gw-milan", |_| true).await;
+    assert_ne!(again.uid(), deployment.uid());
+    let other = json!({"spec": {"type": "ClusterIP", "ports": null}});
+    let _ = world
+        .api::<Service>()
+        .patch("gw-milan", &PatchParams::default(), &Patch::Merge(&other))
+        .await;
+    let type_ = |service: &Service| service.spec.clone().and_then(|spec| spec.type_);
+    world
+        .until("gw-milan", |service: &Service| type_(service).as_deref() == Some("NodePort"))
+        .await;
+    world.until("milan", |server: &GatewayServer| addresses(server) == ["172.18.0.3"]).await;
+
+    // A node that moves is followed; without a pod the address stays known.
+    kubelet::move_node(&world.admin, "172.18.0.4").await;
+    world.until("milan", |server: &GatewayServer| addresses(server) == ["172.18.0.4"]).await;
+
+    // Another wish reaches the service.
+    let wish = json!({"spec": {"endpoint": {"nodePort": 30800}}});
+    let servers = world.api::<GatewayServer>();
+    servers.patch("milan", &PatchParams::default(), &Patch::Merge(&wish)).await.expect("a wish");
+    let port =
+        |server: &GatewayServer| server.status.clone().and_then(|status| status.endpoint?.port);
+    world.until("milan", |server: &GatewayServer| port(server) == Some(30800)).await;
+
+    // With the gateway goes its binding, which nothing can own.
+    world.api::<WgGatewayServer>().delete("milan", &DeleteParams::default()).await.expect("gone");
+    let start = Instant::now();
+    while bindings.get(&binding).await.is_ok_and(|found| found.uid() == bound.uid()) {
+        assert!(start.elapsed() < PATIENCE, "the binding stays");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_that_is_right_already() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.ask_for_server().await;
+    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+    sleep(Duration::from_secs(1)).await;
+
+    let before = world.versions().await;
+    assert!(before.len() >= 6, "{before:?}");
+    // Every gateway is looked at again by whoever takes over.
+    world.tasks.pop().expect("an operator").abort();
+    world.start_operator();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.versions().await, before);
+}
+
+impl World {
+    /// The version of everything that the operator writes.
+    async fn versions(&self) -> BTreeMap<String, Option<String>> {
+        let mut versions = BTreeMap::new();
+        for (group, kind) in [
+            (NETWORKING, "GatewayServer"),
+            (NETWORKING, "WgGatewayServer"),
+            ("apps/v1", "Deployment"),
+        ] {
+            let all = self.of_kind(group, kind, NAMESPACE).list(&ListParams::default()).await;
+            for object in all.expect("a list") {
+                versions.insert(format!("{kind} {}", object.name_any()), object.resource_version());
+            }
+        }
+        macro_rules! of {
+            ($($kind:ty),*) => {$(
+                for object in self.api::<$kind>().list(&ListParams::default()).await.expect("a list") {
+                    let kind = <$kind as Resource>::kind(&());
+                    versions.insert(format!("{kind} {}", object.name_any()), object.resource_version());
+                }
+            )*};
+        }
+        of!(Secret, Service, ServiceAccount);
+
+        versions
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_told_and_waited_for() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    create(world.api(), &server("strait-server")).await;
+
+    let note = world.told("TemplateMissing").await;
+    assert_eq!(
+        note,
+        "WgGatewayServerTemplate liqo/strait-server is not there: make it, or name another"
+    );
+    let own = json!({"spec": {"secretRef": {"name": "own-keys"}}});
+    let servers = world.api::<GatewayServer>();
+    servers.patch("milan", &PatchParams::default(), &Patch::Merge(&own)).await.expect("a wish");
+    world.apply(include_str!("../../deploy/liqo/server.yaml")).await;
+    let note = world.told("MissingSecretRef").await;
+    assert_eq!(
+        note,
+        "spec.secretRef names secret \"own-keys\", which is not there: make it, or name none"
+    );
+
+    let secret = |public: usize| {
+        object::<Secret>(json!({
+            "metadata": {"name": "own-keys"},
+            "stringData": {"privateKey": "p".repeat(32), "publicKey": "q".repeat(public)},
+        }))
+    };
+    create(world.api(), &secret(31)).await;
+    let note = world.told("KeysSecretCheckFailed").await;
+    assert!(
+        note.contains("needs publicKey with the 32 raw bytes of a key, has 31 bytes"),
+        "{note}"
+    );
+    let right = Patch::Merge(json!({"stringData": {"publicKey": "q".repeat(32)}}));
+    world.api::<Secret>().patch("own-keys", &PatchParams::default(), &right).await.expect("a key");
+
+    let made = world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+    let secret = made.status.and_then(|status| status.secret_ref?.name);
+    assert_eq!(secret.as_deref(), Some("own-keys"));
+    assert_eq!(world.told("Reconciled").await, "nothing is in the way any more");
+    let labelled: Secret = world.api().get("own-keys").await.expect("it");
+    assert_eq!(labelled.labels()[REMOTE_CLUSTER_ID], "milan");
+}
+
+/// Two kinds of somebody else: one of templates, and one of gateways.
+async fn install_other_kinds(world: &World) {
+    for (kind, plural, labels) in [
+        ("TubeTemplate", "tubetemplates", json!({"networking.liqo.io/gatewaytemplate": "true"})),
+        ("Tube", "tubes", json!({})),
+    ] {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.example.com"), "labels": labels},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}},
+                }],
+            },
+        });
+        let crd: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition =
+            object(crd);
+        create(Api::all(world.admin.clone()), &crd).await;
+        kube::runtime::wait::await_condition(
+            Api::all(world.admin.clone()),
+            &crd.name_any(),
+            kube::runtime::conditions::is_crd_established(),
+        )
+        .await
+        .expect("it is served");
+    }
+}
+
+#[tokio::test]
+async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made_goes() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.ask_for_server().await;
+    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+
+    let refer = |kind: &str, name: &str| {
+        Patch::Merge(json!({"spec": {"serverTemplateRef": {
+            "apiVersion": "example.com/v1", "kind": kind, "name": name, "namespace": "liqo",
+        }}}))
+    };
+    let servers = world.api::<GatewayServer>();
+    let parameters = PatchParams::default();
+    servers.patch("milan", &parameters, &refer("Tube", "t")).await.expect("a wish");
+    let note = world.told("TemplateMissing").await;
+    assert!(
+        note.contains("Tube of example.com/v1 is no kind of gateway template: label its"),
+        "{note}"
+    );
+    // What was made before stays.
+    world.api::<WgGatewayServer>().get("milan").await.expect("it");
+
+    install_other_kinds(&world).await;
+    let allowed = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "tubes"},
+        "rules": [{"apiGroups": ["example.com"], "resources": ["*"], "verbs": ["*"]}],
+    });
+    let allowed: k8s_openapi::api::rbac::v1::ClusterRole = object(allowed);
+    create(Api::all(world.admin.clone()), &allowed).await;
+    let bound = json!({
+        "metadata": {"name": "tubes"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tubes"},
+        "subjects": [{"kind": "ServiceAccount", "name": "strait-operator", "namespace": "liqo"}],
+    });
+    create(Api::all(world.admin.clone()), &object::<ClusterRoleBinding>(bound)).await;
+    world
+        .apply(
+            r#"{apiVersion: example.com/v1, kind: TubeTemplate, metadata: {name: t, namespace: liqo}, spec: {
+                objectKind: {apiVersion: example.com/v1, kind: Tube},
+                template: {metadata: {name: "tube-{{ .Name }}"}, spec: {width: "{{ .Spec.MTU }}"}}}}"#,
+        )
+        .await;
+    servers.patch("milan", &parameters, &refer("TubeTemplate", "t")).await.expect("a wish");
+
+    let tubes = world.of_kind("example.com/v1", "Tube", NAMESPACE);
+    let child =
+        |server: &GatewayServer| server.status.clone().and_then(|status| status.server_ref?.kind);
+    world.until("milan", |server: &GatewayServer| child(server).as_deref() == Some("Tube")).await;
+    let tube = tubes.get("tube-milan").await.expect("a tube");
+    assert_eq!(tube.data["spec"]["width"], 1340);
+    // The former one is being deleted, or has gone.
+    let start = Instant::now();
+    while world.api::<WgGatewayServer>().get_opt("milan").await.expect("an answer").is_some() {
+        assert!(start.elapsed() < PATIENCE, "the former gateway stays");
+        sleep(Duration::from_millis(20)).await;
+    }
+
+    // What a kind of somebody else says is passed on as well.
+    let said = json!({"status": {"endpoint": {"addresses": ["203.0.113.7"], "port": 7, "protocol": "UDP"}}});
+    tubes.patch_status("tube-milan", &parameters, &Patch::Merge(&said)).await.expect("a status");
+    world.until("milan", |server: &GatewayServer| addresses(server) == ["203.0.113.7"]).await;
+    // And a template that changes makes another one.
+    let wider = json!({"spec": {"template": {"spec": {"width": "{{ .Spec.Endpoint.Port }}"}}}});
+    let templates = world.of_kind("example.com/v1", "TubeTemplate", "liqo");
+    templates.patch("t", &parameters, &Patch::Merge(&wider)).await.expect("a template");
+    let start = Instant::now();
+    while tubes.get("tube-milan").await.expect("a tube").data["spec"]["width"] != 51840 {
+        assert!(start.elapsed() < PATIENCE, "the change is not seen");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_has_no_service_and_two_secrets_are_one_too_many() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.apply(include_str!("../../deploy/liqo/client.yaml")).await;
+    for name in ["one", "two"] {
+        let labels =
+            json!({"networking.liqo.io/gateway-resource": "true", REMOTE_CLUSTER_ID: "milan"});
+        let secret = json!({"metadata": {"name": name, "labels": labels}});
+        create(world.api(), &object::<Secret>(secret)).await;
+    }
+    let client = json!({
+        "metadata": {"name": "milan", "labels": {REMOTE_CLUSTER_ID: "milan"}},
+        "spec": {
+            "mtu": 1340,
+            "endpoint": {"addresses": ["198.51.100.2"], "port": 30742, "protocol": "UDP"},
+            "clientTemplateRef": {"name": "strait-client", "namespace": "liqo"},
+        },
+    });
+    create(world.api(), &object::<GatewayClient>(client)).await;
+
+    // Whoever has heard of one of them only may speak of that before.
+    let note = world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
+    assert!(note.ends_with("one, two: keep one, or name it in spec.secretRef"), "{note}");
+    for name in ["one", "two"] {
+        world.api::<Secret>().delete(name, &DeleteParams::default()).await.expect("gone");
+    }
+    let place =
+        |client: &GatewayClient| client.status.clone().and_then(|status| status.internal_endpoint);
+    let made = world.until("milan", |client: &GatewayClient| place(client).is_some()).await;
+    assert_eq!(
+        made.status.and_then(|status| status.client_ref?.kind).as_deref(),
+        Some("WgGatewayClient")
+    );
+    let all = world.api::<Service>().list(&ListParams::default()).await.expect("a list");
+    assert_eq!(all.items.len(), 0);
+    world.api::<WgGatewayClient>().get("milan").await.expect("it");
+    assert_eq!(world.api::<Pod>().list(&ListParams::default()).await.expect("pods").items.len(), 1);
+}
+
+#[tokio::test]
+async fn a_template_that_changes_takes_with_it_what_it_made() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.ask_for_server().await;
+    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+    let before: Deployment = world.api().get("gw-milan").await.expect("a deployment");
+    let templates = world.of_kind(NETWORKING, "WgGatewayServerTemplate", "liqo");
+    let change = async |spec: Value| {
+        let patch = Patch::Merge(json!({"spec": {"template": {"spec": spec}}}));
+        templates
+            .patch("strait-server", &PatchParams::default(), &patch)
+            .await
+            .expect("a template");
+    };
+
+    // What selects pods cannot be changed, so there is another deployment.
+    let labels = json!({"example.com/zone": "north"});
+    change(json!({"deployment": {"spec": {
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}},
+    }}}))
+    .await;
+    let is_another = |found: &Deployment| found.uid() != before.uid();
+    let after = world.until("gw-milan", is_another).await;
+    let selected = after.spec.selector.match_labels.expect("labels");
+    assert_eq!(selected["example.com/zone"], "north");
+
+    // Metrics come and go.
+    let port = json!([{"name": "metrics", "port": 8084}]);
+    let metrics = json!({
+        "enabled": true,
+        "service": {"metadata": {"labels": {"team": "net"}}, "spec": {"ports": port}},
+        "serviceMonitor": {"spec": {"endpoints": [{"port": "metrics"}]}},
+    });
+    change(json!({"metrics": metrics})).await;
+    let service = world.until("milan-metrics", |_: &Service| true).await;
+    assert_eq!(service.labels()["team"], "net");
+    let note = world.told("MetricsEnforced").await;
+    assert!(note.contains("install the Prometheus operator, or ask for none"), "{note}");
+    change(json!({"metrics": {"enabled": false}})).await;
+    let services = world.api::<Service>();
+    let start = Instant::now();
+    while services.get_opt("milan-metrics").await.expect("an answer").is_some() {
+        assert!(start.elapsed() < PATIENCE, "the service stays");
+        sleep(Duration::from_millis(20)).await;
+    }
+    world.api::<Service>().get("gw-milan").await.expect("the other one");
+}
+
+#[tokio::test]
+async fn an_api_server_that_was_away_is_served_again() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.apply(include_str!("../../deploy/liqo/server.yaml")).await;
+    world.server.restart().await;
+    create(world.api(), &server("strait-server")).await;
+
+    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+}
