@@ -19,6 +19,7 @@ pub mod active;
 pub mod announce;
 pub mod api;
 pub mod client;
+pub mod commands;
 pub mod complaint;
 pub mod conditions;
 pub mod conncheck;

@@ -7,6 +7,7 @@ pub(crate) mod admin;
 pub(crate) mod args;
 pub(crate) mod check;
 pub(crate) mod cluster;
+pub(crate) mod commands;
 pub(crate) mod config;
 pub(crate) mod crds;
 pub(crate) mod demo;

@@ -19,7 +19,9 @@ use daemon::logging::Log;
 use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
-use daemon::{check, cluster, crds, demo, explain, key, logging, mtu, operator, output, socket};
+use daemon::{
+    check, cluster, commands, crds, demo, explain, key, logging, mtu, operator, output, socket,
+};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
@@ -49,6 +51,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(args),
         Command::Key(key) => key::run(key),
         Command::Crds(args) => crds::run(&args),
+        Command::User(command) => commands::run(&command),
     }
 }
 

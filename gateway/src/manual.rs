@@ -1,12 +1,16 @@
 //! The manual: what does not belong to one module.
 //!
 //! - [`architecture`]: threads, the two flows, what is shared
+//! - [`commands`]: joining clusters, and seeing how they are
 //! - [`operator`]: clusters without Liqo: installing, gateways, prefixes, replicas
 //! - [`remapping`]: which address stands where, and what a remap does to each protocol
 //! - [`troubleshooting`]: by symptom
 
 #[doc = include_str!("manual/architecture.md")]
 pub mod architecture {}
+
+#[doc = include_str!("manual/commands.md")]
+pub mod commands {}
 
 #[doc = include_str!("manual/operator.md")]
 pub mod operator {}

@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::cluster::flags::{self, ClusterFlags};
+use super::commands::args::UserCommand;
 use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
@@ -114,6 +115,8 @@ pub(crate) enum Command {
     /// YAML for `kubectl apply --server-side -f -`, sorted by name. They are those of Liqo; a
     /// cluster that runs Liqo has them.
     Crds(CrdsArgs),
+    #[command(flatten)]
+    User(UserCommand),
 }
 
 /// `strait gateway`

@@ -1,0 +1,50 @@
+//! What a user asks of one cluster or of two: the verbs of the command line without a terminal.
+//!
+//! The verbs, the order of their steps and the lines they say are those of Liqo's documentation, so that
+//! its users and their scripts find what they know.
+//!
+//! # Invariants
+//!
+//! - Whatever can be known to be wrong is found before the first write.
+//! - What is right already is not written again: a verb may be repeated, also after it was interrupted.
+//! - Waiting is watching: a verb goes on when the condition holds, and says what it saw last if it does
+//!   not in time.
+//!
+//! # Not here
+//!
+//! Flags, terminals and exit codes (see the `daemon` of `strait-gateway`); what makes gateways out of
+//! these objects (see [`crate::operator`]).
+
+mod connect;
+mod contact;
+mod create;
+mod disconnect;
+mod error;
+mod forge;
+mod generate;
+mod info;
+mod keys;
+mod prefixes;
+mod preflight;
+mod report;
+#[cfg(test)]
+mod tests;
+mod wait;
+mod write;
+
+pub use connect::{Connect, connect, initialize};
+pub use contact::{Contact, Pair, tenant_namespace};
+pub use create::{Create, create, delete};
+pub use disconnect::{disconnect, reset};
+pub use error::{CommandError, TimeoutError};
+pub use forge::{Exposure, PortWanted, ServiceType, TemplateRef};
+pub use generate::{Generate, generate};
+pub use info::{
+    CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,
+    select,
+};
+pub use prefixes::{Prefixes, PrefixesError, parse_prefix};
+pub use preflight::TemplateType;
+pub use report::{Report, Session, Side};
+pub use wait::Deadline;
+pub use write::{Format, FormatError, text};

@@ -1,0 +1,170 @@
+//! Steps 7 to 10: both gateways.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::{Resource, ResourceExt as _};
+
+use super::super::CommandError;
+use super::super::contact::End;
+use super::super::forge::{self, TemplateRef};
+use super::super::wait::{Awaited, Progress, named, until};
+use super::super::write::{apply, delete, until_gone};
+use super::{Connect, service};
+use crate::api::endpoint::Endpoint;
+use crate::api::gateway_server::GatewayServerStatus;
+use crate::api::{GatewayClient, GatewayServer};
+
+/// What the gateway of a peering is called: as it is, or as Liqo would call a new one.
+pub(super) fn name<K: Resource>(existing: &[K], end: &End<'_>) -> String {
+    existing.first().map_or_else(|| end.other.clone(), kube::ResourceExt::name_any)
+}
+
+/// Steps 7 to 9; the server with its endpoint.
+pub(super) async fn server(
+    end: &End<'_>,
+    wanted: &Connect,
+    template: &TemplateRef,
+) -> Result<GatewayServer, CommandError> {
+    let existing = end.list::<GatewayServer>().await?;
+    let name = name(&existing, end);
+    let service = service(end, &name).await?;
+    if let Some(difference) = service.and_then(|service| wanted.exposure.difference(&service)) {
+        // A client would be sent to where the old Service is, and ports of nodes do not move.
+        delete::<GatewayServer>(end, &name).await?;
+        until_gone::<GatewayServer>(end, named(&name)).await?;
+        // What is left of it would look like what is new.
+        until_gone::<Service>(end, named(&format!("gw-{name}"))).await?;
+        until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await?;
+        end.done("Deleted existing gateway server");
+        end.session.report.warn(end.side, &format!("its Service had {difference}"));
+    }
+    let namespace = Some(end.namespace.as_str());
+    let Connect { exposure, mtu, .. } = wanted;
+    let server = forge::gateway_server(&name, namespace, &end.other, template, exposure, *mtu);
+    apply(end, &server).await?;
+    end.done("Gateway server correctly set up");
+    until_pod_ready(end, &name).await?;
+    let server = until_addressed(end, &name).await?;
+    end.done("Gateway server Service created successfully");
+
+    Ok(server)
+}
+
+/// Step 10; the client that connects to `server`.
+pub(super) async fn client(
+    end: &End<'_>,
+    wanted: &Connect,
+    template: &TemplateRef,
+    server: &GatewayServer,
+) -> Result<GatewayClient, CommandError> {
+    let name = name(&end.list::<GatewayClient>().await?, end);
+    let found = server.status.as_ref().and_then(|status| status.endpoint.clone());
+    let endpoint = endpoint(wanted, found.unwrap_or_default());
+    let namespace = Some(end.namespace.as_str());
+    let client =
+        forge::gateway_client(&name, namespace, &end.other, template, endpoint, wanted.mtu);
+    let client = apply(end, &client).await?;
+    end.done("Gateway client correctly set up");
+    until_pod_ready(end, &name).await?;
+
+    Ok(client)
+}
+
+/// Where the client connects to: where the server is, or where the user says that it is.
+pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint {
+    let Connect { client_address, client_port, .. } = wanted;
+    let addresses = client_address.clone().map_or(found.addresses, |address| vec![address]);
+    let protocol = found.protocol.or_else(|| Some("UDP".to_owned()));
+
+    match client_port {
+        Some(port) => {
+            let port = Some(i32::from(*port));
+            Endpoint { addresses, port, ports: Vec::new(), protocol }
+        }
+        None => Endpoint { addresses, port: found.port, ports: found.ports, protocol },
+    }
+}
+
+/// Waits until a pod of the gateway `name` is ready.
+async fn until_pod_ready(end: &End<'_>, name: &str) -> Result<(), CommandError> {
+    let (name, namespace) = (format!("gw-{name}"), &end.namespace);
+    let awaited = Awaited {
+        what: format!("gateway pod {name} to be ready"),
+        look_at: format!("kubectl describe deployment {name} -n {namespace}"),
+    };
+
+    until(end, end.api::<Deployment>(), named(&name), &awaited, |found| {
+        Ok(match found.first() {
+            None => Progress::NotYet(format!(
+                "no Deployment {name} in namespace {namespace}: is the operator of this cluster running?"
+            )),
+            Some(deployment) => ready(deployment),
+        })
+    })
+    .await?;
+    end.done(&format!("Gateway pod {name} is ready"));
+
+    Ok(())
+}
+
+/// Whether one of its pods is ready.
+pub(in super::super) fn ready(deployment: &Deployment) -> Progress<()> {
+    let status = deployment.status.clone().unwrap_or_default();
+    let ready = status.ready_replicas.unwrap_or_default();
+    let wanted = deployment.spec.replicas.unwrap_or(1);
+    if ready > 0 {
+        return Progress::Done(());
+    }
+    let conditions = status.conditions.unwrap_or_default();
+    let trouble = conditions
+        .iter()
+        .filter(|condition| condition.status.as_deref() != Some("True"))
+        .filter_map(|condition| condition.message.as_deref())
+        .find(|message| !message.is_empty());
+
+    Progress::NotYet(format!(
+        "0 of {wanted} replicas of Deployment {} ready{}",
+        deployment.name_any(),
+        trouble.map(|message| format!(" ({message})")).unwrap_or_default()
+    ))
+}
+
+/// Waits until clients can find the server.
+async fn until_addressed(end: &End<'_>, name: &str) -> Result<GatewayServer, CommandError> {
+    let namespace = &end.namespace;
+    let awaited = Awaited {
+        what: format!("GatewayServer {name} to have an address"),
+        look_at: format!("kubectl get service gw-{name} -n {namespace}"),
+    };
+
+    until(end, end.api::<GatewayServer>(), named(name), &awaited, |found| {
+        Ok(match found.first() {
+            None => Progress::NotYet(format!("no GatewayServer {name} in namespace {namespace}")),
+            Some(server) if has_address(server.status.as_ref()) => {
+                Progress::Done((*server).clone())
+            }
+            Some(_) => Progress::NotYet(
+                "no status.endpoint.addresses: has its Service an address?".to_owned(),
+            ),
+        })
+    })
+    .await
+}
+
+fn has_address(status: Option<&GatewayServerStatus>) -> bool {
+    let endpoint = status.and_then(|status| status.endpoint.as_ref());
+
+    endpoint.is_some_and(|endpoint| !endpoint.addresses.is_empty())
+}
+
+/// Whether a server is all that clients need, and its child is made.
+pub(in super::super) fn is_server_ready(server: &GatewayServer) -> Progress<()> {
+    let status = server.status.as_ref();
+    let child = status.and_then(|status| status.server_ref.as_ref());
+
+    match (has_address(status), child) {
+        (true, Some(_)) => Progress::Done(()),
+        (true, None) => Progress::NotYet("no status.serverRef in it".to_owned()),
+        (false, _) => Progress::NotYet("no status.endpoint.addresses in it".to_owned()),
+    }
+}

@@ -1,0 +1,275 @@
+//! One object of a peering by itself: `create` and `delete`.
+
+use std::fmt::Debug;
+
+use kube::core::NamespaceResourceScope;
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::connect::{is_server_ready, until_configured};
+use super::contact::{End, check_id, tenant_namespace};
+use super::forge::{self, Exposure, KEY_BYTES};
+use super::preflight::{self, TypedTemplate};
+use super::wait::{Awaited, Progress, named, until};
+use super::write::{self, apply, until_gone};
+use super::{CommandError, Contact, Format, Prefixes, Session, TemplateType};
+use crate::api::endpoint::Endpoint;
+use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
+use crate::identity::Mode;
+
+/// What is to be there. Each has a name of its own and is about one remote cluster.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the documentation of a variant names its fields")]
+pub enum Create {
+    /// The `prefixes` of the remote cluster.
+    Configuration { name: String, remote_cluster_id: String, prefixes: Prefixes },
+    /// A gateway that waits, made from `template`: its type, its name and its namespace. `mtu` is in
+    /// bytes.
+    GatewayServer {
+        name: String,
+        remote_cluster_id: String,
+        template: (TemplateType, String, Option<String>),
+        exposure: Exposure,
+        mtu: u16,
+    },
+    /// A gateway that connects to `endpoint`, made from `template`.
+    GatewayClient {
+        name: String,
+        remote_cluster_id: String,
+        template: (TemplateType, String, Option<String>),
+        endpoint: Endpoint,
+        mtu: u16,
+    },
+    /// The `key` of the remote gateway.
+    PublicKey { name: String, remote_cluster_id: String, key: [u8; KEY_BYTES] },
+}
+
+impl Create {
+    fn remote_cluster_id(&self) -> &str {
+        match self {
+            Self::Configuration { remote_cluster_id, .. }
+            | Self::GatewayServer { remote_cluster_id, .. }
+            | Self::GatewayClient { remote_cluster_id, .. }
+            | Self::PublicKey { remote_cluster_id, .. } => remote_cluster_id,
+        }
+    }
+}
+
+/// An object that was asked for.
+enum Object {
+    Configuration(Configuration),
+    GatewayServer(GatewayServer),
+    GatewayClient(GatewayClient),
+    PublicKey(PublicKey),
+}
+
+impl Object {
+    fn text(&self, format: Format) -> Result<String, CommandError> {
+        let text = match self {
+            Self::Configuration(object) => write::text(object, format),
+            Self::GatewayServer(object) => write::text(object, format),
+            Self::GatewayClient(object) => write::text(object, format),
+            Self::PublicKey(object) => write::text(object, format),
+        };
+
+        Ok(text?)
+    }
+}
+
+/// Makes an object in the namespace of `contact`, and waits until it is in use if it `waits`. With a
+/// `format` it is written down instead; the text is the answer then.
+///
+/// The tenant namespace of the peering is made if it is not there.
+///
+/// # Errors
+///
+/// [`CommandError`]; if it is about what was typed, nothing was written.
+pub async fn create(
+    contact: &Contact,
+    wanted: &Create,
+    format: Option<Format>,
+    waits: bool,
+    session: Session<'_>,
+) -> Result<Option<String>, CommandError> {
+    let other = wanted.remote_cluster_id();
+    check_id(contact.side, other)?;
+    let tenant = tenant_namespace(other);
+    let namespace = contact.namespace.clone().unwrap_or_else(|| tenant.clone());
+    let end = End::alone(contact, namespace.clone(), session).with(other);
+    let object = forged(&end, wanted, format.is_none()).await?;
+    if let Some(format) = format {
+        return object.text(format).map(Some);
+    }
+    if namespace == tenant {
+        end.make_namespace().await?;
+    } else if !end.has_namespace().await? {
+        return Err(CommandError::NoNamespace { side: end.side, namespace, default: tenant });
+    }
+    put(&end, &object, waits).await?;
+
+    Ok(None)
+}
+
+/// The object, and for a gateway whether there can be one like it if that `is_checked`.
+async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Object, CommandError> {
+    let namespace = Some(end.namespace.as_str());
+    let typed = |mode, template| {
+        let (type_, name, namespace): &(TemplateType, String, Option<String>) = template;
+        TypedTemplate { mode, type_, name, namespace: namespace.as_deref() }
+    };
+
+    Ok(match wanted {
+        Create::Configuration { name, remote_cluster_id, prefixes } => Object::Configuration(
+            forge::configuration(name, namespace, remote_cluster_id, prefixes),
+        ),
+        Create::GatewayServer { name, remote_cluster_id, template, exposure, mtu } => {
+            let typed = typed(Mode::Server, template);
+            let (template, spec) = preflight::template(end, &typed, is_checked).await?;
+            if let Some(spec) = spec {
+                preflight::check_fields(end.side, &template.name, &spec, exposure)?;
+                if !has_server(end, name, exposure).await? {
+                    preflight::node_port(end, exposure).await?;
+                }
+            }
+            Object::GatewayServer(forge::gateway_server(
+                name,
+                namespace,
+                remote_cluster_id,
+                &template,
+                exposure,
+                *mtu,
+            ))
+        }
+        Create::GatewayClient { name, remote_cluster_id, template, endpoint, mtu } => {
+            let typed = typed(Mode::Client, template);
+            let (template, _) = preflight::template(end, &typed, is_checked).await?;
+            let endpoint = endpoint.clone();
+            Object::GatewayClient(forge::gateway_client(
+                name,
+                namespace,
+                remote_cluster_id,
+                &template,
+                endpoint,
+                *mtu,
+            ))
+        }
+        Create::PublicKey { name, remote_cluster_id, key } => {
+            Object::PublicKey(forge::public_key(name, namespace, remote_cluster_id, *key, None))
+        }
+    })
+}
+
+/// Whether the gateway has its port on the nodes already: then nobody else could have it.
+async fn has_server(end: &End<'_>, name: &str, exposure: &Exposure) -> Result<bool, CommandError> {
+    let service = super::connect::service(end, name).await?;
+
+    Ok(service.is_some_and(|service| exposure.difference(&service).is_none()))
+}
+
+async fn put(end: &End<'_>, object: &Object, waits: bool) -> Result<(), CommandError> {
+    match object {
+        Object::Configuration(object) => {
+            write(end, object, "Configuration created").await?;
+            if waits {
+                until_configured(end, &object.name_any()).await?;
+                end.done("Configuration is ready");
+            }
+        }
+        Object::GatewayServer(object) => {
+            write(end, object, "Gatewayserver created").await?;
+            if waits {
+                until_ready(end, &object.name_any(), is_server_ready).await?;
+                end.done("gatewayserver is ready");
+            }
+        }
+        Object::GatewayClient(object) => {
+            write(end, object, "Gatewayclient created").await?;
+            if waits {
+                until_ready(end, &object.name_any(), is_client_ready).await?;
+                end.done("gatewayclient is ready");
+            }
+        }
+        Object::PublicKey(object) => write(end, object, "Publickey created").await?,
+    }
+
+    Ok(())
+}
+
+async fn write<K>(end: &End<'_>, object: &K, done: &str) -> Result<(), CommandError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Serialize,
+{
+    apply(end, object).await?;
+    end.done(done);
+
+    Ok(())
+}
+
+/// Whether a client has been made what it is to be.
+fn is_client_ready(client: &GatewayClient) -> Progress<()> {
+    match client.status.as_ref().and_then(|status| status.client_ref.as_ref()) {
+        Some(_) => Progress::Done(()),
+        None => Progress::NotYet("no status.clientRef in it".to_owned()),
+    }
+}
+
+async fn until_ready<K>(
+    end: &End<'_>,
+    name: &str,
+    judge: impl Fn(&K) -> Progress<()>,
+) -> Result<(), CommandError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let (kind, namespace) = (K::kind(&()), &end.namespace);
+    let awaited = Awaited {
+        what: format!("{kind} {name} to be ready"),
+        look_at: format!("kubectl describe {} {name} -n {namespace}", kind.to_lowercase()),
+    };
+
+    until(end, end.api::<K>(), named(name), &awaited, |found| {
+        Ok(found.first().map_or_else(
+            || Progress::NotYet(format!("no {kind} {name} in namespace {namespace}")),
+            |found| judge(found),
+        ))
+    })
+    .await
+}
+
+/// Deletes an object of the kind `K`, and waits until it is gone if it `waits`.
+///
+/// # Errors
+///
+/// [`CommandError`], also if there is no such object.
+pub async fn delete<K>(
+    contact: &Contact,
+    name: &str,
+    waits: bool,
+    session: Session<'_>,
+) -> Result<(), CommandError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let namespace = contact.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let end = End::alone(contact, namespace.clone(), session);
+    if !write::delete::<K>(&end, name).await? {
+        return Err(CommandError::NoObject {
+            side: end.side,
+            kind: K::kind(&()).into_owned(),
+            name: name.to_owned(),
+            namespace,
+        });
+    }
+    if waits {
+        until_gone::<K>(&end, named(name)).await?;
+    }
+    let kind = K::kind(&()).to_lowercase();
+    let (first, rest) = kind.split_at(kind.len().min(1));
+    end.done(&format!("{}{rest} deleted", first.to_uppercase()));
+
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The same for people.
+
+use std::fmt;
+
+use super::peer::{CidrPair, PeerGateway, PeerNetwork};
+use super::{Info, NetworkInfo, PeerInfo};
+
+/// Between the name of a value and the value.
+const WIDTH: usize = 16;
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cluster_id, namespace, network } = self;
+        writeln!(f, "Cluster {cluster_id}")?;
+        line(f, 1, "Namespace", namespace)?;
+        writeln!(f, "  Network")?;
+        let NetworkInfo { pod, service, external, internal } = network;
+        for (name, prefixes) in [
+            ("Pod CIDRs", pod),
+            ("Service CIDR", service),
+            ("External CIDR", external),
+            ("Internal CIDR", internal),
+        ] {
+            line(f, 2, name, &listed(prefixes))?;
+        }
+
+        Ok(())
+    }
+}
+
+impl fmt::Display for PeerInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cluster_id, network } = self;
+        let PeerNetwork { status, alerts, cidr, gateway, latency } = network;
+        writeln!(f, "Peer {cluster_id}")?;
+        writeln!(f, "  Network")?;
+        line(f, 2, "Status", status.label())?;
+        for alert in alerts {
+            line(f, 2, "Alert", alert)?;
+        }
+        if let Some(latency) = latency {
+            line(f, 2, "Latency", latency)?;
+        }
+        writeln!(f, "    CIDR\n      Remote")?;
+        let (CidrPair { pod, external }, named) = (&cidr.remote, &cidr.remapped);
+        line(f, 4, "Pod CIDR", &remapped(pod, &named.pod))?;
+        line(f, 4, "External CIDR", &remapped(external, &named.external))?;
+        if let Some(PeerGateway { role, address, port }) = gateway {
+            writeln!(f, "    Gateway")?;
+            line(f, 3, "Role", role)?;
+            line(f, 3, "Address", &listed(address))?;
+            line(f, 3, "Port", &port.map_or_else(|| "none".to_owned(), |port| port.to_string()))?;
+        }
+
+        Ok(())
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, depth: usize, name: &str, value: &str) -> fmt::Result {
+    let indent = depth * 2;
+
+    writeln!(f, "{:indent$}{name:<WIDTH$}{value}", "")
+}
+
+fn listed(values: &[String]) -> String {
+    if values.is_empty() { "none".to_owned() } else { values.join(", ") }
+}
+
+/// Each prefix, and what it is called here.
+fn remapped(remote: &[String], named: &[String]) -> String {
+    let pairs: Vec<_> = remote
+        .iter()
+        .enumerate()
+        .map(|(place, remote)| match named.get(place).map(String::as_str) {
+            None | Some("") => format!("{remote} → not remapped yet"),
+            Some(named) if named == remote => remote.clone(),
+            Some(named) => format!("{remote} → Remapped to {named}"),
+        })
+        .collect();
+
+    listed(&pairs)
+}

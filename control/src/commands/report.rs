@@ -1,0 +1,45 @@
+//! What a verb says while it works, and for how long it may.
+
+use std::fmt;
+
+use super::Deadline;
+
+/// Which cluster something is said of. Displayed it is the beginning of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The only one that the verb has to do with.
+    Only,
+    /// Of two, the one whose gateway is the client.
+    Local,
+    /// Of two, the one whose gateway is the server.
+    Remote,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Only => "",
+            Self::Local => "(local) ",
+            Self::Remote => "(remote) ",
+        })
+    }
+}
+
+/// Who is told what happens.
+pub trait Report {
+    /// A step is done.
+    fn done(&self, side: Side, text: &str);
+    /// Something that the user had better know, and that does not stop the verb.
+    fn warn(&self, side: Side, text: &str);
+    /// A step takes as long as others need. Ends with whatever is said next.
+    fn waiting(&self, side: Side, text: &str);
+}
+
+/// One run of a verb.
+#[derive(Clone, Copy)]
+pub struct Session<'a> {
+    /// Who is told.
+    pub report: &'a dyn Report,
+    /// Until when all of it must be done.
+    pub deadline: Deadline,
+}

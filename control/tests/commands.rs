@@ -1,0 +1,46 @@
+//! What users ask of clusters, on two real API servers. Somebody stands in for operators and gateways.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test may panic"
+)]
+
+// Under the name that it has in the other crates, whose tests share the harness.
+extern crate strait_control as control;
+
+#[expect(dead_code, reason = "shared with the tests of the gateway")]
+mod harness;
+
+#[path = "commands/one.rs"]
+mod one;
+#[path = "commands/stand_in.rs"]
+mod stand_in;
+#[path = "commands/tour.rs"]
+mod tour;
+#[path = "commands/waits.rs"]
+mod waits;
+#[path = "commands/world.rs"]
+mod world;
+#[path = "commands/wrong.rs"]
+mod wrong;
+
+use world::World;
+
+#[tokio::test]
+async fn clusters_are_joined_and_taken_apart() {
+    let Some(world) = World::start().await else { return };
+
+    wrong::changes_nothing(&world).await;
+    tour::two_clusters(&world).await;
+    one::verbs_about_one_cluster(&world).await;
+}
+
+#[tokio::test]
+async fn every_wait_ends_with_what_was_found() {
+    let Some(world) = World::start().await else { return };
+
+    waits::each_ends(&world).await;
+    waits::an_api_server_that_restarts_is_waited_for(world).await;
+}

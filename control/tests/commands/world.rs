@@ -1,0 +1,252 @@
+//! Two clusters, and what there is in them.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use control::api::{
+    Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey,
+    WgGatewayClientTemplate, WgGatewayServerTemplate,
+};
+use control::commands::{
+    Connect, Contact, Deadline, Exposure, Pair, PortWanted, Report, ServiceType, Session, Side,
+    TemplateType,
+};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::harness::{ApiServer, install_api};
+use super::stand_in::{StandIn, Work};
+
+/// Rome and Milan have the same pod CIDR.
+pub(crate) struct World {
+    pub(crate) local: Cluster,
+    pub(crate) remote: Cluster,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) client: Client,
+    pub(crate) stand_in: StandIn,
+}
+
+impl World {
+    /// `None` if there can be no API server here.
+    pub(crate) async fn start() -> Option<Self> {
+        let local = Cluster::start("rome", "10.70.0.0/16").await?;
+        let remote = Cluster::start("milan", "10.80.0.0/16").await?;
+
+        Some(Self { local, remote })
+    }
+
+    pub(crate) fn pair(&self) -> Pair {
+        Pair { local: self.local.contact(Side::Local), remote: self.remote.contact(Side::Remote) }
+    }
+
+    /// What somebody else does in both.
+    pub(crate) async fn let_work(&self, work: Work) {
+        self.local.stand_in.set(work).await;
+        self.remote.stand_in.set(work).await;
+    }
+
+    /// Everything in both that a verb might have changed, with its version.
+    pub(crate) async fn content(&self) -> Vec<String> {
+        let mut content = self.local.content().await;
+        content.extend(self.remote.content().await);
+
+        content
+    }
+}
+
+impl Cluster {
+    async fn start(id: &str, external: &str) -> Option<Self> {
+        let server = ApiServer::start().await?;
+        let client = server.client().await;
+        install_api(&client).await;
+        let stand_in = StandIn::start(client.clone());
+        let cluster = Self { server, client, stand_in };
+        cluster.put_cluster_wide::<Namespace>("liqo", json!({})).await;
+        let id = json!({
+            "metadata": {"labels": {"app.kubernetes.io/name": "clusterid-configmap"}},
+            "data": {"CLUSTER_ID": id},
+        });
+        cluster.put::<ConfigMap>("liqo", "liqo-clusterid-configmap", id).await;
+        for (name, cidr) in [
+            ("pod-cidr", "10.244.0.0/16"),
+            ("external-cidr", external),
+            ("service-cidr", "10.96.0.0/16"),
+            ("internal-cidr", "10.90.0.0/16"),
+        ] {
+            let network = json!({
+                "metadata": {"labels": {"ipam.liqo.io/network-type": name}},
+                "spec": {"cidr": cidr}, "status": {"cidr": cidr},
+            });
+            cluster.put::<Network>("liqo", name, network).await;
+        }
+        cluster.put::<WgGatewayServerTemplate>("liqo", "wireguard-server", server_template()).await;
+        let template = json!({"spec": {"template": {"metadata": {}, "spec": {}}}});
+        cluster.put::<WgGatewayClientTemplate>("liqo", "wireguard-client", template).await;
+
+        Some(cluster)
+    }
+
+    pub(crate) fn contact(&self, side: Side) -> Contact {
+        Contact {
+            client: self.client.clone(),
+            side,
+            cluster_id: None,
+            namespace: None,
+            liqo_namespace: "liqo".to_owned(),
+        }
+    }
+
+    /// Makes or changes an object, its status as well.
+    pub(crate) async fn put<K>(&self, namespace: &str, name: &str, object: Value)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        put::<K>(api, name, object).await;
+    }
+
+    pub(crate) async fn put_cluster_wide<K>(&self, name: &str, object: Value)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let api = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
+        put::<K>(api, name, object).await;
+    }
+
+    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Kind, namespace, name and version of everything that a verb might have changed.
+    pub(crate) async fn content(&self) -> Vec<String> {
+        let mut content = Vec::new();
+        self.list::<Namespace>(&mut content).await;
+        self.list::<Configuration>(&mut content).await;
+        self.list::<GatewayServer>(&mut content).await;
+        self.list::<GatewayClient>(&mut content).await;
+        self.list::<PublicKey>(&mut content).await;
+        self.list::<Secret>(&mut content).await;
+        self.list::<Service>(&mut content).await;
+        self.list::<Connection>(&mut content).await;
+
+        content
+    }
+
+    async fn list<K>(&self, content: &mut Vec<String>)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        for object in api.list(&Default::default()).await.unwrap() {
+            let namespace = object.namespace().unwrap_or_default();
+            let version = object.resource_version().unwrap_or_default();
+            // Without a namespace to the server itself.
+            if namespace != "kube-system" && !(resource.kind == "Service" && namespace == "default")
+            {
+                content.push(format!(
+                    "{} {namespace}/{} {version}",
+                    resource.kind,
+                    object.name_any()
+                ));
+            }
+        }
+    }
+}
+
+async fn put<K>(api: Api<DynamicObject>, name: &str, mut object: Value)
+where
+    K: Resource<DynamicType = ()>,
+{
+    object["apiVersion"] = json!(K::api_version(&()));
+    object["kind"] = json!(K::kind(&()));
+    object["metadata"]["name"] = json!(name);
+    let parameters = PatchParams::apply("stand-in").force();
+    api.patch(name, &parameters, &Patch::Apply(&object)).await.expect("an object");
+    if object.get("status").is_some() {
+        api.patch_status(name, &parameters, &Patch::Apply(&object)).await.expect("a status");
+    }
+}
+
+/// One with all that may be asked for.
+pub(crate) fn server_template() -> Value {
+    json!({"spec": {"template": {"metadata": {}, "spec": {"service": {"spec": {
+        "?loadBalancerIP": "{{ .Spec.Endpoint.LoadBalancerIP }}",
+        "ports": [{
+            "port": "{{ .Spec.Endpoint.Port }}",
+            "?nodePort": "{{ .Spec.Endpoint.NodePort }}",
+        }],
+    }}}}}})
+}
+
+/// What Liqo's documentation asks for.
+pub(crate) fn wanted() -> Connect {
+    let type_ = |plural: &str| {
+        TemplateType::parse(&format!("networking.liqo.io/v1beta1/{plural}")).unwrap()
+    };
+
+    Connect {
+        server_template: (type_("wggatewayservertemplates"), "wireguard-server".to_owned(), None),
+        client_template: (type_("wggatewayclienttemplates"), "wireguard-client".to_owned(), None),
+        exposure: Exposure {
+            service_type: ServiceType::NodePort,
+            port: 51840,
+            node_port: PortWanted::Any,
+            load_balancer_ip: None,
+        },
+        client_address: None,
+        client_port: None,
+        mtu: 1340,
+        shares_keys: true,
+        is_validated: true,
+        waits: true,
+    }
+}
+
+/// Hears what verbs say.
+#[derive(Default)]
+pub(crate) struct Ear {
+    lines: RefCell<Vec<String>>,
+}
+
+impl Ear {
+    /// A run that must end within a minute.
+    pub(crate) fn session(&self) -> Session<'_> {
+        self.session_of(Duration::from_secs(60))
+    }
+
+    pub(crate) fn session_of(&self, timeout: Duration) -> Session<'_> {
+        Session { report: self, deadline: Deadline::after(timeout) }
+    }
+
+    pub(crate) fn has_heard(&self, line: &str) -> bool {
+        self.lines.borrow().iter().any(|heard| heard == line)
+    }
+
+    /// What was said since it was asked last.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.take()
+    }
+}
+
+impl Report for Ear {
+    fn done(&self, side: Side, text: &str) {
+        self.lines.borrow_mut().push(format!("{side}{text}"));
+    }
+
+    fn warn(&self, side: Side, text: &str) {
+        self.lines.borrow_mut().push(format!("warning: {side}{text}"));
+    }
+
+    fn waiting(&self, _: Side, _: &str) {}
+}

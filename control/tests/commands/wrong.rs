@@ -1,0 +1,152 @@
+//! What is wrong is found before anything is written.
+
+use control::api::WgGatewayServerTemplate;
+use control::commands::{
+    CommandError, Connect, Pair, PortWanted, ServiceType, TemplateType, connect,
+};
+use k8s_openapi::api::core::v1::Service;
+use kube::{Client, Config};
+use serde_json::json;
+
+use super::harness::roles::nobody;
+use super::world::{Ear, World, wanted};
+
+/// A port on the nodes that somebody else has.
+const TAKEN: u16 = 31_999;
+
+pub(crate) async fn changes_nothing(world: &World) {
+    // It passes nothing on.
+    let template = json!({"spec": {"template": {"metadata": {}, "spec": {"service": {"spec": {
+        "ports": [{"port": "{{ .Spec.Endpoint.Port }}"}],
+    }}}}}});
+    world.remote.put::<WgGatewayServerTemplate>("liqo", "bare", template).await;
+    let service = json!({"spec": {
+        "type": "NodePort", "ports": [{"port": 80, "nodePort": TAKEN, "protocol": "UDP"}],
+    }});
+    world.remote.put::<Service>("liqo", "other", service).await;
+    let before = world.content().await;
+
+    for (change, says) in [
+        (
+            pair(|pair| pair.remote.client = pair.local.client.clone()),
+            "both sides are cluster \"rome\": name another one with --remote-kubeconfig",
+        ),
+        (
+            pair(|pair| pair.remote.cluster_id = Some("paris".to_owned())),
+            "(remote) this is cluster \"milan\", not \"paris\": leave --remote-cluster-id out",
+        ),
+        (
+            pair(|pair| pair.local.cluster_id = Some("Rome".to_owned())),
+            "(local) \"Rome\" is no cluster id",
+        ),
+        (
+            pair(|pair| pair.local.liqo_namespace = "default".to_owned()),
+            "(local) no ConfigMap with the label app.kubernetes.io/name=clusterid-configmap and \
+             the key CLUSTER_ID in namespace default: pass --cluster-id",
+        ),
+        (
+            pair(|pair| {
+                pair.local.liqo_namespace = "default".to_owned();
+                pair.local.cluster_id = Some("rome".to_owned());
+            }),
+            "(local) no Network with the label ipam.liqo.io/network-type=pod-cidr in namespace default",
+        ),
+        (
+            pair(|pair| pair.remote.namespace = Some("tenant".to_owned())),
+            "(remote) namespace tenant does not exist: make it, or leave the flag out for liqo-tenant-rome",
+        ),
+        (
+            asks(|wanted| wanted.exposure.node_port = PortWanted::Exactly(80)),
+            "(remote) port 80 is not among those of nodes, 30000 to 32767: choose another \
+             --gw-server-service-nodeport, or pass --skip-validation if this cluster has others",
+        ),
+        (
+            asks(|wanted| wanted.exposure.node_port = PortWanted::Exactly(TAKEN)),
+            "(remote) port 31999 cannot be had on the nodes: Invalid value: 31999: provided port is \
+             already allocated; choose another --gw-server-service-nodeport",
+        ),
+        (
+            asks(|wanted| {
+                wanted.server_template.1 = "bare".to_owned();
+                wanted.exposure.node_port = PortWanted::Exactly(30742);
+            }),
+            "(remote) template \"bare\" has no nodePort in spec.template.spec.service.spec.ports[0]: \
+             add `?nodePort: \"{{ .Spec.Endpoint.NodePort }}\"` there, or leave \
+             --gw-server-service-nodeport out",
+        ),
+        (
+            asks(|wanted| {
+                wanted.server_template.1 = "bare".to_owned();
+                wanted.exposure.service_type = ServiceType::LoadBalancer;
+                wanted.exposure.load_balancer_ip = Some("198.51.100.7".to_owned());
+            }),
+            "(remote) template \"bare\" has no loadBalancerIP in spec.template.spec.service.spec: add",
+        ),
+        (
+            asks(|wanted| wanted.client_template.1 = "other".to_owned()),
+            "(local) WgGatewayClientTemplate \"other\" is not in namespace liqo: choose one with \
+             --gw-client-template-name",
+        ),
+        (
+            asks(|wanted| {
+                let type_ = TemplateType::parse("networking.liqo.io/v1beta1/others");
+                wanted.server_template.0 = type_.unwrap();
+            }),
+            "(remote) there is no resource \"networking.liqo.io/v1beta1/others\": write",
+        ),
+        (
+            asks(|wanted| {
+                let type_ = TemplateType::parse("example.com/v1/others");
+                wanted.server_template.0 = type_.unwrap();
+            }),
+            "(remote) there is no resource \"example.com/v1/others\": write",
+        ),
+    ] {
+        let error = refusal(world, change, says).await;
+
+        assert!(error.to_string().starts_with(says), "{error}");
+        let is_of_the_cluster = matches!(error, CommandError::Prefixes { .. });
+        assert!(error.is_usage() || is_of_the_cluster, "{error}");
+    }
+    assert_eq!(world.content().await, before);
+
+    names_who_cannot_be_asked(world).await;
+}
+
+async fn names_who_cannot_be_asked(world: &World) {
+    let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
+    let nowhere = control::client::client(nowhere).unwrap();
+    let error =
+        refusal(world, pair(|pair| pair.remote.client = nowhere), "nowhere").await.to_string();
+    assert!(
+        error.starts_with(
+            "(remote) An error occurred while reading the cluster id in namespace liqo: "
+        ),
+        "{error}"
+    );
+    assert!(error.contains("Connection refused"), "{error}");
+    assert!(error.ends_with("; is the API server of this context there?"), "{error}");
+
+    let nobody: Client = world.local.server.client_with("liqo", &nobody()).await;
+    let error = refusal(world, pair(|pair| pair.local.client = nobody), "nobody").await.to_string();
+    assert!(error.contains("cannot list resource \"configmaps\""), "{error}");
+    assert!(error.ends_with("; ask for these rights, or choose another context"), "{error}");
+}
+
+type Change = Box<dyn FnOnce(&mut Pair, &mut Connect)>;
+
+fn pair(change: impl FnOnce(&mut Pair) + 'static) -> Change {
+    Box::new(|pair, _| change(pair))
+}
+
+fn asks(change: impl FnOnce(&mut Connect) + 'static) -> Change {
+    Box::new(|_, wanted| change(wanted))
+}
+
+async fn refusal(world: &World, change: Change, says: &str) -> CommandError {
+    let ear = Ear::default();
+    let (mut pair, mut wanted) = (world.pair(), wanted());
+    change(&mut pair, &mut wanted);
+
+    connect(&pair, &wanted, ear.session()).await.expect_err(says)
+}

@@ -1,0 +1,364 @@
+//! The flags of `strait create`, `strait delete` and `strait generate`.
+
+use clap::builder::TypedValueParser;
+use clap::{Args, Subcommand, ValueEnum};
+use control::commands::{ServiceType, TemplateType, parse_prefix};
+use remap::Prefix;
+
+use super::{ContextArgs, Format, MTU, PORT};
+
+/// `strait create`
+#[derive(Debug, Subcommand)]
+pub(crate) enum CreateCommand {
+    /// Tell a cluster the prefixes of a remote one
+    Configuration(ConfigurationArgs),
+    /// Make a gateway that a remote one connects to
+    Gatewayserver(ServerArgs),
+    /// Make a gateway that connects to a remote one
+    Gatewayclient(ClientArgs),
+    /// Tell a gateway the key of a remote one
+    Publickey(PublicKeyArgs),
+}
+
+/// `strait create configuration`
+#[derive(Debug, Args)]
+pub(crate) struct ConfigurationArgs {
+    /// Name of the object
+    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
+    pub(crate) name: String,
+    /// Id of the remote cluster
+    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
+    pub(crate) remote_cluster_id: String,
+    /// Prefix of the pods of the remote cluster, as it calls it; more of them with commas between
+    #[arg(
+        long,
+        env = "STRAIT_POD_CIDR",
+        value_name = "CIDR",
+        required = true,
+        value_delimiter = ',',
+        value_parser = parse_prefix
+    )]
+    pub(crate) pod_cidr: Vec<Prefix>,
+    /// Prefix of the remote cluster for what is none of its pods; more of them with commas between
+    #[arg(
+        long,
+        env = "STRAIT_EXTERNAL_CIDR",
+        value_name = "CIDR",
+        required = true,
+        value_delimiter = ',',
+        value_parser = parse_prefix
+    )]
+    pub(crate) external_cidr: Vec<Prefix>,
+    /// Wait until every prefix has its name here
+    #[arg(long, env = "STRAIT_WAIT")]
+    pub(crate) wait: bool,
+    /// Print the object instead of making it
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}
+
+/// `strait create gatewayserver`
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Name of the object
+    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
+    pub(crate) name: String,
+    /// Id of the remote cluster
+    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
+    pub(crate) remote_cluster_id: String,
+    /// Type of the template
+    #[arg(
+        long = "type",
+        env = "STRAIT_GW_SERVER_TYPE",
+        value_name = "GROUP/VERSION/PLURAL",
+        default_value = "networking.liqo.io/v1beta1/wggatewayservertemplates",
+        value_parser = template_type()
+    )]
+    pub(crate) type_: TemplateType,
+    /// Name of the template
+    #[arg(
+        long,
+        env = "STRAIT_GW_SERVER_TEMPLATE_NAME",
+        value_name = "NAME",
+        default_value = "wireguard-server"
+    )]
+    pub(crate) template_name: String,
+    /// Namespace of the template [default: --liqo-namespace]
+    #[arg(long, env = "STRAIT_GW_SERVER_TEMPLATE_NAMESPACE", value_name = "NAME")]
+    pub(crate) template_namespace: Option<String>,
+    /// How it is exposed
+    #[arg(
+        long,
+        env = "STRAIT_GW_SERVER_SERVICE_TYPE",
+        value_name = "TYPE",
+        value_enum,
+        default_value = "LoadBalancer"
+    )]
+    pub(crate) service_type: Service,
+    /// MTU of the tunnel in bytes, the same on both sides
+    #[arg(
+        long,
+        env = "STRAIT_TUNNEL_MTU",
+        value_name = "BYTES",
+        default_value_t = MTU,
+        value_parser = clap::value_parser!(u16).range(576..)
+    )]
+    pub(crate) mtu: u16,
+    /// UDP port
+    #[arg(
+        long,
+        env = "STRAIT_GW_SERVER_SERVICE_PORT",
+        value_name = "PORT",
+        default_value_t = PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) port: u16,
+    /// UDP port on the nodes; 0 leaves it to Kubernetes
+    #[arg(
+        long,
+        env = "STRAIT_GW_SERVER_SERVICE_NODEPORT",
+        value_name = "PORT",
+        default_value_t = 0
+    )]
+    pub(crate) node_port: u16,
+    /// Address to ask the load balancer for [default: any]
+    #[arg(long, env = "STRAIT_GW_SERVER_SERVICE_LOADBALANCERIP", value_name = "ADDRESS")]
+    pub(crate) load_balancer_ip: Option<String>,
+    /// Wait until clients can find it
+    #[arg(long, env = "STRAIT_WAIT")]
+    pub(crate) wait: bool,
+    /// Print the object instead of making it
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}
+
+/// `strait create gatewayclient`
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
+    /// Name of the object
+    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
+    pub(crate) name: String,
+    /// Id of the remote cluster
+    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
+    pub(crate) remote_cluster_id: String,
+    /// Addresses or names of the server, with commas between
+    #[arg(
+        long,
+        env = "STRAIT_ADDRESSES",
+        value_name = "ADDRESSES",
+        required = true,
+        value_delimiter = ','
+    )]
+    pub(crate) addresses: Vec<String>,
+    /// UDP port of the server
+    #[arg(
+        long,
+        env = "STRAIT_GW_CLIENT_PORT",
+        value_name = "PORT",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) port: u16,
+    /// Protocol of the tunnel
+    #[arg(
+        long,
+        env = "STRAIT_GW_CLIENT_PROTOCOL",
+        value_name = "PROTOCOL",
+        value_enum,
+        default_value = "UDP"
+    )]
+    pub(crate) protocol: Protocol,
+    /// MTU of the tunnel in bytes, the same on both sides
+    #[arg(
+        long,
+        env = "STRAIT_TUNNEL_MTU",
+        value_name = "BYTES",
+        default_value_t = MTU,
+        value_parser = clap::value_parser!(u16).range(576..)
+    )]
+    pub(crate) mtu: u16,
+    /// Type of the template
+    #[arg(
+        long = "type",
+        env = "STRAIT_GW_CLIENT_TYPE",
+        value_name = "GROUP/VERSION/PLURAL",
+        default_value = "networking.liqo.io/v1beta1/wggatewayclienttemplates",
+        value_parser = template_type()
+    )]
+    pub(crate) type_: TemplateType,
+    /// Name of the template
+    #[arg(
+        long,
+        env = "STRAIT_GW_CLIENT_TEMPLATE_NAME",
+        value_name = "NAME",
+        default_value = "wireguard-client"
+    )]
+    pub(crate) template_name: String,
+    /// Namespace of the template [default: --liqo-namespace]
+    #[arg(long, env = "STRAIT_GW_CLIENT_TEMPLATE_NAMESPACE", value_name = "NAME")]
+    pub(crate) template_namespace: Option<String>,
+    /// Wait until it is made
+    #[arg(long, env = "STRAIT_WAIT")]
+    pub(crate) wait: bool,
+    /// Print the object instead of making it
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}
+
+/// `strait create publickey`
+#[derive(Debug, Args)]
+pub(crate) struct PublicKeyArgs {
+    /// Name of the object
+    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
+    pub(crate) name: String,
+    /// Id of the remote cluster
+    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
+    pub(crate) remote_cluster_id: String,
+    /// Public key of the remote gateway, in base64
+    #[arg(long, env = "STRAIT_PUBLIC_KEY", value_name = "KEY")]
+    pub(crate) public_key: String,
+    /// Print the object instead of making it
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}
+
+/// `strait delete`
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeleteCommand {
+    /// Forget the prefixes of a remote cluster
+    Configuration(DeleteArgs),
+    /// Delete a gateway that a remote one connects to
+    Gatewayserver(DeleteArgs),
+    /// Delete a gateway that connects to a remote one
+    Gatewayclient(DeleteArgs),
+    /// Forget the key of a remote gateway
+    Publickey(DeleteArgs),
+}
+
+/// Of all of `strait delete`
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArgs {
+    /// Name of the object
+    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
+    pub(crate) name: String,
+    /// Wait until it is gone
+    #[arg(long, env = "STRAIT_WAIT")]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}
+
+/// `strait generate`
+#[derive(Debug, Subcommand)]
+pub(crate) enum GenerateCommand {
+    /// Print the Configuration that tells the other cluster the prefixes of this one
+    Configuration(GenerateConfigurationArgs),
+    /// Print the PublicKey that tells the other cluster the key of a gateway of this one
+    Publickey(GeneratePublicKeyArgs),
+}
+
+/// `strait generate configuration`
+#[derive(Debug, Args)]
+pub(crate) struct GenerateConfigurationArgs {
+    /// Format of the object
+    #[arg(
+        short,
+        long,
+        env = "STRAIT_OUTPUT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "yaml"
+    )]
+    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}
+
+/// `strait generate publickey`
+#[derive(Debug, Args)]
+pub(crate) struct GeneratePublicKeyArgs {
+    /// Which end the gateway of this cluster is
+    #[arg(long, env = "STRAIT_GATEWAY_TYPE", value_name = "TYPE", value_enum)]
+    pub(crate) gateway_type: GatewayType,
+    /// Name of the gateway of this cluster
+    #[arg(long, env = "STRAIT_GATEWAY_NAME", value_name = "NAME")]
+    pub(crate) gateway_name: String,
+    /// Format of the object
+    #[arg(
+        short,
+        long,
+        env = "STRAIT_OUTPUT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "yaml"
+    )]
+    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}
+
+/// Which end a gateway is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GatewayType {
+    /// Waits to be spoken to
+    Server,
+    /// Knows where the other one is
+    Client,
+}
+
+/// How a gateway server is exposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Service {
+    /// By a load balancer
+    #[value(name = "LoadBalancer")]
+    LoadBalancer,
+    /// On a port of every node
+    #[value(name = "NodePort")]
+    NodePort,
+    /// To the cluster itself
+    #[value(name = "ClusterIP")]
+    ClusterIp,
+}
+
+impl From<Service> for ServiceType {
+    fn from(service: Service) -> Self {
+        match service {
+            Service::LoadBalancer => Self::LoadBalancer,
+            Service::NodePort => Self::NodePort,
+            Service::ClusterIp => Self::ClusterIp,
+        }
+    }
+}
+
+/// What the tunnel is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    /// That of WireGuard
+    #[value(name = "UDP")]
+    Udp,
+    /// For templates of others
+    #[value(name = "TCP")]
+    Tcp,
+}
+
+impl Protocol {
+    /// As the API spells it.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+        }
+    }
+}
+
+/// Reads GROUP/VERSION/PLURAL.
+pub(super) fn template_type() -> impl TypedValueParser<Value = TemplateType> {
+    clap::builder::NonEmptyStringValueParser::new().try_map(|text| TemplateType::parse(&text))
+}

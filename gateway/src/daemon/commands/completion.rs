@@ -1,0 +1,14 @@
+//! What completes commands in a shell.
+
+use clap::CommandFactory as _;
+use clap_complete::{Shell, generate};
+
+use super::super::args::Args;
+
+/// The script for `shell`.
+pub(super) fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    generate(shell, &mut Args::command(), "strait", &mut script);
+
+    String::from_utf8_lossy(&script).into_owned()
+}

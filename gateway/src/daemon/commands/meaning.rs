@@ -1,0 +1,133 @@
+//! What was typed, as what is wanted.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use control::api::endpoint::Endpoint;
+use control::commands::{Connect, Create, Exposure, PortWanted, Prefixes};
+
+use super::super::args::UsageError;
+use super::args::{ConnectArgs, CreateCommand, Service};
+
+pub(super) fn connect(args: &ConnectArgs) -> Connect {
+    Connect {
+        server_template: (
+            args.gw_server_type.clone(),
+            args.gw_server_template_name.clone(),
+            given(args.gw_server_template_namespace.as_ref()),
+        ),
+        client_template: (
+            args.gw_client_type.clone(),
+            args.gw_client_template_name.clone(),
+            given(args.gw_client_template_namespace.as_ref()),
+        ),
+        exposure: exposure(
+            args.gw_server_service_type,
+            args.gw_server_service_port,
+            args.gw_server_service_nodeport,
+            args.gw_server_service_loadbalancerip.as_ref(),
+        ),
+        client_address: given(args.gw_client_address.as_ref()),
+        client_port: Some(args.gw_client_port).filter(|port| *port != 0),
+        mtu: args.mtu,
+        shares_keys: !args.disable_sharing_keys,
+        is_validated: !args.skip_validation,
+        waits: args.clusters.wait,
+    }
+}
+
+pub(super) fn create(command: &CreateCommand) -> Result<Create, UsageError> {
+    Ok(match command {
+        CreateCommand::Configuration(args) => Create::Configuration {
+            name: args.name.clone(),
+            remote_cluster_id: args.remote_cluster_id.clone(),
+            prefixes: Prefixes { pod: args.pod_cidr.clone(), external: args.external_cidr.clone() },
+        },
+        CreateCommand::Gatewayserver(args) => Create::GatewayServer {
+            name: args.name.clone(),
+            remote_cluster_id: args.remote_cluster_id.clone(),
+            template: (
+                args.type_.clone(),
+                args.template_name.clone(),
+                given(args.template_namespace.as_ref()),
+            ),
+            exposure: exposure(
+                args.service_type,
+                args.port,
+                args.node_port,
+                args.load_balancer_ip.as_ref(),
+            ),
+            mtu: args.mtu,
+        },
+        CreateCommand::Gatewayclient(args) => Create::GatewayClient {
+            name: args.name.clone(),
+            remote_cluster_id: args.remote_cluster_id.clone(),
+            template: (
+                args.type_.clone(),
+                args.template_name.clone(),
+                given(args.template_namespace.as_ref()),
+            ),
+            endpoint: Endpoint {
+                addresses: args.addresses.clone(),
+                port: Some(args.port.into()),
+                ports: Vec::new(),
+                protocol: Some(args.protocol.label().to_owned()),
+            },
+            mtu: args.mtu,
+        },
+        CreateCommand::Publickey(args) => Create::PublicKey {
+            name: args.name.clone(),
+            remote_cluster_id: args.remote_cluster_id.clone(),
+            key: public_key(&args.public_key)?,
+        },
+    })
+}
+
+fn exposure(
+    service_type: Service,
+    port: u16,
+    node_port: u16,
+    load_balancer_ip: Option<&String>,
+) -> Exposure {
+    let node_port = match node_port {
+        0 => PortWanted::Any,
+        port => PortWanted::Exactly(port),
+    };
+
+    Exposure {
+        service_type: service_type.into(),
+        port,
+        node_port,
+        load_balancer_ip: given(load_balancer_ip),
+    }
+}
+
+/// An empty word is as good as none, as in Liqo's own defaults.
+fn given(word: Option<&String>) -> Option<String> {
+    word.filter(|word| !word.is_empty()).cloned()
+}
+
+fn public_key(text: &str) -> Result<[u8; 32], UsageError> {
+    let bytes = STANDARD.decode(text.trim()).ok();
+
+    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| {
+        UsageError::Wrong(format!(
+            "invalid value '{text}' for '--public-key <KEY>': write the 32 bytes of the key in base64, 44 characters"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_key_is_32_bytes_in_base64() {
+        let key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+
+        assert_eq!(STANDARD.encode(public_key(key).unwrap()), key);
+        for wrong in ["", "hSDwCYkwp1R0", "no base64"] {
+            let error = public_key(wrong).unwrap_err().to_string();
+            assert!(error.contains("--public-key") && error.contains(wrong), "{error}");
+        }
+    }
+}

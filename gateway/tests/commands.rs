@@ -1,0 +1,359 @@
+//! The verbs about clusters as a user types them: two real API servers, kubeconfigs, the binary.
+//!
+//! Needs what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
+
+#![cfg(feature = "daemon")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test may panic"
+)]
+
+#[expect(dead_code, clippy::disallowed_methods, reason = "shared with the tests of control")]
+#[path = "../../control/tests/harness/mod.rs"]
+mod harness;
+#[expect(dead_code, reason = "shared with the tests of control")]
+#[path = "../../control/tests/commands/stand_in.rs"]
+mod stand_in;
+#[expect(dead_code, reason = "only the lines of the documentation")]
+#[path = "../../control/tests/commands/tour.rs"]
+mod tour;
+#[expect(dead_code, reason = "shared with the tests of control")]
+#[path = "../../control/tests/commands/world.rs"]
+mod world;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use stand_in::Work;
+use tempfile::TempDir;
+use tour::{CONNECTED, INITIALIZED};
+use world::World;
+
+/// Not there on any machine.
+const NO_FILE: &str = "/nonexistent/kubeconfig";
+
+/// Two clusters and the kubeconfigs of both.
+struct Desk {
+    world: World,
+    folder: TempDir,
+}
+
+impl Desk {
+    async fn new() -> Option<Self> {
+        let world = World::start().await?;
+        let folder = tempfile::tempdir().unwrap();
+        for (name, cluster) in [("rome", &world.local), ("milan", &world.remote)] {
+            let kubeconfig = serde_json::to_string(&cluster.server.kubeconfig_of_admin()).unwrap();
+            // JSON is YAML.
+            fs::write(folder.path().join(name), kubeconfig).unwrap();
+        }
+
+        Some(Self { world, folder })
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// `strait network VERB` with both kubeconfigs.
+    async fn network(&self, words: &[&str], input: &str) -> Output {
+        let (rome, milan) = (self.file("rome"), self.file("milan"));
+        let clusters = ["--kubeconfig", &rome, "--remote-kubeconfig", &milan];
+
+        self.strait(&[&["network"], words, &clusters].concat(), input).await
+    }
+
+    /// With the kubeconfig of Rome.
+    async fn in_rome(&self, words: &[&str]) -> Output {
+        let rome = self.file("rome");
+
+        self.strait(&[words, &["--kubeconfig", &rome]].concat(), "").await
+    }
+
+    async fn in_milan(&self, words: &[&str]) -> Output {
+        let milan = self.file("milan");
+
+        self.strait(&[words, &["--kubeconfig", &milan]].concat(), "").await
+    }
+
+    /// Runs the binary while the stand-ins work.
+    async fn strait(&self, words: &[&str], input: &str) -> Output {
+        let words: Vec<_> = words.iter().map(|&word| word.to_owned()).collect();
+        let (home, input) = (self.folder.path().to_owned(), input.to_owned());
+
+        tokio::task::spawn_blocking(move || strait(&home, &words, &input)).await.unwrap()
+    }
+
+    fn kubectl(&self, cluster: &str, words: &[&str], input: &str) -> Output {
+        let kubectl = self.world.local.server.assets().join("kubectl");
+        let mut command = Command::new(kubectl);
+        command.args(["--kubeconfig", &self.file(cluster)]).args(words);
+
+        run(command, input)
+    }
+}
+
+#[tokio::test]
+async fn the_commands_of_the_documentation_say_what_it_says() {
+    let Some(desk) = Desk::new().await else { return };
+
+    joins_and_takes_apart(&desk).await;
+    joins_step_by_step(&desk).await;
+}
+
+async fn joins_and_takes_apart(desk: &Desk) {
+    let connect = ["connect", "--gw-server-service-type", "NodePort", "--wait"];
+    let connected: String = CONNECTED.iter().map(|line| format!(" INFO   {line}\n")).collect();
+    let initialized: String =
+        CONNECTED[..INITIALIZED].iter().map(|line| format!(" INFO   {line}\n")).collect();
+
+    let first = desk.network(&["init"], "").await;
+    assert_eq!(
+        (first.status.code(), stdout(&first), stderr(&first)),
+        (Some(0), initialized, String::new())
+    );
+    for _ in 0..2 {
+        let output = desk.network(&connect, "").await;
+        assert_eq!(
+            (output.status.code(), stdout(&output), stderr(&output)),
+            (Some(0), connected.clone(), String::new())
+        );
+    }
+    let status = desk.in_rome(&["status"]).await;
+    assert_eq!(
+        (status.status.code(), stdout(&status)),
+        (
+            Some(0),
+            "PEER    ROLE     STATUS    LATENCY   SERVER             REASON\n\
+             milan   Server   Healthy   12ms      172.18.0.3:30742\n"
+                .to_owned()
+        )
+    );
+
+    let before = desk.world.content().await;
+    for answer in ["", "n\n", "\n", "yesterday\n"] {
+        let output = desk.network(&["disconnect"], answer).await;
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with("disconnect is a potentially destructive command.\n"), "{error}");
+        assert!(error.contains("[y/N]") && error.contains("action aborted"), "{error}");
+    }
+    assert_eq!(desk.world.content().await, before);
+
+    let output = desk.network(&["disconnect", "--wait"], "yes\n").await;
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let lines = stdout(&output);
+    for line in [
+        " INFO   (local) Cluster identity correctly retrieved\n",
+        " INFO   (remote) Cluster identity correctly retrieved\n",
+        " INFO   (local) Gateway client correctly deleted\n",
+        " INFO   (remote) Gateway server correctly deleted\n",
+    ] {
+        assert!(lines.contains(line), "{lines}");
+    }
+    for confirmed in ["--yes", "--skip-confirm"] {
+        let output = desk.network(&["reset", confirmed], "").await;
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+    }
+    desk.world.let_work(Work::Prefixes).await;
+    let late = desk.network(&[&connect[..], &["--timeout", "1s"]].concat(), "").await;
+    let error = stderr(&late);
+    assert_eq!((late.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+    assert!(
+        error.starts_with("strait: (remote) Failed waiting for gateway pod gw-rome to be ready: "),
+        "{error}"
+    );
+    let output = desk.in_milan(&["status"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(stdout(&output).contains("Unhealthy"), "{}", stdout(&output));
+    desk.world.let_work(Work::All).await;
+    let output = desk.network(&["reset", "-y", "--wait"], "").await;
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// The steps of the documentation for administrators who have one cluster each.
+async fn joins_step_by_step(desk: &Desk) {
+    let configuration = desk.in_rome(&["generate", "configuration"]).await;
+    let applied = desk.kubectl("milan", &["apply", "-f", "-"], &stdout(&configuration));
+    assert_eq!(stdout(&applied), "configuration.networking.liqo.io/rome created\n");
+    let configuration = desk.in_milan(&["generate", "configuration", "-o", "json"]).await;
+    let applied = desk.kubectl("rome", &["apply", "-f", "-"], &stdout(&configuration));
+    assert_eq!(stdout(&applied), "configuration.networking.liqo.io/milan created\n");
+
+    let server = ["create", "gatewayserver", "server", "--remote-cluster-id", "rome"];
+    let output =
+        desk.in_milan(&[&server[..], &["--service-type", "NodePort", "--wait"]].concat()).await;
+    assert_eq!(
+        stdout(&output),
+        " INFO   Gatewayserver created\n INFO   gatewayserver is ready\n",
+        "{}",
+        stderr(&output)
+    );
+    let get = |path: &'static str| async move {
+        stdout(&desk.in_milan(&["info", "peer", "rome", "--get", path]).await)
+    };
+    let address = get("network.gateway.address.0").await;
+    let port = get("network.gateway.port").await;
+    let client = [
+        "create",
+        "gatewayclient",
+        "client",
+        "--remote-cluster-id",
+        "milan",
+        "--addresses",
+        address.trim(),
+        "--port",
+        port.trim(),
+    ];
+    let output = desk.in_rome(&client).await;
+    assert_eq!(stdout(&output), " INFO   Gatewayclient created\n", "{}", stderr(&output));
+
+    let key = ["generate", "publickey", "--gateway-type", "server", "--gateway-name", "server"];
+    let key = desk.in_milan(&key).await;
+    let applied = desk.kubectl("rome", &["apply", "-f", "-"], &stdout(&key));
+    assert_eq!(
+        stdout(&applied),
+        "publickey.networking.liqo.io/milan created\n",
+        "{}",
+        stderr(&key)
+    );
+    let key = ["create", "publickey", "rome", "--remote-cluster-id", "rome", "--public-key"];
+    let text = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+    let output = desk.in_milan(&[&key[..], &[text]].concat()).await;
+    assert_eq!(stdout(&output), " INFO   Publickey created\n", "{}", stderr(&output));
+
+    let peers = desk.in_rome(&["info", "peer", "-o", "json"]).await;
+    let peers: Value = serde_json::from_slice(&peers.stdout).unwrap();
+    assert_eq!(peers["milan"]["network"]["gateway"]["address"][0], "172.18.0.3");
+    let id = desk.in_rome(&["info", "--get", "clusterid"]).await;
+    assert_eq!(stdout(&id), "rome\n");
+    let nothing = desk.in_rome(&["info", "--get", "network.moon"]).await;
+    assert_refused(&nothing, 64, &["network.moon", "-o yaml"]);
+    for (kind, name, said) in [
+        ("publickey", "rome", "Publickey"),
+        ("gatewayserver", "server", "Gatewayserver"),
+        ("configuration", "rome", "Configuration"),
+    ] {
+        let output = desk.in_milan(&["delete", kind, name, "--wait"]).await;
+        assert_eq!(stdout(&output), format!(" INFO   {said} deleted\n"), "{}", stderr(&output));
+    }
+    assert_refused(
+        &desk.in_milan(&["delete", "publickey", "rome"]).await,
+        1,
+        &["PublicKey \"rome\""],
+    );
+}
+
+#[test]
+fn what_is_typed_wrong_exits_64_before_anybody_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config").display().to_string();
+    // Nobody listens there: who asked would exit with 1.
+    fs::write(
+        &file,
+        "{apiVersion: v1, kind: Config, current-context: test, \
+         clusters: [{name: test, cluster: {server: 'http://127.0.0.1:1'}}], \
+         users: [{name: test, user: {}}], \
+         contexts: [{name: test, context: {cluster: test, user: test}}]}",
+    )
+    .unwrap();
+    let connect = ["network", "connect", "--kubeconfig", &file];
+    let both = [&connect[..], &["--remote-kubeconfig", &file]].concat();
+    let configuration = ["create", "configuration", "cl01", "--remote-cluster-id", "cl01"];
+    let create = |cidr: &'static str| {
+        let cidrs = ["--kubeconfig", &file, "--external-cidr", "10.70.0.0/16", "--pod-cidr", cidr];
+        [&configuration[..], &cidrs].concat()
+    };
+
+    for (words, needles) in [
+        (connect.to_vec(), &["--remote-kubeconfig or --remote-context"][..]),
+        (
+            [&connect[..], &["--remote-kubeconfig", NO_FILE]].concat(),
+            &["--remote-kubeconfig", NO_FILE],
+        ),
+        (
+            [&both[..], &["--remote-context", "milan"]].concat(),
+            &["--remote-context: there is no context \"milan\" in", "config"],
+        ),
+        ([&both[..], &["--gw-server-service-nodeport", "70000"]].concat(), &["70000"]),
+        ([&both[..], &["--gw-server-service-port", "0"]].concat(), &["'0'", "service-port"]),
+        ([&both[..], &["--gw-server-service-type", "Ferry"]].concat(), &["Ferry", "NodePort"]),
+        ([&both[..], &["--gw-server-type", "servers"]].concat(), &["GROUP/VERSION/PLURAL"]),
+        ([&both[..], &["--mtu", "100"]].concat(), &["100", "--mtu"]),
+        ([&both[..], &["--timeout", "soon"]].concat(), &["soon", "90s"]),
+        (create("10.243.0.0/8"), &["10.243.0.0/8", "--pod-cidr"]),
+        (create("fd00::/64"), &["fd00::/64", "IPv4 alone"]),
+        (configuration.to_vec(), &["--pod-cidr"]),
+        (vec!["completion", "tcsh"], &["tcsh", "bash", "zsh", "fish"]),
+    ] {
+        let output = strait(folder.path(), &words, "");
+
+        assert_refused(&output, 64, needles);
+    }
+    let asked = strait(folder.path(), &both, "");
+    assert_refused(&asked, 1, &["(local) An error occurred while reading the cluster id"]);
+}
+
+#[test]
+fn shells_complete_every_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = strait(folder.path(), &["completion", shell], "");
+
+        let script = stdout(&output);
+        assert_eq!(output.status.code(), Some(0));
+        for word in ["network", "disconnect", "gatewayserver", "remote-kubeconfig", "explain"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let mut command = Command::new("bash");
+            command.arg("-n");
+            let checked = run(command, &script);
+            assert!(checked.status.success(), "{}", stderr(&checked));
+        }
+    }
+}
+
+fn strait<T: AsRef<str>>(home: &Path, words: &[T], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strait"));
+    command.args(words.iter().map(AsRef::as_ref)).env("HOME", home).env_remove("KUBECONFIG");
+
+    run(command, input)
+}
+
+fn run(mut command: Command, input: &str) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Who does not read it has ended already.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+
+    child.wait_with_output().unwrap()
+}
+
+#[track_caller]
+fn assert_refused(output: &Output, status: i32, needles: &[&str]) {
+    let text = stderr(output);
+
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert_eq!((stdout(output).as_str(), text.lines().count()), ("", 1), "{text}");
+    for needle in needles {
+        assert!(text.contains(needle), "{needle}: {text}");
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
