@@ -19,6 +19,7 @@ demo: ## Two clusters with the same pod CIDR talk through two gateways
 	target/release/strait demo
 
 .PHONY: test
+test: export PATH := $(PATH):$(CURDIR)/target/tools
 test: ## Every test that CI runs
 	@.ci/setup test
 	$(CARGO) test --workspace
@@ -50,10 +51,11 @@ bench-peers: ## What 1,000 configured peers cost the throughput of one, five min
 	$(CARGO) run --release -p strait-benches --bin throughput -- --pairs 120
 
 .PHONY: bench-cluster
-bench-cluster: ## How soon changes of objects are in force, and what they cost; ten minutes
+bench-cluster: ## How soon changes of objects are in force, what they cost, and what the operator takes; a quarter of an hour
 	@.ci/setup test
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-control --test gateway -- --nocapture thousand
-	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures standalone
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test operator -- --nocapture two_hundred
 
 .PHONY: bench-micro
 bench-micro: ## What each stage of the packet path costs by itself
@@ -89,15 +91,34 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
 	$(CARGO) clippy -p strait-gateway --features virtual-clock --test pair -- -D warnings
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
-	shellcheck .ci/run .ci/setup fuzz/run
+	shellcheck .ci/image .ci/run .ci/setup fuzz/run
 
 .PHONY: fmt
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
+# What the image is built for: musl where Rust has it, else the C library of this machine.
+STATIC_TARGET ?= $(shell arch=$$(uname -m); \
+	test -d "$$(rustc --print sysroot)/lib/rustlib/$$arch-unknown-linux-musl" && echo $$arch-unknown-linux-musl || echo $$arch-unknown-linux-gnu)
+STATIC_RUSTFLAGS ?=
+
+.PHONY: static
+static: ## The binary of the image: it needs no libraries and names no folder of this machine
+	CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo $(STATIC_RUSTFLAGS)" \
+		$(CARGO) build --release --locked --bin strait --target $(STATIC_TARGET)
+
+.PHONY: static-path
+static-path:
+	@echo target/$(STATIC_TARGET)/release/strait
+
 .PHONY: image
 image: ## Build the container image strait:dev
-	docker build --tag strait:dev .
+	docker build --tag strait:dev --build-arg REVISION=$$(git rev-parse HEAD) .
+
+.PHONY: image-check
+image-check: ## Build the image, or only its binary where no container engine runs, and check it
+	@.ci/setup image
+	binary=$$(.ci/image) && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test -p strait-gateway --test deploy -- --ignored
 
 .PHONY: clean
 clean: ## Remove everything that was built
