@@ -26,4 +26,5 @@ mod life;
 mod observed;
 mod peering;
 mod replicas;
+mod standalone;
 mod tour;
