@@ -53,13 +53,18 @@ impl fmt::Debug for PublicKey {
 
 /// Our own identity. Wiped from memory when dropped; never shown.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct PrivateKey([u8; KEY_LEN]);
+pub struct PrivateKey {
+    secret: [u8; KEY_LEN],
+    /// Asked for at each change of the configuration, and a multiplication on the curve.
+    #[zeroize(skip)]
+    public: PublicKey,
+}
 
 impl PrivateKey {
     /// A new key from the operating system's random number generator.
     #[must_use]
     pub fn generate() -> Self {
-        Self(StaticSecret::random().to_bytes())
+        Self::new(&Zeroizing::new(StaticSecret::random().to_bytes()))
     }
 
     /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
@@ -68,29 +73,35 @@ impl PrivateKey {
     ///
     /// [`KeyError`] if it is neither. The error never contains the key.
     pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
-        parse(content).map(|bytes| Self(*bytes))
+        parse(content).map(|bytes| Self::new(&bytes))
+    }
+
+    fn new(secret: &[u8; KEY_LEN]) -> Self {
+        let public = x25519_dalek::PublicKey::from(&StaticSecret::from(*secret));
+
+        Self { secret: *secret, public: PublicKey(public.to_bytes()) }
     }
 
     /// The public key that belongs to it.
     #[must_use]
-    pub fn public_key(&self) -> PublicKey {
-        PublicKey(x25519_dalek::PublicKey::from(&self.to_secret()).to_bytes())
+    pub const fn public_key(&self) -> PublicKey {
+        self.public
     }
 
     /// The key itself, as a secret of the API has it. Wiped when dropped.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; KEY_LEN]> {
-        Zeroizing::new(self.0)
+        Zeroizing::new(self.secret)
     }
 
     /// Base64 text as `wg genkey` prints it. Wiped when dropped.
     #[must_use]
     pub fn to_base64(&self) -> Zeroizing<String> {
-        Zeroizing::new(STANDARD.encode(self.0))
+        Zeroizing::new(STANDARD.encode(self.secret))
     }
 
     pub(crate) fn to_secret(&self) -> StaticSecret {
-        StaticSecret::from(self.0)
+        StaticSecret::from(self.secret)
     }
 }
 
@@ -177,7 +188,7 @@ mod tests {
     fn a_key_survives_being_written_and_read() {
         let key = PrivateKey::generate();
 
-        let raw = PrivateKey::from_file_content(&key.0).unwrap();
+        let raw = PrivateKey::from_file_content(&*key.to_bytes()).unwrap();
         let text = PrivateKey::from_file_content(format!("{}\n", *key.to_base64()).as_bytes());
 
         assert_eq!(raw.public_key(), key.public_key());
