@@ -218,21 +218,10 @@ impl Fed {
     /// What a command line of an administrator says, which must succeed. It finds `kubectl` and `strait`.
     pub(crate) fn shell(&self, line: &str) -> String {
         let server = self.server.as_ref().unwrap();
-        let kubeconfig = self.folder.join("admin");
-        fs::write(&kubeconfig, serde_json::to_vec(&server.kubeconfig_of_admin()).unwrap()).unwrap();
-        let strait = Path::new(STRAIT).parent().unwrap();
-        let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{}:{path}", server.assets().display(), strait.display());
-        let mut command = Command::new("sh");
-        command.args(["-euc", line]).env("PATH", path).env("KUBECONFIG", kubeconfig);
-        command.env("HOME", &self.folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let admin = serde_json::to_vec(&server.kubeconfig_of_admin()).unwrap();
+        fs::write(self.folder.join("admin"), admin).unwrap();
 
-        let output = self.namespace.start(command).unwrap().wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {}\n{said}{error}", output.status);
-
-        said
+        shell(&self.namespace, server.assets(), &self.folder, line)
     }
 
     /// The page of the gateway that listens on [`HEALTH`].
@@ -308,6 +297,24 @@ impl Drop for Fed {
             eprintln!("log of gateway {name} to {}:\n{}", self.peer, process.log());
         }
     }
+}
+
+/// What a command line says in `namespace`, which must succeed. It finds `kubectl` among the `assets` and
+/// `strait`; `folder` is its home, with the kubeconfig `admin` in it.
+pub(crate) fn shell(namespace: &Namespace, assets: &Path, folder: &Path, line: &str) -> String {
+    let strait = Path::new(STRAIT).parent().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{}:{path}", assets.display(), strait.display());
+    let mut command = Command::new("sh");
+    command.args(["-euc", line]).env("PATH", path).env("KUBECONFIG", folder.join("admin"));
+    command.env("HOME", folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+
+    let output = namespace.start(command).unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {}\n{said}{error}", output.status);
+
+    said
 }
 
 /// The flags of a gateway that takes the place of all containers.

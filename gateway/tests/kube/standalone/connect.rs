@@ -1,0 +1,94 @@
+//! One command joins both, by whoever has the kubeconfigs of both.
+
+use std::time::Duration;
+
+use control::api::{Configuration, GatewayClient, Network};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Client;
+use strait_gateway::lab::traffic::Ping;
+use strait_gateway::lab::{Layout, now, wait_until};
+
+use super::Two;
+use super::garbage::uids;
+use crate::fed::{PATIENCE, wait_for_ping};
+use crate::require::Need::{Root, Tun};
+use crate::require::require;
+
+/// The server listens at the port of its node: there is no kube-proxy.
+const CONNECT: [&str; 5] = [
+    "--wait",
+    "--timeout=60s",
+    "--gw-server-service-type=NodePort",
+    "--gw-server-service-port=30742",
+    "--gw-server-service-nodeport=30742",
+];
+
+#[test]
+fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(two) = Two::start(&Layout::equal()) else {
+        return;
+    };
+    let start = now();
+    let joined = two.network("connect", &CONNECT);
+    let elapsed = start.elapsed();
+    eprintln!("joined in {elapsed:?}");
+    assert!(joined.status.success(), "{}", two.logs());
+    let said = String::from_utf8_lossy(&joined.stdout).into_owned();
+    let mut rest = said.as_str();
+    for line in [
+        "Network correctly initialized",
+        "Gateway server correctly set up",
+        "Gateway pod gw-rome is ready",
+        "Gateway server Service created successfully",
+        "Gateway client correctly set up",
+        "Public key correctly created",
+        "Connection is established",
+    ] {
+        let place =
+            rest.find(line).unwrap_or_else(|| panic!("{line:?} is not said in its turn:\n{said}"));
+        rest = &rest[place..];
+    }
+    // The figure is 5 s; neighbours of a test machine can take longer than that.
+    let limit = if std::env::var_os("STRAIT_FIGURES").is_some() { 5 } else { 60 };
+    assert!(elapsed < Duration::from_secs(limit), "{elapsed:?}");
+    for site in [&two.rome, &two.milan] {
+        assert_eq!(site.names(), ["10.71.0.0/16"], "{}", two.logs());
+    }
+    let (pod, target) = (&two.clusters.rome.pod, two.target());
+    wait_for_ping(pod, target);
+    two.assert_traffic();
+
+    // Again, and nothing is another one.
+    let before = two.rome.ask(uids_of_gateways);
+    assert!(two.network("connect", &CONNECT).status.success(), "{}", two.logs());
+    assert_eq!(two.rome.ask(uids_of_gateways), before);
+
+    let start = now();
+    assert!(two.network("disconnect", &["--yes"]).status.success());
+    for site in [&two.rome, &two.milan] {
+        wait_until("nothing of the gateway is left", PATIENCE, || Ok(site.remains() == [0; 6]))
+            .unwrap_or_else(|_| panic!("{:?}", site.remains()));
+    }
+    eprintln!("parted in {:?}", start.elapsed());
+    let ping = Ping { count: 1, ..Ping::new(target, 1) };
+    assert_eq!(ping.run(pod).map_or(0, |report| report.received), 0);
+
+    assert!(two.network("reset", &["--yes"]).status.success());
+    for site in [&two.rome, &two.milan] {
+        wait_until("no prefix is taken any more", PATIENCE, || {
+            // Those of the installation stay.
+            Ok(site.count::<Configuration>() == 0 && site.count::<Network>() == 4)
+        })
+        .unwrap();
+    }
+
+    assert!(two.network("connect", &CONNECT).status.success(), "{}", two.logs());
+    wait_for_ping(pod, target);
+}
+
+async fn uids_of_gateways(client: Client) -> [Vec<String>; 2] {
+    [uids::<GatewayClient>(&client).await, uids::<Deployment>(&client).await]
+}

@@ -1,0 +1,181 @@
+//! One cluster without Liqo, and what its administrator does and sees.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use control::api::{Configuration, Connection, PublicKey};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Api, ListParams};
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use strait_gateway::lab::{Cluster, Namespace, wait_until};
+
+use super::garbage::uids;
+use super::node::NodeOf;
+use crate::api_server::ApiServer;
+use crate::api_server::kubelet;
+use crate::fed::{PATIENCE, shell, within};
+
+const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";
+const GATEWAY_RESOURCE: &str = "networking.liqo.io/gateway-resource";
+
+/// One cluster: an API server, an operator, and a node.
+pub(super) struct Site {
+    pub(super) name: &'static str,
+    pub(super) namespace: Arc<Namespace>,
+    server: ApiServer,
+    folder: PathBuf,
+    kubelet: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Site {
+    /// `None` if there can be no API server here.
+    pub(super) fn start(cluster: &Cluster, scratch: &Path) -> Option<Self> {
+        let server = within(&cluster.gateway, ApiServer::start())?;
+        let folder = scratch.join(format!("site-{}", cluster.name));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, address) = (folder.join("admin"), cluster.underlay);
+        let server = within(&cluster.gateway, async move {
+            kubelet::node(&server.client().await, &address.to_string()).await;
+            let admin = server.kubeconfig_of_admin();
+            fs::write(path, serde_json::to_vec(&admin).unwrap()).unwrap();
+            server
+        });
+        install(&cluster.gateway, &server, &folder);
+
+        let is_over = Arc::new(AtomicBool::new(false));
+        let node = NodeOf::new(Arc::clone(&cluster.gateway), folder.clone(), address);
+        let (client, over) = (server.client_later(), Arc::clone(&is_over));
+        // On a thread of its own: jobs in a namespace wait for each other.
+        let kubelet = cluster.gateway.spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().unwrap();
+            runtime.block_on(async move { node.run(client.await, &over).await });
+        });
+
+        Some(Self {
+            name: cluster.name,
+            namespace: Arc::clone(&cluster.gateway),
+            server,
+            folder,
+            kubelet: Some(kubelet.unwrap()),
+            is_over,
+        })
+    }
+
+    pub(super) fn ask<T: Send + 'static, F: Future<Output = T> + Send>(
+        &self,
+        job: impl FnOnce(Client) -> F + Send + 'static,
+    ) -> T {
+        let client = self.server.client_later();
+
+        within(&self.namespace, async move { job(client.await).await })
+    }
+
+    /// How many there are of a kind, in all namespaces.
+    pub(super) fn count<K>(&self) -> usize
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        self.ask(|client| async move {
+            Api::<K>::all(client).list(&ListParams::default()).await.unwrap().items.len()
+        })
+    }
+
+    pub(super) fn kubeconfig(&self) -> String {
+        self.folder.join("admin").display().to_string()
+    }
+
+    pub(super) fn log(&self, deployment: &str) -> String {
+        fs::read_to_string(self.folder.join(format!("{deployment}.log"))).unwrap_or_default()
+    }
+
+    pub(super) fn wait_for_operator(&self) {
+        let leads = || Ok(self.log("strait-operator").contains("leader election"));
+        wait_until("the operator works", PATIENCE, leads).unwrap();
+    }
+
+    /// What a command line of an administrator says, which must succeed. It finds `kubectl` and `strait`.
+    pub(super) fn shell(&self, line: &str) -> String {
+        shell(&self.namespace, self.server.assets(), &self.folder, line)
+    }
+
+    /// Has `text`, which is YAML or JSON, be in `namespace`.
+    pub(super) fn apply(&self, namespace: &str, text: &str) {
+        self.write("applied", text);
+        self.shell(&format!("kubectl --namespace={namespace} apply --filename=$HOME/applied"));
+    }
+
+    /// Has a file of the administrator be there.
+    pub(super) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.folder.join(name), bytes).unwrap();
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// What the pods of the other cluster are called here.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.ask(|client| async move {
+            let all = Api::<Configuration>::all(client).list(&ListParams::default()).await.unwrap();
+            let status = all.items[0].status.clone().unwrap_or_default();
+            status.remote.and_then(|remote| remote.cidr).unwrap_or_default().pod
+        })
+    }
+
+    /// How many objects of gateways there are: deployments, services, rights, keys and connections.
+    pub(super) fn remains(&self) -> [usize; 6] {
+        self.ask(|client| async move {
+            [
+                labelled::<Deployment>(&client, GATEWAY_NAME).await,
+                labelled::<Service>(&client, GATEWAY_NAME).await,
+                labelled::<ClusterRoleBinding>(&client, GATEWAY_NAME).await,
+                labelled::<Secret>(&client, GATEWAY_RESOURCE).await,
+                labelled::<PublicKey>(&client, GATEWAY_RESOURCE).await,
+                uids::<Connection>(&client).await.len(),
+            ]
+        })
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(kubelet) = self.kubelet.take() {
+            let _ = kubelet.join();
+        }
+    }
+}
+
+/// As the README says: what is defined first can be made only when it is there.
+fn install(namespace: &Namespace, server: &ApiServer, folder: &Path) {
+    let base = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/standalone");
+    wait_until("all of it is installed", PATIENCE, || {
+        let mut kubectl = Command::new(server.assets().join("kubectl"));
+        kubectl
+            .args(["apply", "--server-side", "--kustomize", base])
+            .env("KUBECONFIG", folder.join("admin"))
+            .env("HOME", folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(namespace.start(kubectl)?.wait().is_ok_and(|status| status.success()))
+    })
+    .unwrap();
+}
+
+async fn labelled<K>(client: &Client, label: &str) -> usize
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let labelled = ListParams::default().labels(label);
+
+    Api::<K>::all(client.clone()).list(&labelled).await.unwrap().items.len()
+}
