@@ -35,3 +35,4 @@ pub mod plan;
 pub mod status;
 pub mod template;
 pub mod watch;
+mod within;

@@ -9,12 +9,12 @@ use super::contact::check_id;
 use super::forge::{Exposure, PortWanted, ServiceType};
 use super::preflight::check_fields;
 use super::wait::Progress;
-use super::write::has;
 use super::{
     CommandError, Deadline, PrefixesError, Side, TemplateType, connect, keys, parse_prefix,
     prefixes, select,
 };
 use crate::api::{Configuration, Network};
+use crate::within::tests::{parts, value};
 
 fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -193,96 +193,18 @@ fn the_type_of_a_template_is_a_path_of_the_api() {
 }
 
 #[test]
-fn what_belongs_to_others_is_no_difference() {
-    let found = json!({
-        "metadata": {"uid": "1", "ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true}]},
-        "spec": {"mtu": 1340, "list": [1, 2]},
-    });
-
-    assert!(has(&found, &json!({"spec": {"mtu": 1340}})));
-    assert!(has(&found, &json!({"metadata": {"ownerReferences": [{"uid": "b"}]}})));
-    assert!(has(&found, &json!({"status": null})));
-    assert!(!has(&found, &json!({"metadata": {"ownerReferences": [{"uid": "c"}]}})));
-    assert!(!has(&found, &json!({"spec": {"list": [1]}})));
-    assert!(!has(&found, &json!({"spec": {"port": 1}})));
-}
-
-#[test]
 fn a_verb_may_take_for_ever() {
     assert!(Deadline::after(Duration::MAX).at > Deadline::after(Duration::from_secs(60)).at);
 }
 
-/// Any JSON of some depth.
-fn value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i32>().prop_map(Value::from),
-        "[a-z]{0,3}".prop_map(Value::from),
-    ];
-
-    leaf.prop_recursive(3, 24, 4, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            prop::collection::btree_map("[a-z]{1,3}", inner, 0..4)
-                .prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    })
-}
-
-/// RFC 7396, as the slow definition of what is written when `wanted` is applied to `found`.
-fn merged(found: &Value, wanted: &Value) -> Value {
-    let Value::Object(wanted) = wanted else { return wanted.clone() };
-    let mut map = found.as_object().cloned().unwrap_or_default();
-    for (key, value) in wanted {
-        let former = map.get(key).cloned().unwrap_or_default();
-        map.insert(key.clone(), merged(&former, value));
-    }
-
-    Value::Object(map)
-}
-
-/// Every way to a part of `value`, with that part.
-fn parts(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
-    let below =
-        |step: &str| if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") };
-    found.push((path.to_owned(), value.clone()));
-    match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| parts(value, &below(key), found)),
-        Value::Array(list) => {
-            for (place, value) in list.iter().enumerate() {
-                parts(value, &below(&place.to_string()), found);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
 proptest! {
-    #[test]
-    fn what_was_written_is_not_written_again(found in value(), wanted in value()) {
-        let (found, wanted) = (json!({"spec": found}), json!({"spec": wanted}));
-
-        let written = merged(&found, &wanted);
-
-        prop_assert!(has(&written, &wanted));
-    }
-
-    #[test]
-    fn what_changes_nothing_is_there_already(found in value(), wanted in value()) {
-        let (found, wanted) = (json!({"spec": found}), json!({"spec": wanted}));
-
-        if has(&found, &wanted) {
-            prop_assert!(has(&merged(&found, &wanted), &found));
-        }
-    }
-
     #[test]
     fn every_part_has_a_path_in_any_case(value in value()) {
         let mut found = Vec::new();
         parts(&value, "", &mut found);
 
         for (path, part) in found {
+            let path = path.replace('/', ".");
             prop_assert_eq!(select(&value, &path), Some(&part));
             prop_assert_eq!(select(&value, &path.to_uppercase()), Some(&part));
         }

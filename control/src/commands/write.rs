@@ -8,17 +8,14 @@ use kube::runtime::watcher;
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::CommandError;
 use super::contact::End;
 use super::wait::{Awaited, Progress, until};
+use crate::within::is_within;
 
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "strait";
-
-/// The only list of objects in what is written here: the rest of it belongs to others.
-const OWNER_REFERENCES: &str = "ownerReferences";
 
 /// How an object is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +68,7 @@ where
     let found = end.call(&format!("reading {what}"), async || api.get_opt(&name).await).await?;
     let wanted = serde_json::to_value(object).map_err(FormatError::Json)?;
     if let Some(found) = found
-        && has(&serde_json::to_value(&found).map_err(FormatError::Json)?, &wanted)
+        && is_within(&wanted, &serde_json::to_value(&found).map_err(FormatError::Json)?)
     {
         return Ok(found);
     }
@@ -81,21 +78,6 @@ where
         api.patch(&name, &parameters, &Patch::Apply(&wanted)).await
     })
     .await
-}
-
-/// Whether everything in `wanted` is in `found`.
-pub(super) fn has(found: &Value, wanted: &Value) -> bool {
-    let (Value::Object(found), Value::Object(wanted)) = (found, wanted) else {
-        return found == wanted;
-    };
-
-    wanted.iter().all(|(key, wanted)| match (found.get(key), wanted) {
-        (Some(Value::Array(found)), Value::Array(wanted)) if key == OWNER_REFERENCES => {
-            wanted.iter().all(|wanted| found.iter().any(|found| has(found, wanted)))
-        }
-        (Some(found), wanted) => has(found, wanted),
-        (None, wanted) => wanted.is_null(),
-    })
 }
 
 /// Deletes the objects of a kind that belong to the peering; whether there were any.

@@ -7,6 +7,8 @@ use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
+use crate::within::is_within;
+
 /// The owner of the fields that are written here.
 const MANAGER: &str = "strait";
 
@@ -95,55 +97,9 @@ fn mark(wanted: &mut Value) {
     }
 }
 
-/// Whether `found` has everything that `wanted` has; what the API server has added does not matter.
-fn is_within(wanted: &Value, found: &Value) -> bool {
-    match (wanted, found) {
-        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, wanted)| {
-            match found.get(key) {
-                Some(found) => is_within(wanted, found),
-                // What is empty is not kept.
-                None => is_nothing(wanted),
-            }
-        }),
-        (Value::Array(wanted), Value::Array(found)) => {
-            let is_longer = wanted.len() != found.len();
-            !is_longer && wanted.iter().zip(found).all(|(wanted, found)| is_within(wanted, found))
-        }
-        (wanted, found) => wanted == found,
-    }
-}
-
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.values().all(is_nothing),
-        Value::Array(list) => list.is_empty(),
-        Value::String(text) => text.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_is_written_for_what_the_server_added() {
-        let wanted =
-            json!({"spec": {"ports": [{"port": 1, "name": ""}], "labels": {}, "node": null}});
-        let found = json!({"spec": {"ports": [{"port": 1, "nodePort": 7}]}, "status": {}});
-        assert!(is_within(&wanted, &found));
-
-        for (wanted, found) in [
-            (json!({"a": 1}), json!({"a": 2})),
-            (json!({"a": [1]}), json!({"a": [1, 2]})),
-            (json!({"a": [1, 2]}), json!({"a": [1]})),
-            (json!({"a": {"b": "c"}}), json!({"a": {}})),
-            (json!({"a": false}), json!({})),
-        ] {
-            assert!(!is_within(&wanted, &found), "{wanted} {found}");
-        }
-    }
 
     #[test]
     fn a_field_that_is_asked_for_no_longer_changes_the_mark() {

@@ -1,0 +1,144 @@
+//! Whether an object is already as it is wanted, so that nothing is written which is right. Pure.
+
+use serde_json::Value;
+
+/// A list of which everybody writes a part.
+const OWNER_REFERENCES: &str = "ownerReferences";
+
+/// Whether `found` has everything that `wanted` has. What others have added to an object does not matter,
+/// nor what is empty in `wanted`: an API server keeps no such thing. Lists have the same length, except
+/// for owners.
+pub(crate) fn is_within(wanted: &Value, found: &Value) -> bool {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => {
+            wanted.iter().all(|(key, wanted)| match (wanted, found.get(key)) {
+                (Value::Array(wanted), Some(Value::Array(found))) if key == OWNER_REFERENCES => {
+                    let is_there =
+                        |wanted: &Value| found.iter().any(|found| is_within(wanted, found));
+                    wanted.iter().all(is_there)
+                }
+                (wanted, Some(found)) => is_within(wanted, found),
+                (wanted, None) => is_nothing(wanted),
+            })
+        }
+        (Value::Array(wanted), Value::Array(found)) => {
+            let is_as_long = wanted.len() == found.len();
+            is_as_long && wanted.iter().zip(found).all(|(wanted, found)| is_within(wanted, found))
+        }
+        (wanted, found) => wanted == found,
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_nothing),
+        Value::Array(list) => list.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_others_is_no_difference() {
+        let found = json!({
+            "metadata": {"uid": "1", "ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true}]},
+            "spec": {"mtu": 1340, "list": [1, 2], "ports": [{"port": 1, "nodePort": 7}]},
+        });
+
+        for wanted in [
+            json!({"spec": {"mtu": 1340}}),
+            json!({"metadata": {"ownerReferences": [{"uid": "b"}]}}),
+            json!({"spec": {"ports": [{"port": 1, "name": ""}], "labels": {}, "node": null}}),
+            json!({"status": null}),
+        ] {
+            assert!(is_within(&wanted, &found), "{wanted}");
+        }
+        for wanted in [
+            json!({"metadata": {"ownerReferences": [{"uid": "c"}]}}),
+            json!({"spec": {"list": [1]}}),
+            json!({"spec": {"list": [1, 2, 3]}}),
+            json!({"spec": {"ports": [{"port": 2}]}}),
+            json!({"spec": {"port": 1}}),
+            json!({"spec": {"is_on": false}}),
+        ] {
+            assert!(!is_within(&wanted, &found), "{wanted}");
+        }
+    }
+
+    /// Any JSON of some depth.
+    pub(crate) fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..3_i32).prop_map(Value::from),
+            "[a-b]{0,1}".prop_map(Value::from),
+        ];
+
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map("[a-c]", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Every way to a part of `value`, with that part.
+    pub(crate) fn parts(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+        let below = |step: &str| format!("{path}/{step}");
+        found.push((path.to_owned(), value.clone()));
+        match value {
+            Value::Object(map) => {
+                map.iter().for_each(|(key, value)| parts(value, &below(key), found));
+            }
+            Value::Array(list) => {
+                for (place, value) in list.iter().enumerate() {
+                    parts(value, &below(&place.to_string()), found);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    /// The slow definition: each part of `wanted` that is something is where it is wanted.
+    fn has_all_parts(wanted: &Value, found: &Value) -> bool {
+        let mut all = Vec::new();
+        parts(wanted, "", &mut all);
+
+        all.iter().all(|(path, part)| match (part, found.pointer(path)) {
+            (Value::Array(part), Some(found)) => {
+                found.as_array().is_some_and(|found| found.len() == part.len())
+            }
+            (Value::Object(_), Some(found)) => found.is_object(),
+            (part, Some(found)) => part == found,
+            (Value::Object(_), None) => true,
+            (Value::Array(part), None) => part.is_empty(),
+            (part, None) => part.is_null() || part == "",
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_every_part_says(wanted in value(), found in value()) {
+            prop_assert_eq!(is_within(&wanted, &found), has_all_parts(&wanted, &found));
+            prop_assert!(is_within(&found, &found));
+        }
+
+        #[test]
+        fn what_was_written_is_not_written_again(found in value(), wanted in value()) {
+            let (mut found, wanted) = (json!({"spec": found}), json!({"spec": wanted}));
+
+            json_patch::merge(&mut found, &wanted);
+
+            prop_assert!(is_within(&wanted, &found));
+        }
+    }
+}
