@@ -235,7 +235,9 @@ async fn whoever_is_denied_is_told_why_until_the_obstacle_goes() {
         events.iter().any(|(reason, note)| reason == "PoolsExhausted" && *note == message)
     };
     until(is_told).await;
-    assert_eq!(world.events("Network", "milan-pod-10-0-0-0-8").await[0].0, "PoolsExhausted");
+    let network = "milan-pod-10-0-0-0-8";
+    until(async || !world.events("Network", network).await.is_empty()).await;
+    assert_eq!(world.events("Network", network).await[0].0, "PoolsExhausted");
 
     // Another one is in the way of a prefix that takes no other name.
     let mut immutable: Network = serde_json::from_value(json!({

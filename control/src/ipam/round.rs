@@ -13,11 +13,12 @@ use std::collections::BTreeSet;
 
 use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 
 use super::cluster::{Cluster, Failure, JOURNAL, Stored};
 use super::decision::{Decision, Giving, decide};
-use super::journal::Journal;
+use super::journal::{Journal, JournalError};
 use super::names::SINCE;
 use super::resources::{Objects, Resources};
 use super::work::{Chain, Denial, Kind, Target, Work, Write, target, work};
@@ -184,11 +185,40 @@ impl<C: Cluster> Allocator<C> {
                 Err(error) => return Err(error),
             },
         };
-        // One that makes no sense is as good as none: the statuses say it all.
-        let journal = stored.text.as_deref().and_then(|text| Journal::read(text).ok());
-        match journal {
-            Some(journal) => Ok(Some((stored, journal))),
+        match stored.text.as_deref().map(Journal::read) {
+            Some(Ok(journal)) => Ok(Some((stored, journal))),
+            // One that makes no sense is as good as none: the statuses say it all.
+            Some(Err(error)) => {
+                let uid = stored.uid.clone();
+                let begun = self.begin(stored).await?;
+                if begun.is_some() {
+                    self.tell_of(&error, uid).await?;
+                }
+                Ok(begun)
+            }
             None => self.begin(stored).await,
+        }
+    }
+
+    /// Tells that what the journal said is lost. Whoever has written into it by hand learns why.
+    async fn tell_of(&self, error: &JournalError, uid: String) -> Result<(), Failure> {
+        let message = format!(
+            "{error}; it was made anew from what the Networks and IPs say, and what no status said is free: write nothing into it by hand"
+        );
+        tracing::warn!("ConfigMap {}/{JOURNAL}: {message}", self.settings.namespace);
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("ConfigMap".to_owned()),
+            name: Some(JOURNAL.to_owned()),
+            namespace: Some(self.settings.namespace.clone()),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        };
+        let denial = Denial { object, reason: "JournalUnreadable", message, is_said: false };
+        match self.cluster.tell(&denial).await {
+            // The log has it.
+            Ok(()) | Err(Failure::Conflict | Failure::Gone | Failure::Refused(_)) => Ok(()),
+            Err(error @ Failure::Away(_)) => Err(error),
         }
     }
 

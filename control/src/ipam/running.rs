@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
@@ -25,6 +24,7 @@ use super::resources::Objects;
 use super::round::{Allocator, Round};
 use super::work::Denial;
 use crate::api::{Configuration, IP, Network};
+use crate::complaint::Complaint;
 use crate::events;
 use crate::watch::{BACKOFF, WATCH_SECONDS, backoff, unending};
 
@@ -39,8 +39,8 @@ const COMPLAINTS_MAX: usize = 1_000;
 
 /// Gives names and addresses to whoever asks, until it is dropped; that may be at any time.
 ///
-/// Several may run at once, on one machine or on many. An API server that is away is waited for, with
-/// one complaint in the log.
+/// Several may run at once, on one machine or on many. An API server that is away is waited for; the log
+/// says so once, of what cannot be seen and of what cannot be given.
 pub async fn run(client: Client, settings: Settings) -> Infallible {
     let (networks, of_networks) = watched::<Network>(&client, 0);
     let (ips, of_ips) = watched::<IP>(&client, 1);
@@ -52,12 +52,11 @@ pub async fn run(client: Client, settings: Settings) -> Infallible {
     };
 
     let (tell, told) = channel::channel([false; KINDS]);
-    let outage = Outage::default();
     let changes = stream::select_all([of_networks, of_ips, of_configurations]).boxed();
     let cluster = KubeCluster::new(client, settings.namespace.clone());
     let rounds = Rounds::new(Allocator::new(cluster, settings));
-    let follow = follow(changes, tell, &outage).boxed();
-    let go_on = rounds.go_on(seen, told, &outage).boxed();
+    let follow = follow(changes, tell).boxed();
+    let go_on = rounds.go_on(seen, told).boxed();
 
     select(follow, go_on).await.factor_first().0
 }
@@ -97,57 +96,21 @@ where
 async fn follow(
     mut changes: BoxStream<'static, Result<Change, watcher::Error>>,
     tell: channel::Sender<[bool; KINDS]>,
-    outage: &Outage,
 ) -> Infallible {
+    let mut complaint = Complaint::about("watch Networks, IPs and Configurations");
     while let Some(change) = changes.next().await {
-        match change {
-            Ok(Change { kind, is_listed }) => {
-                outage.watches_are_back();
-                tell.send_modify(|listed| {
-                    if let Some(listed) = listed.get_mut(kind) {
-                        *listed |= is_listed;
-                    }
-                });
-            }
-            Err(error) => outage.watch_failed(&error),
+        complaint.say(&change);
+        if let Ok(Change { kind, is_listed }) = change {
+            tell.send_modify(|listed| {
+                if let Some(listed) = listed.get_mut(kind) {
+                    *listed |= is_listed;
+                }
+            });
         }
     }
 
     // A watch has no end; if it had, there would be nothing more to see.
     std::future::pending().await
-}
-
-/// Whether the API server is away. What the first has said who noticed need not be said again.
-#[derive(Debug, Default)]
-struct Outage {
-    of_watches: AtomicBool,
-    of_rounds: AtomicBool,
-}
-
-impl Outage {
-    fn watch_failed(&self, error: &watcher::Error) {
-        if !self.of_watches.swap(true, Relaxed) && !self.of_rounds.load(Relaxed) {
-            tracing::warn!(%error, "Networks, IPs and Configurations cannot be watched; waiting");
-        }
-    }
-
-    fn watches_are_back(&self) {
-        if self.of_watches.swap(false, Relaxed) && !self.of_rounds.load(Relaxed) {
-            tracing::info!("Networks, IPs and Configurations are watched again");
-        }
-    }
-
-    fn round_failed(&self, error: &Failure) {
-        if !self.of_rounds.swap(true, Relaxed) && !self.of_watches.load(Relaxed) {
-            tracing::warn!(%error, "nobody can be given a prefix or an address now; waiting");
-        }
-    }
-
-    fn round_succeeded(&self) {
-        if self.of_rounds.swap(false, Relaxed) {
-            tracing::info!("prefixes and addresses are given again");
-        }
-    }
 }
 
 /// Rounds, and what they have to say.
@@ -170,8 +133,8 @@ impl<C: Cluster> Rounds<C> {
         mut self,
         seen: impl Fn() -> Objects,
         mut told: channel::Receiver<[bool; KINDS]>,
-        outage: &Outage,
     ) -> Infallible {
+        let mut complaint = Complaint::about("give prefixes and addresses");
         let mut delays = backoff().build();
         let mut resync = Instant::now();
         let mut is_unfinished = false;
@@ -190,15 +153,15 @@ impl<C: Cluster> Rounds<C> {
             }
             let start = Instant::now();
             told.mark_unchanged();
-            match self.round(&seen()).await {
+            let round = self.round(&seen()).await;
+            complaint.say(&round);
+            match round {
                 Ok(again) => {
-                    outage.round_succeeded();
                     is_unfinished = again;
                     delays = backoff().build();
                     sleep_until(start + GAP).await;
                 }
-                Err(error) => {
-                    outage.round_failed(&error);
+                Err(_) => {
                     is_unfinished = true;
                     let [_, longest] = BACKOFF;
                     sleep(delays.next().unwrap_or(longest)).await;

@@ -85,7 +85,7 @@ pub(super) enum Chain {
     First(Vec<Write>),
 }
 
-/// Why something gets nothing, for those who look at it.
+/// Why something gets nothing or is lost, for those who look at it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Denial {
     pub(super) object: ObjectReference,

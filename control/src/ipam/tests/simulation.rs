@@ -282,6 +282,40 @@ proptest! {
     }
 }
 
+#[test]
+fn a_journal_that_makes_no_sense_is_made_anew_and_that_is_told() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    server.lock().unwrap().note();
+    let mut operators = [Operator::new(&server)];
+    for place in 0..3 {
+        happen(&server, &mut operators, Step::Network(place, 31, 0, false));
+    }
+    settle(&server, &mut operators).unwrap();
+    let said = |server: &Server| -> Vec<_> {
+        server.state.objects.values().map(|object| object.value["status"].clone()).collect()
+    };
+    let before = said(&server.lock().unwrap());
+    assert_eq!(server.lock().unwrap().events, []);
+
+    if let Some(journal) = &mut server.lock().unwrap().state.journal {
+        let text = journal.text.clone().unwrap();
+        journal.text = Some(format!("{text}and so on\n"));
+        journal.version = "by hand".to_owned();
+    }
+    operators = [Operator::new(&server)];
+    settle(&server, &mut operators).unwrap();
+
+    let server = server.lock().unwrap();
+    assert_eq!(said(&server), before);
+    check(&server).unwrap();
+    let [(reason, message)] = server.events.as_slice() else { panic!("{:?}", server.events) };
+    assert_eq!(*reason, "JournalUnreadable");
+    assert!(
+        message.starts_with("line 5 of the allocations is none: \"and so on\"; it was made anew"),
+        "{message}"
+    );
+}
+
 /// The rarest of all orders, so nobody waits for it to come up by chance: an operator that knows the
 /// former journal sees an object that was written to for the next one.
 #[test]

@@ -79,6 +79,8 @@ pub(super) struct Server {
     pub(super) history: Vec<Objects>,
     /// What is wrong with it, if anything ever was.
     pub(super) wrong: Option<String>,
+    /// Reason and message of all Events.
+    pub(super) events: Vec<(&'static str, String)>,
     /// By UID: what statuses have said.
     pub(super) told: BTreeMap<String, Value>,
 }
@@ -365,7 +367,11 @@ impl Cluster for Line {
         .await
     }
 
-    async fn tell(&self, _: &Denial) -> Result<(), Failure> {
-        self.call(|_| Ok(())).await
+    async fn tell(&self, denial: &Denial) -> Result<(), Failure> {
+        self.call(|server| {
+            server.events.push((denial.reason, denial.message.clone()));
+            Ok(())
+        })
+        .await
     }
 }
