@@ -103,6 +103,13 @@ impl Cache {
         Ok(self.store.get(&key).map(|object| DynamicObject::clone(&object)))
     }
 
+    /// Whether there may be one called `name`, as far as was heard.
+    pub(super) fn may_have(&self, namespace: &str, name: &str) -> bool {
+        let key = ObjectRef::new_with(name, self.resource.clone()).within(namespace);
+
+        !self.is_complete() || self.store.get(&key).is_some()
+    }
+
     /// All of `namespace`. While not all are known, the API server is asked.
     pub(super) async fn list(&self, namespace: &str) -> kube::Result<Vec<DynamicObject>> {
         if !self.is_complete() {

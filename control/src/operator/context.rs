@@ -1,6 +1,6 @@
 //! What all reconciliations share.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub(super) struct Context {
     caches: Mutex<HashMap<GroupVersionKind, Arc<Cache>>>,
     /// What keeps them up to date.
     hearing: Mutex<JoinSet<()>>,
-    /// Gateways, by their UID, that were seen to have no `ServiceMonitor`.
-    pub(super) unmonitored: Mutex<HashSet<String>>,
+    /// Gateways that were seen to have no `ServiceMonitor`, with their UID.
+    unmonitored: Mutex<HashMap<ObjectRef<DynamicObject>, String>>,
     schemas: [Value; 2],
     recorder: Recorder,
     /// What went wrong with an object, and how often in a row.
@@ -163,9 +163,29 @@ impl Context {
             .min(longest)
     }
 
+    /// Whether `gateway` was seen to have no `ServiceMonitor`.
+    pub(super) fn is_unmonitored<K: Object>(&self, gateway: &K) -> bool {
+        let gateway_ref = ObjectRef::from_obj(gateway).erase();
+
+        self.unmonitored()
+            .get(&gateway_ref)
+            .is_some_and(|uid| Some(uid) == gateway.meta().uid.as_ref())
+    }
+
+    /// Notes whether `gateway` has a `ServiceMonitor`.
+    pub(super) fn note_monitored<K: Object>(&self, gateway: &K, is_monitored: bool) {
+        let gateway_ref = ObjectRef::from_obj(gateway).erase();
+        if is_monitored {
+            self.unmonitored().remove(&gateway_ref);
+        } else {
+            self.unmonitored().insert(gateway_ref, gateway.meta().uid.clone().unwrap_or_default());
+        }
+    }
+
     /// It is there no more.
     pub(super) fn forget(&self, object: &ObjectRef<DynamicObject>) {
         self.failures().remove(object);
+        self.unmonitored().remove(object);
     }
 
     async fn publish<K: Object>(
@@ -188,6 +208,10 @@ impl Context {
         if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
             debug!(%error, reason, "an Event is lost");
         }
+    }
+
+    fn unmonitored(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, String>> {
+        self.unmonitored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, Failure>> {

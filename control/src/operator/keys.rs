@@ -145,13 +145,37 @@ pub(super) async fn ensure(
 pub(super) struct Secrets {
     client: Client,
     metadata: Arc<Cache>,
-    /// The version in which a secret was found to have keys, by its UID.
-    versions: Mutex<HashMap<String, String>>,
+    sound: Mutex<Sound>,
+}
+
+/// The version in which each secret was found to have keys. Another one of its name is in another one.
+#[derive(Debug, Default)]
+struct Sound(HashMap<[String; 2], String>);
+
+impl Sound {
+    fn has(&self, secret: &ObjectMeta) -> bool {
+        let (key, version) = (Self::key(secret), secret.resource_version.as_ref());
+
+        version.is_some() && self.0.get(&key) == version
+    }
+
+    /// Enters `secret`, and forgets those that are not there any more.
+    fn note(&mut self, secret: &ObjectMeta, is_there: impl Fn(&[String; 2]) -> bool) {
+        self.0.retain(|key, _| is_there(key));
+        if let Some(version) = secret.resource_version.clone() {
+            self.0.insert(Self::key(secret), version);
+        }
+    }
+
+    /// Namespace and name.
+    fn key(secret: &ObjectMeta) -> [String; 2] {
+        [&secret.namespace, &secret.name].map(|text| text.clone().unwrap_or_default())
+    }
 }
 
 impl Secrets {
     pub(super) fn new(client: &Client, metadata: Arc<Cache>) -> Self {
-        Self { client: client.clone(), metadata, versions: Mutex::default() }
+        Self { client: client.clone(), metadata, sound: Mutex::default() }
     }
 
     fn api(&self, namespace: &str) -> Api<Secret> {
@@ -165,18 +189,16 @@ impl Secrets {
         holder: &Holder<'_>,
     ) -> Result<Option<ObjectMeta>, KeysError> {
         let known = self.metadata.get(name, Some(holder.namespace)).await?;
-        let versions = || self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        let version_of = |meta: &ObjectMeta| meta.uid.clone().zip(meta.resource_version.clone());
+        let sound = || self.sound.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known
-            && let Some((uid, version)) = version_of(&known.metadata)
-            && versions().get(&uid) == Some(&version)
+            && sound().has(&known.metadata)
         {
             return Ok(Some(known.metadata));
         }
 
         let Some(secret) = self.api(holder.namespace).get_opt(name).await? else { return Ok(None) };
         check(&secret)?;
-        versions().extend(version_of(&secret.metadata));
+        sound().note(&secret.metadata, |[namespace, name]| self.metadata.may_have(namespace, name));
 
         Ok(Some(secret.metadata))
     }
@@ -249,5 +271,29 @@ fn reference(secret: &ObjectMeta) -> ObjectReference {
         name: secret.name.clone(),
         namespace: secret.namespace.clone(),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_that_are_gone_are_forgotten() {
+        let secret = |name: &str, version: &str| ObjectMeta {
+            namespace: Some("tenant".to_owned()),
+            name: Some(name.to_owned()),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let mut sound = Sound::default();
+        sound.note(&secret("a", "1"), |_| true);
+        sound.note(&secret("b", "2"), |_| true);
+        assert!(sound.has(&secret("a", "1")) && sound.has(&secret("b", "2")));
+        assert!(!sound.has(&secret("a", "3")) && !sound.has(&ObjectMeta::default()));
+
+        sound.note(&secret("c", "4"), |[_, name]| name != "a");
+        assert!(!sound.has(&secret("a", "1")));
+        assert_eq!(sound.0.len(), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! From the object that is a gateway to what runs; and back where that is to be found.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Service, ServiceAccount};
@@ -109,7 +109,7 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
     }
     say_where(gateway, context, &site, keys.secret).await?;
 
-    scrape(context, &site, metrics).await
+    scrape(gateway, context, &site, metrics).await
 }
 
 /// Has the pods run. What selects them cannot be changed: another deployment takes the place of one that
@@ -142,7 +142,8 @@ async fn deploy<K: WireGuard>(
 }
 
 /// Has the objects that metrics need, and not those that nobody asks for any more.
-async fn scrape(
+async fn scrape<K: WireGuard>(
+    gateway: &K,
     context: &Context,
     site: &Site<'_>,
     [service, monitor]: [Option<Value>; 2],
@@ -156,9 +157,8 @@ async fn scrape(
         .map_err(doing("write Service"))?;
 
     // Where nobody asks for a monitor, the API server is asked for one once in the life of the operator.
-    let (uid, is_wanted) = (&site.owner.uid, monitor.is_some());
-    let unmonitored = || context.unmonitored.lock().unwrap_or_else(PoisonError::into_inner);
-    if !is_wanted && unmonitored().contains(uid) {
+    let is_wanted = monitor.is_some();
+    if !is_wanted && context.is_unmonitored(gateway) {
         return Ok(());
     }
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "ServiceMonitor");
@@ -175,11 +175,7 @@ async fn scrape(
             have(&monitors, site, found, monitor).await.map_err(doing("write ServiceMonitor"))?;
         }
     }
-    if is_wanted {
-        unmonitored().remove(uid)
-    } else {
-        unmonitored().insert(uid.clone())
-    };
+    context.note_monitored(gateway, is_wanted);
 
     Ok(())
 }
