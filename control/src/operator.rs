@@ -5,6 +5,7 @@
 //!      ^                                          │
 //!      └──────────── status ──────────────────────┤
 //!                                                 └──> keys, account, binding, pods, service
+//! IP ── spec.serviceTemplate ──> Service, EndpointSlice
 //! ```
 //!
 //! # Invariants
@@ -23,6 +24,7 @@ mod cache;
 mod child;
 mod context;
 mod endpoint;
+mod front;
 mod inbox;
 mod keys;
 mod kind;

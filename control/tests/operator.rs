@@ -16,7 +16,7 @@ mod harness;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use control::api::{GatewayClient, GatewayServer, WgGatewayClient, WgGatewayServer};
+use control::api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 use control::objects::REMOTE_CLUSTER_ID;
 use control::operator::{self, KeyPair, Settings, Tally};
 use harness::kubelet::{self, NODE};
@@ -25,6 +25,7 @@ use harness::tenant::NAMESPACE;
 use harness::{ApiServer, create, install_api};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -560,6 +561,52 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
         sleep(Duration::from_millis(20)).await;
     }
     world.api::<Service>().get("gw-milan").await.expect("the other one");
+}
+
+#[tokio::test]
+async fn an_address_has_a_service_in_front_of_it_as_long_as_that_is_asked_for() {
+    let Some(mut world) = World::new().await else { return };
+    let ip = |name: &str, template: Value| -> IP {
+        object(json!({
+            "apiVersion": "ipam.liqo.io/v1alpha1", "kind": "IP", "metadata": {"name": name},
+            "spec": {"ip": "192.0.2.7", "serviceTemplate": template},
+        }))
+    };
+    let template = json!({
+        "metadata": {"labels": {"team": "shop"}},
+        "spec": {"ports": [{"port": 5432, "protocol": "TCP"}]},
+    });
+    let other = json!({"metadata": {"name": "taken"}, "spec": {"ports": [{"port": 1}]}});
+    create(world.api(), &object::<Service>(other)).await;
+    world.start_operator();
+    create(world.api(), &ip("db", template.clone())).await;
+    create(world.api(), &ip("taken", template)).await;
+
+    let service = world.until::<Service>("db", |_| true).await;
+    assert_eq!(service.labels().get("team").map(String::as_str), Some("shop"));
+    let slice = world.until::<EndpointSlice>("db", |_| true).await;
+    assert_eq!(slice.endpoints.expect("one")[0].addresses, ["192.0.2.7"]);
+    assert_eq!(slice.ports.expect("one")[0].port, Some(5432));
+    let told = world.told("NameTaken").await;
+    assert!(told.contains("Service taken is there and belongs to somebody else"), "{told}");
+    let kept = world.api::<Service>().get("taken").await.expect("it");
+    assert!(kept.owner_references().is_empty());
+    let astray = world.api::<EndpointSlice>().get_opt("taken").await.expect("an answer");
+    assert!(astray.is_none(), "what is sent to somebody else's service goes there");
+
+    let patch = Patch::Merge(json!({"spec": {"serviceTemplate": null}}));
+    for name in ["db", "taken"] {
+        let api = world.api::<IP>();
+        api.patch(name, &PatchParams::default(), &patch).await.expect("an IP");
+    }
+    let gone = async {
+        while world.api::<EndpointSlice>().get_opt("db").await.expect("an answer").is_some() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("it goes");
+    assert!(world.api::<Service>().get_opt("db").await.expect("an answer").is_none());
+    assert!(world.api::<Service>().get_opt("taken").await.expect("an answer").is_some());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::core::ApiResource;
 use kube::{CustomResourceExt, Resource};
@@ -13,10 +14,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::endpoint::COMPONENT;
+use super::front::MANAGED_BY;
 use super::keys::GATEWAY_RESOURCE;
 use super::workload::GATEWAY_NAME;
 use crate::api::embedded::{DeploymentTemplate, LocalReference, Metrics, ServiceTemplate};
-use crate::api::{GatewayClient, GatewayServer, WgGatewayClient, WgGatewayServer};
+use crate::api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 use crate::identity::Mode;
 
 /// A kind of ours.
@@ -31,9 +33,6 @@ pub(super) trait Object:
     + Sync
     + 'static
 {
-    /// Which end it is.
-    const MODE: Mode;
-
     /// As the API server has it; nothing if there is none.
     fn status(&self) -> Value;
 
@@ -43,8 +42,14 @@ pub(super) trait Object:
     }
 }
 
+/// One end of a connection.
+pub(super) trait End: Object {
+    /// Which it is.
+    const MODE: Mode;
+}
+
 /// Asks for a gateway.
-pub(super) trait Gateway: Object {
+pub(super) trait Gateway: End {
     /// The field of its status that names what its template made.
     const CHILD: &'static str;
     /// The field that names its template.
@@ -55,7 +60,7 @@ pub(super) trait Gateway: Object {
 }
 
 /// Is one, as a template made it.
-pub(super) trait WireGuard: Object {
+pub(super) trait WireGuard: End {
     fn deployment(&self) -> &DeploymentTemplate;
     /// How clients reach it, if it waits for them.
     fn service(&self) -> Option<&ServiceTemplate>;
@@ -63,7 +68,7 @@ pub(super) trait WireGuard: Object {
     fn secret(&self) -> Option<&LocalReference>;
 }
 
-/// A kind of Kubernetes of which gateways consist.
+/// A kind of Kubernetes of which gateways consist, or what is in front of addresses.
 pub(super) trait Belonging: Resource<DynamicType = ()> {
     /// Which of its objects are of interest; all of them if that is empty.
     fn labels() -> String;
@@ -86,6 +91,7 @@ belonging!(ClusterRoleBinding, GATEWAY_NAME.to_owned());
 belonging!(Secret, equal(GATEWAY_RESOURCE));
 belonging!(Pod, equal(COMPONENT));
 belonging!(Node, String::new());
+belonging!(EndpointSlice, equal(MANAGED_BY));
 
 fn equal((label, value): (&str, &str)) -> String {
     format!("{label}={value}")
@@ -96,10 +102,8 @@ fn json(value: &impl Serialize) -> Value {
 }
 
 macro_rules! object {
-    ($kind:ty, $mode:expr) => {
+    ($kind:ty) => {
         impl Object for $kind {
-            const MODE: Mode = $mode;
-
             fn status(&self) -> Value {
                 json(&self.status)
             }
@@ -107,10 +111,27 @@ macro_rules! object {
     };
 }
 
-object!(GatewayServer, Mode::Server);
-object!(GatewayClient, Mode::Client);
-object!(WgGatewayServer, Mode::Server);
-object!(WgGatewayClient, Mode::Client);
+object!(GatewayServer);
+object!(GatewayClient);
+object!(WgGatewayServer);
+object!(WgGatewayClient);
+object!(IP);
+
+impl End for GatewayServer {
+    const MODE: Mode = Mode::Server;
+}
+
+impl End for GatewayClient {
+    const MODE: Mode = Mode::Client;
+}
+
+impl End for WgGatewayServer {
+    const MODE: Mode = Mode::Server;
+}
+
+impl End for WgGatewayClient {
+    const MODE: Mode = Mode::Client;
+}
 
 impl Gateway for GatewayServer {
     const CHILD: &'static str = "serverRef";

@@ -1,4 +1,4 @@
-//! Why a gateway cannot be as it was asked for.
+//! Why a gateway, or a service in front of an address, cannot be as it was asked for.
 
 use super::child::ChildError;
 use super::keys::KeysError;
@@ -67,6 +67,16 @@ pub enum Problem {
         "spec.metrics asks for a ServiceMonitor, which the API server does not know: install the Prometheus operator, or ask for none"
     )]
     NoMonitors,
+    /// Somebody else has one of this name.
+    #[error(
+        "{kind} {name} is there and belongs to somebody else: delete it, or name the IP otherwise"
+    )]
+    NameTaken {
+        /// What would be made.
+        kind: String,
+        /// What it would be called.
+        name: String,
+    },
     /// The API server refuses what was to be written.
     #[error("cannot {what}: {}", words(source))]
     Kube {
@@ -110,6 +120,7 @@ impl Problem {
             }
             Self::Keys(KeysError::Missing(_)) => "MissingSecretRef",
             Self::NoMonitors => "MetricsEnforced",
+            Self::NameTaken { .. } => "NameTaken",
             Self::Keys(_) => "KeysSecretCheckFailed",
             Self::Kube { .. } => "Refused",
         }
@@ -133,6 +144,7 @@ impl Problem {
             | Self::Workload(_)
             | Self::NoOwner
             | Self::NoMonitors
+            | Self::NameTaken { .. }
             | Self::Keys(_) => false,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use futures_util::stream::{Stream, StreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::DynamicObject;
@@ -19,9 +20,9 @@ use super::context::Context;
 use super::inbox::{Inbox, neighbours, owners};
 use super::kind::{Gateway, Object, WireGuard};
 use super::workload::{GATEWAY_NAME, GATEWAY_NAMESPACE};
-use super::{Settings, render, wireguard};
+use super::{Settings, front, render, wireguard};
 use crate::api::{
-    GatewayClient, GatewayServer, WgGatewayClient, WgGatewayClientTemplate, WgGatewayServer,
+    GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayClientTemplate, WgGatewayServer,
     WgGatewayServerTemplate,
 };
 use crate::complaint::Complaint;
@@ -44,6 +45,7 @@ pub async fn run(client: Client, settings: Settings) {
         tokio::join!(
             wireguards::<WgGatewayServer>(&context),
             wireguards::<WgGatewayClient>(&context),
+            fronts(&context),
         );
     };
     let asked = async {
@@ -98,6 +100,15 @@ async fn wireguards<K: WireGuard>(context: &Arc<Context>) {
     let round = |gateway: Arc<K>, context: Arc<Context>| async move {
         wireguard::reconcile(&gateway, &context).await
     };
+
+    inbox.settle(context, round).await;
+}
+
+/// All addresses that may have a service in front of them.
+async fn fronts(context: &Arc<Context>) {
+    let inbox = Inbox::<IP>::new(&context.client).and_of(&context.of::<EndpointSlice>(), owners);
+    let round =
+        |ip: Arc<IP>, context: Arc<Context>| async move { front::reconcile(&ip, &context).await };
 
     inbox.settle(context, round).await;
 }
