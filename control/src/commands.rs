@@ -24,6 +24,7 @@ mod forge;
 mod generate;
 mod info;
 mod keys;
+mod plan;
 mod prefixes;
 mod preflight;
 mod report;
@@ -33,7 +34,7 @@ mod wait;
 mod write;
 
 pub use connect::{Connect, connect, initialize};
-pub use contact::{Contact, Pair, tenant_namespace};
+pub use contact::{Contact, Marks, Pair, tenant_namespace};
 pub use create::{Create, create, delete};
 pub use disconnect::{disconnect, reset};
 pub use error::{CommandError, TimeoutError};
@@ -42,6 +43,9 @@ pub use generate::{Generate, generate};
 pub use info::{
     CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,
     select,
+};
+pub use plan::{
+    Action, Change, ClusterPlan, Conflict, Field, Plan, Proposal, objects, plan, plan_connect,
 };
 pub use prefixes::{Prefixes, PrefixesError, parse_prefix};
 pub use preflight::TemplateType;

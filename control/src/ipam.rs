@@ -24,8 +24,8 @@
 //!
 //! # Not here
 //!
-//! Which replica runs the task, though several may; services in front of `IP`s; what a gateway makes of
-//! a `Configuration` (see [`crate::objects`]).
+//! Which replica runs the task, though several may; services in front of `IP`s (see [`crate::operator`]);
+//! what a gateway makes of a `Configuration` (see [`crate::objects`]).
 
 mod address;
 mod choice;
@@ -37,6 +37,7 @@ mod names;
 mod networks;
 mod peer;
 mod pools;
+mod rehearsal;
 mod resources;
 mod round;
 mod running;
@@ -49,12 +50,14 @@ use std::collections::BTreeMap;
 
 pub use address::next_address;
 pub use choice::{Denied, Request, Taken, choose};
+pub(crate) use cluster::ALLOCATIONS;
 pub use cluster::JOURNAL;
 pub use installed::{Installation, installed_networks};
 pub use journal::{Entry, Held, Journal, JournalError};
 pub use networks::{Asked, Outcome, Place, assign};
 pub use peer::CONFIGURED_CONDITION;
 pub use pools::{Pools, PoolsError};
+pub use rehearsal::{Rehearsal, RehearsalError, Snapshot, Unserved};
 pub use running::run;
 
 /// How to give names and addresses.

@@ -15,6 +15,8 @@ mod harness;
 
 #[path = "commands/one.rs"]
 mod one;
+#[path = "commands/plan.rs"]
+mod plan;
 #[path = "commands/stand_in.rs"]
 mod stand_in;
 #[path = "commands/tour.rs"]
@@ -43,4 +45,11 @@ async fn every_wait_ends_with_what_was_found() {
 
     waits::each_ends(&world).await;
     waits::an_api_server_that_restarts_is_waited_for(world).await;
+}
+
+#[tokio::test]
+async fn what_is_planned_is_what_is_then_done() {
+    let Some(world) = World::start().await else { return };
+
+    plan::foretells(&world).await;
 }

@@ -102,8 +102,72 @@ impl Desk {
 async fn the_commands_of_the_documentation_say_what_it_says() {
     let Some(desk) = Desk::new().await else { return };
 
+    plans(&desk).await;
     joins_and_takes_apart(&desk).await;
     joins_step_by_step(&desk).await;
+}
+
+/// `strait plan`, before anything is done: signs, formats and exit codes.
+async fn plans(desk: &Desk) {
+    let before = desk.world.content().await;
+    let connect = ["plan", "connect", "--remote-kubeconfig", &desk.file("milan")];
+    let output = desk.in_rome(&connect).await;
+    let text = stdout(&output);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(2), String::new()), "{text}");
+    for line in [
+        "(local) cluster rome\n",
+        "+ Configuration liqo-tenant-milan/milan\n",
+        "+   spec.remote.cidr.pod[0]         10.244.0.0/16\n",
+        "+   status.remote.cidr.pod[0]       10.71.0.0/16\n",
+        "+ GatewayClient liqo-tenant-milan/milan\n",
+        "(remote) cluster milan\n",
+        "+ GatewayServer liqo-tenant-rome/rome\n",
+    ] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    let json = desk.in_rome(&[&connect[..], &["-o", "json"]].concat()).await;
+    let plan: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(plan["clusters"][1]["side"], "remote");
+    assert_eq!(plan["clusters"][1]["clusterID"], "milan");
+    assert_eq!(plan["clusters"][0]["changes"][0]["action"], "create");
+
+    let configuration = desk.in_milan(&["generate", "configuration"]).await;
+    let words = ["plan", "apply", "--kubeconfig", &desk.file("rome"), "-n", "liqo", "-f", "-"];
+    let output = desk.strait(&words, &stdout(&configuration)).await;
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stdout(&output).contains("+ Configuration liqo/milan\n"), "{}", stdout(&output));
+    let same = ["plan", "network", "pod-cidr", "--cidr", "10.244.0.0/16"];
+    let output = desk.in_rome(&same).await;
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "No changes.\n"));
+    let immutable =
+        "{kind: Network, metadata: {name: pod-cidr, namespace: liqo}, spec: {cidr: 10.9.0.0/16}}";
+    let output = desk.strait(&words, immutable).await;
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("! Network liqo/pod-cidr: FieldImmutable: "),
+        "{}",
+        stdout(&output)
+    );
+    for (words, input, needles) in [
+        (&words[..], "", &["stdin", "no object"][..]),
+        (&["plan", "apply", "-f", NO_FILE], "", &[NO_FILE]),
+        (
+            &[
+                "plan",
+                "network",
+                "pod-cidr",
+                "--cidr",
+                "10.0.0.0/8",
+                "--pools",
+                "10.0.0.0/8,10.1.0.0/16",
+            ],
+            "",
+            &["--pools", "10.1.0.0/16"],
+        ),
+    ] {
+        assert_refused(&desk.strait(words, input).await, 64, needles);
+    }
+    assert_eq!(desk.world.content().await, before);
 }
 
 async fn joins_and_takes_apart(desk: &Desk) {
@@ -224,12 +288,22 @@ async fn joins_step_by_step(desk: &Desk) {
     );
     let key = ["create", "publickey", "rome", "--remote-cluster-id", "rome", "--public-key"];
     let text = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
-    let output = desk.in_milan(&[&key[..], &[text]].concat()).await;
+    let marks = ["--global-labels", "team=network,a.example/b=", "--global-annotations", "c=d e"];
+    let output = desk.in_milan(&[&key[..], &[text], &marks].concat()).await;
     assert_eq!(stdout(&output), " INFO   Publickey created\n", "{}", stderr(&output));
+    let made = desk.kubectl("milan", &["get", "publickey", "rome", "-o", "json"], "");
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!(made["metadata"]["labels"]["team"], "network");
+    assert_eq!(made["metadata"]["labels"]["a.example/b"], "");
+    assert_eq!(made["metadata"]["annotations"]["c"], "d e");
 
     let peers = desk.in_rome(&["info", "peer", "-o", "json"]).await;
     let peers: Value = serde_json::from_slice(&peers.stdout).unwrap();
     assert_eq!(peers["milan"]["network"]["gateway"]["address"][0], "172.18.0.3");
+    let info = desk.in_rome(&["info"]).await;
+    assert_eq!(stdout(&info), "Cluster rome\n  Namespace       liqo\n");
+    let info = desk.in_rome(&["info", "-v"]).await;
+    assert!(stdout(&info).contains("    Pod CIDRs       10.244.0.0/16\n"), "{}", stdout(&info));
     let id = desk.in_rome(&["info", "--get", "clusterid"]).await;
     assert_eq!(stdout(&id), "rome\n");
     let nothing = desk.in_rome(&["info", "--get", "network.moon"]).await;
@@ -286,6 +360,8 @@ fn what_is_typed_wrong_exits_64_before_anybody_is_asked() {
         ([&both[..], &["--gw-server-type", "servers"]].concat(), &["GROUP/VERSION/PLURAL"]),
         ([&both[..], &["--mtu", "100"]].concat(), &["100", "--mtu"]),
         ([&both[..], &["--timeout", "soon"]].concat(), &["soon", "90s"]),
+        ([&both[..], &["--global-labels", "team"]].concat(), &["team", "KEY=VALUE"]),
+        ([&both[..], &["--global-labels", "team=a b"]].concat(), &["\"a b\"", "label"]),
         (create("10.243.0.0/8"), &["10.243.0.0/8", "--pod-cidr"]),
         (create("fd00::/64"), &["fd00::/64", "IPv4 alone"]),
         (configuration.to_vec(), &["--pod-cidr"]),

@@ -33,7 +33,7 @@ use crate::identity::Mode;
 
 use super::contact::End;
 
-pub(super) use gateways::{is_server_ready, ready};
+pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready};
 pub(super) use links::established;
 
 /// What is wanted of both gateways.
@@ -60,11 +60,11 @@ pub struct Connect {
 }
 
 /// What was found before anything was written.
-struct Found {
-    local: Prefixes,
-    remote: Prefixes,
-    server: TemplateRef,
-    client: TemplateRef,
+pub(super) struct Found {
+    pub(super) local: Prefixes,
+    pub(super) remote: Prefixes,
+    pub(super) server: TemplateRef,
+    pub(super) client: TemplateRef,
 }
 
 /// Tells each cluster the prefixes of the other one, steps 1 to 5.
@@ -120,7 +120,7 @@ pub async fn connect(
 }
 
 /// Step 1, and what can be wrong in step 4.
-async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> {
+pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> {
     let Ends { local, remote } = ends;
     let mut prefixes = Vec::with_capacity(2);
     for end in ends.both() {
@@ -150,7 +150,7 @@ async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> 
 
 /// Whether the gateway has what it wants already: then nobody else could have it.
 async fn has_port(end: &End<'_>, exposure: &Exposure) -> Result<bool, CommandError> {
-    let service = service(end, &gateways::name(&end.list::<GatewayServer>().await?, end)).await?;
+    let service = service(end, &gateway_name(&end.list::<GatewayServer>().await?, end)).await?;
 
     Ok(service.is_some_and(|service| exposure.difference(&service).is_none()))
 }
@@ -195,7 +195,7 @@ async fn exchange_prefixes(
 }
 
 /// That of the Configuration of the other cluster: whoever wrote one by hand may have named it otherwise.
-async fn configuration_name(end: &End<'_>) -> Result<String, CommandError> {
+pub(super) async fn configuration_name(end: &End<'_>) -> Result<String, CommandError> {
     let found = end.list::<Configuration>().await?;
     let is_default = |found: &&Configuration| found.name_any() == end.other;
     let chosen = found.iter().find(is_default).or_else(|| found.first());

@@ -1,12 +1,13 @@
 //! The clusters of a verb: who they are, and which of their namespaces it is about.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
 use super::error::{remedy, said};
@@ -41,6 +42,29 @@ pub struct Contact {
     pub namespace: Option<String>,
     /// Where Liqo or Strait is installed.
     pub liqo_namespace: String,
+    /// What is put on every object that is made.
+    pub marks: Marks,
+}
+
+/// Labels and annotations for every object that a verb makes. What the verb itself says wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// To select them by.
+    pub labels: BTreeMap<String, String>,
+    /// For whoever reads them.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Marks {
+    /// Puts them on `object`.
+    pub(super) fn put_on<K: Resource>(&self, object: &mut K) {
+        for (key, value) in &self.labels {
+            object.labels_mut().entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        for (key, value) in &self.annotations {
+            object.annotations_mut().entry(key.clone()).or_insert_with(|| value.clone());
+        }
+    }
 }
 
 /// Two clusters to be joined.
@@ -66,6 +90,7 @@ pub(super) struct End<'a> {
     pub(super) other: String,
     pub(super) namespace: String,
     pub(super) liqo_namespace: String,
+    pub(super) marks: Marks,
     pub(super) session: Session<'a>,
     /// Whether its API server has ever answered.
     has_answered: Cell<bool>,
@@ -123,6 +148,7 @@ impl<'a> End<'a> {
             other: String::new(),
             namespace,
             liqo_namespace: contact.liqo_namespace.clone(),
+            marks: contact.marks.clone(),
             session,
             has_answered: Cell::new(false),
         }
@@ -231,7 +257,8 @@ impl<'a> End<'a> {
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
             ..ObjectMeta::default()
         };
-        let namespace = Namespace { metadata, ..Namespace::default() };
+        let mut namespace = Namespace { metadata, ..Namespace::default() };
+        self.marks.put_on(&mut namespace);
         let api = Api::<Namespace>::all(self.client.clone());
         let doing = format!("making namespace {}", self.namespace);
 

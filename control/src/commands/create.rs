@@ -13,7 +13,7 @@ use super::forge::{self, Exposure, KEY_BYTES};
 use super::preflight::{self, TypedTemplate};
 use super::wait::{Awaited, Progress, named, until};
 use super::write::{self, apply, until_gone};
-use super::{CommandError, Contact, Format, Prefixes, Session, TemplateType};
+use super::{CommandError, Contact, Format, Marks, Prefixes, Session, TemplateType};
 use crate::api::endpoint::Endpoint;
 use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use crate::identity::Mode;
@@ -65,6 +65,15 @@ enum Object {
 }
 
 impl Object {
+    fn mark(&mut self, marks: &Marks) {
+        match self {
+            Self::Configuration(object) => marks.put_on(object),
+            Self::GatewayServer(object) => marks.put_on(object),
+            Self::GatewayClient(object) => marks.put_on(object),
+            Self::PublicKey(object) => marks.put_on(object),
+        }
+    }
+
     fn text(&self, format: Format) -> Result<String, CommandError> {
         let text = match self {
             Self::Configuration(object) => write::text(object, format),
@@ -97,8 +106,9 @@ pub async fn create(
     let tenant = tenant_namespace(other);
     let namespace = contact.namespace.clone().unwrap_or_else(|| tenant.clone());
     let end = End::alone(contact, namespace.clone(), session).with(other);
-    let object = forged(&end, wanted, format.is_none()).await?;
+    let mut object = forged(&end, wanted, format.is_none()).await?;
     if let Some(format) = format {
+        object.mark(&end.marks);
         return object.text(format).map(Some);
     }
     if namespace == tenant {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::wait::is_for_good;
 use super::{PrefixesError, Side};
+use crate::ipam::RehearsalError;
 
 /// Each names the cluster, the value and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +90,22 @@ pub enum CommandError {
     /// An object is not there.
     #[error("{side}{kind} {name:?} is not in namespace {namespace}: name another with --namespace")]
     NoObject { side: Side, kind: String, name: String, namespace: String },
+    /// A `Network` of the installation is not there.
+    #[error(
+        "{side}Network {name:?} is not in namespace {namespace}: see `kubectl get networks -n {namespace}`, or name the namespace of the installation with --liqo-namespace"
+    )]
+    NoNetwork { side: Side, name: String, namespace: String },
+    /// An object is none of its kind.
+    #[error("{what} cannot be read: {said}")]
+    Malformed { what: String, said: String },
+    /// What IPAM would do cannot be told.
+    #[error("{side}{cause}")]
+    Rehearsal { side: Side, cause: RehearsalError },
+    /// The operator could not start with its pools.
+    #[error(
+        "{side}the operator is told the pools {text:?}, which are none: name others with --pools"
+    )]
+    Pools { side: Side, text: String },
     /// Nobody peers with this cluster.
     #[error("{side}no peering with cluster {id:?}; there is {known}")]
     NoPeer { side: Side, id: String, known: String },
@@ -113,6 +130,9 @@ impl CommandError {
             | Self::TemplateField { .. }
             | Self::NodePort { .. }
             | Self::NodePortRange { .. }
+            | Self::NoNetwork { .. }
+            | Self::Malformed { .. }
+            | Self::Rehearsal { cause: RehearsalError::Unknown(_), .. }
             | Self::NoPeer { .. } => true,
             Self::Call { .. }
             | Self::Timeout(_)
@@ -121,6 +141,10 @@ impl CommandError {
             | Self::NoKey { .. }
             | Self::NoSecret { .. }
             | Self::NoObject { .. }
+            | Self::Rehearsal {
+                cause: RehearsalError::Failed(_) | RehearsalError::Restless, ..
+            }
+            | Self::Pools { .. }
             | Self::Format(_) => false,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use super::Deadline;
 
 /// Which cluster something is said of. Displayed it is the beginning of a line.
@@ -13,6 +15,30 @@ pub enum Side {
     Local,
     /// Of two, the one whose gateway is the server.
     Remote,
+}
+
+impl Side {
+    /// As JSON has it; empty if there is no other one.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Only => "",
+            Self::Local => "local",
+            Self::Remote => "remote",
+        }
+    }
+
+    /// Whether there is no other one.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    pub(super) fn is_only(&self) -> bool {
+        *self == Self::Only
+    }
+}
+
+impl Serialize for Side {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.label())
+    }
 }
 
 impl fmt::Display for Side {

@@ -66,7 +66,9 @@ where
     let name = object.name_any();
     let what = format!("{} {name} in namespace {}", K::kind(&()), end.namespace);
     let found = end.call(&format!("reading {what}"), async || api.get_opt(&name).await).await?;
-    let wanted = serde_json::to_value(object).map_err(FormatError::Json)?;
+    let mut object = object.clone();
+    end.marks.put_on(&mut object);
+    let wanted = serde_json::to_value(&object).map_err(FormatError::Json)?;
     if let Some(found) = found
         && is_within(&wanted, &serde_json::to_value(&found).map_err(FormatError::Json)?)
     {

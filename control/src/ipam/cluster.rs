@@ -24,7 +24,7 @@ use crate::objects::Listed;
 pub const JOURNAL: &str = "strait-ipam";
 
 /// Its key that holds the allocations. Without it the journal has yet to be begun.
-const ALLOCATIONS: &str = "allocations";
+pub(crate) const ALLOCATIONS: &str = "allocations";
 
 /// Who writes, as `managedFields` and Events name it.
 const FIELD_MANAGER: &str = "strait";

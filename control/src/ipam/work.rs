@@ -23,6 +23,15 @@ pub(super) enum Kind {
     Configuration,
 }
 
+impl Kind {
+    /// The one that the API calls `kind`.
+    pub(super) fn named(kind: &str) -> Option<Self> {
+        [Self::Network, Self::Ip, Self::Configuration]
+            .into_iter()
+            .find(|known| known.to_string() == kind)
+    }
+}
+
 /// An object in the version that something was decided about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {

@@ -185,8 +185,9 @@ async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
 
 async fn shows_what_there_is(contact: &Contact, ear: &Ear) {
     let found = info(contact, ear.session()).await.unwrap();
+    assert_eq!(found.text(false), "Cluster rome\n  Namespace       liqo\n");
     assert_eq!(
-        found.to_string(),
+        found.text(true),
         "Cluster rome\n  Namespace       liqo\n  Network\n    Pod CIDRs       10.244.0.0/16\n    \
          Service CIDR    10.96.0.0/16\n    External CIDR   10.70.0.0/16\n    \
          Internal CIDR   10.90.0.0/16\n"

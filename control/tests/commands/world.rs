@@ -8,8 +8,8 @@ use control::api::{
     WgGatewayClientTemplate, WgGatewayServerTemplate,
 };
 use control::commands::{
-    Connect, Contact, Deadline, Exposure, Pair, PortWanted, Report, ServiceType, Session, Side,
-    TemplateType,
+    Connect, Contact, Deadline, Exposure, Marks, Pair, PortWanted, Report, ServiceType, Session,
+    Side, TemplateType,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
@@ -99,6 +99,7 @@ impl Cluster {
             cluster_id: None,
             namespace: None,
             liqo_namespace: "liqo".to_owned(),
+            marks: Marks::default(),
         }
     }
 

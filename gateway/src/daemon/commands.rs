@@ -1,12 +1,14 @@
-//! What a user asks of clusters, on the command line: `network`, `create`, `delete`, `generate`, `info`,
-//! `status` and `completion`.
+//! What a user asks of clusters, on the command line: `network`, `create`, `delete`, `generate`, `plan`,
+//! `info`, `status` and `completion`.
 //!
 //! The verbs themselves are in [`control::commands`]; here are their flags, terminals and exit codes.
 
 pub(crate) mod args;
+mod colour;
 mod completion;
 mod kubeconfig;
 mod meaning;
+mod plan;
 mod table;
 mod terminal;
 
@@ -14,12 +16,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use control::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
-use control::commands::{self, CommandError, Contact, Format, Health, Session, Side};
+use control::commands::{self, CommandError, Contact, Format, Health, Pair, Session, Side};
 use control::identity::Mode;
 
 use self::args::{
     ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, InfoArgs,
-    InfoCommand, InfoPeerArgs, NetworkCommand, OutputArgs, StatusArgs, UserCommand,
+    InfoCommand, InfoPeerArgs, MarksArgs, NetworkCommand, ObjectArgs, OutputArgs, StatusArgs,
+    UserCommand,
 };
 use self::terminal::Terminal;
 use super::args::UsageError;
@@ -38,12 +41,18 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
         output::print(&completion::script(args.shell))?;
         return Ok(ExitCode::SUCCESS);
     }
+
+    block_on(ask(command))
+}
+
+/// Runs a verb to its end.
+fn block_on(verb: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
 
-    runtime.block_on(ask(command)).map_err(|error| match error.downcast::<CommandError>() {
+    runtime.block_on(verb).map_err(|error| match error.downcast::<CommandError>() {
         Ok(error) if error.is_usage() => UsageError::Wrong(error.to_string()).into(),
         Ok(error) => error.into(),
         Err(error) => error,
@@ -57,6 +66,11 @@ async fn ask(command: &UserCommand) -> anyhow::Result<ExitCode> {
         UserCommand::Create(command) => create(command, &terminal).await?,
         UserCommand::Delete(command) => delete(command, &terminal).await?,
         UserCommand::Generate(command) => generate(command, &terminal).await?,
+        UserCommand::Plan(command) => {
+            let status = plan::run(command, &terminal).await?;
+            terminal.end()?;
+            return Ok(status);
+        }
         UserCommand::Info(args) => info(args, &terminal).await?,
         UserCommand::Status(args) => return status(args, &terminal).await,
         // Needs no cluster.
@@ -71,26 +85,26 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
     match command {
         NetworkCommand::Init(args) => {
             let wanted = meaning::connect(args);
-            let pair = kubeconfig::pair(&args.clusters).await?;
-            let session = terminal.session(args.clusters.timeout);
+            let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
+            let session = terminal.session(args.clusters.context.timeout);
             commands::initialize(&pair, &wanted, session).await?;
         }
         NetworkCommand::Connect(args) => {
             let wanted = meaning::connect(args);
-            let pair = kubeconfig::pair(&args.clusters).await?;
-            let session = terminal.session(args.clusters.timeout);
+            let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
+            let session = terminal.session(args.clusters.context.timeout);
             commands::connect(&pair, &wanted, session).await?;
         }
         NetworkCommand::Disconnect(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
             args.confirmation.ask("disconnect")?;
-            let session = terminal.session(args.clusters.timeout);
+            let session = terminal.session(args.clusters.context.timeout);
             commands::disconnect(&pair, args.clusters.wait, session).await?;
         }
         NetworkCommand::Reset(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
             args.confirmation.ask("reset")?;
-            let session = terminal.session(args.clusters.timeout);
+            let session = terminal.session(args.clusters.context.timeout);
             commands::reset(&pair, args.clusters.wait, session).await?;
         }
     }
@@ -98,17 +112,25 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
     Ok(())
 }
 
+/// With what is to be put on everything in both clusters.
+fn marked(pair: Pair, args: &MarksArgs) -> Pair {
+    let of = |contact: Contact| Contact { marks: args.marks(), ..contact };
+
+    Pair { local: of(pair.local), remote: of(pair.remote) }
+}
+
 async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<()> {
     let wanted = meaning::create(command)?;
-    let (context, format, waits) = match command {
-        CreateCommand::Configuration(args) => (&args.context, args.output, args.wait),
-        CreateCommand::Gatewayserver(args) => (&args.context, args.output, args.wait),
-        CreateCommand::Gatewayclient(args) => (&args.context, args.output, args.wait),
-        CreateCommand::Publickey(args) => (&args.context, args.output, false),
+    let (object, waits) = match command {
+        CreateCommand::Configuration(args) => (&args.object, args.wait),
+        CreateCommand::Gatewayserver(args) => (&args.object, args.wait),
+        CreateCommand::Gatewayclient(args) => (&args.object, args.wait),
+        CreateCommand::Publickey(args) => (&args.object, false),
     };
-    let contact = kubeconfig::contact(context).await?;
+    let ObjectArgs { context, output, marks, .. } = object;
+    let contact = Contact { marks: marks.marks(), ..kubeconfig::contact(context).await? };
     let session = terminal.session(context.timeout);
-    let format = format.map(Format::from);
+    let format = output.map(Format::from);
     if let Some(text) = commands::create(&contact, &wanted, format, waits, session).await? {
         terminal.print(&text)?;
     }
@@ -175,7 +197,7 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
     let text = match (get, output) {
         (Some(path), format) => part(&serde_json::to_value(&info)?, path, *format)?,
         (None, Some(format)) => commands::text(&info, (*format).into())?,
-        (None, None) => info.to_string(),
+        (None, None) => info.text(args.verbose),
     };
 
     Ok(terminal.print(&text)?)

@@ -15,7 +15,7 @@ use crate::api::gateway_server::GatewayServerStatus;
 use crate::api::{GatewayClient, GatewayServer};
 
 /// What the gateway of a peering is called: as it is, or as Liqo would call a new one.
-pub(super) fn name<K: Resource>(existing: &[K], end: &End<'_>) -> String {
+pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &End<'_>) -> String {
     existing.first().map_or_else(|| end.other.clone(), kube::ResourceExt::name_any)
 }
 
@@ -26,7 +26,7 @@ pub(super) async fn server(
     template: &TemplateRef,
 ) -> Result<GatewayServer, CommandError> {
     let existing = end.list::<GatewayServer>().await?;
-    let name = name(&existing, end);
+    let name = gateway_name(&existing, end);
     let service = service(end, &name).await?;
     if let Some(difference) = service.and_then(|service| wanted.exposure.difference(&service)) {
         // A client would be sent to where the old Service is, and ports of nodes do not move.
@@ -57,7 +57,7 @@ pub(super) async fn client(
     template: &TemplateRef,
     server: &GatewayServer,
 ) -> Result<GatewayClient, CommandError> {
-    let name = name(&end.list::<GatewayClient>().await?, end);
+    let name = gateway_name(&end.list::<GatewayClient>().await?, end);
     let found = server.status.as_ref().and_then(|status| status.endpoint.clone());
     let endpoint = endpoint(wanted, found.unwrap_or_default());
     let namespace = Some(end.namespace.as_str());

@@ -8,11 +8,27 @@ use super::{Info, NetworkInfo, PeerInfo};
 /// Between the name of a value and the value.
 const WIDTH: usize = 16;
 
-impl fmt::Display for Info {
+impl Info {
+    /// For people; with the prefixes if `is_verbose`.
+    #[must_use]
+    pub fn text(&self, is_verbose: bool) -> String {
+        Words { info: self, is_verbose }.to_string()
+    }
+}
+
+struct Words<'a> {
+    info: &'a Info,
+    is_verbose: bool,
+}
+
+impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cluster_id, namespace, network } = self;
+        let Info { cluster_id, namespace, network } = self.info;
         writeln!(f, "Cluster {cluster_id}")?;
         line(f, 1, "Namespace", namespace)?;
+        if !self.is_verbose {
+            return Ok(());
+        }
         writeln!(f, "  Network")?;
         let NetworkInfo { pod, service, external, internal } = network;
         for (name, prefixes) in [

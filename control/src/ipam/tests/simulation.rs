@@ -2,6 +2,7 @@
 //! an operator has seen is old, its calls are made late, or made without an answer, it ends and begins
 //! again, and somebody deletes the journal.
 
+mod foretold;
 mod server;
 
 use std::pin::Pin;

@@ -2,16 +2,21 @@
 
 mod network;
 mod objects;
+mod plan;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use control::commands::Marks;
 
 pub(crate) use network::{ClustersArgs, ConnectArgs, NetworkCommand};
 pub(crate) use objects::{
-    CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, Service,
+    CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, ObjectArgs, Service,
+};
+pub(crate) use plan::{
+    PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanNetworkArgs, PlanOutputArgs,
 };
 
 /// How long a verb may take by default, waiting included.
@@ -42,6 +47,15 @@ pub(crate) enum UserCommand {
     /// Print what the other cluster has to know of this one
     #[command(subcommand)]
     Generate(GenerateCommand),
+    /// Show what a change would do, and do nothing
+    ///
+    /// Needs no more than the right to read. What is shown is the difference to how things are now, one
+    /// line each: + is there then, - is gone, ~ is another way, -+ is made anew, ! cannot be had.
+    ///
+    /// Exit status: 0 nothing would be different, 2 something would, 3 not all of it can be had, 64 wrong
+    /// usage, 1 anything else.
+    #[command(subcommand)]
+    Plan(Box<PlanCommand>),
     /// Show a cluster, or its peerings
     ///
     /// Exit status: 0 shown, 64 there is no such thing, 1 the cluster cannot be asked.
@@ -57,7 +71,7 @@ pub(crate) enum UserCommand {
     Completion(CompletionArgs),
 }
 
-/// Which cluster.
+/// Which cluster; of two the local one, which gets the client.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContextArgs {
     /// Kubeconfig file [default: KUBECONFIG, else ~/.kube/config, else the pod this runs in]
@@ -66,7 +80,8 @@ pub(crate) struct ContextArgs {
     /// Context in the kubeconfig [default: the current one]
     #[arg(long, env = "STRAIT_CONTEXT", value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Namespace of the objects [default: that of the context; of info and status: all]
+    /// Namespace of the objects [default: that of the context; of info, status and check: all; of network:
+    /// liqo-tenant-REMOTE_ID, made if it is not there]
     #[arg(short, long, env = "STRAIT_NAMESPACE", value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// Where Liqo or Strait is installed: Networks, templates and the id of the cluster are there
@@ -84,6 +99,73 @@ pub(crate) struct ContextArgs {
         value_parser = timeout
     )]
     pub(crate) timeout: Duration,
+}
+
+/// Which other cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RemoteArgs {
+    /// Kubeconfig file of the remote cluster [default: that of kubectl]
+    #[arg(long, env = "STRAIT_REMOTE_KUBECONFIG", value_name = "FILE")]
+    pub(crate) remote_kubeconfig: Option<PathBuf>,
+    /// Context of the remote cluster [default: the current one]
+    #[arg(long, env = "STRAIT_REMOTE_CONTEXT", value_name = "NAME")]
+    pub(crate) remote_context: Option<String>,
+    /// Namespace in the remote cluster [default: liqo-tenant-LOCAL_ID, made if it is not there]
+    #[arg(long, env = "STRAIT_REMOTE_NAMESPACE", value_name = "NAME")]
+    pub(crate) remote_namespace: Option<String>,
+    /// Where Liqo or Strait is installed in the remote cluster
+    #[arg(long, env = "STRAIT_REMOTE_LIQO_NAMESPACE", value_name = "NAME", default_value = "liqo")]
+    pub(crate) remote_liqo_namespace: String,
+    /// Id of the remote cluster [default: CLUSTER_ID in its ConfigMap clusterid-configmap]
+    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
+    pub(crate) remote_cluster_id: Option<String>,
+}
+
+/// What both gateways must agree on.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TunnelArgs {
+    /// MTU of the tunnel in bytes, the same on both sides
+    #[arg(
+        long,
+        env = "STRAIT_TUNNEL_MTU",
+        value_name = "BYTES",
+        default_value_t = MTU,
+        value_parser = clap::value_parser!(u16).range(576..)
+    )]
+    pub(crate) mtu: u16,
+}
+
+/// What is put on every object that is made.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MarksArgs {
+    /// Labels for everything that is made, as KEY=VALUE with commas between
+    #[arg(
+        long,
+        env = "STRAIT_GLOBAL_LABELS",
+        value_name = "LABELS",
+        value_delimiter = ',',
+        value_parser = label
+    )]
+    pub(crate) global_labels: Vec<(String, String)>,
+    /// Annotations for everything that is made, as KEY=VALUE with commas between
+    #[arg(
+        long,
+        env = "STRAIT_GLOBAL_ANNOTATIONS",
+        value_name = "ANNOTATIONS",
+        value_delimiter = ',',
+        value_parser = annotation
+    )]
+    pub(crate) global_annotations: Vec<(String, String)>,
+}
+
+impl MarksArgs {
+    /// As verbs want them.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks {
+            labels: self.global_labels.iter().cloned().collect(),
+            annotations: self.global_annotations.iter().cloned().collect(),
+        }
+    }
 }
 
 /// How an object is written down.
@@ -120,6 +202,9 @@ pub(crate) struct OutputArgs {
 pub(crate) struct InfoArgs {
     #[command(subcommand)]
     pub(crate) command: Option<InfoCommand>,
+    /// Show its prefixes as well; yaml, json and --get always have them
+    #[arg(short, long, env = "STRAIT_VERBOSE")]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
     #[command(flatten)]
@@ -169,6 +254,41 @@ fn shell() -> impl clap::builder::TypedValueParser<Value = Shell> {
 
     clap::builder::PossibleValuesParser::new(["bash", "zsh", "fish"])
         .try_map(|name| Shell::from_str(&name, false))
+}
+
+/// Reads KEY=VALUE, with a value as labels have it.
+fn label(text: &str) -> Result<(String, String), String> {
+    /// The longest value of a label.
+    const BYTES_MAX: usize = 63;
+    let (key, value) = annotation(text)?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric();
+    let ends = [value.bytes().next(), value.bytes().last()];
+    let is_one = value.len() <= BYTES_MAX
+        && value.bytes().all(|byte| is_plain(byte) || b"-_.".contains(&byte))
+        && ends.into_iter().flatten().all(is_plain);
+
+    if is_one {
+        Ok((key, value))
+    } else {
+        Err(format!(
+            "{value:?} is no value of a label: at most {BYTES_MAX} letters, digits, and between them -, _ and ."
+        ))
+    }
+}
+
+/// Reads KEY=VALUE; the key perhaps with the name of a domain and a slash before it.
+fn annotation(text: &str) -> Result<(String, String), String> {
+    let wrong = || "write KEY=VALUE, as in team=network or example.com/team=network".to_owned();
+    let (key, value) = text.split_once('=').ok_or_else(wrong)?;
+    let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
+    let is_name = |name: &str| {
+        let ends = [name.bytes().next(), name.bytes().last()];
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+            && ends.iter().all(|byte| byte.is_some_and(|byte| byte.is_ascii_alphanumeric()))
+    };
+    let is_key = is_name(name) && key.split('/').all(is_name) && key.matches('/').count() <= 1;
+
+    if is_key { Ok((key.to_owned(), value.to_owned())) } else { Err(wrong()) }
 }
 
 /// As Go writes one: `90s`, `2m`. Never zero.

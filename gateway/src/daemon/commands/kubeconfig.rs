@@ -2,62 +2,75 @@
 
 use std::path::Path;
 
-use control::commands::{Contact, Pair, Side};
+use control::commands::{Contact, Marks, Pair, Side};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::super::args::UsageError;
-use super::args::{ClustersArgs, ContextArgs};
+use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
 
 /// The only cluster of a verb, with the namespace that was named, or that of the context as with kubectl.
 pub(super) async fn contact(args: &ContextArgs) -> Result<Contact, UsageError> {
-    let names =
-        Names { side: "", file: args.kubeconfig.as_deref(), context: args.context.as_deref() };
+    let names = local(args);
     let config = names.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
 
-    Ok(Contact {
-        client: names.client(config)?,
-        side: Side::Only,
-        cluster_id: args.cluster_id.clone(),
-        namespace: Some(namespace),
-        liqo_namespace: args.liqo_namespace.clone(),
-    })
+    Ok(Contact { namespace: Some(namespace), ..of_local(args, names.client(config)?, Side::Only) })
 }
 
 /// Both clusters of a verb, each in the namespace of their peering unless one is named.
 pub(super) async fn pair(args: &ClustersArgs) -> Result<Pair, UsageError> {
-    let has_remote = args.remote_kubeconfig.is_some() || args.remote_context.is_some();
-    if !has_remote {
+    let ClustersArgs { context, remote, .. } = args;
+    if !is_named(remote) {
         return Err(UsageError::Wrong(
             "which is the other cluster? Name it with --remote-kubeconfig or --remote-context"
                 .to_owned(),
         ));
     }
-    let local =
-        Names { side: "", file: args.kubeconfig.as_deref(), context: args.context.as_deref() };
+
+    both(context, remote).await
+}
+
+/// Whether there is to be another cluster.
+pub(super) const fn is_named(remote: &RemoteArgs) -> bool {
+    remote.remote_kubeconfig.is_some() || remote.remote_context.is_some()
+}
+
+/// The clusters of both contexts, each in all namespaces unless one is named.
+pub(super) async fn both(context: &ContextArgs, args: &RemoteArgs) -> Result<Pair, UsageError> {
+    let local = local(context);
     let remote = Names {
         side: "remote-",
         file: args.remote_kubeconfig.as_deref(),
         context: args.remote_context.as_deref(),
     };
-    let (of_local, of_remote) = (local.config().await?, remote.config().await?);
+    let (of_here, of_remote) = (local.config().await?, remote.config().await?);
 
     Ok(Pair {
-        local: Contact {
-            client: local.client(of_local)?,
-            side: Side::Local,
-            cluster_id: args.cluster_id.clone(),
-            namespace: args.namespace.clone(),
-            liqo_namespace: args.liqo_namespace.clone(),
-        },
+        local: of_local(context, local.client(of_here)?, Side::Local),
         remote: Contact {
             client: remote.client(of_remote)?,
             side: Side::Remote,
             cluster_id: args.remote_cluster_id.clone(),
             namespace: args.remote_namespace.clone(),
             liqo_namespace: args.remote_liqo_namespace.clone(),
+            marks: Marks::default(),
         },
     })
+}
+
+fn local(args: &ContextArgs) -> Names<'_> {
+    Names { side: "", file: args.kubeconfig.as_deref(), context: args.context.as_deref() }
+}
+
+fn of_local(args: &ContextArgs, client: kube::Client, side: Side) -> Contact {
+    Contact {
+        client,
+        side,
+        cluster_id: args.cluster_id.clone(),
+        namespace: args.namespace.clone(),
+        liqo_namespace: args.liqo_namespace.clone(),
+        marks: Marks::default(),
+    }
 }
 
 /// What was typed of one cluster.

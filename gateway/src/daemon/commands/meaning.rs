@@ -28,7 +28,7 @@ pub(super) fn connect(args: &ConnectArgs) -> Connect {
         ),
         client_address: given(args.gw_client_address.as_ref()),
         client_port: Some(args.gw_client_port).filter(|port| *port != 0),
-        mtu: args.mtu,
+        mtu: args.tunnel.mtu,
         shares_keys: !args.disable_sharing_keys,
         is_validated: !args.skip_validation,
         waits: args.clusters.wait,
@@ -38,13 +38,13 @@ pub(super) fn connect(args: &ConnectArgs) -> Connect {
 pub(super) fn create(command: &CreateCommand) -> Result<Create, UsageError> {
     Ok(match command {
         CreateCommand::Configuration(args) => Create::Configuration {
-            name: args.name.clone(),
-            remote_cluster_id: args.remote_cluster_id.clone(),
+            name: args.object.name.clone(),
+            remote_cluster_id: args.object.remote_cluster_id.clone(),
             prefixes: Prefixes { pod: args.pod_cidr.clone(), external: args.external_cidr.clone() },
         },
         CreateCommand::Gatewayserver(args) => Create::GatewayServer {
-            name: args.name.clone(),
-            remote_cluster_id: args.remote_cluster_id.clone(),
+            name: args.object.name.clone(),
+            remote_cluster_id: args.object.remote_cluster_id.clone(),
             template: (
                 args.type_.clone(),
                 args.template_name.clone(),
@@ -56,11 +56,11 @@ pub(super) fn create(command: &CreateCommand) -> Result<Create, UsageError> {
                 args.node_port,
                 args.load_balancer_ip.as_ref(),
             ),
-            mtu: args.mtu,
+            mtu: args.tunnel.mtu,
         },
         CreateCommand::Gatewayclient(args) => Create::GatewayClient {
-            name: args.name.clone(),
-            remote_cluster_id: args.remote_cluster_id.clone(),
+            name: args.object.name.clone(),
+            remote_cluster_id: args.object.remote_cluster_id.clone(),
             template: (
                 args.type_.clone(),
                 args.template_name.clone(),
@@ -72,11 +72,11 @@ pub(super) fn create(command: &CreateCommand) -> Result<Create, UsageError> {
                 ports: Vec::new(),
                 protocol: Some(args.protocol.label().to_owned()),
             },
-            mtu: args.mtu,
+            mtu: args.tunnel.mtu,
         },
         CreateCommand::Publickey(args) => Create::PublicKey {
-            name: args.name.clone(),
-            remote_cluster_id: args.remote_cluster_id.clone(),
+            name: args.object.name.clone(),
+            remote_cluster_id: args.object.remote_cluster_id.clone(),
             key: public_key(&args.public_key)?,
         },
     })

@@ -1,14 +1,12 @@
 //! The flags of `strait network`.
 
 use std::io::{self, BufRead as _, Write as _};
-use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use control::commands::TemplateType;
 
 use super::objects::{Service, template_type};
-use super::{MTU, PORT, TIMEOUT, timeout};
+use super::{ContextArgs, MarksArgs, PORT, RemoteArgs, TunnelArgs};
 
 /// `strait network`
 #[derive(Debug, Subcommand)]
@@ -30,48 +28,13 @@ pub(crate) enum NetworkCommand {
     Reset(DisconnectArgs),
 }
 
-/// Which clusters, and for how long.
+/// Which clusters, and for how long. What is said of one cluster alone is about the local one.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClustersArgs {
-    /// Kubeconfig file of the local cluster [default: KUBECONFIG, else ~/.kube/config]
-    #[arg(long, env = "STRAIT_KUBECONFIG", value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the local cluster [default: the current one]
-    #[arg(long, env = "STRAIT_CONTEXT", value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Kubeconfig file of the remote cluster [default: that of kubectl]
-    #[arg(long, env = "STRAIT_REMOTE_KUBECONFIG", value_name = "FILE")]
-    pub(crate) remote_kubeconfig: Option<PathBuf>,
-    /// Context of the remote cluster [default: the current one]
-    #[arg(long, env = "STRAIT_REMOTE_CONTEXT", value_name = "NAME")]
-    pub(crate) remote_context: Option<String>,
-    /// Namespace in the local cluster [default: liqo-tenant-REMOTE_ID, made if it is not there]
-    #[arg(short, long, env = "STRAIT_NAMESPACE", value_name = "NAME")]
-    pub(crate) namespace: Option<String>,
-    /// Namespace in the remote cluster [default: liqo-tenant-LOCAL_ID, made if it is not there]
-    #[arg(long, env = "STRAIT_REMOTE_NAMESPACE", value_name = "NAME")]
-    pub(crate) remote_namespace: Option<String>,
-    /// Where Liqo or Strait is installed in the local cluster
-    #[arg(long, env = "STRAIT_LIQO_NAMESPACE", value_name = "NAME", default_value = "liqo")]
-    pub(crate) liqo_namespace: String,
-    /// Where Liqo or Strait is installed in the remote cluster
-    #[arg(long, env = "STRAIT_REMOTE_LIQO_NAMESPACE", value_name = "NAME", default_value = "liqo")]
-    pub(crate) remote_liqo_namespace: String,
-    /// Id of the local cluster [default: CLUSTER_ID in its ConfigMap clusterid-configmap]
-    #[arg(long, env = "STRAIT_CLUSTER_ID", value_name = "ID")]
-    pub(crate) cluster_id: Option<String>,
-    /// Id of the remote cluster [default: CLUSTER_ID in its ConfigMap clusterid-configmap]
-    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
-    pub(crate) remote_cluster_id: Option<String>,
-    /// How long all of it may take, waiting included
-    #[arg(
-        long,
-        env = "STRAIT_TIMEOUT",
-        value_name = "DURATION",
-        default_value = TIMEOUT,
-        value_parser = timeout
-    )]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
     /// Wait until it has taken effect
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
@@ -160,18 +123,13 @@ pub(crate) struct ConnectArgs {
     /// UDP port for that; 0 is that of the server
     #[arg(long, env = "STRAIT_GW_CLIENT_PORT", value_name = "PORT", default_value_t = 0)]
     pub(crate) gw_client_port: u16,
-    /// MTU of the tunnel in bytes, the same on both sides
-    #[arg(
-        long,
-        env = "STRAIT_TUNNEL_MTU",
-        value_name = "BYTES",
-        default_value_t = MTU,
-        value_parser = clap::value_parser!(u16).range(576..)
-    )]
-    pub(crate) mtu: u16,
+    #[command(flatten)]
+    pub(crate) tunnel: TunnelArgs,
     /// Do not give each gateway the public key of the other one
     #[arg(long, env = "STRAIT_DISABLE_SHARING_KEYS")]
     pub(crate) disable_sharing_keys: bool,
+    #[command(flatten)]
+    pub(crate) marks: MarksArgs,
 }
 
 /// `strait network disconnect` and `strait network reset`

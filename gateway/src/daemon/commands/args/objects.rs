@@ -5,7 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use control::commands::{ServiceType, TemplateType, parse_prefix};
 use remap::Prefix;
 
-use super::{ContextArgs, Format, MTU, PORT};
+use super::{ContextArgs, Format, MarksArgs, PORT, TunnelArgs};
 
 /// `strait create`
 #[derive(Debug, Subcommand)]
@@ -20,15 +20,29 @@ pub(crate) enum CreateCommand {
     Publickey(PublicKeyArgs),
 }
 
-/// `strait create configuration`
+/// Of all of `strait create`
 #[derive(Debug, Args)]
-pub(crate) struct ConfigurationArgs {
+pub(crate) struct ObjectArgs {
     /// Name of the object
     #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
     pub(crate) name: String,
     /// Id of the remote cluster
     #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
     pub(crate) remote_cluster_id: String,
+    /// Print the object instead of making it
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) marks: MarksArgs,
+}
+
+/// `strait create configuration`
+#[derive(Debug, Args)]
+pub(crate) struct ConfigurationArgs {
+    #[command(flatten)]
+    pub(crate) object: ObjectArgs,
     /// Prefix of the pods of the remote cluster, as it calls it; more of them with commas between
     #[arg(
         long,
@@ -52,22 +66,13 @@ pub(crate) struct ConfigurationArgs {
     /// Wait until every prefix has its name here
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
-    /// Print the object instead of making it
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
-    #[command(flatten)]
-    pub(crate) context: ContextArgs,
 }
 
 /// `strait create gatewayserver`
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Name of the object
-    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
-    pub(crate) name: String,
-    /// Id of the remote cluster
-    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
-    pub(crate) remote_cluster_id: String,
+    #[command(flatten)]
+    pub(crate) object: ObjectArgs,
     /// Type of the template
     #[arg(
         long = "type",
@@ -97,15 +102,8 @@ pub(crate) struct ServerArgs {
         default_value = "LoadBalancer"
     )]
     pub(crate) service_type: Service,
-    /// MTU of the tunnel in bytes, the same on both sides
-    #[arg(
-        long,
-        env = "STRAIT_TUNNEL_MTU",
-        value_name = "BYTES",
-        default_value_t = MTU,
-        value_parser = clap::value_parser!(u16).range(576..)
-    )]
-    pub(crate) mtu: u16,
+    #[command(flatten)]
+    pub(crate) tunnel: TunnelArgs,
     /// UDP port
     #[arg(
         long,
@@ -129,22 +127,13 @@ pub(crate) struct ServerArgs {
     /// Wait until clients can find it
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
-    /// Print the object instead of making it
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
-    #[command(flatten)]
-    pub(crate) context: ContextArgs,
 }
 
 /// `strait create gatewayclient`
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
-    /// Name of the object
-    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
-    pub(crate) name: String,
-    /// Id of the remote cluster
-    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
-    pub(crate) remote_cluster_id: String,
+    #[command(flatten)]
+    pub(crate) object: ObjectArgs,
     /// Addresses or names of the server, with commas between
     #[arg(
         long,
@@ -171,15 +160,8 @@ pub(crate) struct ClientArgs {
         default_value = "UDP"
     )]
     pub(crate) protocol: Protocol,
-    /// MTU of the tunnel in bytes, the same on both sides
-    #[arg(
-        long,
-        env = "STRAIT_TUNNEL_MTU",
-        value_name = "BYTES",
-        default_value_t = MTU,
-        value_parser = clap::value_parser!(u16).range(576..)
-    )]
-    pub(crate) mtu: u16,
+    #[command(flatten)]
+    pub(crate) tunnel: TunnelArgs,
     /// Type of the template
     #[arg(
         long = "type",
@@ -203,30 +185,16 @@ pub(crate) struct ClientArgs {
     /// Wait until it is made
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
-    /// Print the object instead of making it
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
-    #[command(flatten)]
-    pub(crate) context: ContextArgs,
 }
 
 /// `strait create publickey`
 #[derive(Debug, Args)]
 pub(crate) struct PublicKeyArgs {
-    /// Name of the object
-    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
-    pub(crate) name: String,
-    /// Id of the remote cluster
-    #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
-    pub(crate) remote_cluster_id: String,
+    #[command(flatten)]
+    pub(crate) object: ObjectArgs,
     /// Public key of the remote gateway, in base64
     #[arg(long, env = "STRAIT_PUBLIC_KEY", value_name = "KEY")]
     pub(crate) public_key: String,
-    /// Print the object instead of making it
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
-    #[command(flatten)]
-    pub(crate) context: ContextArgs,
 }
 
 /// `strait delete`

@@ -1,0 +1,208 @@
+//! What `network connect` would do.
+
+use kube::ResourceExt as _;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::connect::{
+    Connect, Found, configuration_name, endpoint, gateway_name, look, service,
+};
+use super::super::contact::{End, Ends};
+use super::super::{CommandError, FormatError, Pair, Session, forge};
+use super::change::{Action, Change, Field};
+use super::copy::Copied;
+use super::{Plan, Quiet};
+use crate::api::{GatewayClient, GatewayServer, PublicKey};
+use crate::ipam::Pools;
+
+/// What [`super::super::connect()`] would do to both clusters. What the operators make of the gateways is
+/// not in it.
+///
+/// # Errors
+///
+/// [`CommandError`], as with the verb itself; and if something cannot be read.
+pub async fn plan_connect(
+    pair: &Pair,
+    wanted: &Connect,
+    pools: Option<&Pools>,
+    session: Session<'_>,
+) -> Result<Plan, CommandError> {
+    let quiet = Quiet(session.report);
+    let session = Session { report: &quiet, ..session };
+    let ends = Ends::meet(pair, session).await?;
+    let Ends { local, remote } = &ends;
+    let found = look(&ends, wanted).await?;
+    let mut of_local = Copied::read(local, pools).await?;
+    let mut of_remote = Copied::read(remote, pools).await?;
+    for (end, copied, prefixes) in
+        [(local, &mut of_local, &found.remote), (remote, &mut of_remote, &found.local)]
+    {
+        if !end.has_namespace().await? {
+            copied.others.push(namespace(end));
+        }
+        let name = configuration_name(end).await?;
+        let configuration = forge::configuration(&name, Some(&end.namespace), &end.other, prefixes);
+        copied.put(end, &value(&configuration)?)?;
+    }
+
+    let servers = remote.list::<GatewayServer>().await?;
+    let clients = local.list::<GatewayClient>().await?;
+    if !local.list::<GatewayServer>().await?.is_empty()
+        || !remote.list::<GatewayClient>().await?.is_empty()
+    {
+        let note = "the clusters are joined already, with the server here: no gateway would change";
+        of_local.notes.push(note.to_owned());
+    } else {
+        let server = server(remote, wanted, &found, &servers).await?;
+        let has_new_server = is_new(server.change.as_ref());
+        of_remote.others.extend(server.change);
+        let client = client(local, wanted, &found, &clients, server.known.as_ref())?;
+        let has_new_client = is_new(client.as_ref());
+        of_local.others.extend(client);
+        if wanted.shares_keys {
+            of_local.others.extend(key(local, has_new_server).await?);
+            of_remote.others.extend(key(remote, has_new_client).await?);
+        }
+    }
+
+    let clusters = vec![
+        of_local.compare(local, remote.other.clone()).await?,
+        of_remote.compare(remote, local.other.clone()).await?,
+    ];
+    Ok(Plan { clusters })
+}
+
+/// The namespace of the peering, which is not there.
+fn namespace(end: &End<'_>) -> Change {
+    Change {
+        action: Action::Create,
+        kind: "Namespace".to_owned(),
+        namespace: None,
+        name: end.namespace.clone(),
+        fields: Vec::new(),
+    }
+}
+
+/// What would become of the gateway server.
+struct Server {
+    change: Option<Change>,
+    /// The one whose address clients know; `None` if that is yet to come.
+    known: Option<GatewayServer>,
+}
+
+async fn server(
+    end: &End<'_>,
+    wanted: &Connect,
+    found: &Found,
+    existing: &[GatewayServer],
+) -> Result<Server, CommandError> {
+    let name = gateway_name(existing, end);
+    let service = service(end, &name).await?;
+    let is_other = service.is_some_and(|service| wanted.exposure.difference(&service).is_some());
+    let Connect { exposure, mtu, .. } = wanted;
+    let namespace = Some(end.namespace.as_str());
+    let forged = forge::gateway_server(&name, namespace, &end.other, &found.server, exposure, *mtu);
+    let former = existing.first();
+    let mut change = changed(former, &forged, is_other)?;
+    if let Some(change) = change.as_mut().filter(|change| is_new(Some(change))) {
+        later(change, "status.endpoint.addresses");
+        later(change, "status.endpoint.port");
+    }
+    let known = former.filter(|_| !is_other).cloned();
+
+    Ok(Server { change, known })
+}
+
+/// What would become of the gateway client, which connects to the server if that is `known`.
+fn client(
+    end: &End<'_>,
+    wanted: &Connect,
+    found: &Found,
+    existing: &[GatewayClient],
+    known: Option<&GatewayServer>,
+) -> Result<Option<Change>, CommandError> {
+    let name = gateway_name(existing, end);
+    let status = known.and_then(|server| server.status.clone());
+    let at = status.and_then(|status| status.endpoint);
+    let is_known = at.as_ref().is_some_and(|at| !at.addresses.is_empty());
+    let endpoint = endpoint(wanted, at.unwrap_or_default());
+    let namespace = Some(end.namespace.as_str());
+    let forged =
+        forge::gateway_client(&name, namespace, &end.other, &found.client, endpoint, wanted.mtu);
+    let change = changed(existing.first(), &forged, false)?;
+    if is_known {
+        return Ok(change);
+    }
+
+    let mut change = change.unwrap_or_else(|| Change {
+        action: Action::Update,
+        kind: "GatewayClient".to_owned(),
+        namespace: Some(end.namespace.clone()),
+        name,
+        fields: Vec::new(),
+    });
+    if wanted.client_address.is_none() {
+        later(&mut change, "spec.endpoint.addresses");
+    }
+    if wanted.client_port.is_none() {
+        later(&mut change, "spec.endpoint.port");
+    }
+    Ok(Some(change).filter(|change| is_new(Some(change)) || !change.fields.is_empty()))
+}
+
+/// What would become of the key of the other gateway, which may be another one from then on.
+async fn key(end: &End<'_>, is_another: bool) -> Result<Option<Change>, CommandError> {
+    let existing = end.list::<PublicKey>().await?;
+    let former = existing.iter().find(|key| key.name_any() == end.other);
+    if former.is_some() && !is_another {
+        return Ok(None);
+    }
+    let mut change = Change {
+        action: if former.is_some() { Action::Update } else { Action::Create },
+        kind: "PublicKey".to_owned(),
+        namespace: Some(end.namespace.clone()),
+        name: end.other.clone(),
+        fields: Vec::new(),
+    };
+    later(&mut change, "spec.publicKey");
+
+    Ok(Some(change))
+}
+
+/// From what there is to what would be there; to another object if it `is_other`.
+fn changed<K: Serialize>(
+    former: Option<&K>,
+    forged: &K,
+    is_other: bool,
+) -> Result<Option<Change>, CommandError> {
+    let before = former.map(value).transpose()?;
+    let forged = value(forged)?;
+    let after = match &before {
+        Some(before) if !is_other => {
+            let mut after = before.clone();
+            json_patch::merge(&mut after, &forged);
+            after
+        }
+        Some(_) | None => forged,
+    };
+
+    Ok(Change::between(before.as_ref(), Some(&after)))
+}
+
+fn is_new(change: Option<&Change>) -> bool {
+    change.is_some_and(|change| matches!(change.action, Action::Create | Action::Replace))
+}
+
+/// Says that `path` will have another value, and that nobody knows which.
+fn later(change: &mut Change, path: &str) {
+    let element = format!("{path}[");
+    let is_of = |field: &Field| field.path == path || field.path.starts_with(&element);
+    let before = change.fields.iter().find(|field| is_of(field)).and_then(|it| it.before.clone());
+    change.fields.retain(|field| !is_of(field));
+    change.fields.push(Field { path: path.to_owned(), before, after: None, known_later: true });
+    change.fields.sort_by(|a, b| a.path.cmp(&b.path));
+}
+
+fn value(object: &impl Serialize) -> Result<Value, CommandError> {
+    Ok(serde_json::to_value(object).map_err(FormatError::Json)?)
+}

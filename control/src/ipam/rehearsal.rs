@@ -1,0 +1,140 @@
+//! What would be given: the rounds of an operator on a copy of a cluster.
+//!
+//! The allocator is the one that runs, with the journal, the finalizers and the conditions; only what is
+//! behind its calls is in memory. So whatever it does is what an operator would do that is alone.
+//!
+//! # Not here
+//!
+//! Reading a cluster, and telling what is different (see [`crate::commands`]).
+
+mod sandbox;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Settings;
+use super::cluster::Failure;
+use super::round::Allocator;
+use super::work::{Denial, Kind};
+use sandbox::Sandbox;
+
+/// How many rounds it may take until nobody has anything to do. A change takes fewer than ten.
+const ROUNDS_MAX: usize = 100;
+
+/// What a cluster has, as far as it matters to who gets what.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Every `Network`, `IP` and `Configuration`, as an API server says it. Others do not matter.
+    pub objects: Vec<Value>,
+    /// What the journal says, if there is one.
+    pub journal: Option<String>,
+}
+
+/// A cluster in which everything may be tried.
+pub struct Rehearsal {
+    allocator: Allocator<Sandbox>,
+    now: Timestamp,
+}
+
+/// Who would get nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unserved {
+    /// Of the object.
+    pub kind: String,
+    /// Of the object.
+    pub namespace: String,
+    /// Of the object.
+    pub name: String,
+    /// One word, which stays the same from release to release.
+    pub reason: &'static str,
+    /// Why, and the remedy.
+    pub message: String,
+}
+
+/// Why nobody can tell what would be given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RehearsalError {
+    /// What was to be put there is none of the kinds that matter, or has no name.
+    #[error(
+        "{0} is none of Network, IP and Configuration with a name and a namespace: leave it out"
+    )]
+    Unknown(String),
+    /// Something could not be done even here.
+    #[error("nobody could be given anything: {0}")]
+    Failed(String),
+    /// There is no end to it.
+    #[error(
+        "there is something to do even after {ROUNDS_MAX} rounds: who gets what cannot be foretold"
+    )]
+    Restless,
+}
+
+impl Rehearsal {
+    /// A copy of what is in `snapshot`, at the time `now`. What is to be made is made then.
+    #[must_use]
+    pub fn new(settings: Settings, snapshot: Snapshot, now: Timestamp) -> Self {
+        let sandbox = Sandbox::new(snapshot, now);
+
+        Self { allocator: Allocator::new(sandbox, settings), now }
+    }
+
+    /// Makes `object`, or has each field of its spec be as it is in `object`.
+    ///
+    /// # Errors
+    ///
+    /// [`RehearsalError::Unknown`] if it is none that could be there.
+    pub fn put(&self, object: &Value) -> Result<(), RehearsalError> {
+        self.allocator.cluster().put(object)
+    }
+
+    /// Deletes an object; whether it was there. It is gone once everything is settled.
+    #[must_use]
+    pub fn delete(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        let Some(kind) = Kind::named(kind) else { return false };
+
+        self.allocator.cluster().delete(&(kind, namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Lets the operator work until it has nothing to do. Says who gets nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RehearsalError`] if it does not come to an end.
+    pub async fn settle(&mut self) -> Result<Vec<Unserved>, RehearsalError> {
+        for _ in 0..ROUNDS_MAX {
+            let before = self.allocator.cluster().version();
+            let objects = self.allocator.cluster().seen();
+            let round = self.allocator.round(&objects, self.now).await;
+            let round =
+                round.map_err(|error: Failure| RehearsalError::Failed(error.to_string()))?;
+            if let Some(complaint) = round.complaints.first() {
+                return Err(RehearsalError::Failed(complaint.clone()));
+            }
+            if !round.is_unfinished && self.allocator.cluster().version() == before {
+                return Ok(round.denials.into_iter().map(Unserved::from).collect());
+            }
+        }
+
+        Err(RehearsalError::Restless)
+    }
+
+    /// All that there is now, by kind, namespace and name.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Value> {
+        self.allocator.cluster().objects()
+    }
+}
+
+impl From<Denial> for Unserved {
+    fn from(denial: Denial) -> Self {
+        let Denial { object, reason, message, .. } = denial;
+
+        Self {
+            kind: object.kind.unwrap_or_default(),
+            namespace: object.namespace.unwrap_or_default(),
+            name: object.name.unwrap_or_default(),
+            reason,
+            message,
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `plan` and `check`, with an account that may only read, against what is then done.
+
+use std::time::Duration;
+
+use control::api::{Configuration, GatewayServer, IP, Network};
+use control::commands::{
+    Action, Change, Connect, Contact, Pair, Plan, Proposal, Side,
+    connect, initialize, plan, plan_connect,
+};
+use control::ipam;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::stand_in::Work;
+use super::world::{Cluster, Ear, World, wanted};
+
+/// One that may see everything and do nothing.
+fn auditor() -> ClusterRole {
+    let rule = PolicyRule {
+        api_groups: Some(vec!["*".to_owned()]),
+        resources: Some(vec!["*".to_owned()]),
+        verbs: ["get", "list", "watch"].map(str::to_owned).to_vec(),
+        ..PolicyRule::default()
+    };
+    let metadata = ObjectMeta { name: Some("auditor".to_owned()), ..ObjectMeta::default() };
+
+    ClusterRole { metadata, rules: Some(vec![rule]), ..ClusterRole::default() }
+}
+
+/// Both clusters, seen by somebody who may only read.
+async fn audit(world: &World) -> Pair {
+    let of = async |cluster: &Cluster, side| Contact {
+        client: cluster.server.client_with("liqo", &auditor()).await,
+        ..cluster.contact(side)
+    };
+
+    Pair {
+        local: of(&world.local, Side::Local).await,
+        remote: of(&world.remote, Side::Remote).await,
+    }
+}
+
+/// Gives prefixes in one cluster, as the operator does, until dropped.
+struct Ipam(tokio::task::JoinHandle<()>);
+
+impl Ipam {
+    fn start(cluster: &Cluster) -> Self {
+        let client = cluster.client.clone();
+
+        Self(tokio::spawn(async move {
+            ipam::run(client, ipam::Settings::default()).await;
+        }))
+    }
+}
+
+impl Drop for Ipam {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The value that a change gives to a field.
+fn after<'a>(plan: &'a Plan, place: usize, kind: &str, name: &str, path: &str) -> &'a Value {
+    let change = change(plan, place, kind, name).expect("a change");
+    let field = change.fields.iter().find(|field| field.path == path).expect("a field");
+
+    field.after.as_ref().expect("a value")
+}
+
+fn change<'a>(plan: &'a Plan, place: usize, kind: &str, name: &str) -> Option<&'a Change> {
+    plan.clusters[place].changes.iter().find(|change| change.kind == kind && change.name == name)
+}
+
+/// Everything that a plan says a cluster has afterwards, against the cluster.
+async fn assert_true(plan: &Plan, place: usize, cluster: &Cluster) {
+    for change in &plan.clusters[place].changes {
+        let namespace = change.namespace.as_deref().unwrap_or_default();
+        let found = match change.kind.as_str() {
+            "Network" => value(cluster.api::<Network>(namespace).get_opt(&change.name).await),
+            "IP" => value(cluster.api::<IP>(namespace).get_opt(&change.name).await),
+            "Configuration" => {
+                value(cluster.api::<Configuration>(namespace).get_opt(&change.name).await)
+            }
+            // Made by others.
+            _ => continue,
+        };
+        assert_eq!(found.is_none(), change.action == Action::Delete, "{change:?}");
+        for field in &change.fields {
+            let path = field.path.replace(['.', '['], "/").replace(']', "");
+            let found = found.as_ref().and_then(|found| found.pointer(&format!("/{path}")));
+            assert_eq!(found, field.after.as_ref(), "{} {}", change.name, field.path);
+        }
+    }
+}
+
+fn value<K: serde::Serialize>(found: kube::Result<Option<K>>) -> Option<Value> {
+    found.expect("an answer").map(|found| serde_json::to_value(found).expect("a value"))
+}
+
+/// Waits until nothing would be different from `plan` any more.
+async fn settled(contact: &Contact, proposal: &Proposal, ear: &Ear) {
+    let is_settled = async || {
+        let now = plan(contact, proposal, None, ear.session()).await.expect("a plan");
+        !now.has_changes()
+    };
+    let settled = async {
+        while !is_settled().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+
+    tokio::time::timeout(Duration::from_secs(60), settled).await.expect("it settles");
+}
+
+/// Foretells what is then done, step by step; the clusters are joined in the end.
+pub(crate) async fn foretells(world: &World) {
+    let ear = Ear::default();
+    let audited = audit(world).await;
+    world.let_work(Work::Nothing).await;
+    let before = world.content().await;
+    let wanted = Connect { waits: false, ..wanted() };
+
+    let foretold = plan_connect(&audited, &wanted, None, ear.session()).await.expect("a plan");
+    assert_eq!(world.content().await, before, "a plan writes");
+    assert!(foretold.has_changes() && !foretold.has_conflicts(), "{foretold}");
+    assert_eq!(
+        after(&foretold, 0, "Configuration", "milan", "status.remote.cidr.pod[0]"),
+        "10.71.0.0/16"
+    );
+    for (place, kind, name) in [
+        (0, "Namespace", "liqo-tenant-milan"),
+        (1, "Namespace", "liqo-tenant-rome"),
+        (1, "GatewayServer", "rome"),
+        (0, "GatewayClient", "milan"),
+        (0, "PublicKey", "milan"),
+        (1, "PublicKey", "rome"),
+    ] {
+        let change = change(&foretold, place, kind, name).expect("a change");
+        assert_eq!(change.action, Action::Create, "{kind} {name}");
+    }
+    let client = change(&foretold, 0, "GatewayClient", "milan").expect("it");
+    let address = client.fields.iter().find(|field| field.path == "spec.endpoint.addresses");
+    assert!(address.expect("an address").known_later);
+    let text = foretold.to_string();
+    assert!(
+        text.starts_with("(local) cluster rome\n+ Configuration liqo-tenant-milan/milan\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("to delete; 0 conflicts.\n") && text.contains("(known later)"),
+        "{text}"
+    );
+
+    let operators = [Ipam::start(&world.local), Ipam::start(&world.remote)];
+    initialize(&world.pair(), &wanted, ear.session()).await.expect("both know of each other");
+    for (place, contact) in [(0, &audited.local), (1, &audited.remote)] {
+        settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
+        let cluster = if place == 0 { &world.local } else { &world.remote };
+        assert_true(&foretold, place, cluster).await;
+    }
+    let again = plan_connect(&audited, &wanted, None, ear.session()).await.expect("a plan");
+    assert!(change(&again, 0, "Configuration", "milan").is_none(), "{again}");
+
+    another_prefix(world, &audited, &ear).await;
+    drop(operators);
+}
+
+/// Remote pods move: another name is chosen for them, as it was foretold.
+async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
+    let name = "milan";
+    let namespace = "liqo-tenant-milan";
+    let object = json!({
+        "apiVersion": "networking.liqo.io/v1beta1", "kind": "Configuration",
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": {"liqo.io/remote-cluster-id": "milan"},
+        },
+        "spec": {"remote": {"cidr": {"pod": ["10.240.0.0/14"], "external": ["10.80.0.0/16"]}}},
+    });
+    let proposal = Proposal::Apply { objects: vec![object.clone()] };
+    let foretold = plan(&audited.local, &proposal, None, ear.session()).await.expect("a plan");
+    let gone = "milan-pod-10-244-0-0-16";
+    assert_eq!(change(&foretold, 0, "Network", gone).expect("it").action, Action::Delete);
+
+    let api = world.local.api::<Configuration>(namespace);
+    let parameters = PatchParams::apply("stand-in").force();
+    api.patch(name, &parameters, &Patch::Apply(&object)).await.expect("a Configuration");
+    settled(&audited.local, &proposal, ear).await;
+    assert_true(&foretold, 0, &world.local).await;
+
+    // What the installation has is taken by then: nobody else gets it.
+    let given = after(&foretold, 0, "Configuration", name, "status.remote.cidr.pod[0]");
+    let cidr = given.as_str().expect("a prefix").parse().expect("a prefix");
+    let proposal = Proposal::Network { name: "external-cidr".to_owned(), cidr };
+    let foretold = plan(&audited.local, &proposal, None, ear.session()).await.expect("a plan");
+    let change = change(&foretold, 0, "Network", "external-cidr").expect("a change");
+    assert_eq!(change.action, Action::Replace);
+    let cidr = change.fields.iter().find(|field| field.path == "status.cidr").expect("a field");
+    assert_ne!(cidr.after.as_ref(), Some(given), "somebody has that");
+    assert!(foretold.clusters[0].notes.iter().any(|note| note.contains("cluster milan knows")));
+
+    let nothing =
+        Proposal::Network { name: "moon".to_owned(), cidr: "10.9.0.0/16".parse().expect("one") };
+    let error = plan(&audited.local, &nothing, None, ear.session()).await.expect_err("no Network");
+    assert!(error.is_usage() && error.to_string().contains("\"moon\""), "{error}");
+    let wrong = json!({"kind": "Pod", "metadata": {"name": "a", "namespace": "b"}});
+    let wrong = Proposal::Apply { objects: vec![wrong] };
+    let error = plan(&audited.local, &wrong, None, ear.session()).await.expect_err("a Pod");
+    assert!(error.is_usage() && error.to_string().contains("Pod"), "{error}");
+    let immutable = json!({
+        "apiVersion": "ipam.liqo.io/v1alpha1", "kind": "Network",
+        "metadata": {"name": "pod-cidr", "namespace": "liqo"}, "spec": {"cidr": "10.9.0.0/16"},
+    });
+    let immutable = Proposal::Apply { objects: vec![immutable] };
+    let foretold = plan(&audited.local, &immutable, None, ear.session()).await.expect("a plan");
+    assert_eq!(foretold.clusters[0].conflicts[0].reason, "FieldImmutable");
+
+    // As it was before.
+    world
+        .local
+        .api::<Configuration>(namespace)
+        .delete(name, &DeleteParams::default())
+        .await
+        .expect("it");
+    for network in
+        world.local.api::<Network>(namespace).list(&ListParams::default()).await.expect("all")
+    {
+        let api = world.local.api::<Network>(namespace);
+        let _ = api.delete(&network.name_any(), &DeleteParams::default()).await;
+    }
+}

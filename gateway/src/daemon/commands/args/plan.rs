@@ -1,0 +1,121 @@
+//! The flags of `strait plan`.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use control::commands::parse_prefix;
+use remap::Prefix;
+
+use super::{ConnectArgs, ContextArgs, Format};
+
+/// `strait plan`
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Show what `strait network connect` would do to both clusters
+    ///
+    /// What each would call the prefixes of the other one, and which objects would be made. What the
+    /// operators make of the gateways is not shown.
+    Connect(Box<PlanConnectArgs>),
+    /// Show what `kubectl apply -f FILE` would lead to, of Networks, IPs and Configurations
+    ///
+    /// As in `strait generate configuration --context milan | strait plan apply -f - --context rome`.
+    Apply(PlanApplyArgs),
+    /// Show what another prefix of a Network of the installation would lead to
+    ///
+    /// The API lets nobody change the prefix of a Network: it is deleted and made again.
+    Network(PlanNetworkArgs),
+}
+
+/// Of all of `strait plan`
+#[derive(Debug, Args)]
+pub(crate) struct PlanOutputArgs {
+    /// Prefixes that the operator takes others from [default: those that its Deployment names]
+    #[arg(long, env = "STRAIT_POOLS", value_name = "PREFIX", value_delimiter = ',')]
+    pub(crate) pools: Vec<Prefix>,
+    /// Print yaml or json
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
+/// `strait plan connect`
+#[derive(Debug, Args)]
+pub(crate) struct PlanConnectArgs {
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    #[command(flatten)]
+    pub(crate) output: PlanOutputArgs,
+}
+
+/// `strait plan apply`
+#[derive(Debug, Args)]
+pub(crate) struct PlanApplyArgs {
+    /// File with the objects, YAML or JSON; - is stdin
+    #[arg(short, long, env = "STRAIT_FILE", value_name = "FILE")]
+    pub(crate) filename: Input,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) output: PlanOutputArgs,
+}
+
+/// `strait plan network`
+#[derive(Debug, Args)]
+pub(crate) struct PlanNetworkArgs {
+    /// Name of the Network
+    #[arg(env = "STRAIT_OBJECT_NAME", value_name = "NAME")]
+    pub(crate) name: String,
+    /// Its other prefix
+    #[arg(long, env = "STRAIT_CIDR", value_name = "CIDR", value_parser = parse_prefix)]
+    pub(crate) cidr: Prefix,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) output: PlanOutputArgs,
+}
+
+/// Where objects are read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// Whatever comes on stdin.
+    Stdin,
+    /// A file.
+    File(PathBuf),
+}
+
+impl From<String> for Input {
+    fn from(text: String) -> Self {
+        if text == "-" { Self::Stdin } else { Self::File(text.into()) }
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdin => f.write_str("stdin"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Input {
+    /// All of it.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read, with its name.
+    pub(crate) fn read(&self) -> Result<String, String> {
+        let read = match self {
+            Self::Stdin => {
+                let mut text = String::new();
+                let read = io::stdin().lock().read_to_string(&mut text);
+                read.map(|_| text)
+            }
+            Self::File(path) => fs::read_to_string(path),
+        };
+
+        read.map_err(|error| format!("{self} cannot be read: {error}"))
+    }
+}
