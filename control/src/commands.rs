@@ -15,6 +15,7 @@
 //! Flags, terminals and exit codes (see the `daemon` of `strait-gateway`); what makes gateways out of
 //! these objects (see [`crate::operator`]).
 
+mod check;
 mod connect;
 mod contact;
 mod create;
@@ -33,6 +34,7 @@ mod tests;
 mod wait;
 mod write;
 
+pub use check::{Finding, Findings, Severity, check, check_pair};
 pub use connect::{Connect, connect, initialize};
 pub use contact::{Contact, Marks, Pair, tenant_namespace};
 pub use create::{Create, create, delete};

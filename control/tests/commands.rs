@@ -52,4 +52,5 @@ async fn what_is_planned_is_what_is_then_done() {
     let Some(world) = World::start().await else { return };
 
     plan::foretells(&world).await;
+    plan::finds_what_is_wrong(&world).await;
 }

@@ -105,6 +105,7 @@ async fn the_commands_of_the_documentation_say_what_it_says() {
     plans(&desk).await;
     joins_and_takes_apart(&desk).await;
     joins_step_by_step(&desk).await;
+    finds_what_is_wrong(&desk).await;
 }
 
 /// `strait plan`, before anything is done: signs, formats and exit codes.
@@ -168,6 +169,25 @@ async fn plans(desk: &Desk) {
         assert_refused(&desk.strait(words, input).await, 64, needles);
     }
     assert_eq!(desk.world.content().await, before);
+}
+
+/// `strait check`: lines, formats and exit codes.
+async fn finds_what_is_wrong(desk: &Desk) {
+    let check = ["check", "--remote-kubeconfig", &desk.file("milan")];
+    let output = desk.in_rome(&check).await;
+    let text = stdout(&output);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(1), String::new()), "{text}");
+    for line in [
+        "error    (local) Namespace liqo: OperatorMissing: ",
+        "error    (remote) Namespace liqo: OperatorMissing: ",
+        "error    (local) GatewayClient default/client: NoCounterpart: ",
+    ] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    let json = desk.in_rome(&["check", "--json"]).await;
+    let found: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(found["findings"][0]["severity"], "error");
+    assert!(found["findings"][0].get("side").is_none());
 }
 
 async fn joins_and_takes_apart(desk: &Desk) {

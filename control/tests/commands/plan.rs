@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use control::api::{Configuration, GatewayServer, IP, Network};
 use control::commands::{
-    Action, Change, Connect, Contact, Pair, Plan, Proposal, Side,
-    connect, initialize, plan, plan_connect,
+    Action, Change, Connect, Contact, Findings, Pair, Plan, Proposal, Severity, Side, check,
+    check_pair, connect, initialize, plan, plan_connect,
 };
 use control::ipam;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
@@ -229,4 +229,65 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
         let api = world.local.api::<Network>(namespace);
         let _ = api.delete(&network.name_any(), &DeleteParams::default()).await;
     }
+}
+
+/// Says of joined clusters what is wrong with them, and no more once it is mended.
+pub(crate) async fn finds_what_is_wrong(world: &World) {
+    let ear = Ear::default();
+    let audited = audit_again(world).await;
+    world.let_work(Work::All).await;
+    connect(&world.pair(), &wanted(), ear.session()).await.expect("joined");
+
+    let found =
+        check_pair([&audited.local, &audited.remote], ear.session()).await.expect("findings");
+    // Nobody is installed here: others do the work.
+    assert!(has(&found, Side::Local, "Namespace liqo", "OperatorMissing"), "{found}");
+    assert!(!found.findings.iter().any(|finding| finding.reason == "MTUDiffers"), "{found}");
+    assert!(!found.findings.iter().any(|finding| finding.reason == "KeyDiffers"), "{found}");
+
+    let servers = world.remote.api::<GatewayServer>("liqo-tenant-rome");
+    let patch = Patch::Merge(json!({"spec": {"mtu": 1400}}));
+    servers.patch("rome", &PatchParams::default(), &patch).await.expect("a server");
+    let found =
+        check_pair([&audited.local, &audited.remote], ear.session()).await.expect("findings");
+    assert!(
+        has(&found, Side::Local, "GatewayClient liqo-tenant-milan/milan", "MTUDiffers"),
+        "{found}"
+    );
+    let text = found.to_string();
+    assert!(
+        text.contains("error    (local) GatewayClient liqo-tenant-milan/milan: MTUDiffers: "),
+        "{text}"
+    );
+
+    let nobody = Contact {
+        client: world.local.server.client_with("liqo", &super::harness::roles::nobody()).await,
+        cluster_id: None,
+        ..world.local.contact(Side::Only)
+    };
+    let error = check(&nobody, ear.session()).await.expect_err("nothing may be seen");
+    assert!(error.to_string().contains("ask for these rights"), "{error}");
+    assert!(found.count(Severity::Error) > 0);
+}
+
+async fn audit_again(world: &World) -> Pair {
+    let of = async |cluster: &Cluster, side| {
+        let role = auditor();
+        let role = ClusterRole {
+            metadata: ObjectMeta { name: Some("auditor-of-all".to_owned()), ..role.metadata },
+            ..role
+        };
+        Contact { client: cluster.server.client_with("liqo", &role).await, ..cluster.contact(side) }
+    };
+
+    Pair {
+        local: of(&world.local, Side::Local).await,
+        remote: of(&world.remote, Side::Remote).await,
+    }
+}
+
+fn has(found: &Findings, side: Side, object: &str, reason: &str) -> bool {
+    found.findings.iter().any(|finding| {
+        (finding.side, finding.object.as_str(), finding.reason) == (side, object, reason)
+    })
 }

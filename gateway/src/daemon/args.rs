@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::cluster::flags::{self, ClusterFlags};
-use super::commands::args::UserCommand;
+use super::commands::args::{ContextArgs, Format, RemoteArgs, UserCommand};
 use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
@@ -83,8 +83,15 @@ pub(crate) enum Command {
     /// `PUT /log?level=FILTER` changes what is logged until the process ends; only from a loopback
     /// address, as others may be let in to scrape.
     Gateway(Box<GatewayArgs>),
-    /// Validate a configuration and print what the gateway would do
-    Check(CheckArgs),
+    /// Find what is wrong in a cluster or in a configuration file, with a remedy each
+    ///
+    /// Of a cluster: the API, the operator, prefixes, gateways, keys, connections and rights; with
+    /// --remote-kubeconfig or --remote-context of both, and whether they fit together. With --config: of
+    /// that file, and what a gateway would do with it. Nothing is changed.
+    ///
+    /// Exit status: 0 nothing is wrong but for warnings, 1 something is, or the cluster cannot be asked,
+    /// 64 wrong usage, or a wrong file.
+    Check(Box<CheckArgs>),
     /// Make gateways of the objects that ask for them
     ///
     /// For clusters without Liqo, whose controllers do the same. In a pod, or where KUBECONFIG says. Of
@@ -145,12 +152,19 @@ impl GatewayArgs {
 /// `strait check`
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Configuration file (TOML)
+    /// Configuration file (TOML); no cluster is asked then
     #[arg(long, env = "STRAIT_CONFIG", value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON
     #[arg(long, env = "STRAIT_JSON")]
     pub(crate) json: bool,
+    /// Print yaml or json, of clusters
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
 }
 
 /// `strait explain`

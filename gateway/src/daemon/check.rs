@@ -1,4 +1,5 @@
-//! `strait check`: what a configuration means, before anybody runs it.
+//! `strait check --config`: what a configuration means, before anybody runs it. Without a file it is about
+//! clusters (see [`super::commands`]).
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -7,6 +8,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::args::CheckArgs;
+use super::commands;
+use super::commands::args::Format;
 use super::config::{Config, Peer, or_else};
 use super::mtu::{self, DeviceMtu, Underlay};
 use super::netlink::Netlink;
@@ -17,13 +20,14 @@ use super::routes::Routes;
 ///
 /// # Errors
 ///
-/// [`super::config::Findings`] if the configuration is wrong.
+/// [`super::config::Findings`] if the configuration is wrong; what [`commands::check`] says of clusters.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::load(&args.config)?;
+    let Some(file) = &args.config else { return commands::check(args) };
+    let config = Config::load(file)?;
     let host = Host::look(&config);
 
     let report = Report::new(&config, host);
-    let text = if args.json {
+    let text = if args.json || args.output == Some(Format::Json) {
         let mut json = serde_json::to_string_pretty(&report)?;
         json.push('\n');
         json

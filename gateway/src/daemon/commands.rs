@@ -1,9 +1,10 @@
 //! What a user asks of clusters, on the command line: `network`, `create`, `delete`, `generate`, `plan`,
-//! `info`, `status` and `completion`.
+//! `info`, `status`, `check` and `completion`.
 //!
 //! The verbs themselves are in [`control::commands`]; here are their flags, terminals and exit codes.
 
 pub(crate) mod args;
+mod check;
 mod colour;
 mod completion;
 mod kubeconfig;
@@ -25,10 +26,10 @@ use self::args::{
     UserCommand,
 };
 use self::terminal::Terminal;
-use super::args::UsageError;
+use super::args::{CheckArgs, UsageError};
 use super::output;
 
-/// A peering does not work, which is what was asked.
+/// A peering does not work, or something is wrong in a cluster, which is what was asked.
 const UNHEALTHY: u8 = 1;
 
 /// Runs one of the verbs.
@@ -43,6 +44,15 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
     }
 
     block_on(ask(command))
+}
+
+/// Runs `strait check` of clusters.
+///
+/// # Errors
+///
+/// As [`run()`].
+pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    block_on(check::run(args, &Terminal::new()))
 }
 
 /// Runs a verb to its end.

@@ -1,0 +1,175 @@
+//! What is wrong in a cluster, or between two, each with a remedy: `check`. Reads, and writes nothing.
+//!
+//! ```text
+//! look    what there is, and what may not be seen      asks the API server
+//! api, installation, gateway, peering, pair            pure: facts in, findings out
+//! rights  what accounts may not do                     asks the API server
+//! ```
+//!
+//! # Not here
+//!
+//! Configuration files of gateways (see the `daemon` of `strait-gateway`).
+
+mod api;
+mod gateway;
+mod installation;
+mod look;
+mod pair;
+mod peering;
+mod rights;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::contact::End;
+use super::{CommandError, Contact, Session, Side};
+use look::Facts;
+
+/// What is wrong. Its JSON form is public interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Of two clusters, in which.
+    #[serde(skip_serializing_if = "Side::is_only")]
+    pub side: Side,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Which object it is about, as `KIND NAMESPACE/NAME`.
+    pub object: String,
+    /// One word, which stays the same from release to release.
+    pub reason: &'static str,
+    /// What is wrong with it.
+    pub message: String,
+    /// What helps.
+    pub remedy: String,
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Packets do not pass, or will not one day.
+    Error,
+    /// It may be so on purpose, or something could not be looked at.
+    Warning,
+}
+
+impl Severity {
+    /// As JSON has it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+impl Finding {
+    fn error(object: String, reason: &'static str, message: String, remedy: String) -> Self {
+        let (side, severity) = (Side::Only, Severity::Error);
+
+        Self { side, severity, object, reason, message, remedy }
+    }
+
+    fn warning(object: String, reason: &'static str, message: String, remedy: String) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(object, reason, message, remedy) }
+    }
+}
+
+/// All that was found. Its JSON form is public interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    /// The worst first.
+    pub findings: Vec<Finding>,
+}
+
+impl Findings {
+    fn new(mut findings: Vec<Finding>) -> Self {
+        findings.sort_by(|a, b| (a.severity, &a.object).cmp(&(b.severity, &b.object)));
+        findings.dedup();
+
+        Self { findings }
+    }
+
+    /// How many there are of one severity.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
+    }
+}
+
+/// Looks at one cluster.
+///
+/// # Errors
+///
+/// [`CommandError`] if it does not answer. What may not be seen is a finding.
+pub async fn check(contact: &Contact, session: Session<'_>) -> Result<Findings, CommandError> {
+    let (_, findings) = alone(contact, session).await?;
+
+    Ok(Findings::new(findings))
+}
+
+/// Looks at two clusters, and at what is between them.
+///
+/// # Errors
+///
+/// [`CommandError`] if one of them does not answer.
+pub async fn check_pair(
+    [local, remote]: [&Contact; 2],
+    session: Session<'_>,
+) -> Result<Findings, CommandError> {
+    let (of_local, mut findings) = alone(local, session).await?;
+    let (of_remote, others) = alone(remote, session).await?;
+    findings.extend(others);
+    findings.extend(pair::findings(&of_local, &of_remote));
+
+    Ok(Findings::new(findings))
+}
+
+async fn alone(
+    contact: &Contact,
+    session: Session<'_>,
+) -> Result<(Facts, Vec<Finding>), CommandError> {
+    let end = End::alone(contact, contact.namespace.clone().unwrap_or_default(), session);
+    let facts = Facts::look(contact, &end).await?;
+    let mut findings = facts.blind.clone();
+    findings.extend(api::findings(&facts.served));
+    // What the API server does not know at all need not be missed one by one.
+    if api::is_served(&facts.served) {
+        findings.extend(installation::findings(&facts));
+        findings.extend(peering::findings(&facts));
+        findings.extend(facts.gateways.iter().flat_map(gateway::findings));
+        findings.extend(rights::findings(&end, &facts).await?);
+    }
+    for finding in &mut findings {
+        finding.side = contact.side;
+    }
+
+    Ok((facts, findings))
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Finding { side, severity, object, reason, message, remedy } in &self.findings {
+            let severity = severity.label();
+            writeln!(f, "{severity:<7}  {side}{object}: {reason}: {message}; {remedy}")?;
+        }
+        let [errors, warnings] = [Severity::Error, Severity::Warning].map(|severity| {
+            let count = self.count(severity);
+            format!("{count} {}{}", severity.label(), if count == 1 { "" } else { "s" })
+        });
+
+        writeln!(f, "{errors}, {warnings}")
+    }
+}
+
+/// How an object is called in a finding.
+fn named(kind: &str, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
+    }
+}

@@ -1,0 +1,209 @@
+//! One gateway, and what belongs to it. Pure.
+
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use super::super::connect::ready;
+use super::super::wait::Progress;
+use super::super::{Side, keys};
+use super::look::GatewayFacts;
+use super::{Finding, named};
+use crate::api::crd::spec_schema;
+use crate::api::{GatewayClient, GatewayServer};
+use crate::identity::{Identity, Mode};
+use crate::objects::REMOTE_CLUSTER_ID;
+use crate::operator::{Parent, child};
+
+/// The entries of a Secret with keys, raw.
+const ENTRIES: [&str; 2] = ["privateKey", "publicKey"];
+const KEY_BYTES: usize = 32;
+
+impl GatewayFacts {
+    /// As findings call it.
+    pub(super) fn called(&self) -> String {
+        named(&format!("Gateway{}", self.mode), Some(&self.namespace), &self.name)
+    }
+
+    /// Of the object.
+    pub(super) fn uid(&self) -> Option<String> {
+        self.object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
+    }
+
+    /// Of the tunnel, in bytes: what is asked for, or what the API has by default.
+    pub(super) fn mtu(&self) -> i64 {
+        /// That of the schema.
+        const DEFAULT: i64 = 1340;
+        let asked = self.object.pointer("/spec/mtu").and_then(Value::as_i64);
+
+        asked.unwrap_or(DEFAULT)
+    }
+
+    /// Where the server is: a server says it in its status, a client in its spec.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let place = match self.mode {
+            Mode::Server => "/status/endpoint/addresses",
+            Mode::Client => "/spec/endpoint/addresses",
+        };
+        let addresses = self.object.pointer(place).and_then(Value::as_array).into_iter().flatten();
+
+        addresses.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// The Secret with its keys, if it may be seen.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        let secrets: Vec<_> = self.secrets.as_ref()?.iter().collect();
+        let reference: Option<ObjectReference> = self
+            .object
+            .pointer("/status/secretRef")
+            .and_then(|reference| serde_json::from_value(reference.clone()).ok());
+        let uid = self.uid();
+        let found =
+            keys::of_gateway(Side::Only, &self.name, uid.as_ref(), &secrets, reference.as_ref());
+
+        found.ok().flatten()
+    }
+}
+
+/// Everything about one gateway.
+pub(super) fn findings(gateway: &GatewayFacts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if gateway.remote.is_none() {
+        let message = format!("it has no label {REMOTE_CLUSTER_ID}");
+        let remedy = "set it to the id of the cluster at the other end".to_owned();
+        findings.push(Finding::error(gateway.called(), "Unassigned", message, remedy));
+    }
+    findings.extend(template(gateway));
+    findings.extend(workload(gateway));
+    findings.extend(address(gateway));
+    findings.extend(secret(gateway));
+
+    findings
+}
+
+fn template(gateway: &GatewayFacts) -> Option<Finding> {
+    let Some([kind, namespace, name]) = &gateway.template_ref else {
+        let message = "its spec names no template".to_owned();
+        let remedy = "write the name into the template reference of its spec".to_owned();
+        return Some(Finding::error(gateway.called(), "TemplateMissing", message, remedy));
+    };
+    let template = match &gateway.template {
+        // Of a kind that is not ours, or not to be seen.
+        Some(Value::Null) => return None,
+        Some(template) => template,
+        None => {
+            let message = format!("its template {kind} {namespace}/{name} is not there");
+            let remedy = "make it, or name another one".to_owned();
+            return Some(Finding::error(gateway.called(), "TemplateMissing", message, remedy));
+        }
+    };
+    let schema = match gateway.mode {
+        Mode::Server => spec_schema::<GatewayServer>(),
+        Mode::Client => spec_schema::<GatewayClient>(),
+    };
+    let identity = Identity {
+        name: gateway.name.clone(),
+        namespace: gateway.namespace.clone(),
+        remote_cluster_id: gateway.remote.clone().unwrap_or_default(),
+        uid: gateway.uid().unwrap_or_default(),
+        mode: gateway.mode,
+    };
+    let spec = gateway.object.get("spec").cloned().unwrap_or_default();
+    let error = child(&Parent { identity, spec, schema }, name, template).err()?;
+    let object = named(kind, Some(namespace), name);
+    let message = format!("for {} it comes to nothing: {error}", gateway.called());
+    let remedy = "mend it at the place that is named".to_owned();
+
+    Some(Finding::error(object, "TemplateUnusable", message, remedy))
+}
+
+fn workload(gateway: &GatewayFacts) -> Vec<Finding> {
+    let (namespace, name) = (gateway.namespace.as_str(), format!("gw-{}", gateway.name));
+    let object = named("Deployment", Some(namespace), &name);
+    let describe = format!("look at `kubectl describe deployment {name} -n {namespace}`");
+    let Some(deployment) = &gateway.deployment else {
+        let message = format!("it is not there, so {} does not run", gateway.called());
+        let remedy = format!("is the operator running? Look at the Events of {}", gateway.called());
+        return vec![Finding::error(object, "GatewayMissing", message, remedy)];
+    };
+    if let Progress::NotYet(found) = ready(deployment) {
+        return vec![Finding::error(object, "GatewayNotReady", found, describe)];
+    }
+    match gateway.active_pods.as_slice() {
+        [_] => Vec::new(),
+        [] => {
+            let message = format!("none of its pods has the label {}=true", crate::active::ACTIVE);
+            let remedy = format!("look at `kubectl logs deployment/{name} -n {namespace}`");
+            vec![Finding::error(object, "NoActivePod", message, remedy)]
+        }
+        several => {
+            let message = format!(
+                "{} have the label {}=true, and the Service sends to all of them",
+                several.join(" and "),
+                crate::active::ACTIVE
+            );
+            let remedy =
+                "take it from all but one: `kubectl label pod NAME networking.liqo.io/active-`";
+            vec![Finding::error(object, "SeveralActivePods", message, remedy.to_owned())]
+        }
+    }
+}
+
+/// Whether clients can find a server.
+fn address(gateway: &GatewayFacts) -> Option<Finding> {
+    if !gateway.addresses().is_empty() {
+        return None;
+    }
+    let Some(service) = &gateway.service else {
+        let message = match gateway.mode {
+            Mode::Server => "it has no Service and no status.endpoint.addresses",
+            Mode::Client => "spec.endpoint.addresses names no server",
+        };
+        let remedy = match gateway.mode {
+            Mode::Server => "is the operator running? Look at its Events",
+            Mode::Client => "write the address of the server there",
+        };
+        let (message, remedy) = (message.to_owned(), remedy.to_owned());
+        return Some(Finding::error(gateway.called(), "NoEndpoint", message, remedy));
+    };
+    let object = named("Service", Some(&gateway.namespace), &service.name_any());
+    let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref()).unwrap_or("ClusterIP");
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let is_pending = balancer.and_then(|it| it.ingress.as_ref()).is_none_or(Vec::is_empty);
+
+    Some(if type_ == "LoadBalancer" && is_pending {
+        Finding::error(
+            object,
+            "LoadBalancerPending",
+            "nobody has given it an address".to_owned(),
+            "install a load balancer, or make the gateway with --gw-server-service-type NodePort"
+                .to_owned(),
+        )
+    } else {
+        Finding::error(
+            gateway.called(),
+            "NoEndpoint",
+            format!(
+                "its Service is there, of type {type_}, but status.endpoint.addresses is empty"
+            ),
+            "look at its Events".to_owned(),
+        )
+    })
+}
+
+fn secret(gateway: &GatewayFacts) -> Option<Finding> {
+    gateway.secrets.as_ref()?;
+    let Some(secret) = gateway.secret() else {
+        let message = "it has no Secret with keys, or several".to_owned();
+        let remedy = "is the operator running? Delete those that nobody uses".to_owned();
+        return Some(Finding::error(gateway.called(), "NoKeys", message, remedy));
+    };
+    let bytes = |entry: &str| secret.data.as_ref()?.get(entry).map(|value| value.0.len());
+    let wrong = ENTRIES.into_iter().find(|entry| bytes(entry) != Some(KEY_BYTES))?;
+    let found = bytes(wrong).map_or_else(|| "none".to_owned(), |bytes| format!("{bytes} bytes"));
+    let object = named("Secret", Some(&gateway.namespace), &secret.name_any());
+    let message = format!("{wrong} needs the {KEY_BYTES} raw bytes of a key, has {found}");
+    let remedy = "delete it, and the gateway gets another one, or write the key there".to_owned();
+
+    Some(Finding::error(object, "KeysMalformed", message, remedy))
+}

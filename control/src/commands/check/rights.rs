@@ -1,0 +1,185 @@
+//! What the account of the operator may not do, as the API server says it.
+
+use futures_util::stream::{self, StreamExt as _};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::Api;
+use kube::api::PostParams;
+
+use super::super::CommandError;
+use super::super::contact::End;
+use super::look::Facts;
+use super::{Finding, named};
+
+/// What the operator needs, in all namespaces and in its own.
+const CLUSTER_ROLE: &str = include_str!("../../../../deploy/rbac/operator-clusterrole.yaml");
+const ROLE: &str = include_str!("../../../../deploy/rbac/operator-role.yaml");
+
+/// Groups without which an operator works.
+const OPTIONAL: [&str; 1] = ["monitoring.coreos.com"];
+
+/// How many questions are under way at once.
+const CALLS_MAX: usize = 16;
+
+/// Asks for each right that the operator needs.
+pub(super) async fn findings(end: &End<'_>, facts: &Facts) -> Result<Vec<Finding>, CommandError> {
+    let account = facts.operators.first().and_then(|operator| {
+        let pod = operator.spec.template.spec.as_ref()?;
+        pod.service_account_name.clone()
+    });
+    let Some(account) = account.filter(|_| facts.is_standing_alone()) else {
+        return Ok(Vec::new());
+    };
+    let needed = needed(&facts.namespace);
+    let object = named("ServiceAccount", Some(&facts.namespace), &account);
+    let user = format!("system:serviceaccount:{}:{account}", facts.namespace);
+    let reviews: Api<SubjectAccessReview> = Api::all(end.client.clone());
+    let questions: Vec<_> =
+        needed.into_iter().map(|attributes| ask(end, &reviews, &user, attributes)).collect();
+    let mut answers = stream::iter(questions).buffer_unordered(CALLS_MAX);
+    let mut missing = Vec::new();
+    while let Some(answer) = answers.next().await {
+        match answer? {
+            Answer::Allowed => {}
+            Answer::Denied(right) => missing.push(right),
+            Answer::Unknown => {
+                return Ok(vec![Finding::warning(
+                    "your account".to_owned(),
+                    "NotAllowed",
+                    format!(
+                        "it may not create subjectaccessreviews, so what {object} may not do is not seen"
+                    ),
+                    "ask for that right, or choose another context".to_owned(),
+                )]);
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(Vec::new());
+    }
+    missing.sort();
+    let message = format!("it may not {}", missing.join(", "));
+    let remedy = "apply deploy/rbac, and bind the roles to it".to_owned();
+
+    Ok(vec![Finding::error(object, "RightsMissing", message, remedy)])
+}
+
+/// What the API server says of one right.
+enum Answer {
+    Allowed,
+    /// Which it is.
+    Denied(String),
+    /// Whoever asks may not know.
+    Unknown,
+}
+
+async fn ask(
+    end: &End<'_>,
+    reviews: &Api<SubjectAccessReview>,
+    user: &str,
+    attributes: ResourceAttributes,
+) -> Result<Answer, CommandError> {
+    let right = in_words(&attributes);
+    let spec = SubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        user: Some(user.to_owned()),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let parameters = PostParams::default();
+    let answer = end
+        .call("asking for rights", async || match reviews.create(&parameters, &review).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            answer => answer.map(Some),
+        })
+        .await?;
+
+    Ok(match answer {
+        None => Answer::Unknown,
+        Some(review) if review.status.as_ref().is_some_and(|status| status.allowed) => {
+            Answer::Allowed
+        }
+        Some(_) => Answer::Denied(right),
+    })
+}
+
+/// One question a verb.
+fn needed(namespace: &str) -> Vec<ResourceAttributes> {
+    // Both are part of this program, and tested.
+    let everywhere = serde_saphyr::from_str::<ClusterRole>(CLUSTER_ROLE).ok();
+    let here = serde_saphyr::from_str::<Role>(ROLE).ok();
+    let everywhere = everywhere.and_then(|role| role.rules).unwrap_or_default();
+    let here = here.and_then(|role| role.rules).unwrap_or_default();
+    let of_all = everywhere.iter().flat_map(|rule| attributes(rule, None));
+    let of_here = here.iter().flat_map(|rule| attributes(rule, Some(namespace)));
+
+    of_all.chain(of_here).collect()
+}
+
+fn attributes(rule: &PolicyRule, namespace: Option<&str>) -> Vec<ResourceAttributes> {
+    let groups = rule.api_groups.iter().flatten();
+    let names = rule.resource_names.clone().filter(|names| !names.is_empty());
+    // Of several one will do: which one is used depends on flags.
+    let name = names.and_then(|names| names.into_iter().next_back());
+    let mut attributes = Vec::new();
+    for group in groups.filter(|group| !OPTIONAL.contains(&group.as_str())) {
+        for resource in rule.resources.iter().flatten() {
+            let (resource, part) = match resource.split_once('/') {
+                Some((resource, part)) => (resource, Some(part.to_owned())),
+                None => (resource.as_str(), None),
+            };
+            attributes.extend(rule.verbs.iter().map(|verb| ResourceAttributes {
+                group: Some(group.clone()),
+                resource: Some(resource.to_owned()),
+                subresource: part.clone(),
+                verb: Some(verb.clone()),
+                name: name.clone(),
+                namespace: namespace.map(str::to_owned),
+                ..ResourceAttributes::default()
+            }));
+        }
+    }
+
+    attributes
+}
+
+/// As an administrator would write it.
+fn in_words(attributes: &ResourceAttributes) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let mut words = format!("{} {}", text(&attributes.verb), text(&attributes.resource));
+    if let Some(part) = &attributes.subresource {
+        words = format!("{words}/{part}");
+    }
+    if let Some(group) = attributes.group.as_ref().filter(|group| !group.is_empty()) {
+        words = format!("{words}.{group}");
+    }
+
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_of_the_shipped_roles_is_asked_for() {
+        let needed = needed("liqo");
+        let words: Vec<_> = needed.iter().map(in_words).collect();
+
+        for right in [
+            "create configmaps",
+            "update configmaps",
+            "patch networks/status.ipam.liqo.io",
+            "bind clusterroles.rbac.authorization.k8s.io",
+            "create secrets",
+        ] {
+            assert!(words.iter().any(|word| word == right), "{right}: {words:?}");
+        }
+        let own: Vec<_> = needed.iter().filter(|it| it.namespace.is_some()).collect();
+        assert!(own.iter().all(|it| it.namespace.as_deref() == Some("liqo")));
+        assert_eq!(own.len(), 6);
+        assert!(!words.iter().any(|word| word.contains("servicemonitors")));
+    }
+}

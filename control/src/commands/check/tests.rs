@@ -1,0 +1,364 @@
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::look::{Facts, GatewayFacts};
+use super::*;
+use crate::identity::Mode;
+
+fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// Kind, reason: what was found.
+fn reasons(findings: &[Finding]) -> Vec<(&str, &str)> {
+    findings.iter().map(|finding| (finding.object.as_str(), finding.reason)).collect()
+}
+
+fn deployment<K: DeserializeOwned>(name: &str, ready: u32) -> K {
+    let args = ["operator", "--namespace=liqo"];
+    let container = json!({"name": "operator", "args": args});
+    let template =
+        json!({"spec": {"serviceAccountName": "strait-operator", "containers": [container]}});
+
+    object(json!({
+        "metadata": {"name": name, "namespace": "liqo"},
+        "spec": {"replicas": 2, "selector": {}, "template": template},
+        "status": {"readyReplicas": ready},
+    }))
+}
+
+fn network<K: DeserializeOwned>(name: &str, cidr: &str, is_shared: bool) -> K {
+    let shared = if is_shared { "true" } else { "false" };
+
+    object(json!({
+        "metadata": {
+            "name": name, "namespace": "liqo",
+            "labels": {"ipam.liqo.io/network-type": name, "ipam.liqo.io/network-shared": shared},
+        },
+        "spec": {"cidr": cidr}, "status": {"cidr": cidr},
+    }))
+}
+
+/// A cluster in which nothing is wrong: two peerings' worth of it.
+fn sound() -> Facts {
+    Facts {
+        now: "2026-01-01T00:00:10Z".parse().unwrap(),
+        namespace: "liqo".to_owned(),
+        cluster_id: Some("rome".to_owned()),
+        served: api::needed(),
+        operators: vec![deployment("strait-operator", 2)],
+        lease: Some(object(json!({
+            "metadata": {"name": "strait-operator"},
+            "spec": {
+                "holderIdentity": "one", "renewTime": "2026-01-01T00:00:00.000000Z",
+                "leaseDurationSeconds": 15,
+            },
+        }))),
+        networks: vec![
+            network("pod-cidr", "10.244.0.0/16", true),
+            network("service-cidr", "10.96.0.0/12", true),
+            network("external-cidr", "10.70.0.0/16", false),
+            network("internal-cidr", "10.80.0.0/16", false),
+        ],
+        configurations: vec![object(json!({
+            "metadata": {
+                "name": "milan", "namespace": "tenant", "generation": 1,
+                "labels": {"liqo.io/remote-cluster-id": "milan"},
+            },
+            "spec": {"remote": {"cidr": {"pod": ["10.244.0.0/16"], "external": ["10.70.0.0/16"]}}},
+            "status": {"conditions": [{
+                "type": "NetworkCIDRsConfigured", "status": "True", "observedGeneration": 1,
+                "reason": "NetworkCIDRsConfigured", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        }))],
+        public_keys: vec![object(json!({
+            "metadata": {
+                "name": "milan", "namespace": "tenant",
+                "labels": {"liqo.io/remote-cluster-id": "milan"},
+            },
+            "spec": {"publicKey": key(8)},
+        }))],
+        connections: vec![object(json!({
+            "metadata": {"name": "gw-milan", "namespace": "tenant"},
+            "spec": {"gatewayRef": {}, "type": "Client"}, "status": {"value": "Connected"},
+        }))],
+        nodes: vec![object(json!({
+            "metadata": {"name": "one"},
+            "spec": {"podCIDRs": ["10.244.1.0/24", "fd00::/64"]},
+            "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]},
+        }))],
+        api_service: Some(object(json!({
+            "metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1"},
+        }))),
+        gateways: vec![gateway(Mode::Client)],
+        ..Facts::default()
+    }
+}
+
+/// 32 bytes in base64.
+fn key(byte: u8) -> Value {
+    serde_json::to_value(k8s_openapi::ByteString(vec![byte; 32])).unwrap()
+}
+
+fn gateway(mode: Mode) -> GatewayFacts {
+    let endpoint = json!({"addresses": ["172.18.0.3"], "port": 51840});
+    let spec = json!({"mtu": 1340, "endpoint": endpoint});
+    let metadata = json!({"name": "milan", "namespace": "tenant", "uid": "1"});
+
+    GatewayFacts {
+        mode,
+        object: json!({"metadata": metadata, "spec": spec, "status": {"endpoint": endpoint}}),
+        namespace: "tenant".to_owned(),
+        name: "milan".to_owned(),
+        remote: Some("milan".to_owned()),
+        template_ref: Some(["WgGatewayClientTemplate", "liqo", "client"].map(str::to_owned)),
+        template: Some(json!({
+            "objectKind": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayClient"},
+            "template": {"metadata": {}, "spec": {"name": "{{ .Name }}"}},
+        })),
+        deployment: Some(deployment("gw-milan", 1)),
+        service: None,
+        active_pods: vec!["pod".to_owned()],
+        secrets: Some(vec![object(json!({
+            "metadata": {"name": "gw-milan"}, "data": {"privateKey": key(1), "publicKey": key(7)},
+        }))]),
+    }
+}
+
+/// All that is found without asking anybody.
+fn found(facts: &Facts) -> Vec<Finding> {
+    let mut findings = api::findings(&facts.served);
+    findings.extend(installation::findings(facts));
+    findings.extend(peering::findings(facts));
+    findings.extend(facts.gateways.iter().flat_map(gateway::findings));
+
+    findings
+}
+
+#[test]
+fn nothing_is_wrong_where_nothing_is_wrong() {
+    assert_eq!(found(&sound()), []);
+    let text = Findings::default().to_string();
+    assert_eq!(text, "0 errors, 0 warnings\n");
+}
+
+#[test]
+fn each_thing_that_is_wrong_is_found_alone() {
+    type Change = fn(&mut Facts);
+    let cases: [(Change, &str, &str); 29] = [
+        (|it| it.operators.clear(), "Namespace liqo", "OperatorMissing"),
+        (
+            |it| it.operators = vec![deployment("strait-operator", 0)],
+            "Deployment liqo/strait-operator",
+            "OperatorNotReady",
+        ),
+        (
+            |it| it.liqo = Some(deployment("liqo-controller-manager", 2)),
+            "Deployment liqo/strait-operator",
+            "TwoOperators",
+        ),
+        (|it| it.lease = None, "Lease liqo/strait-operator", "NobodyLeads"),
+        (
+            |it| it.now = "2026-01-01T00:00:16Z".parse().unwrap(),
+            "Lease liqo/strait-operator",
+            "NobodyLeads",
+        ),
+        (|it| drop(it.networks.remove(2)), "Network liqo/external-cidr", "NetworkMissing"),
+        (|it| drop(it.networks.remove(3)), "Network liqo/internal-cidr", "NetworkMissing"),
+        (|it| it.networks[3].status = None, "Network liqo/internal-cidr", "NoPrefix"),
+        (
+            |it| it.networks.push(network("other", "10.70.128.0/17", false)),
+            "Network liqo/other",
+            "PrefixOverlap",
+        ),
+        (
+            |it| {
+                it.ips.push(object(json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"ip": "192.0.2.1"}})))
+            },
+            "IP b/a",
+            "NoAddress",
+        ),
+        (
+            |it| it.networks.push(network("other", "172.18.0.0/16", false)),
+            "Node one",
+            "NodeInPrefix",
+        ),
+        (
+            |it| it.networks[0] = network("pod-cidr", "10.243.0.0/16", true),
+            "Node one",
+            "PodCIDRUnknown",
+        ),
+        (
+            |it| it.networks[1] = network("service-cidr", "10.112.0.0/12", true),
+            "Service default/kubernetes",
+            "ServiceCIDRUnknown",
+        ),
+        (|it| it.configurations[0].status = None, "Configuration tenant/milan", "NotConfigured"),
+        (
+            |it| {
+                let status = it.configurations[0].status.as_mut().unwrap();
+                status.conditions.push(object(json!({
+                    "type": "strait.io/InForce", "status": "False", "reason": "Overlap",
+                    "message": "overlaps", "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })));
+            },
+            "Configuration tenant/milan",
+            "NotInForce",
+        ),
+        (|it| it.public_keys[0].spec.public_key = None, "PublicKey tenant/milan", "KeyMalformed"),
+        (|it| it.public_keys.clear(), "GatewayClient tenant/milan", "PublicKeyMissing"),
+        (|it| it.configurations.clear(), "GatewayClient tenant/milan", "ConfigurationMissing"),
+        (|it| it.connections.clear(), "Connection tenant/gw-milan", "ConnectionMissing"),
+        (|it| it.connections[0].status = None, "Connection tenant/gw-milan", "NotConnected"),
+        (|it| it.gateways[0].template = None, "GatewayClient tenant/milan", "TemplateMissing"),
+        (
+            |it| {
+                it.gateways[0].template.as_mut().unwrap()["template"]["spec"]["name"] =
+                    json!("{{ .Moon }}");
+            },
+            "WgGatewayClientTemplate liqo/client",
+            "TemplateUnusable",
+        ),
+        (|it| it.gateways[0].deployment = None, "Deployment tenant/gw-milan", "GatewayMissing"),
+        (
+            |it| it.gateways[0].deployment = Some(deployment("gw-milan", 0)),
+            "Deployment tenant/gw-milan",
+            "GatewayNotReady",
+        ),
+        (|it| it.gateways[0].active_pods.clear(), "Deployment tenant/gw-milan", "NoActivePod"),
+        (
+            |it| it.gateways[0].active_pods.push("other".to_owned()),
+            "Deployment tenant/gw-milan",
+            "SeveralActivePods",
+        ),
+        (|it| it.gateways[0].secrets = Some(Vec::new()), "GatewayClient tenant/milan", "NoKeys"),
+        (
+            |it| it.gateways[0].secrets.as_mut().unwrap()[0].data = None,
+            "Secret tenant/gw-milan",
+            "KeysMalformed",
+        ),
+        (|it| it.gateways[0].remote = None, "GatewayClient tenant/milan", "Unassigned"),
+    ];
+    for (change, object, reason) in cases {
+        let mut facts = sound();
+        change(&mut facts);
+
+        let found = found(&facts);
+
+        assert_eq!(reasons(&found), [(object, reason)], "{found:#?}");
+        assert!(!found[0].message.is_empty() && !found[0].remedy.is_empty());
+    }
+}
+
+#[test]
+fn a_server_that_waits_for_its_load_balancer_says_so() {
+    let service =
+        |type_: &str| object(json!({"metadata": {"name": "gw-milan"}, "spec": {"type": type_}}));
+    let mut server = gateway(Mode::Server);
+    server.template_ref = Some(["Other", "liqo", "server"].map(str::to_owned));
+    server.template = Some(Value::Null);
+    server.object["status"] = json!({});
+
+    for (service, object, reason) in [
+        (Some(service("LoadBalancer")), "Service tenant/gw-milan", "LoadBalancerPending"),
+        (Some(service("NodePort")), "GatewayServer tenant/milan", "NoEndpoint"),
+        (None, "GatewayServer tenant/milan", "NoEndpoint"),
+    ] {
+        server.service = service;
+        assert_eq!(reasons(&gateway::findings(&server)), [(object, reason)]);
+    }
+}
+
+#[test]
+fn what_the_api_server_does_not_know_is_named() {
+    let mut served = api::needed();
+    served.get_mut("networking.liqo.io/v1beta1").unwrap().remove("publickeies");
+    let found = api::findings(&served);
+    assert_eq!(
+        reasons(&found),
+        [("CustomResourceDefinition publickeies.networking.liqo.io", "APIMissing")]
+    );
+
+    let plurals = served.remove("networking.liqo.io/v1beta1").unwrap();
+    served.insert("networking.liqo.io/v1alpha1".to_owned(), plurals);
+    let found = api::findings(&served);
+    assert_eq!(
+        found[0].message,
+        "the API server knows networking.liqo.io as v1alpha1 and not networking.liqo.io/v1beta1"
+    );
+    assert!(!api::is_served(&served));
+}
+
+#[test]
+fn two_gateways_in_a_namespace_are_one_too_many() {
+    let mut facts = sound();
+    let other = GatewayFacts { remote: None, ..gateway(Mode::Server) };
+    facts.gateways.push(other);
+
+    let found = peering::findings(&facts);
+
+    assert_eq!(reasons(&found), [("Namespace tenant", "SharedNamespace")]);
+}
+
+#[test]
+fn two_clusters_that_do_not_fit_together_are_told_where() {
+    let milan = || {
+        let mut milan = sound();
+        milan.cluster_id = Some("milan".to_owned());
+        milan.gateways =
+            vec![GatewayFacts { remote: Some("rome".to_owned()), ..gateway(Mode::Server) }];
+        for labels in [
+            &mut milan.configurations[0].metadata.labels,
+            &mut milan.public_keys[0].metadata.labels,
+        ] {
+            *labels = Some([("liqo.io/remote-cluster-id".to_owned(), "rome".to_owned())].into());
+        }
+        milan
+    };
+    let rome = || {
+        let mut rome = sound();
+        // The key of Milan.
+        rome.public_keys[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
+        rome
+    };
+    let mut fitting = milan();
+    fitting.public_keys[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
+    assert_eq!(pair::findings(&rome(), &fitting), []);
+
+    type Change = fn(&mut Facts, &mut Facts);
+    let cases: [(Change, &str, &str); 6] = [
+        (
+            |rome, _| rome.gateways[0].object["spec"]["mtu"] = json!(1400),
+            "GatewayClient tenant/milan",
+            "MTUDiffers",
+        ),
+        (|rome, _| rome.gateways[0].mode = Mode::Server, "GatewayServer tenant/milan", "SameEnd"),
+        (|rome, _| rome.gateways.clear(), "GatewayServer tenant/milan", "NoCounterpart"),
+        (
+            |_, milan| milan.networks[0] = network("pod-cidr", "10.243.0.0/16", true),
+            "Configuration tenant/milan",
+            "PrefixesDiffer",
+        ),
+        (
+            |rome, _| {
+                rome.gateways[0].object["spec"]["endpoint"]["addresses"] = json!(["192.0.2.1"])
+            },
+            "GatewayClient tenant/milan",
+            "EndpointDiffers",
+        ),
+        (
+            |rome, _| rome.public_keys[0].spec.public_key = serde_json::from_value(key(9)).unwrap(),
+            "PublicKey tenant/milan",
+            "KeyDiffers",
+        ),
+    ];
+    for (change, object, reason) in cases {
+        let mut rome = rome();
+        let mut milan = milan();
+        milan.public_keys[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
+        change(&mut rome, &mut milan);
+
+        let found = pair::findings(&rome, &milan);
+        assert_eq!(reasons(&found), [(object, reason)], "{found:#?}");
+    }
+}
