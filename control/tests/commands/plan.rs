@@ -8,6 +8,7 @@ use control::commands::{
     check_pair, connect, initialize, plan, plan_connect,
 };
 use control::ipam;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
@@ -260,6 +261,8 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
         "{text}"
     );
 
+    the_operator_may_do_what_it_must(world, &audited.local, &ear).await;
+
     let nobody = Contact {
         client: world.local.server.client_with("liqo", &super::harness::roles::nobody()).await,
         cluster_id: None,
@@ -268,6 +271,48 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
     let error = check(&nobody, ear.session()).await.expect_err("nothing may be seen");
     assert!(error.to_string().contains("ask for these rights"), "{error}");
     assert!(found.count(Severity::Error) > 0);
+}
+
+/// As the API server says it, before its roles are bound and after.
+async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear: &Ear) {
+    let labels = json!({
+        "app.kubernetes.io/component": "operator", "app.kubernetes.io/part-of": "strait",
+    });
+    let pod = json!({
+        "serviceAccountName": "strait-operator",
+        "containers": [{"name": "operator", "image": "none"}],
+    });
+    let operator = json!({
+        "metadata": {"labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    });
+    world.local.put::<Deployment>("liqo", "strait-operator", operator).await;
+    let admin = world.local.contact(Side::Only);
+    let account = "ServiceAccount liqo/strait-operator";
+
+    let found = check(&admin, ear.session()).await.expect("findings");
+    assert!(has(&found, Side::Only, account, "RightsMissing"), "{found}");
+    let text = found.to_string();
+    assert!(text.contains("create configmaps, ") && text.contains("patch networks"), "{text}");
+    assert!(has(&found, Side::Only, "Lease liqo/strait-operator", "NobodyLeads"), "{found}");
+    let found = check(auditor, ear.session()).await.expect("findings");
+    assert!(has(&found, Side::Local, "your account", "NotAllowed"), "{found}");
+
+    world.local.server.kubeconfig_of_operator().await;
+    let is_bound = async {
+        while has(
+            &check(&admin, ear.session()).await.expect("findings"),
+            Side::Only,
+            account,
+            "RightsMissing",
+        ) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), is_bound).await.expect("the rights come");
 }
 
 async fn audit_again(world: &World) -> Pair {

@@ -1,6 +1,7 @@
 //! Whether the API server knows the API. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use super::Finding;
 use crate::api::crd;
@@ -11,8 +12,9 @@ pub(super) type Served = BTreeMap<String, BTreeSet<String>>;
 /// What installs it.
 const REMEDY: &str = "apply the definitions: `strait crds | kubectl apply --server-side -f -`";
 
-/// Each version of a group that is needed, with the plurals of its kinds.
-pub(super) fn needed() -> Served {
+/// Each version of a group that is needed, with the plurals of its kinds. Made once, as the schemas of all
+/// kinds are made for it.
+pub(super) static NEEDED: LazyLock<Served> = LazyLock::new(|| {
     let mut needed = Served::new();
     for definition in crd::all() {
         let spec = definition.spec;
@@ -23,19 +25,19 @@ pub(super) fn needed() -> Served {
     }
 
     needed
-}
+});
 
-/// Whether anything of it is there.
+/// Whether all groups are there, in the version that is needed.
 pub(super) fn is_served(served: &Served) -> bool {
-    needed().keys().all(|version| served.contains_key(version))
+    NEEDED.keys().all(|version| served.contains_key(version))
 }
 
 /// What is not there.
 pub(super) fn findings(served: &Served) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (version, plurals) in needed() {
-        let (group, _) = version.split_once('/').unwrap_or((&version, ""));
-        let Some(found) = served.get(&version) else {
+    for (version, plurals) in NEEDED.iter() {
+        let (group, _) = version.split_once('/').unwrap_or((version, ""));
+        let Some(found) = served.get(version) else {
             let prefix = format!("{group}/");
             let others: Vec<_> =
                 served.keys().filter_map(|version| version.strip_prefix(&prefix)).collect();

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::super::contact::{End, own_id};
 use super::super::plan::OPERATOR;
 use super::super::{CommandError, Contact, Prefixes, keys, prefixes};
-use super::api::{Served, needed};
+use super::api::{NEEDED, Served};
 use super::{Finding, named};
 use crate::api::{
     Configuration, Connection, GatewayClient, GatewayServer, IP, Network, PublicKey,
@@ -351,7 +351,7 @@ async fn served(end: &End<'_>) -> Result<Served, CommandError> {
         .groups;
     let mut served = Served::new();
     let is_ours =
-        |name: &str| needed().keys().any(|version| version.starts_with(&format!("{name}/")));
+        |name: &str| NEEDED.keys().any(|version| version.starts_with(&format!("{name}/")));
     let versions = groups.into_iter().filter(|group| is_ours(&group.name));
     for version in versions.flat_map(|group| group.versions) {
         let version = version.group_version;

@@ -45,7 +45,7 @@ fn sound() -> Facts {
         now: "2026-01-01T00:00:10Z".parse().unwrap(),
         namespace: "liqo".to_owned(),
         cluster_id: Some("rome".to_owned()),
-        served: api::needed(),
+        served: api::NEEDED.clone(),
         operators: vec![deployment("strait-operator", 2)],
         lease: Some(object(json!({
             "metadata": {"name": "strait-operator"},
@@ -271,7 +271,7 @@ fn a_server_that_waits_for_its_load_balancer_says_so() {
 
 #[test]
 fn what_the_api_server_does_not_know_is_named() {
-    let mut served = api::needed();
+    let mut served = api::NEEDED.clone();
     served.get_mut("networking.liqo.io/v1beta1").unwrap().remove("publickeies");
     let found = api::findings(&served);
     assert_eq!(
