@@ -77,10 +77,12 @@ fn rehearse(server: &Arc<Mutex<Server>>, rehearsal: &Rehearsal, step: &Step) {
             rehearsal.put(object).unwrap();
         }
     }
-    let is_deleted = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
-    let gone = before.keys().filter(|name| after.get(*name).is_none_or(|it| is_deleted(it)));
-    for (kind, namespace, name) in gone {
-        let _ = rehearsal.delete(&kind.to_string(), namespace, name);
+    // What goes with it is for the rehearsal to know.
+    if let Step::Delete(index) = step
+        && !before.is_empty()
+    {
+        let (kind, namespace, name) = before.keys().nth(index.index(before.len())).unwrap();
+        assert!(rehearsal.delete(&kind.to_string(), namespace, name));
     }
 }
 
