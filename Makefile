@@ -70,6 +70,19 @@ profile: ## A flame graph of each gateway under load, and its busiest functions
 .PHONY: crds
 crds: ## Write the definitions of the API to deploy/crds
 	$(CARGO) run --bin strait -- crds --output deploy/crds
+	@$(MAKE) --no-print-directory chart
+
+CHART = deploy/helm/strait
+
+.PHONY: chart
+chart: ## Copy into the Helm chart what it shares with the rest of deploy
+	rm -rf $(CHART)/crds $(CHART)/files
+	mkdir -p $(CHART)/crds $(CHART)/files/rbac
+	cp deploy/crds/*.liqo.io_*.yaml $(CHART)/crds
+	cp deploy/rbac/*role.yaml $(CHART)/files/rbac
+	cp deploy/standalone/server.yaml deploy/standalone/client.yaml $(CHART)/files
+	cp deploy/alerts/strait.yaml $(CHART)/files/alerts.yaml
+	cp deploy/grafana/strait.json $(CHART)/files/dashboard.json
 
 .PHONY: fuzz
 fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TARGETS change that
@@ -91,7 +104,7 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
 	$(CARGO) clippy -p strait-gateway --features virtual-clock --test pair -- -D warnings
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
-	shellcheck .ci/image .ci/run .ci/setup fuzz/run
+	shellcheck .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
 
 .PHONY: fmt
 fmt: ## Format the code
