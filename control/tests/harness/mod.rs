@@ -38,6 +38,20 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The administrator of every server; it serves nobody but this test.
 const TOKEN: &str = "strait-test-administrator";
 
+/// In the folder of a server whose calls are written down: which ones, and where.
+const AUDIT_POLICY_FILE: &str = "audit-policy.yaml";
+const AUDIT_LOG: &str = "audit.log";
+
+/// Which calls are written down by [`ApiServer::start_audited`]: those of service accounts.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: [\"system:serviceaccounts\"]
+- level: None
+";
+
 /// What comes before the point in a `SubjectPublicKeyInfo` of the curve P-256 (RFC 5480 section 2).
 const P256_PUBLIC_KEY: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
@@ -61,6 +75,22 @@ impl ApiServer {
     ///
     /// If it does not start, and with `CI=true` also if this machine cannot.
     pub(crate) async fn start() -> Option<Self> {
+        Self::start_in(tempfile::tempdir().expect("a folder")).await
+    }
+
+    /// [`Self::start`]; what service accounts ask for is written down, for [`Self::audit`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    pub(crate) async fn start_audited() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join(AUDIT_POLICY_FILE), AUDIT_POLICY).expect("a policy");
+
+        Self::start_in(folder).await
+    }
+
+    async fn start_in(folder: TempDir) -> Option<Self> {
         let assets = match assets() {
             Ok(assets) => assets.clone(),
             Err(reason) => {
@@ -69,7 +99,6 @@ impl ApiServer {
                 return None;
             }
         };
-        let folder = tempfile::tempdir().expect("a folder");
         let [etcd_port, peer_port, port] = free_ports();
         write_credentials(folder.path());
         let etcd = start_etcd(&assets, folder.path(), etcd_port, peer_port);
@@ -78,6 +107,12 @@ impl ApiServer {
         server.wait_until_ready().await;
 
         Some(server)
+    }
+
+    /// What service accounts have asked for since [`Self::start_audited`]: an event of
+    /// `audit.k8s.io/v1` a line.
+    pub(crate) fn audit(&self) -> String {
+        fs::read_to_string(self.folder.path().join(AUDIT_LOG)).expect("an audited server")
     }
 
     /// A client that may do everything.
@@ -325,7 +360,7 @@ where
 }
 
 /// The folder with `etcd`, `kube-apiserver` and `kubectl`: where the environment says, or built here.
-fn assets() -> Result<&'static PathBuf, &'static String> {
+pub(crate) fn assets() -> Result<&'static PathBuf, &'static String> {
     static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
     ASSETS
@@ -407,29 +442,30 @@ fn start_etcd(assets: &Path, folder: &Path, port: u16, peer_port: u16) -> Child 
 
 fn start_server(assets: &Path, folder: &Path, etcd_port: u16, port: u16) -> Child {
     let file = |name: &str| folder.join(name).display().to_string();
+    let mut arguments = vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        "--advertise-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        format!("--cert-dir={}", file("certificates")),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", file("service-account.pub")),
+        format!("--service-account-signing-key-file={}", file("service-account.key")),
+        format!("--token-auth-file={}", file("users.csv")),
+        "--authorization-mode=RBAC".to_owned(),
+        // The containers of Liqo's gateways are.
+        "--allow-privileged=true".to_owned(),
+        // There is no controller that makes the account of a namespace.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+    ];
+    if folder.join(AUDIT_POLICY_FILE).is_file() {
+        arguments.push(format!("--audit-policy-file={}", file(AUDIT_POLICY_FILE)));
+        arguments.push(format!("--audit-log-path={}", file(AUDIT_LOG)));
+    }
 
-    start(
-        &assets.join("kube-apiserver"),
-        folder,
-        &[
-            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            "--advertise-address=127.0.0.1".to_owned(),
-            format!("--secure-port={port}"),
-            format!("--cert-dir={}", file("certificates")),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", file("service-account.pub")),
-            format!("--service-account-signing-key-file={}", file("service-account.key")),
-            format!("--token-auth-file={}", file("users.csv")),
-            "--authorization-mode=RBAC".to_owned(),
-            // The containers of Liqo's gateways are.
-            "--allow-privileged=true".to_owned(),
-            // There is no controller that makes the account of a namespace.
-            "--disable-admission-plugins=ServiceAccount".to_owned(),
-            "--endpoint-reconciler-type=none".to_owned(),
-        ],
-    )
+    start(&assets.join("kube-apiserver"), folder, &arguments)
 }
 
 fn start(program: &Path, folder: &Path, arguments: &[String]) -> Child {

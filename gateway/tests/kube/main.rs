@@ -26,5 +26,6 @@ mod life;
 mod observed;
 mod peering;
 mod replicas;
+mod rights;
 mod standalone;
 mod tour;

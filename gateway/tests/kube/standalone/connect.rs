@@ -13,6 +13,7 @@ use super::garbage::uids;
 use crate::fed::{PATIENCE, wait_for_ping};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
+use crate::rights::assert_needed;
 
 /// The server listens at the port of its node: there is no kube-proxy.
 const CONNECT: [&str; 5] = [
@@ -87,6 +88,7 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
 
     assert!(two.network("connect", &CONNECT).status.success(), "{}", two.logs());
     wait_for_ping(pod, target);
+    assert_needed(&[two.rome.audit(), two.milan.audit()]);
 }
 
 async fn uids_of_gateways(client: Client) -> [Vec<String>; 2] {

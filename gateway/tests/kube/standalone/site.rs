@@ -38,7 +38,7 @@ pub(super) struct Site {
 impl Site {
     /// `None` if there can be no API server here.
     pub(super) fn start(cluster: &Cluster, scratch: &Path) -> Option<Self> {
-        let server = within(&cluster.gateway, ApiServer::start())?;
+        let server = within(&cluster.gateway, ApiServer::start_audited())?;
         let folder = scratch.join(format!("site-{}", cluster.name));
         fs::create_dir_all(&folder).unwrap();
         let (path, address) = (folder.join("admin"), cluster.underlay);
@@ -116,6 +116,11 @@ impl Site {
     /// Has a file of the administrator be there.
     pub(super) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         fs::write(self.folder.join(name), bytes).unwrap();
+    }
+
+    /// Every call that was made to the API server.
+    pub(super) fn audit(&self) -> String {
+        self.server.audit()
     }
 
     pub(super) fn port(&self) -> u16 {
