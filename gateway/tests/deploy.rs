@@ -1,7 +1,8 @@
-//! What is shipped beside the binary: the image, the dashboard, the alerts.
+//! What is shipped beside the binary: the image, the base, the chart, the dashboard, the alerts, and the
+//! script for kind.
 //!
-//! Needs root, `/dev/net/tun`, what builds an API server (Go, or `KUBEBUILDER_ASSETS`), `promtool`,
-//! `setcap` and `setpriv`.
+//! Needs root, `/dev/net/tun`, what builds an API server and Helm (Go, or `KUBEBUILDER_ASSETS`),
+//! `promtool`, `setcap` and `setpriv`.
 
 #![cfg(feature = "daemon")]
 #![expect(
@@ -29,16 +30,26 @@ mod world;
 
 #[path = "deploy/capability.rs"]
 mod capability;
+#[path = "deploy/chart.rs"]
+mod chart;
 #[path = "deploy/dashboard.rs"]
 mod dashboard;
 #[path = "deploy/expression.rs"]
 mod expression;
 #[path = "deploy/image.rs"]
 mod image;
+#[path = "deploy/installed.rs"]
+mod installed;
+#[path = "deploy/kind.rs"]
+mod kind;
 #[path = "deploy/rules.rs"]
 mod rules;
 #[path = "deploy/served.rs"]
 mod served;
+#[path = "deploy/tools.rs"]
+mod tools;
+#[path = "deploy/values.rs"]
+mod values;
 
 use std::path::{Path, PathBuf};
 
