@@ -102,6 +102,15 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
         rights: &["patch ips.ipam.liqo.io", "patch ips/status.ipam.liqo.io"],
         why: "an IP that a user makes",
     },
+    Elsewhere {
+        rights: &[
+            "create endpointslices.discovery.k8s.io",
+            "delete endpointslices.discovery.k8s.io",
+            "get endpointslices.discovery.k8s.io",
+            "patch endpointslices.discovery.k8s.io",
+        ],
+        why: "an IP that asks for a service",
+    },
     Elsewhere { rights: &["patch secrets."], why: "keys of the user's own, to be labelled" },
     Elsewhere { rights: &["patch events.events.k8s.io"], why: "an Event that happens again" },
 ];
