@@ -1,15 +1,17 @@
 //! What of WireGuard is ours, and the seam to what is not.
 //!
 //! [`Tunnel`] is the seam: one peer's protocol state, batch in and batch out. Behind it stands an
-//! engine; [`boringtun`] is the first. Everything else here is independent of the engine: keys and how
+//! engine: [`native`] is ours, [`boringtun`] the library of that name. Everything else here is independent of the engine: keys and how
 //! one follows another, the demultiplexing of messages, cryptokey routing, and what is learned about a
 //! peer.
 
 pub mod allowed_ips;
 pub mod boringtun;
 pub mod endpoints;
+pub mod engine;
 pub mod key;
 pub mod message;
+pub mod native;
 pub mod peer;
 pub mod staged;
 pub mod succession;
@@ -17,6 +19,7 @@ pub mod tunnel;
 
 pub use allowed_ips::AllowedIps;
 pub use endpoints::Endpoints;
+pub use engine::Engine;
 pub use key::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub use peer::Peer;
 pub use staged::Staged;

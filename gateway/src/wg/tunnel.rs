@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use super::{PresharedKey, PublicKey, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
+use crate::counters::as_u64;
 use crate::packet::segment::Segments;
 
 /// The most packets of one peer that wait for a handshake.
 pub const MAX_STAGED_PACKETS: usize = 256;
 
 /// The lower bits of a receiver index, with which a tunnel tells its sessions apart.
-const SESSION_BITS: u32 = 8;
+pub(super) const SESSION_BITS: u32 = 8;
 
 /// The slot that a receiver index belongs to: its upper 24 bits.
 #[must_use]
@@ -151,6 +152,15 @@ pub struct Sealed {
     pub bytes: u64,
     /// Packets dropped because too many are staged.
     pub overflow: u64,
+}
+
+impl Sealed {
+    /// One more datagram of so many bytes.
+    #[inline]
+    pub(super) fn add(&mut self, datagram_len: usize) {
+        self.packets += 1;
+        self.bytes += as_u64(datagram_len);
+    }
 }
 
 /// What became of a run of datagrams.

@@ -206,14 +206,6 @@ impl State {
     }
 }
 
-impl Sealed {
-    #[inline]
-    pub(super) fn add(&mut self, datagram_len: usize) {
-        self.packets += 1;
-        self.bytes += as_u64(datagram_len);
-    }
-}
-
 /// The index behind the type: the one the sender of a handshake message chose, or the one a data
 /// message is for.
 pub(super) fn first_index(message: &[u8]) -> u32 {

@@ -1,0 +1,273 @@
+//! The second engine: our own WireGuard core behind the [`Tunnel`] seam.
+//!
+//! Pure: time, randomness and packets are passed in. The two directions share no lock: a packet takes the
+//! session in use from one published value, its counter from one atomic step per batch, and the replay
+//! window is the receiving thread's. Handshakes and timers have a lock of their own, which no packet with
+//! a session asks for.
+//!
+//! | | module |
+//! |---|---|
+//! | what is hashed, mixed and sealed in a handshake | [`noise`] |
+//! | the three messages of one | [`handshake`] |
+//! | their MACs, and cookies | [`mac`] |
+//! | who is answered under load | [`load`] |
+//! | when a message was made | [`tai64n`] |
+//! | the keys of a session | [`keypair`] |
+//! | what was received before | [`replay`] |
+//! | when a peer is owed something | [`timers`] |
+//! | all of it for one peer | [`tunnel`], [`state`] |
+//!
+//! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
+
+mod handshake;
+mod keypair;
+mod load;
+mod mac;
+mod noise;
+mod replay;
+mod state;
+mod tai64n;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod tunnel;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+use x25519_dalek::StaticSecret;
+use zeroize::Zeroizing;
+
+use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
+use self::load::Load;
+use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys};
+use self::noise::{Forged, Secret, public, shared};
+use self::tai64n::Timestamps;
+use self::tunnel::NativeTunnel;
+use super::tunnel::{Identity, PeerKeys, Tunnel};
+use super::{PrivateKey, PublicKey};
+use crate::DropReason;
+use crate::buffer::{Outer, TransmitBatch};
+use crate::packet::ecn::Ecn;
+
+pub use tai64n::Epoch;
+
+/// Contents of datagrams are padded to a multiple of this, in bytes.
+const PADDING: usize = 16;
+
+/// Fills bytes with randomness that nobody can foresee.
+pub type Randomness = dyn Fn(&mut [u8]) + Send + Sync;
+
+/// What the core is given from outside.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Where randomness comes from.
+    pub randomness: Arc<Randomness>,
+    /// What time it is.
+    pub epoch: Epoch,
+    /// The MTU of the device in bytes: padding makes no datagram longer than a full packet's.
+    pub mtu: u16,
+}
+
+impl Surroundings {
+    /// With the randomness of the operating system.
+    ///
+    /// # Panics
+    ///
+    /// Not here, but whenever there is no randomness to be had: see getrandom(2), which gives it for ever
+    /// once it has given any.
+    #[must_use]
+    pub fn new(epoch: Epoch, mtu: u16) -> Self {
+        let random = SystemRandom::new();
+        let randomness = move |bytes: &mut [u8]| {
+            // Every key made later would be known to everybody: better to have no gateway.
+            assert!(random.fill(bytes).is_ok(), "the operating system gives no randomness");
+        };
+
+        Self { randomness: Arc::new(randomness), epoch, mtu }
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").field("mtu", &self.mtu).finish_non_exhaustive()
+    }
+}
+
+/// One key of ours, for the native core. Wiped when dropped.
+pub struct NativeIdentity {
+    shared: Arc<Shared>,
+}
+
+/// What all tunnels under one key have in common.
+struct Shared {
+    own: Own,
+    macs: MacKeys,
+    surroundings: Surroundings,
+    guard: Mutex<Guard>,
+}
+
+/// Decides who is answered. Only the handshake thread comes here.
+struct Guard {
+    now: Instant,
+    load: Load,
+    mint: CookieMint,
+    /// The last initiation, of which half is understood: it is looked at again in a moment.
+    introduced: Option<([u8; INITIATION_LEN], Introduced)>,
+}
+
+impl NativeIdentity {
+    /// The identity that `private_key` is.
+    #[must_use]
+    pub fn new(private_key: &PrivateKey, surroundings: Surroundings) -> Self {
+        let private = private_key.to_secret();
+        let public = public(&private);
+        let now = surroundings.epoch.base();
+        let guard = Guard { now, load: Load::new(now), mint: CookieMint::new(), introduced: None };
+
+        Self {
+            shared: Arc::new(Shared {
+                own: Own { private, public },
+                macs: MacKeys::new(public),
+                surroundings,
+                guard: Mutex::new(guard),
+            }),
+        }
+    }
+}
+
+impl Shared {
+    fn guard(&self) -> MutexGuard<'_, Guard> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `message`, an initiation or a response, is to be worked for. If not, whoever sends it has
+    /// been asked to come back with a cookie, or is one of too many.
+    ///
+    /// # Errors
+    ///
+    /// [`DropReason::Unauthenticated`] if its sender does not know whom it speaks to.
+    fn admit(
+        &self,
+        message: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+    ) -> Result<bool, DropReason> {
+        self.macs.check(message).map_err(|_| DropReason::Unauthenticated)?;
+        let Guard { now, load, mint, .. } = &mut *self.guard();
+        if !load.is_heavy(*now) {
+            return Ok(true);
+        }
+
+        mint.refresh(*now, |bytes| (self.surroundings.randomness)(bytes));
+        if mint.check(message, source) {
+            return Ok(load.admit(source.ip(), *now));
+        }
+        let mut nonce = [0; COOKIE_NONCE_LEN];
+        (self.surroundings.randomness)(&mut nonce);
+        if let Some(reply) = mint.reply(&self.macs, message, source, &nonce)
+            && let Some(room) = out.room(reply.len()).and_then(|room| room.get_mut(..reply.len()))
+        {
+            room.copy_from_slice(&reply);
+            out.commit(reply.len(), Outer { destination: source, ecn: Ecn::NotEct }, false);
+        }
+
+        Ok(false)
+    }
+
+    /// Who sends an `initiation`, which was admitted.
+    fn introduced(&self, initiation: &[u8]) -> Result<Introduced, Forged> {
+        match self.guard().introduced.take() {
+            Some((known, introduced)) if known == initiation => Ok(introduced),
+            _ => Introduced::read(&self.own, initiation),
+        }
+    }
+
+    fn timestamps(&self) -> Timestamps {
+        Timestamps::new(self.surroundings.epoch)
+    }
+
+    const fn base(&self) -> Instant {
+        self.surroundings.epoch.base()
+    }
+
+    /// A key for one message and never another.
+    fn ephemeral(&self) -> StaticSecret {
+        let mut bytes = Zeroizing::new([0; 32]);
+        (self.surroundings.randomness)(&mut *bytes);
+
+        StaticSecret::from(*bytes)
+    }
+
+    fn random_byte(&self) -> u8 {
+        let mut byte = [0];
+        (self.surroundings.randomness)(&mut byte);
+        let [byte] = byte;
+
+        byte
+    }
+
+    /// How much content a datagram has for a packet of `len` bytes.
+    #[inline]
+    fn padded(&self, len: usize) -> usize {
+        let mtu = usize::from(self.surroundings.mtu);
+
+        len.next_multiple_of(PADDING).min(mtu.max(len))
+    }
+}
+
+impl Identity for NativeIdentity {
+    fn public_key(&self) -> PublicKey {
+        self.shared.own.public
+    }
+
+    fn tunnel(&self, keys: &PeerKeys, slot: u32) -> Box<dyn Tunnel> {
+        // With a point of low order there is no secret, and no handshake is ever completed: the first
+        // message takes the ephemeral key to it as well, and is refused there.
+        let static_static = shared(&self.shared.own.private, &keys.public_key).unwrap_or_default();
+        let preshared = keys.preshared_key.as_ref();
+        let peer = Acquaintance {
+            peer: keys.public_key,
+            static_static,
+            preshared: preshared.map_or_else(Secret::default, |key| Secret::new(*key.as_bytes())),
+        };
+        let persistent = keys.persistent_keepalive.filter(|seconds| *seconds > 0);
+        let persistent = persistent.map(|seconds| Duration::from_secs(seconds.into()));
+
+        Box::new(NativeTunnel::new(Arc::clone(&self.shared), peer, persistent, slot))
+    }
+
+    fn identify(
+        &self,
+        initiation: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+    ) -> Result<Option<PublicKey>, DropReason> {
+        if !self.shared.admit(initiation, source, out)? {
+            return Ok(None);
+        }
+        let introduced = Introduced::read(&self.shared.own, initiation)
+            .map_err(|_| DropReason::Unauthenticated)?;
+        let peer = introduced.peer;
+        let message = initiation.try_into().map_err(|_| DropReason::Malformed)?;
+        self.shared.guard().introduced = Some((message, introduced));
+
+        Ok(Some(peer))
+    }
+
+    fn handle_timeout(&self, now: Instant) {
+        let mut guard = self.shared.guard();
+        guard.now = now;
+        guard.introduced = None;
+        guard.load.handle_timeout(now);
+    }
+}
+
+impl fmt::Debug for NativeIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeIdentity").field("public_key", &self.public_key()).finish()
+    }
+}

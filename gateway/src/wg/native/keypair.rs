@@ -1,0 +1,139 @@
+//! The keys of a session, one for each direction, and what either direction counts.
+//!
+//! Source: WireGuard whitepaper, sections 5.4.6 (data) and 6.1 (limits).
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ring::aead::{Aad, LessSafeKey, Nonce, Tag};
+
+use super::handshake::Session;
+use super::noise::{Secret, aead};
+use super::replay::{WINDOW, Window};
+use super::timers::REJECT_AFTER_TIME;
+
+/// Bytes before the sealed packet: type, receiver index, counter.
+pub(super) const HEADER_LEN: usize = 16;
+
+/// Messages of a session after which another one is to take its place.
+const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
+
+/// Messages of a session after which it is not used any more.
+const REJECT_AFTER_MESSAGES: u64 = u64::MAX - WINDOW;
+
+/// One session. Both directions use it from their own threads and share nothing that they write.
+pub(super) struct Keypair {
+    pub(super) local_index: u32,
+    pub(super) created: Instant,
+    pub(super) is_initiator: bool,
+    header: [u8; 8],
+    sending: LessSafeKey,
+    receiving: LessSafeKey,
+    /// Of the next message.
+    counter: AtomicU64,
+    /// The receiving thread's; whoever else asks for it does so when that one has ended.
+    window: Mutex<Window>,
+}
+
+impl Keypair {
+    pub(super) fn new(session: &Session, is_initiator: bool, now: Instant) -> Self {
+        let mut header = [4, 0, 0, 0, 0, 0, 0, 0];
+        if let Some(index) = header.last_chunk_mut::<4>() {
+            *index = session.remote_index.to_le_bytes();
+        }
+
+        Self {
+            local_index: session.local_index,
+            created: now,
+            is_initiator,
+            header,
+            sending: aead(&session.sending),
+            receiving: aead(&session.receiving),
+            counter: AtomicU64::new(0),
+            window: Mutex::default(),
+        }
+    }
+
+    /// Whether it may still be used.
+    #[inline]
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        self.age(now) < REJECT_AFTER_TIME
+            && self.counter.load(Ordering::Relaxed) < REJECT_AFTER_MESSAGES
+    }
+
+    #[inline]
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.created)
+    }
+
+    /// Counters for `count` messages, of which the first is returned: a batch takes one step.
+    #[inline]
+    pub(super) fn reserve(&self, count: u64) -> u64 {
+        self.counter.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// Whether as many messages were sent as one session should.
+    pub(super) fn is_worn(&self) -> bool {
+        self.counter.load(Ordering::Relaxed) > REKEY_AFTER_MESSAGES
+    }
+
+    /// Makes the datagram `room` of its content, which stands behind [`HEADER_LEN`] bytes and before the
+    /// tag.
+    #[inline]
+    pub(super) fn seal(&self, counter: u64, room: &mut [u8]) {
+        let Some((header, content)) = room.split_first_chunk_mut::<HEADER_LEN>() else { return };
+        let Some((content, tag)) = content.split_last_chunk_mut::<16>() else { return };
+        if let Some((start, number)) = header.split_first_chunk_mut::<8>() {
+            *start = self.header;
+            number.copy_from_slice(&counter.to_le_bytes());
+        }
+
+        match self.sending.seal_in_place_separate_tag(nonce(counter), Aad::empty(), content) {
+            Ok(made) => tag.copy_from_slice(made.as_ref()),
+            // Never in clear: only a packet of 256 GiB could be too long.
+            Err(_) => content.fill(0),
+        }
+    }
+
+    /// Whether a message may have this counter.
+    #[inline]
+    pub(super) const fn allows(counter: u64) -> bool {
+        counter < REJECT_AFTER_MESSAGES
+    }
+
+    /// Opens the content of a datagram, of which the tag has been taken off, in place. Says whether it is
+    /// authentic.
+    #[inline]
+    pub(super) fn open(&self, counter: u64, content: &mut [u8], tag: [u8; 16]) -> bool {
+        self.receiving
+            .open_in_place_separate_tag(nonce(counter), Aad::empty(), Tag::from(tag), content, 0..)
+            .is_ok()
+    }
+
+    /// What was received. Nobody waits here: only the receiving thread asks.
+    pub(super) fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Keypair {
+    fn drop(&mut self) {
+        // The library does not wipe its keys, so others are put into their place.
+        let nothing = Secret::default();
+        self.sending = aead(&nothing);
+        self.receiving = aead(&nothing);
+        black_box((&self.sending, &self.receiving));
+    }
+}
+
+#[inline]
+fn nonce(counter: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    if let Some(number) = bytes.last_chunk_mut::<8>() {
+        *number = counter.to_le_bytes();
+    }
+
+    Nonce::assume_unique_for_key(bytes)
+}

@@ -1,0 +1,107 @@
+//! When an initiation was made, so that an old one is not taken for a new one.
+//!
+//! Sources: WireGuard whitepaper, section 5.1; TAI64N, <https://cr.yp.to/libtai/tai64.html>. As in the
+//! whitepaper only the order matters: leap seconds are left out, and what an observer could learn from the
+//! nanoseconds is rounded away.
+
+use std::time::{Duration, Instant};
+
+/// Length of a timestamp in bytes.
+pub(super) const TIMESTAMP_LEN: usize = 12;
+
+/// The label of the second 1970-01-01 00:00:00 TAI.
+const LABEL_OF_1970: u64 = 1 << 62;
+
+/// Steps of a timestamp in nanoseconds, a power of two: about 17 ms.
+const STEP_NANOS: u32 = 1 << 24;
+
+/// Ordered as time is: the bytes are big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Timestamp([u8; TIMESTAMP_LEN]);
+
+impl Timestamp {
+    pub(super) const fn from_bytes(bytes: [u8; TIMESTAMP_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) const fn as_bytes(&self) -> &[u8; TIMESTAMP_LEN] {
+        &self.0
+    }
+
+    fn new(since_1970: Duration) -> Self {
+        let mut bytes = [0; TIMESTAMP_LEN];
+        let (seconds, nanos) = bytes.split_at_mut(8);
+        seconds.copy_from_slice(&(LABEL_OF_1970 + since_1970.as_secs()).to_be_bytes());
+        let rounded = since_1970.subsec_nanos() & !(STEP_NANOS - 1);
+        nanos.copy_from_slice(&rounded.to_be_bytes());
+
+        Self(bytes)
+    }
+}
+
+/// Tells the time of day from an instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Epoch {
+    instant: Instant,
+    since_1970: Duration,
+}
+
+impl Epoch {
+    /// At `instant` so much time had passed since 1970.
+    #[must_use]
+    pub const fn new(instant: Instant, since_1970: Duration) -> Self {
+        Self { instant, since_1970 }
+    }
+
+    /// The instant that it was made for. Nothing here happens before.
+    pub(super) const fn base(&self) -> Instant {
+        self.instant
+    }
+}
+
+/// Makes timestamps, each later than the one before.
+#[derive(Debug)]
+pub(super) struct Timestamps {
+    epoch: Epoch,
+    last: Duration,
+}
+
+impl Timestamps {
+    pub(super) const fn new(epoch: Epoch) -> Self {
+        Self { epoch, last: Duration::ZERO }
+    }
+
+    pub(super) fn next(&mut self, now: Instant) -> Timestamp {
+        let Epoch { instant, since_1970 } = self.epoch;
+        let step = Duration::from_nanos(u64::from(STEP_NANOS));
+        let date = since_1970 + now.saturating_duration_since(instant);
+        self.last = date.max(self.last + step);
+
+        Timestamp::new(self.last)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_written_as_the_specification_says() {
+        let timestamp = Timestamp::new(Duration::new(0x1234_5678, 0x01ff_ffff));
+
+        assert_eq!(timestamp.as_bytes(), &[0x40, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, 0x01, 0, 0, 0]);
+    }
+
+    #[test]
+    fn each_is_later_than_the_one_before_also_within_a_step() {
+        let start = Instant::now();
+        let mut timestamps = Timestamps::new(Epoch::new(start, Duration::from_secs(1)));
+
+        let made: Vec<_> = [0, 0, 1, 2, 3, 1_000]
+            .map(|ms| timestamps.next(start + Duration::from_millis(ms)))
+            .into();
+
+        assert!(made.is_sorted_by(|before, after| before < after), "{made:?}");
+    }
+}

@@ -1,0 +1,673 @@
+//! The seam: one peer. Packets go by without a lock; handshakes and timers have one of their own.
+
+use std::fmt;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use zeroize::Zeroizing;
+
+use super::Shared;
+use super::handshake::{Acquaintance, Pending, Session};
+use super::keypair::{HEADER_LEN, Keypair};
+use super::mac::{Cookie, MacKeys};
+use super::noise::TAG_LEN;
+use super::state::State;
+use super::timers::{
+    JITTER_MAX, News, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME, REKEY_AFTER_TIME, REKEY_TIMEOUT,
+    RESPONDER_REKEY_TIME, Traffic,
+};
+use crate::DropReason;
+use crate::buffer::{Outer, PacketBatch, TransmitBatch};
+use crate::counters::as_u64;
+use crate::packet::ecn::Ecn;
+use crate::packet::segment::Segments;
+use crate::wg::Staged;
+use crate::wg::message::{DATA_OVERHEAD_BYTES, Message};
+use crate::wg::tunnel::{Opened, SESSION_BITS, Sealed, SessionState, TimedOut, Tunnel};
+
+/// One peer under one key of ours.
+pub(super) struct NativeTunnel {
+    shared: Arc<Shared>,
+    peer: Acquaintance,
+    macs: MacKeys,
+    slot: u32,
+    persistent: Option<Duration>,
+    sessions: ArcSwap<Sessions>,
+    traffic: Traffic,
+    /// Packets wait, which go before others.
+    has_staged: AtomicBool,
+    /// `None` once it is closed.
+    state: Mutex<Option<State>>,
+}
+
+/// Published whole, and only by who holds the lock of the state.
+#[derive(Default)]
+struct Sessions {
+    previous: Option<Arc<Keypair>>,
+    /// What is sent with.
+    current: Option<Arc<Keypair>>,
+    /// Promised in a response, and used as soon as the peer does.
+    next: Option<Arc<Keypair>>,
+}
+
+impl Sessions {
+    fn all(&self) -> impl Iterator<Item = &Arc<Keypair>> {
+        [&self.current, &self.previous, &self.next].into_iter().flatten()
+    }
+
+    fn with_index(&self, index: u32) -> Option<&Arc<Keypair>> {
+        self.all().find(|keypair| keypair.local_index == index)
+    }
+}
+
+impl NativeTunnel {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        peer: Acquaintance,
+        persistent: Option<Duration>,
+        slot: u32,
+    ) -> Self {
+        let macs = MacKeys::new(peer.peer);
+        let state = State::new(shared.timestamps());
+        let traffic = Traffic::new(shared.base());
+
+        Self {
+            shared,
+            peer,
+            macs,
+            slot,
+            persistent,
+            sessions: ArcSwap::default(),
+            traffic,
+            has_staged: AtomicBool::new(false),
+            state: Mutex::new(Some(state)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seals what waits and then the segments, until either is used up.
+    #[inline]
+    fn seal_with(
+        &self,
+        keypair: &Keypair,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed {
+        let mut sealed = Sealed::default();
+        if self.has_staged.load(Ordering::Acquire) {
+            sealed = self.seal_staged(outer.destination, out, now);
+            if self.has_staged.load(Ordering::Acquire) {
+                return sealed;
+            }
+        }
+
+        let mut counter = keypair.reserve(as_u64(segments.remaining()));
+        while let Some(len) = segments.next_len() {
+            let padded = self.shared.padded(len);
+            let Some(room) = room(out, padded) else { break };
+            let Some(packet) = segments.next_segment() else { break };
+            fill(room, packet);
+            keypair.seal(counter, room);
+            counter += 1;
+            let len = room.len();
+            out.commit(len, outer, true);
+            sealed.add(len);
+        }
+        self.traffic.count_sent(true, now);
+
+        sealed
+    }
+
+    /// One datagram of one packet, or of none.
+    fn seal_one(
+        &self,
+        keypair: &Keypair,
+        packet: &[u8],
+        outer: Outer,
+        out: &mut TransmitBatch,
+    ) -> Option<usize> {
+        let room = room(out, self.shared.padded(packet.len()))?;
+        fill(room, packet);
+        keypair.seal(keypair.reserve(1), room);
+        let len = room.len();
+        out.commit(len, outer, !packet.is_empty());
+
+        Some(len)
+    }
+
+    fn send_keepalive(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+        let sessions = self.sessions.load();
+        let Some(keypair) = sessions.current.as_ref().filter(|keypair| keypair.is_fresh(now))
+        else {
+            return;
+        };
+        if self.seal_one(keypair, &[], protocol(destination), out).is_some() {
+            self.traffic.count_sent(false, now);
+        }
+    }
+
+    /// Seals what is staged if there is a session.
+    fn flush(
+        &self,
+        state: &mut State,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed {
+        let mut sealed = Sealed::default();
+        let sessions = self.sessions.load();
+        if let Some(keypair) = sessions.current.as_ref().filter(|keypair| keypair.is_fresh(now)) {
+            while let Some((packet, ecn)) = state.staged.first() {
+                let Some(len) = self.seal_one(keypair, packet, Outer { destination, ecn }, out)
+                else {
+                    break;
+                };
+                sealed.add(len);
+                state.staged.remove_first();
+            }
+        }
+        if sealed.packets > 0 {
+            self.traffic.count_sent(true, now);
+        }
+        self.note_staged(state);
+
+        sealed
+    }
+
+    /// To be called whenever what is staged may have become something or nothing.
+    fn note_staged(&self, state: &State) {
+        self.has_staged.store(!state.staged.is_empty(), Ordering::Release);
+    }
+
+    /// Sends an initiation, whatever else is on its way.
+    fn ask(
+        &self,
+        state: &mut State,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) {
+        let index = self.new_index(state);
+        let ephemeral = self.shared.ephemeral();
+        let timestamp = state.timestamps.next(now);
+        let own = &self.shared.own;
+        let Ok((pending, mut message)) =
+            Pending::initiate(own, &self.peer, index, ephemeral, timestamp)
+        else {
+            return;
+        };
+
+        self.send_handshake(state, &mut message, destination, out, now);
+        let jitter = JITTER_MAX.mul_f64(f64::from(self.shared.random_byte()) / 256.0);
+        state.ask(pending, now, now + REKEY_TIMEOUT + jitter);
+    }
+
+    /// Stamps a message of a handshake and writes it to `out`. If there is no room it is lost, as on the
+    /// network.
+    fn send_handshake(
+        &self,
+        state: &mut State,
+        message: &mut [u8],
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) {
+        let cookie = state.cookie.as_ref().and_then(|cookie| cookie.get(now));
+        state.last_mac = Some(self.macs.stamp(message, cookie));
+        if let Some(room) = out.room(message.len()).and_then(|room| room.get_mut(..message.len())) {
+            room.copy_from_slice(message);
+            out.commit(message.len(), protocol(destination), false);
+            self.traffic.count_sent(false, now);
+        }
+    }
+
+    /// An index of our slot that nothing else has, and that nobody can foresee.
+    fn new_index(&self, state: &State) -> u32 {
+        let sessions = self.sessions.load();
+        loop {
+            let index = (self.slot << SESSION_BITS) | u32::from(self.shared.random_byte());
+            let is_pending =
+                state.attempt.as_ref().is_some_and(|attempt| attempt.answered(index).is_some());
+            if !is_pending && sessions.with_index(index).is_none() {
+                return index;
+            }
+        }
+    }
+
+    fn handle_initiation(
+        &self,
+        state: &mut State,
+        message: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let introduced =
+            self.shared.introduced(message).map_err(|_| DropReason::Unauthenticated)?;
+        let authentic =
+            introduced.authenticate(&self.peer).map_err(|_| DropReason::Unauthenticated)?;
+        state.accepted.take(authentic.timestamp, now)?;
+        self.traffic.count_received(false, now);
+
+        let index = self.new_index(state);
+        let (session, mut response) = authentic
+            .respond(&self.peer, index, &self.shared.ephemeral())
+            .map_err(|_| DropReason::Unauthenticated)?;
+        let next = Some(Arc::new(Keypair::new(&session, false, now)));
+        let sessions = self.sessions.load();
+        self.sessions.store(Arc::new(Sessions {
+            previous: sessions.previous.clone(),
+            current: sessions.current.clone(),
+            next,
+        }));
+        state.answered = Some((now, index));
+        self.send_handshake(state, &mut response, source, out, now);
+
+        Ok(())
+    }
+
+    fn handle_response(
+        &self,
+        state: &mut State,
+        message: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let Some(Message::Response { receiver_index }) = Message::classify(message) else {
+            return Err(DropReason::Malformed);
+        };
+        let attempt = state.attempt.as_ref().ok_or(DropReason::NoSession)?;
+        let pending = attempt.answered(receiver_index).ok_or(DropReason::NoSession)?;
+        let session = pending
+            .complete(&self.shared.own, &self.peer, message)
+            .map_err(|_| DropReason::Unauthenticated)?;
+        let asked = attempt.asked;
+        state.attempt = None;
+        self.traffic.count_received(false, now);
+        state.complete(asked, now);
+        self.begin(&session, now);
+
+        // The peer may use the session only when it has seen that we do.
+        if state.staged.is_empty() {
+            self.send_keepalive(source, out, now);
+        }
+
+        Ok(())
+    }
+
+    /// Uses the session that a response granted. One that the peer began at the same time stays: it may
+    /// prefer that.
+    fn begin(&self, session: &Session, now: Instant) {
+        let sessions = self.sessions.load();
+        let previous = sessions.current.clone().or_else(|| sessions.previous.clone());
+        self.sessions.store(Arc::new(Sessions {
+            previous,
+            current: Some(Arc::new(Keypair::new(session, true, now))),
+            next: sessions.next.clone(),
+        }));
+    }
+
+    fn handle_cookie(
+        &self,
+        state: &mut State,
+        message: &[u8],
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let mac = state.last_mac.take().ok_or(DropReason::Replayed)?;
+        match self.macs.open_cookie(message, &mac) {
+            Ok(value) => {
+                state.cookie = Some(Cookie { value: Zeroizing::new(value), received: now });
+                Ok(())
+            }
+            Err(_) => {
+                state.last_mac = Some(mac);
+                Err(DropReason::Unauthenticated)
+            }
+        }
+    }
+
+    /// The peer has used the session that we had promised, so we do as well.
+    #[cold]
+    fn confirm(&self, keypair: &Arc<Keypair>, now: Instant) {
+        let mut state = self.lock();
+        let Some(state) = state.as_mut() else { return };
+        let sessions = self.sessions.load();
+        if !sessions.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair)) {
+            return;
+        }
+        self.sessions.store(Arc::new(Sessions {
+            previous: sessions.current.clone(),
+            current: sessions.next.clone(),
+            next: None,
+        }));
+        if let Some((at, index)) = state.answered.take()
+            && index == keypair.local_index
+        {
+            state.complete(at, now);
+        }
+        // Nothing is left to ask for.
+        state.attempt = None;
+    }
+
+    /// Wipes sessions that may not be used any more.
+    fn expire(&self, now: Instant) {
+        let sessions = self.sessions.load();
+        if sessions.all().all(|keypair| keypair.age(now) < REJECT_AFTER_TIME) {
+            return;
+        }
+        let fresh = |keypair: &Option<Arc<Keypair>>| {
+            keypair.clone().filter(|keypair| keypair.age(now) < REJECT_AFTER_TIME)
+        };
+        self.sessions.store(Arc::new(Sessions {
+            previous: fresh(&sessions.previous),
+            current: fresh(&sessions.current),
+            next: fresh(&sessions.next),
+        }));
+    }
+
+    /// Whether another session should take the place of the one in use.
+    fn is_succession_due(&self, news: News, now: Instant) -> bool {
+        let sessions = self.sessions.load();
+        let Some(current) = &sessions.current else { return false };
+        let age = current.age(now);
+        let limit = if current.is_initiator { REKEY_AFTER_TIME } else { RESPONDER_REKEY_TIME };
+        let by_sending = news.has_sent_data && (age >= limit || current.is_worn());
+        let by_receiving =
+            news.has_received_data && current.is_initiator && age >= RECEIVER_REKEY_TIME;
+
+        by_sending || by_receiving
+    }
+}
+
+impl Tunnel for NativeTunnel {
+    fn seal(
+        &self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed {
+        if let Some(sealed) = self.seal_with_session(segments, outer, out, now) {
+            return sealed;
+        }
+
+        let mut state = self.lock();
+        let Some(state) = state.as_mut() else {
+            return Sealed { overflow: refuse(segments), ..Sealed::default() };
+        };
+        let overflow = state.staged.stage(segments, outer.ecn);
+        self.note_staged(state);
+        if !state.is_asking(now) {
+            self.ask(state, outer.destination, out, now);
+        }
+
+        Sealed { overflow, ..Sealed::default() }
+    }
+
+    #[inline]
+    fn seal_with_session(
+        &self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Option<Sealed> {
+        let sessions = self.sessions.load();
+        let keypair = sessions.current.as_ref().filter(|keypair| keypair.is_fresh(now))?;
+
+        Some(self.seal_with(keypair, segments, outer, out, now))
+    }
+
+    fn seal_staged(
+        &self,
+        destination: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed {
+        let mut state = self.lock();
+
+        state.as_mut().map(|state| self.flush(state, destination, out, now)).unwrap_or_default()
+    }
+
+    fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
+        let mut opened = Opened::default();
+        let stride = stride.max(1);
+        let sessions = self.sessions.load();
+        let index = match Message::classify(run.get(..stride.min(run.len())).unwrap_or_default()) {
+            Some(Message::Data { receiver_index }) => sessions.with_index(receiver_index),
+            _ => None,
+        };
+        let Some(keypair) = index.filter(|keypair| keypair.age(now) < REJECT_AFTER_TIME) else {
+            opened.no_session = as_u64(run.len().div_ceil(stride));
+            return opened;
+        };
+
+        let mut window = keypair.window();
+        for datagram in run.chunks(stride) {
+            let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
+                opened.malformed += 1;
+                continue;
+            };
+            let Some((sealed, tag)) = rest.split_last_chunk::<TAG_LEN>() else {
+                opened.malformed += 1;
+                continue;
+            };
+            let counter = header.last_chunk::<8>().map_or(u64::MAX, |n| u64::from_le_bytes(*n));
+            if !Keypair::allows(counter) || !window.is_new(counter) {
+                opened.replayed += 1;
+                continue;
+            }
+            let Some(room) = out.room(sealed.len()).and_then(|room| room.get_mut(..sealed.len()))
+            else {
+                opened.malformed += 1;
+                continue;
+            };
+            room.copy_from_slice(sealed);
+            if !keypair.open(counter, room, *tag) {
+                opened.unauthenticated += 1;
+                continue;
+            }
+            window.accept(counter);
+            opened.authentic += 1;
+            opened.bytes += as_u64(datagram.len());
+            if room.is_empty() {
+                opened.keepalives += 1;
+                continue;
+            }
+            match packet_len(room) {
+                Some(len) => {
+                    out.commit(len);
+                    opened.packets += 1;
+                }
+                None => opened.malformed += 1,
+            }
+        }
+        drop(window);
+
+        if opened.authentic > 0 {
+            self.traffic.count_received(opened.packets > 0, now);
+            if sessions.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair)) {
+                self.confirm(keypair, now);
+            }
+            opened.has_staged = self.has_staged.load(Ordering::Acquire);
+        }
+
+        opened
+    }
+
+    fn handle_handshake(
+        &self,
+        message: &[u8],
+        source: SocketAddr,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
+        if matches!(kind, Message::Response { .. }) && !self.shared.admit(message, source, out)? {
+            return Err(DropReason::UnderLoad);
+        }
+        let mut state = self.lock();
+        let state = state.as_mut().ok_or(DropReason::NoSession)?;
+
+        match kind {
+            Message::Initiation => self.handle_initiation(state, message, source, out, now),
+            Message::Response { .. } => self.handle_response(state, message, source, out, now),
+            Message::CookieReply { .. } => self.handle_cookie(state, message, now),
+            Message::Data { .. } => Err(DropReason::Malformed),
+        }
+    }
+
+    fn handle_timeout(
+        &self,
+        destination: Option<SocketAddr>,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> TimedOut {
+        let mut state = self.lock();
+        let Some(state) = state.as_mut() else { return TimedOut::default() };
+        self.expire(now);
+        let news = state.debts.look(&self.traffic);
+        let is_silent = state.debts.take_silence(now);
+        let mut given_up = 0;
+        let mut wants_session = is_silent || self.is_succession_due(news, now);
+
+        if let Some(attempt) = &state.attempt {
+            if attempt.has_failed(now) {
+                given_up = as_u64(mem::take(&mut state.staged).len());
+                self.note_staged(state);
+                state.attempt = None;
+            } else {
+                wants_session = now >= attempt.again;
+            }
+        }
+        let has_session = self.sessions.load().current.is_some();
+        let is_idle = self
+            .persistent
+            .is_some_and(|interval| state.debts.is_idle(&self.traffic, interval, now));
+        if is_idle && !has_session && state.attempt.is_none() {
+            wants_session = true;
+        }
+
+        if let Some(destination) = destination {
+            if wants_session {
+                self.ask(state, destination, out, now);
+            }
+            if has_session && (is_idle || state.debts.is_keepalive_due(now)) {
+                self.send_keepalive(destination, out, now);
+            }
+        }
+
+        TimedOut { given_up, has_staged: has_session && !state.staged.is_empty() }
+    }
+
+    fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+        let mut state = self.lock();
+        if let Some(state) = state.as_mut().filter(|state| !state.is_asking(now)) {
+            self.ask(state, destination, out, now);
+        }
+    }
+
+    fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+        if let Some(state) = self.lock().as_mut() {
+            self.ask(state, destination, out, now);
+        }
+    }
+
+    fn take_staged(&self) -> Staged {
+        let mut state = self.lock();
+        let staged = state.as_mut().map(|state| mem::take(&mut state.staged)).unwrap_or_default();
+        self.has_staged.store(false, Ordering::Release);
+
+        staged
+    }
+
+    fn adopt(&self, staged: Staged) {
+        if let Some(state) = self.lock().as_mut() {
+            state.staged.append(staged);
+            self.note_staged(state);
+        }
+    }
+
+    fn close(&self) -> Staged {
+        let mut state = self.lock();
+        self.sessions.store(Arc::default());
+        self.has_staged.store(false, Ordering::Release);
+
+        state.take().map(|state| state.staged).unwrap_or_default()
+    }
+
+    fn session(&self) -> SessionState {
+        let state = self.lock();
+        let Some(state) = state.as_ref() else { return SessionState::default() };
+
+        SessionState {
+            is_established: self.sessions.load().current.is_some(),
+            last_handshake: state.last_handshake,
+            rtt: state.rtt,
+            staged: state.staged.len(),
+        }
+    }
+}
+
+impl fmt::Debug for NativeTunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeTunnel").field("session", &self.session()).finish()
+    }
+}
+
+/// Room for a datagram with `padded` bytes of content.
+#[inline]
+fn room(out: &mut TransmitBatch, padded: usize) -> Option<&mut [u8]> {
+    let len = padded + DATA_OVERHEAD_BYTES;
+
+    out.room(len)?.get_mut(..len)
+}
+
+/// Puts `packet` where its datagram has it, and zeros behind it.
+#[inline]
+fn fill(room: &mut [u8], packet: &[u8]) {
+    let end = room.len() - TAG_LEN;
+    let Some(content) = room.get_mut(HEADER_LEN..end) else { return };
+    if let Some((start, padding)) = content.split_at_mut_checked(packet.len()) {
+        start.copy_from_slice(packet);
+        padding.fill(0);
+    }
+}
+
+/// The length of the packet at the start of `content`, behind which there is padding; `None` if it is
+/// none, or not all of it is there.
+#[inline]
+fn packet_len(content: &[u8]) -> Option<usize> {
+    let len = match content.first()? >> 4 {
+        4 => u16::from_be_bytes(*content.get(2..)?.first_chunk::<2>()?).into(),
+        6 => usize::from(u16::from_be_bytes(*content.get(4..)?.first_chunk::<2>()?)) + 40,
+        _ => return None,
+    };
+
+    (len >= 20 && len <= content.len()).then_some(len)
+}
+
+/// A message of the protocol itself.
+const fn protocol(destination: SocketAddr) -> Outer {
+    Outer { destination, ecn: Ecn::NotEct }
+}
+
+/// Drops what is left of the segments, and counts it.
+fn refuse(segments: &mut Segments<'_>) -> u64 {
+    let mut count = 0;
+    while segments.next_segment().is_some() {
+        count += 1;
+    }
+
+    count
+}
