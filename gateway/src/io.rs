@@ -25,9 +25,8 @@ use crate::counters::{self, as_u64};
 use crate::engine::translate::{Context, Memory};
 use crate::engine::{self, Control, Engine, Forwarding};
 use crate::explain::{self, Explanation, Question, QuestionError, Situation};
-use crate::wg::boringtun::BoringtunIdentity;
-use crate::wg::tunnel::Identity;
-use crate::wg::{Peer, PrivateKey, PublicKey};
+use crate::wg::native::Surroundings;
+use crate::wg::{self, Peer, PrivateKey, PublicKey};
 use clock::Calendar;
 use tun::Tun;
 use udp::Udp;
@@ -53,6 +52,8 @@ pub struct Settings {
     pub offload: Offload,
     /// How many masqueraded flows are kept.
     pub max_flows: u32,
+    /// What encrypts.
+    pub engine: wg::Engine,
 }
 
 /// The offloads, one switch each. As a wish: `false` never uses it. As a state: `false` is off, by
@@ -83,6 +84,8 @@ pub struct Gateway {
     shared: Arc<Shared>,
     forwarding: Reader<Forwarding>,
     mtu_bytes: u16,
+    engine: wg::Engine,
+    surroundings: Surroundings,
     outbound: Option<Thread>,
     inbound: Option<Thread>,
     handshakes: Option<JoinHandle<()>>,
@@ -104,7 +107,8 @@ impl Gateway {
     pub fn start(settings: &Settings, private_key: &PrivateKey) -> Result<Self, StartError> {
         let udp = Udp::bind(settings.listen_port, settings.offload)?;
         let tun = Tun::create(settings)?;
-        let identity = Arc::new(BoringtunIdentity::new(private_key));
+        let surroundings = Surroundings::new(clock::epoch(), settings.mtu_bytes);
+        let identity = settings.engine.identity(private_key, &surroundings);
         let Engine { outbound, inbound, handshakes, control, forwarding, flows } = engine::new(
             identity,
             engine::Settings { max_flows: settings.max_flows, seed: random(), start: clock::now() },
@@ -124,6 +128,8 @@ impl Gateway {
             shared: Arc::clone(&shared),
             forwarding,
             mtu_bytes: settings.mtu_bytes,
+            engine: settings.engine,
+            surroundings,
             outbound: None,
             inbound: None,
             handshakes: None,
@@ -157,7 +163,7 @@ impl Gateway {
     /// We are whom `private_key` says from now on. What peers know us by until then stays good for
     /// [`GRACE`](crate::wg::succession::GRACE), then it is wiped; no session is lost.
     pub fn set_private_key(&mut self, private_key: &PrivateKey) {
-        let identity: Arc<dyn Identity> = Arc::new(BoringtunIdentity::new(private_key));
+        let identity = self.engine.identity(private_key, &self.surroundings);
 
         self.control.succeed(&identity);
     }

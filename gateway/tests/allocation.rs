@@ -6,8 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Rule, Table, checksum};
 use strait_gateway::buffer::TransmitBatch;
@@ -16,9 +15,9 @@ use strait_gateway::engine::outbound::Disposition;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::PrivateKey;
-use strait_gateway::wg::boringtun::BoringtunIdentity;
+use strait_gateway::wg::native::{Epoch, Surroundings};
 use strait_gateway::wg::tunnel::PeerKeys;
+use strait_gateway::wg::{self, PrivateKey};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -29,7 +28,14 @@ const SEGMENT_BYTES: u16 = 1300;
 #[test]
 fn frames_of_64_kib_cross_both_directions_without_an_allocation() {
     let _profiler = dhat::Profiler::builder().testing().build();
-    let [mut rome, mut milan] = engines();
+
+    for implementation in wg::Engine::ALL {
+        carries_without_an_allocation(implementation);
+    }
+}
+
+fn carries_without_an_allocation(implementation: wg::Engine) {
+    let [mut rome, mut milan] = engines(implementation);
     let mut batch = TransmitBatch::default();
     let mut replies = TransmitBatch::default();
     establish(&mut rome, &mut milan);
@@ -44,7 +50,7 @@ fn frames_of_64_kib_cross_both_directions_without_an_allocation() {
     }
     let after = dhat::HeapStats::get().total_blocks;
 
-    dhat::assert_eq!(after - before, 0);
+    dhat::assert_eq!(after - before, 0, "{implementation}");
     let account = milan.control.accounts().inbound.snapshot();
     dhat::assert!(account.packets_out > 100 * 45, "the frames did arrive: {account:?}");
 }
@@ -79,12 +85,13 @@ fn carry(
     batch.clear();
 }
 
-fn engines() -> [Engine; 2] {
+fn engines(implementation: wg::Engine) -> [Engine; 2] {
+    let surroundings = Surroundings::new(Epoch::new(now(), Duration::ZERO), 1340);
     let keys = [PrivateKey::generate(), PrivateKey::generate()];
 
     [(0, 1), (1, 0)].map(|(own, other)| {
         let mut engine = engine::new(
-            Arc::new(BoringtunIdentity::new(&keys[own])),
+            implementation.identity(&keys[own], &surroundings),
             engine::Settings { max_flows: 1024, seed: 7, start: now() },
         )
         .unwrap();

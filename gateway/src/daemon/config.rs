@@ -33,6 +33,7 @@ pub(crate) use keyfile::KeyFileError;
 pub(crate) use origin::{OFFLOAD, Origin, Origins};
 pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN, MTU_MIN_IPV6};
 pub(crate) use problem::{Finding, Findings, Problem};
+pub(crate) use strait_gateway::wg::Engine;
 
 /// The whole configuration of one gateway.
 #[derive(Clone, Debug)]
@@ -101,14 +102,6 @@ impl AdminSocket {
     }
 }
 
-/// The implementations of WireGuard to choose from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Engine {
-    /// The boringtun crate.
-    #[default]
-    Boringtun,
-}
-
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
@@ -155,6 +148,7 @@ impl Config {
             mtu_bytes,
             offload: self.offload,
             max_flows: self.max_flows,
+            engine: self.engine,
         }
     }
 
@@ -225,14 +219,6 @@ impl Peer {
             Endpoint::Address(address) => Some(*address),
             Endpoint::Name(_) => None,
         })
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Boringtun => f.write_str("boringtun"),
-        }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::wg::native::Epoch;
+
 /// How far the wall clock may be from where the calendar expects it before the calendar follows: far
 /// more than two readings one after the other can differ, far less than anybody would call a step.
 const TOLERANCE: Duration = Duration::from_secs(1);
@@ -12,6 +14,11 @@ const TOLERANCE: Duration = Duration::from_secs(1);
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub(super) fn now() -> Instant {
     Instant::now()
+}
+
+/// This moment, by both clocks. One that stands before 1970 stands at 1970.
+pub(super) fn epoch() -> Epoch {
+    Epoch::new(now(), wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Turns a monotonic time into one of the calendar: into the same one each time it is asked, unless

@@ -1,4 +1,4 @@
-//! A peer with several addresses, of which some are dead.
+// A peer with several addresses, of which some are dead.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strait_gateway::wg::endpoints::MAX_CANDIDATES;
 
-use super::SECOND;
+use super::cases::SECOND;
 use super::world::{MILAN, Network, ROME, World, udp_packet};
 
 const STEP: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Two engines and the network between them, driven step by step under one virtual clock.
+// Two engines and the network between them, driven step by step under one virtual clock.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,10 +14,12 @@ use strait_gateway::engine::outbound::Disposition;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::boringtun::BoringtunIdentity;
 use strait_gateway::wg::message::Message;
+use strait_gateway::wg::native::{Epoch, Surroundings};
 use strait_gateway::wg::tunnel::{Identity, PeerKeys, SessionState};
 use strait_gateway::wg::{Peer, PrivateKey};
+
+use super::ENGINES;
 
 /// The server: knows no endpoint, learns it.
 pub(crate) const MILAN: usize = 0;
@@ -26,6 +28,10 @@ pub(crate) const ROME: usize = 1;
 
 const STEP: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(100);
+
+fn surroundings(start: Instant) -> Surroundings {
+    Surroundings::new(Epoch::new(start, Duration::from_secs(1_700_000_000)), 1420)
+}
 
 /// What the network does to datagrams.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +100,7 @@ impl World {
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
         let addresses = ["192.0.2.1:51840", "198.51.100.1:40000"].map(|a| a.parse().unwrap());
         let side = |own: usize, other: usize| {
-            let identity: Arc<dyn Identity> = Arc::new(BoringtunIdentity::new(&keys[own]));
+            let identity = ENGINES[own].identity(&keys[own], &surroundings(start));
             let peer = PeerConfig {
                 name: format!("side-{other}"),
                 keys: PeerKeys {
@@ -261,7 +267,7 @@ impl World {
     }
 
     pub(crate) fn take_key(&mut self, side: usize, key: &PrivateKey) {
-        let identity: Arc<dyn Identity> = Arc::new(BoringtunIdentity::new(key));
+        let identity = ENGINES[side].identity(key, &surroundings(self.start));
         let side = &mut self.sides[side];
         side.key = key.clone();
         side.identity = Arc::downgrade(&identity);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use control::identity::Mode;
 
-use crate::daemon::config::{MTU_MIN, interface_flag};
+use crate::daemon::config::{Engine, MTU_MIN, interface_flag};
 use crate::daemon::election::ElectionFlags;
 
 /// Which gateway this is, and how it is to run. Without a configuration file.
@@ -161,6 +161,9 @@ pub(crate) struct ClusterFlags {
     /// File that remembers the peers, to forward after a restart before the API server answers
     #[arg(long, env = "STRAIT_STATE_FILE", value_name = "PATH")]
     pub(crate) state_file: Option<PathBuf>,
+    /// What encrypts: boringtun, or native, which is Strait's own
+    #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
+    pub(crate) engine: Engine,
     /// Unix socket on which Liqo's gateway container says when to start
     #[arg(
         long,

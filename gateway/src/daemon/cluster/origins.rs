@@ -21,6 +21,7 @@ pub(super) fn of_flags(given: &Given, mode: Mode) -> Origins {
         ("private_key_file", "keys_dir"),
         ("metrics_address", "metrics_address"),
         ("admin_socket", "admin_socket"),
+        ("engine", "engine"),
     ];
 
     flags

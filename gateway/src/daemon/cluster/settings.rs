@@ -17,9 +17,7 @@ use tracing::warn;
 use super::flags::ClusterFlags;
 use super::origins;
 use crate::daemon::args::{Given, UsageError};
-use crate::daemon::config::{
-    AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Engine, Origin, keyfile,
-};
+use crate::daemon::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, keyfile};
 use crate::daemon::election::{Candidacy, only_line};
 
 /// Where a pod finds the name of its namespace.
@@ -127,7 +125,7 @@ impl Settings {
                 Some(path) if path.is_empty() => AdminSocket::Off,
                 Some(path) => AdminSocket::At(path.into()),
             },
-            engine: Engine::default(),
+            engine: flags.engine,
             // Beside others they route and remap, on both sides of the device.
             routes: !is_beside,
             mss_clamp: true,

@@ -257,9 +257,9 @@ impl Parser<'_> {
     }
 
     fn engine(&mut self, text: &Spanned<String>) -> Option<Engine> {
-        match text.get_ref().as_str() {
-            "boringtun" => Some(Engine::Boringtun),
-            _ => self.reject(text, Problem::Engine { value: text.get_ref().clone() }),
+        match text.get_ref().parse() {
+            Ok(engine) => Some(engine),
+            Err(_) => self.reject(text, Problem::Engine { value: text.get_ref().clone() }),
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) enum Problem {
          bytes, or \"\" for none"
     )]
     AdminSocket { value: String, max: usize },
-    #[error("engine {value:?} is not known: use \"boringtun\"")]
+    #[error("engine {value:?} is not known: use \"boringtun\" or \"native\"")]
     Engine { value: String },
     #[error("public_key {value:?}: {cause}; use what `strait key public` prints at the peer")]
     PublicKey { value: String, cause: KeyError },
