@@ -27,7 +27,7 @@ use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::LISTEN_PORT;
 use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, PingReport, UdpReport, tcp, udp};
 use strait_gateway::lab::{Cluster, Layout, Namespace, Process, TwoClusters, wait_until};
-use strait_gateway::wg::PrivateKey;
+use strait_gateway::wg::{Engine, PrivateKey};
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 
@@ -47,13 +47,16 @@ enum Initiator {
 }
 
 #[test]
-fn pods_talk_when_strait_initiates() {
-    assert_pods_talk(Initiator::Strait);
-}
-
-#[test]
-fn pods_talk_when_wireguard_go_initiates() {
-    assert_pods_talk(Initiator::WireguardGo);
+fn pods_talk_whoever_initiates() {
+    let Some(_turn) = require(&NEEDS) else {
+        return;
+    };
+    let Some(wireguard_go) = wireguard_go() else {
+        return;
+    };
+    for (engine, initiator) in ways() {
+        assert_pods_talk(&wireguard_go, engine, initiator);
+    }
 }
 
 #[test]
@@ -70,29 +73,40 @@ fn no_ping_is_lost_across_a_rekey() {
 
     // Side by side, because each takes two minutes of waiting.
     thread::scope(|scope| {
-        for initiator in [Initiator::Strait, Initiator::WireguardGo] {
+        for (engine, initiator) in ways() {
             let wireguard_go = &wireguard_go;
             scope.spawn(move || {
-                let pair = Pair::start(wireguard_go, initiator);
+                let pair = Pair::start(wireguard_go, engine, initiator);
                 let (before, report, after) =
                     ping_across_a_rekey(&pair.clusters.rome, pair.target());
 
-                assert!(report.is_perfect(), "{initiator:?}: {report:?}");
-                assert_ne!(before, after, "{initiator:?}");
+                assert!(report.is_perfect(), "{engine}, {initiator:?}: {report:?}");
+                assert_ne!(before, after, "{engine}, {initiator:?}");
                 pair.finish();
             });
         }
-        scope.spawn(|| {
-            let mut clusters = TwoClusters::new(&Layout::equal()).unwrap();
-            clusters.start(Path::new(STRAIT)).unwrap();
-            let target = clusters.rome.side.sees(&clusters.milan.side).next().unwrap();
-            let (before, report, after) = ping_across_a_rekey(&clusters.rome, target);
+        for engines in [[Engine::Boringtun; 2], [Engine::Native; 2]] {
+            scope.spawn(move || {
+                let mut clusters = TwoClusters::new(&Layout::equal()).unwrap();
+                clusters.rome.config.set_engine(engines[0].name());
+                clusters.milan.config.set_engine(engines[1].name());
+                clusters.start(Path::new(STRAIT)).unwrap();
+                let target = clusters.rome.side.sees(&clusters.milan.side).next().unwrap();
+                let (before, report, after) = ping_across_a_rekey(&clusters.rome, target);
 
-            assert!(report.is_perfect(), "two of ours: {report:?}");
-            assert_ne!(before, after, "two of ours");
-            clusters.stop().unwrap();
-        });
+                assert!(report.is_perfect(), "{engines:?}: {report:?}");
+                assert_ne!(before, after, "{engines:?}");
+                clusters.stop().unwrap();
+            });
+        }
     });
+}
+
+/// Either engine of ours, and either end as the initiator.
+fn ways() -> impl Iterator<Item = (Engine, Initiator)> {
+    let initiators = [Initiator::Strait, Initiator::WireguardGo];
+
+    Engine::ALL.into_iter().flat_map(move |engine| initiators.map(|initiator| (engine, initiator)))
 }
 
 /// It knows nothing of grace: it forgets a session with the key, so what is sent before the next
@@ -105,8 +119,8 @@ fn keys_change_while_pods_talk() {
     let Some(wireguard_go) = wireguard_go() else {
         return;
     };
-    for initiator in [Initiator::Strait, Initiator::WireguardGo] {
-        let mut pair = Pair::start(&wireguard_go, initiator);
+    for (engine, initiator) in ways() {
+        let mut pair = Pair::start(&wireguard_go, engine, initiator);
         let target = pair.target();
         let [rome_key, milan_key] = [PrivateKey::generate(), PrivateKey::generate()];
         let ping = Ping { interval: Duration::from_millis(50), ..Ping::new(target, 100) };
@@ -128,22 +142,16 @@ fn keys_change_while_pods_talk() {
         pair.change_its_key(milan_key);
         let changed = pinging.join().unwrap().unwrap();
 
-        assert!(untold.is_perfect(), "{initiator:?}: {untold:?}");
-        assert!(told.is_perfect(), "{initiator:?}: {told:?}");
-        assert!(changed.is_perfect(), "{initiator:?}: {changed:?}");
-        assert_ne!(last_handshake(&pair.clusters.rome), before, "{initiator:?}");
+        assert!(untold.is_perfect(), "{engine}, {initiator:?}: {untold:?}");
+        assert!(told.is_perfect(), "{engine}, {initiator:?}: {told:?}");
+        assert!(changed.is_perfect(), "{engine}, {initiator:?}: {changed:?}");
+        assert_ne!(last_handshake(&pair.clusters.rome), before, "{engine}, {initiator:?}");
         pair.finish();
     }
 }
 
-fn assert_pods_talk(initiator: Initiator) {
-    let Some(_turn) = require(&NEEDS) else {
-        return;
-    };
-    let Some(wireguard_go) = wireguard_go() else {
-        return;
-    };
-    let pair = Pair::start(&wireguard_go, initiator);
+fn assert_pods_talk(wireguard_go: &Path, engine: Engine, initiator: Initiator) {
+    let pair = Pair::start(wireguard_go, engine, initiator);
     let TwoClusters { rome, milan, .. } = &pair.clusters;
     for (from, to) in [(rome, milan), (milan, rome)] {
         let target = from.side.sees(&to.side).next().unwrap();
@@ -152,10 +160,11 @@ fn assert_pods_talk(initiator: Initiator) {
         let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(20_000_000)).unwrap();
         let train = datagram_train(from, to, target);
 
-        assert!(ping.is_perfect(), "{} to {target}: {ping:?}", from.name);
-        assert!(bulk.is_intact, "{} to {target}: {bulk:?}", from.name);
-        assert_eq!(bulk.client_seen_as.ip(), seen_as, "{} to {target}", from.name);
-        assert!(train.is_perfect(), "{} to {target}: {train:?}", from.name);
+        let way = format!("{engine}, {initiator:?}, {} to {target}", from.name);
+        assert!(ping.is_perfect(), "{way}: {ping:?}");
+        assert!(bulk.is_intact, "{way}: {bulk:?}");
+        assert_eq!(bulk.client_seen_as.ip(), seen_as, "{way}");
+        assert!(train.is_perfect(), "{way}: {train:?}");
     }
     pair.finish();
 }
@@ -215,8 +224,9 @@ struct Pair {
 }
 
 impl Pair {
-    fn start(wireguard_go: &Path, initiator: Initiator) -> Self {
+    fn start(wireguard_go: &Path, engine: Engine, initiator: Initiator) -> Self {
         let mut clusters = TwoClusters::new(&Layout::equal().without_ipv6()).unwrap();
+        clusters.rome.config.set_engine(engine.name());
         let interface = interface_name();
         if initiator == Initiator::WireguardGo {
             clusters.rome.config.peers[0].endpoint = None;
