@@ -3,12 +3,19 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use strait_benches::{frame, pair::Pair};
+use strait_gateway::wg::Engine;
 
 const SEGMENTS: u16 = 47;
 
 fn directions(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("engine");
-    let mut pair = Pair::established();
+    for implementation in Engine::ALL {
+        directions_of(criterion, implementation);
+    }
+}
+
+fn directions_of(criterion: &mut Criterion, implementation: Engine) {
+    let mut group = criterion.benchmark_group(format!("engine, {implementation}"));
+    let mut pair = Pair::established(implementation);
     let (virtio, frame) = frame::tcp(SEGMENTS);
     group.throughput(Throughput::Elements(SEGMENTS.into()));
 

@@ -1,8 +1,7 @@
 //! Two engines with a session between them, and no network.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
 use strait_gateway::buffer::TransmitBatch;
@@ -10,9 +9,9 @@ use strait_gateway::engine::inbound::Received;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::boringtun::BoringtunIdentity;
+use strait_gateway::wg::native::{Epoch, Surroundings};
 use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{PrivateKey, PublicKey};
+use strait_gateway::wg::{self, PrivateKey, PublicKey};
 
 /// Two clusters whose pods are 10.244.0.0/16, each seeing the other's as 10.71.0.0/16.
 #[derive(Debug)]
@@ -26,12 +25,12 @@ pub struct Pair {
 impl Pair {
     /// Two engines after their handshake.
     #[must_use]
-    pub fn established() -> Self {
+    pub fn established(implementation: wg::Engine) -> Self {
         let endpoint = SocketAddr::from(([192, 0, 2, 1], 51840));
         let (rome, milan) = (PrivateKey::generate(), PrivateKey::generate());
         let mut pair = Self {
-            rome: engine(&rome, milan.public_key(), endpoint),
-            milan: engine(&milan, rome.public_key(), endpoint),
+            rome: engine(implementation, &rome, milan.public_key(), endpoint),
+            milan: engine(implementation, &milan, rome.public_key(), endpoint),
             batch: TransmitBatch::default(),
             endpoint,
         };
@@ -109,9 +108,15 @@ fn take(batch: &mut TransmitBatch) -> Vec<u8> {
 }
 
 #[expect(clippy::expect_used, reason = "a benchmark may panic")]
-fn engine(own: &PrivateKey, other: PublicKey, endpoint: SocketAddr) -> Engine {
+fn engine(
+    implementation: wg::Engine,
+    own: &PrivateKey,
+    other: PublicKey,
+    endpoint: SocketAddr,
+) -> Engine {
+    let surroundings = Surroundings::new(Epoch::new(now(), Duration::ZERO), 1420);
     let mut engine = engine::new(
-        Arc::new(BoringtunIdentity::new(own)),
+        implementation.identity(own, &surroundings),
         engine::Settings { max_flows: 1024, seed: 7, start: now() },
     )
     .expect("1024 flows can be remembered");

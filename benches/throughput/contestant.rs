@@ -16,6 +16,7 @@ use strait_gateway::io::Offload;
 use strait_gateway::lab::topology::{Cluster, UNDERLAY_LINK};
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, Namespace, Process, TwoClusters, process, wait_until};
+use strait_gateway::wg::Engine;
 
 pub(crate) use usage::Usage;
 
@@ -30,7 +31,8 @@ static DEVICES: AtomicU32 = AtomicU32::new(0);
 pub(crate) enum Kind {
     /// No tunnel: routed and remapped by the kernel.
     Plain,
-    Strait(PathBuf),
+    /// The program, and what encrypts in it.
+    Strait(PathBuf, Engine),
     /// The kernel's own.
     Wireguard,
     WireguardGo(PathBuf),
@@ -51,7 +53,8 @@ impl Kind {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Plain => "plain",
-            Self::Strait(_) => "strait",
+            Self::Strait(_, Engine::Boringtun) => "strait",
+            Self::Strait(_, Engine::Native) => "strait-native",
             Self::Wireguard => "wireguard",
             Self::WireguardGo(_) => "wireguard-go",
             Self::BoringtunCli(_) => "boringtun-cli",
@@ -69,7 +72,7 @@ impl Kind {
         match self {
             Self::Plain | Self::Wireguard => version::of(Path::new("uname"), &["-r"]),
             Self::WireguardGo(program) => version::of_go(program),
-            Self::Strait(program) | Self::BoringtunCli(program) | Self::GotatunCli(program) => {
+            Self::Strait(program, _) | Self::BoringtunCli(program) | Self::GotatunCli(program) => {
                 version::of(program, &["--version"])
             }
         }
@@ -100,7 +103,9 @@ impl Contestant {
 
         match kind {
             Kind::Plain => contestant.start_plain()?,
-            Kind::Strait(binary) => contestant.start_strait(binary, variation)?,
+            Kind::Strait(binary, engine) => {
+                contestant.start_strait(binary, *engine, variation)?;
+            }
             Kind::Wireguard => contestant.start_wireguard(None, variation)?,
             Kind::WireguardGo(program) => {
                 contestant.start_wireguard(Some((program, &["-f"])), variation)?;
@@ -164,9 +169,15 @@ impl Contestant {
         Ok(())
     }
 
-    fn start_strait(&mut self, binary: &Path, variation: Variation) -> anyhow::Result<()> {
+    fn start_strait(
+        &mut self,
+        binary: &Path,
+        engine: Engine,
+        variation: Variation,
+    ) -> anyhow::Result<()> {
         for cluster in [&mut self.clusters.milan, &mut self.clusters.rome] {
             cluster.config.set_mtu(TUNNEL_MTU);
+            cluster.config.set_engine(engine.name());
             cluster.config.set_offload(variation.offload);
             cluster.config.peers.extend((0..variation.idle_peers).map(wireguard::idle_peer));
         }

@@ -34,6 +34,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use strait_gateway::lab::privilege;
+use strait_gateway::wg::Engine;
 
 use contestant::Kind;
 use measure::Plan;
@@ -53,13 +54,19 @@ struct Args {
     /// No comparison: a flame graph of each gateway of strait, or of whom --only names
     #[arg(long, conflicts_with_all = ["quick", "rounds"])]
     profile: bool,
-    /// No comparison with others: so many pairs of strait with 1,000 configured peers and with 1, or
-    /// of --binary and --against
+    /// No comparison with others: so many pairs of strait with 1,000 configured peers and with 1, of
+    /// --binary and --against, or of its engines
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["quick", "rounds", "profile", "only"])]
     pairs: Option<usize>,
     /// Another build of the gateway
     #[arg(long, value_name = "FILE", requires = "pairs")]
     against: Option<PathBuf>,
+    /// Pairs of the engines native and boringtun
+    #[arg(long, requires = "pairs", conflicts_with_all = ["against", "engine"])]
+    engines: bool,
+    /// What encrypts in both of a pair
+    #[arg(long, value_name = "NAME", default_value_t, requires = "pairs")]
+    engine: Engine,
     /// TCP streams of a measurement of a pair
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "pairs")]
     streams: u32,
@@ -164,8 +171,12 @@ fn profiled(args: &Args, duration: Duration) -> anyhow::Result<()> {
 }
 
 fn compared(args: &Args, pairs: usize, duration: Duration) -> anyhow::Result<()> {
-    let question = args.against.as_deref().map_or(Question::Peers, Question::Build);
-    let plan = pairs::Plan { pairs, streams: args.streams, duration };
+    let question = match &args.against {
+        Some(other) => Question::Build(other),
+        None if args.engines => Question::Engines,
+        None => Question::Peers,
+    };
+    let plan = pairs::Plan { pairs, streams: args.streams, duration, engine: args.engine };
     println!("{}", pairs::run(&args.binary, question, plan)?);
 
     Ok(())

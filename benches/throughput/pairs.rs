@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use strait_gateway::wg::Engine;
 
 use crate::contestant::{Contestant, Kind, Variation};
 use crate::host;
@@ -31,6 +32,8 @@ pub(crate) enum Question<'a> {
     Peers,
     /// The gateway with this other build of it.
     Build(&'a Path),
+    /// Our own engine with boringtun.
+    Engines,
 }
 
 /// How much is measured.
@@ -40,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) streams: u32,
     /// Of one measurement.
     pub(crate) duration: Duration,
+    /// Unless the question is which.
+    pub(crate) engine: Engine,
 }
 
 /// A contestant under its name in the report.
@@ -68,8 +73,8 @@ pub(crate) struct Outcome {
 
 /// Measures so many pairs of TCP.
 pub(crate) fn run(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::Result<Outcome> {
-    let Plan { pairs, .. } = plan;
-    let forms = forms(binary, question)?;
+    let Plan { pairs, engine, .. } = plan;
+    let forms = forms(binary, engine, question)?;
     for form in &forms {
         form.signal(Signal::SIGSTOP)?;
     }
@@ -93,10 +98,10 @@ pub(crate) fn run(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::
     Ok(Outcome::of(forms.each_ref().map(|form| form.name.clone()), &measured))
 }
 
-fn forms(binary: &Path, question: Question<'_>) -> anyhow::Result<[Form; 2]> {
-    let form = |name: String, binary: &Path, idle_peers| {
+fn forms(binary: &Path, engine: Engine, question: Question<'_>) -> anyhow::Result<[Form; 2]> {
+    let form = |name: String, binary: &Path, engine, idle_peers| {
         let variation = Variation { idle_peers, ..Variation::default() };
-        let contestant = Contestant::start(&Kind::Strait(binary.to_owned()), variation)
+        let contestant = Contestant::start(&Kind::Strait(binary.to_owned(), engine), variation)
             .with_context(|| format!("start {name}"))?;
 
         Ok::<_, anyhow::Error>(Form { name, contestant })
@@ -104,12 +109,16 @@ fn forms(binary: &Path, question: Question<'_>) -> anyhow::Result<[Form; 2]> {
 
     Ok(match question {
         Question::Peers => [
-            form(format!("{MANY_PEERS} peers"), binary, MANY_PEERS - 1)?,
-            form("1 peer".to_owned(), binary, 0)?,
+            form(format!("{MANY_PEERS} peers"), binary, engine, MANY_PEERS - 1)?,
+            form("1 peer".to_owned(), binary, engine, 0)?,
         ],
         Question::Build(other) => [
-            form(binary.display().to_string(), binary, 0)?,
-            form(other.display().to_string(), other, 0)?,
+            form(binary.display().to_string(), binary, engine, 0)?,
+            form(other.display().to_string(), other, engine, 0)?,
+        ],
+        Question::Engines => [
+            form(Engine::Native.to_string(), binary, Engine::Native, 0)?,
+            form(Engine::Boringtun.to_string(), binary, Engine::Boringtun, 0)?,
         ],
     })
 }

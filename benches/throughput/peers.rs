@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use strait_gateway::lab::process;
+use strait_gateway::wg::Engine;
 
 use crate::contestant::{self, Kind};
 
@@ -15,8 +16,15 @@ const FOLDER: &str = "target/peers";
 const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
 
 /// Everybody, whether or not they can be had.
-pub(crate) const NAMES: [&str; 6] =
-    ["plain", "strait", "wireguard", "wireguard-go", "boringtun-cli", "gotatun-cli"];
+pub(crate) const NAMES: [&str; 7] = [
+    "plain",
+    "strait",
+    "strait-native",
+    "wireguard",
+    "wireguard-go",
+    "boringtun-cli",
+    "gotatun-cli",
+];
 
 /// Those of `names` who can be had, or of all if none is named.
 pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
@@ -26,7 +34,8 @@ pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
     for name in wanted {
         let kind = match name {
             "plain" => Some(Kind::Plain),
-            "strait" => Some(Kind::Strait(strait.to_owned())),
+            "strait" => Some(Kind::Strait(strait.to_owned(), Engine::Boringtun)),
+            "strait-native" => Some(Kind::Strait(strait.to_owned(), Engine::Native)),
             "wireguard" => contestant::kernel_has_wireguard().then_some(Kind::Wireguard),
             "wireguard-go" => wireguard_go().map(Kind::WireguardGo),
             "boringtun-cli" => installed(name, name).map(Kind::BoringtunCli),

@@ -35,7 +35,7 @@ pub(super) fn all(
     show(&format!("{}, 1 to 1,000 peers", kind.name()));
     let measured = peers(kind, plan, sample);
     sample.keep("peers", measured);
-    if matches!(kind, Kind::Strait(_)) {
+    if matches!(kind, Kind::Strait(..)) {
         show(&format!("{}, kill switches", kind.name()));
         let measured = switches(kind, plan, sample);
         sample.keep("kill switches", measured);
@@ -43,7 +43,7 @@ pub(super) fn all(
 }
 
 fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
-    let turns = if matches!(kind, Kind::Strait(_)) { STRAIT_TURNS } else { TURNS };
+    let turns = if matches!(kind, Kind::Strait(..)) { STRAIT_TURNS } else { TURNS };
     let contestants = PEERS
         .map(|peers| Variation { idle_peers: peers.saturating_sub(1), ..Variation::default() })
         .map(|variation| Contestant::start(kind, variation));
