@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 # Seconds of fuzzing for each target; as many targets run at a time as there are cores.
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= parse rewrite translate segment coalesce message table
+FUZZ_TARGETS ?= parse rewrite translate segment coalesce message table session
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -93,7 +93,7 @@ fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TA
 fuzz-quick: ## A minute of parse, rewrite and translate, a quarter of that for the other targets
 	@.ci/setup fuzz
 	fuzz/run 60 parse rewrite translate
-	fuzz/run 15 segment coalesce message table
+	fuzz/run 15 segment coalesce message table session
 
 .PHONY: lint
 lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts

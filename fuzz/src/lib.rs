@@ -15,6 +15,7 @@ mod message;
 mod parse;
 mod rewrite;
 mod segment;
+mod session;
 mod table;
 mod translate;
 
@@ -23,6 +24,7 @@ pub use message::message;
 pub use parse::parse;
 pub use rewrite::rewrite;
 pub use segment::segment;
+pub use session::session;
 pub use table::table;
 pub use translate::translate;
 
@@ -30,10 +32,11 @@ pub use translate::translate;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("parse", parse),
     ("rewrite", rewrite),
     ("segment", segment),
+    ("session", session),
     ("coalesce", coalesce),
     ("message", message),
     ("table", table),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use strait_fuzz::TARGETS;
+use strait_fuzz::{TARGETS, Target, session};
 
 #[test]
 fn no_old_crash_returns() {
@@ -30,7 +30,7 @@ proptest! {
 
     #[test]
     fn random_bytes_break_no_promise(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        for (_, target) in TARGETS {
+        for (_, target) in quick() {
             target(&bytes);
         }
     }
@@ -54,12 +54,30 @@ proptest! {
         let frame = [&virtio[..], &packet].concat();
         let len = [u8::try_from(packet.len()).unwrap_or(u8::MAX)];
         let batch = [&virtio[..1], &len, &packet, &len, &packet].concat();
-        for (_, target) in TARGETS {
+        for (_, target) in quick() {
             target(&packet);
             target(&frame);
             target(&batch);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// Most steps let something happen; few let minutes pass.
+    #[test]
+    fn no_network_breaks_a_session(
+        steps in prop::collection::vec((prop::sample::select(b"\0\x01\x02\x02\x02\x02\x03\x04\x05\x06\x07".to_vec()), any::<u8>()), 0..100),
+    ) {
+        let steps: Vec<u8> = steps.into_iter().flat_map(|(kind, argument)| [kind, argument]).collect();
+        session(&steps);
+    }
+}
+
+/// All but the one that shakes hands, which takes a thousand times as long.
+fn quick() -> impl Iterator<Item = Target> {
+    TARGETS.into_iter().filter(|(name, _)| *name != "session")
 }
 
 /// An IPv4 or IPv6 header with a length that fits, a likely protocol, and random bytes behind.

@@ -37,6 +37,7 @@ fn the_corpora_hold_the_seeds() {
         ("message", messages()),
         ("table", tables()),
         ("translate", conversations()),
+        ("session", networks()),
     ];
 
     for (target, seeds) in corpora {
@@ -49,6 +50,30 @@ fn the_corpora_hold_the_seeds() {
             assert_eq!(fs::read(&file).unwrap_or_default(), bytes, "{}", file.display());
         }
     }
+}
+
+/// What a network may do, a step in two bytes.
+fn networks() -> Vec<Seed> {
+    const SEND: [[u8; 2]; 2] = [[0, 0], [1, 0]];
+    const DELIVER: [u8; 2] = [2, 0];
+    const REPEAT: [u8; 2] = [3, 0];
+    const LOSE: [u8; 2] = [4, 0];
+    const CHANGE: [u8; 2] = [5, 9];
+    const RESTART: [[u8; 2]; 2] = [[7, 0], [7, 1]];
+    let seconds = |seconds: u8| [6, seconds * 10];
+    let begin = [SEND[0], DELIVER, DELIVER, DELIVER];
+    let rekey = [[seconds(25); 5].as_slice(), &[SEND[0], DELIVER, DELIVER, DELIVER]].concat();
+    let steps: [(_, Vec<[u8; 2]>); 7] = [
+        ("one-packet", begin.to_vec()),
+        ("both-begin", vec![SEND[0], SEND[1], DELIVER, DELIVER, DELIVER, DELIVER, DELIVER]),
+        ("repeated", [begin.as_slice(), &[SEND[0], REPEAT, REPEAT, DELIVER]].concat()),
+        ("lost-response", vec![SEND[0], DELIVER, LOSE, seconds(6), DELIVER, DELIVER, DELIVER]),
+        ("changed", vec![SEND[0], CHANGE, DELIVER, CHANGE, DELIVER, CHANGE, DELIVER]),
+        ("rekeyed", [begin.as_slice(), &rekey].concat()),
+        ("restarted", [begin.as_slice(), &RESTART, &[DELIVER; 4], &SEND].concat()),
+    ];
+
+    steps.into_iter().map(|(name, steps)| (name, steps.concat())).collect()
 }
 
 /// Each packet both ways, with every pair of ends in turn.

@@ -1,0 +1,260 @@
+//! Two of our own WireGuard ends, and a network that does what the input says.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use strait_gateway::buffer::{Outer, PacketBatch, TransmitBatch};
+use strait_gateway::packet::Header;
+use strait_gateway::packet::ecn::Ecn;
+use strait_gateway::packet::segment::Segments;
+use strait_gateway::packet::virtio::VirtioHeader;
+use strait_gateway::wg::PrivateKey;
+use strait_gateway::wg::message::Message;
+use strait_gateway::wg::native::{Epoch, NativeIdentity, Surroundings};
+use strait_gateway::wg::tunnel::{Identity, PeerKeys, Tunnel};
+
+/// Datagrams under way at the most; whoever sends more loses the oldest.
+const WIRE_MAX: usize = 64;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// What is sent after the network has calmed down, and how long either end has to find the other again.
+const RECOVERY: Duration = Duration::from_secs(30);
+
+/// Each pair of bytes is a step: something is sent, delivered, repeated, lost, changed on its way, or time
+/// passes. Whatever comes of it: what arrives was sent, and arrives once; nothing that was changed counts;
+/// and when the network is good again, both ends find each other.
+///
+/// # Panics
+///
+/// If not.
+pub fn session(steps: &[u8]) {
+    let mut world = World::new();
+    for step in steps.chunks_exact(2) {
+        if let [kind, argument] = *step {
+            world.step(kind, argument);
+        }
+    }
+
+    world.recover();
+}
+
+struct End {
+    identity: NativeIdentity,
+    tunnel: Box<dyn Tunnel>,
+    address: SocketAddr,
+}
+
+struct World {
+    ends: [End; 2],
+    now: Instant,
+    /// Who has sent it, and what.
+    wire: Vec<(usize, Vec<u8>)>,
+    sent: u16,
+    arrived: HashSet<(usize, u16)>,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        let keys = [1_u8, 2].map(|number| PrivateKey::from_file_content(&[number; 32]));
+        let keys = keys.map(|key| key.unwrap_or_else(|error| panic!("{error}")));
+        let [one, two] = &keys;
+        let end = |own: &PrivateKey, other: &PrivateKey, number: u16| {
+            let identity = NativeIdentity::new(own, surroundings(number, now));
+            let keys = PeerKeys {
+                public_key: other.public_key(),
+                preshared_key: None,
+                persistent_keepalive: None,
+            };
+            let tunnel = identity.tunnel(&keys, number.into());
+            let address = SocketAddr::from(([192, 0, 2, 1], number));
+            End { identity, tunnel, address }
+        };
+        let ends = [end(one, two, 1), end(two, one, 2)];
+
+        Self { ends, now, wire: Vec::new(), sent: 0, arrived: HashSet::new() }
+    }
+
+    fn step(&mut self, kind: u8, argument: u8) {
+        let place = usize::from(argument).checked_rem(self.wire.len());
+        match (kind % 8, place) {
+            (0, _) => self.send(0),
+            (1, _) => self.send(1),
+            (2, Some(place)) => {
+                let (from, datagram) = self.wire.remove(place);
+                self.deliver(from, &datagram);
+            }
+            (3, Some(place)) => {
+                if let Some((from, datagram)) = self.wire.get(place).cloned() {
+                    self.deliver(from, &datagram);
+                }
+            }
+            (4, Some(place)) => {
+                self.wire.remove(place);
+            }
+            (5, _) => self.deliver_changed(argument),
+            (6, _) => self.pass(TICK * u32::from(argument)),
+            (7, _) => self.restart(usize::from(argument % 2)),
+            _ => {}
+        }
+    }
+
+    fn end(&self, number: usize) -> &End {
+        let [one, two] = &self.ends;
+
+        if number == 0 { one } else { two }
+    }
+
+    fn send(&mut self, from: usize) {
+        let mut packet = packet(from, self.sent);
+        self.sent = self.sent.wrapping_add(1);
+        let mut out = TransmitBatch::with_capacity(1 << 16);
+        let header = Header::parse(&packet).unwrap_or_else(|error| panic!("{error:?}"));
+        let virtio = VirtioHeader::default();
+        let segments = Segments::new(&mut packet, &virtio, &header);
+        let mut segments = segments.unwrap_or_else(|error| panic!("{error:?}"));
+        let outer = Outer { destination: self.end(1 - from).address, ecn: Ecn::NotEct };
+        self.end(from).tunnel.seal(&mut segments, outer, &mut out, self.now);
+
+        self.put(from, &out);
+    }
+
+    fn restart(&mut self, from: usize) {
+        let mut out = TransmitBatch::with_capacity(1 << 16);
+        let destination = self.end(1 - from).address;
+        self.end(from).tunnel.restart(destination, &mut out, self.now);
+
+        self.put(from, &out);
+    }
+
+    /// One bit of the newest datagram is another one.
+    fn deliver_changed(&mut self, argument: u8) {
+        let Some((from, mut datagram)) = self.wire.last().cloned() else { return };
+        let place = usize::from(argument) % datagram.len();
+        if let Some(byte) = datagram.get_mut(place) {
+            *byte ^= 1 << (argument % 8);
+        }
+        let before = self.arrived.len();
+        self.deliver(from, &datagram);
+
+        assert_eq!(self.arrived.len(), before, "a changed datagram counts: {datagram:?}");
+    }
+
+    fn deliver(&mut self, from: usize, datagram: &[u8]) {
+        let mut out = TransmitBatch::with_capacity(1 << 16);
+        let mut opened = PacketBatch::with_capacity(1 << 12, 8);
+        let (sender, receiver) = (self.end(from), self.end(1 - from));
+        let (source, now) = (sender.address, self.now);
+        match Message::classify(datagram) {
+            None => return,
+            Some(Message::Data { .. }) => {
+                receiver.tunnel.open(datagram, datagram.len(), &mut opened, now);
+            }
+            Some(Message::Initiation) => {
+                let known = receiver.identity.identify(datagram, source, &mut out);
+                if matches!(known, Ok(Some(_))) {
+                    let _ = receiver.tunnel.handle_handshake(datagram, source, &mut out, now);
+                }
+            }
+            Some(Message::Response { .. } | Message::CookieReply { .. }) => {
+                let _ = receiver.tunnel.handle_handshake(datagram, source, &mut out, now);
+            }
+        }
+        receiver.tunnel.seal_staged(source, &mut out, now);
+
+        for range in opened.packets() {
+            let arrived = opened.bytes().get(range.clone()).unwrap_or_default();
+            let number = arrived.get(4..).and_then(|rest| rest.first_chunk());
+            let number = number.map_or(0, |bytes| u16::from_be_bytes(*bytes));
+            assert_eq!(arrived, packet(from, number), "what arrives was sent");
+            assert!(number < self.sent, "nobody has sent number {number}");
+            assert!(self.arrived.insert((from, number)), "number {number} arrives twice");
+        }
+        self.put(1 - from, &out);
+    }
+
+    /// Time passes for both ends at once, in ticks as in a gateway.
+    fn pass(&mut self, duration: Duration) {
+        let until = self.now + duration;
+        while self.now < until {
+            self.now += TICK;
+            for number in [0, 1] {
+                let mut out = TransmitBatch::with_capacity(1 << 16);
+                let destination = self.end(1 - number).address;
+                self.end(number).identity.handle_timeout(self.now);
+                self.end(number).tunnel.handle_timeout(Some(destination), &mut out, self.now);
+                self.put(number, &out);
+            }
+        }
+    }
+
+    fn put(&mut self, from: usize, out: &TransmitBatch) {
+        for transmit in out.transmits() {
+            for datagram in out.bytes(transmit).chunks(transmit.segment_bytes.max(1)) {
+                self.wire.push((from, datagram.to_vec()));
+            }
+        }
+        let too_many = self.wire.len().saturating_sub(WIRE_MAX);
+        self.wire.drain(..too_many);
+    }
+
+    /// From now on everything arrives at once.
+    fn recover(&mut self) {
+        self.wire.clear();
+        let end = self.now + RECOVERY;
+        for from in [0, 1] {
+            self.send(from);
+        }
+        while self.now < end {
+            self.deliver_all();
+            self.pass(TICK);
+        }
+        self.deliver_all();
+
+        for from in [0, 1] {
+            let number = self.sent;
+            self.send(from);
+            self.deliver_all();
+            assert!(self.arrived.contains(&(from, number)), "end {from} is not heard any more");
+        }
+    }
+
+    fn deliver_all(&mut self) {
+        while !self.wire.is_empty() {
+            let (from, datagram) = self.wire.remove(0);
+            self.deliver(from, &datagram);
+        }
+    }
+}
+
+/// The same with every run, so that what was found can be found again.
+fn surroundings(seed: u16, now: Instant) -> Surroundings {
+    let state = AtomicU64::new(seed.into());
+    let randomness = move |bytes: &mut [u8]| {
+        for chunk in bytes.chunks_mut(8) {
+            // splitmix64: of good shape, and anybody can foresee it.
+            let mut mixed = state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^= mixed >> 31;
+            for (byte, random) in chunk.iter_mut().zip(mixed.to_le_bytes()) {
+                *byte = random;
+            }
+        }
+    };
+    let epoch = Epoch::new(now, Duration::from_secs(1_700_000_000));
+
+    Surroundings { randomness: Arc::new(randomness), epoch, mtu: 1420 }
+}
+
+/// An IPv4 packet with its sender and a number in it.
+fn packet(from: usize, number: u16) -> Vec<u8> {
+    let [high, low] = number.to_be_bytes();
+    let sender = if from == 0 { 1 } else { 2 };
+
+    vec![0x45, 0, 0, 20, high, low, 0, 0, 64, 253, 0, 0, 10, 0, 0, sender, 10, 0, 0, 9]
+}
