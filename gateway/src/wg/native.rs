@@ -7,15 +7,15 @@
 //!
 //! | | module |
 //! |---|---|
-//! | what is hashed, mixed and sealed in a handshake | [`noise`] |
-//! | the three messages of one | [`handshake`] |
-//! | their MACs, and cookies | [`mac`] |
-//! | who is answered under load | [`load`] |
-//! | when a message was made | [`tai64n`] |
-//! | the keys of a session | [`keypair`] |
-//! | what was received before | [`replay`] |
-//! | when a peer is owed something | [`timers`] |
-//! | all of it for one peer | [`tunnel`], [`state`] |
+//! | what is hashed, mixed and sealed in a handshake | `noise` |
+//! | the three messages of one | `handshake` |
+//! | their MACs, and cookies | `mac` |
+//! | who is answered under load | `load` |
+//! | when a message was made | `tai64n` |
+//! | the keys of a session | `keypair` |
+//! | what was received before | `replay` |
+//! | when a peer is owed something | `timers` |
+//! | all of it for one peer | `tunnel`, `state` |
 //!
 //! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
 
