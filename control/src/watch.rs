@@ -9,27 +9,26 @@
 //!   deletion of the other half.
 //! - While the API server is away, what was told last stays as it is.
 
+mod bundle;
 mod pace;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
-use futures_util::TryStreamExt as _;
 use futures_util::future::ready;
-use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use futures_util::stream::{self, Stream, StreamExt as _};
 use kube::core::{DeserializeGuard, NamespaceResourceScope, Selector};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, ExponentialBackoff};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout_at};
 
 use crate::api::{Configuration, PublicKey};
 use crate::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
 
-use pace::Pace;
+pub(crate) use bundle::{Bundle, Changes, changes};
 
 /// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
 pub(crate) const WATCH_SECONDS: u32 = 60;
@@ -53,19 +52,7 @@ pub enum Update {
 pub struct Watch {
     public_keys: Store<DeserializeGuard<PublicKey>>,
     configurations: Option<Store<DeserializeGuard<Configuration>>>,
-    changes: BoxStream<'static, Result<Change, watcher::Error>>,
-    /// Kinds that were not listed yet.
-    unlisted: Vec<&'static str>,
-    /// When to tell what has changed.
-    due: Option<Instant>,
-    pace: Pace,
-}
-
-/// That objects of a kind have changed.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    kind: &'static str,
-    is_listed: bool,
+    bundle: Bundle,
 }
 
 impl Watch {
@@ -73,55 +60,25 @@ impl Watch {
     #[must_use]
     pub fn new(client: &Client, namespace: &str, scope: &Scope) -> Self {
         let (public_keys, key_changes) = watched("PublicKey", client, namespace, scope);
-        let mut changes = vec![key_changes];
-        let mut unlisted = vec!["PublicKey"];
+        let mut kinds = vec![key_changes];
         let configurations = match scope.remapping {
             Remapping::Elsewhere => None,
             Remapping::Configurations => {
                 let (store, more) = watched("Configuration", client, namespace, scope);
-                changes.push(more);
-                unlisted.push("Configuration");
+                kinds.push(more);
                 Some(store)
             }
         };
 
-        let changes = stream::select_all(changes).boxed();
-
-        Self { public_keys, configurations, changes, unlisted, due: None, pace: Pace::default() }
+        Self { public_keys, configurations, bundle: Bundle::new(kinds) }
     }
 
     /// Waits until there is something to say. Cancel safe.
     pub async fn next(&mut self) -> Update {
-        loop {
-            let change = match self.due {
-                None => self.changes.next().await,
-                Some(due) => match timeout_at(due, self.changes.next()).await {
-                    Ok(change) => change,
-                    Err(_) => {
-                        self.due = None;
-                        if self.unlisted.is_empty() {
-                            self.pace.told(Instant::now());
-                            return Update::Objects(self.objects());
-                        }
-                        continue;
-                    }
-                },
-            };
-            match change {
-                Some(Ok(change)) => self.note(change),
-                Some(Err(error)) => return Update::Unreachable(error),
-                // A watch has no end; if it had, there would be nothing more to say.
-                None => std::future::pending().await,
-            }
+        match self.bundle.next().await {
+            Ok(()) => Update::Objects(self.objects()),
+            Err(error) => Update::Unreachable(error),
         }
-    }
-
-    fn note(&mut self, change: Change) {
-        if change.is_listed {
-            self.unlisted.retain(|kind| *kind != change.kind);
-        }
-        // From the first change on, so that a flood of them cannot put it off for ever.
-        self.due.get_or_insert(self.pace.due(Instant::now()));
     }
 
     fn objects(&self) -> Objects {
@@ -132,13 +89,13 @@ impl Watch {
     }
 }
 
-/// The objects of one kind, and a stream of their changes that keeps them up to date.
+/// The objects of one kind, and their changes, which keep them up to date.
 fn watched<K>(
     kind: &'static str,
     client: &Client,
     namespace: &str,
     scope: &Scope,
-) -> (Store<DeserializeGuard<K>>, BoxStream<'static, Result<Change, watcher::Error>>)
+) -> (Store<DeserializeGuard<K>>, (&'static str, Changes))
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -152,12 +109,8 @@ where
 
     let (store, writer) = reflector::store();
     let events = reflector::reflector(writer, unending(move || watch(api.clone(), config.clone())));
-    let changes = events.map_ok(move |event| {
-        let is_listed = matches!(event, watcher::Event::InitDone);
-        Change { kind, is_listed }
-    });
 
-    (store, changes.boxed())
+    (store, changes(kind, events))
 }
 
 /// The events of the watches that `begin` begins, for ever. An error is told, and then all is listed anew.

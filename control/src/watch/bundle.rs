@@ -1,0 +1,91 @@
+//! Several watches as one: says when something in any of them has changed, once all were listed.
+
+use futures_util::TryStreamExt as _;
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use kube::runtime::watcher;
+use tokio::time::{Instant, timeout_at};
+
+use super::pace::Pace;
+
+/// What a [`Bundle`] is made of: that objects of a kind have changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    kind: &'static str,
+    is_listed: bool,
+}
+
+/// Changes of one kind.
+pub(crate) type Changes = BoxStream<'static, Result<Change, watcher::Error>>;
+
+/// Watches of several kinds. Who keeps the objects is told when to look at them.
+pub(crate) struct Bundle {
+    changes: Changes,
+    /// Kinds that were not listed yet.
+    unlisted: Vec<&'static str>,
+    /// When to tell what has changed.
+    due: Option<Instant>,
+    pace: Pace,
+}
+
+impl Bundle {
+    /// Of `kinds`, each with its changes.
+    pub(crate) fn new(kinds: impl IntoIterator<Item = (&'static str, Changes)>) -> Self {
+        let (unlisted, changes): (Vec<_>, Vec<_>) = kinds.into_iter().unzip();
+        let changes = stream::select_all(changes).boxed();
+
+        Self { changes, unlisted, due: None, pace: Pace::default() }
+    }
+
+    /// Waits until it is time to look at all objects. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// If the API server cannot be asked. The watches go on by themselves.
+    pub(crate) async fn next(&mut self) -> Result<(), watcher::Error> {
+        loop {
+            let change = match self.due {
+                None => self.changes.next().await,
+                Some(due) => match timeout_at(due, self.changes.next()).await {
+                    Ok(change) => change,
+                    Err(_) => {
+                        self.due = None;
+                        if self.unlisted.is_empty() {
+                            self.pace.told(Instant::now());
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                },
+            };
+            match change {
+                Some(change) => self.note(change?),
+                // A watch has no end; if it had, there would be nothing more to say.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn note(&mut self, change: Change) {
+        if change.is_listed {
+            self.unlisted.retain(|kind| *kind != change.kind);
+        }
+        // From the first change on, so that a flood of them cannot put it off for ever.
+        self.due.get_or_insert(self.pace.due(Instant::now()));
+    }
+}
+
+/// The changes of `kind` that `events` speak of.
+pub(crate) fn changes<K>(
+    kind: &'static str,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+) -> (&'static str, Changes)
+where
+    K: 'static,
+{
+    let changes = events.map_ok(move |event| {
+        let is_listed = matches!(event, watcher::Event::InitDone);
+        Change { kind, is_listed }
+    });
+
+    (kind, changes.boxed())
+}
