@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use remap::Cluster;
+
 use crate::conditions::{self, Verdict};
 use crate::objects::{self, Asked, AskedPeer, Objects, Refusal, Scope};
 use crate::plan::{Rejection, Wanted, WantedPeer, without_rejected};
@@ -12,6 +14,8 @@ use crate::plan::{Rejection, Wanted, WantedPeer, without_rejected};
 pub struct Desired {
     /// What can be in force, in the order of their names.
     pub peers: Vec<AskedPeer>,
+    /// What is ours.
+    pub cluster: Cluster,
     /// What is wrong with an object by itself.
     pub refused: Vec<Refusal>,
     /// What is wrong with what an object asks for, beside what others ask for.
@@ -31,13 +35,13 @@ impl Desired {
             .iter()
             .map(|peer| WantedPeer { endpoints: endpoints.to_vec(), ..peer.wanted.clone() });
         let (left, rejected) =
-            without_rejected(Wanted { peers: peers.collect(), ..Wanted::default() });
+            without_rejected(Wanted { cluster: asked.cluster.clone(), peers: peers.collect() });
         let verdicts = conditions::verdicts(scope, objects, &asked, &rejected);
 
-        let Asked { peers, refused } = asked;
+        let Asked { peers, cluster, refused } = asked;
         let peers = peers.into_iter().zip(left.peers);
         let peers = peers.map(|(peer, wanted)| AskedPeer { wanted, ..peer }).collect();
 
-        Self { peers, refused, rejected, verdicts }
+        Self { peers, cluster, refused, rejected, verdicts }
     }
 }

@@ -11,23 +11,25 @@
 //! What peers want of each other (see [`crate::plan`]).
 
 mod configuration;
+mod local;
 mod refusal;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
-use remap::Prefix;
+use remap::{Cluster, Prefix};
 
 use crate::api::{Configuration, PublicKey};
 use crate::plan::WantedPeer;
 
-pub(crate) use configuration::unnamed;
+pub(crate) use configuration::{pairs, unnamed};
 pub use refusal::{Problem, Refusal};
 
 /// The label that joins all objects of one peer.
@@ -71,7 +73,7 @@ pub struct AskedPeer {
 }
 
 /// Which object something was read from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
     /// As the API spells it.
     pub kind: String,
@@ -82,7 +84,7 @@ pub struct ObjectName {
 }
 
 impl ObjectName {
-    fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         Self {
             kind: K::kind(&()).into_owned(),
             namespace: object.namespace().unwrap_or_default(),
@@ -91,11 +93,19 @@ impl ObjectName {
     }
 }
 
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
 /// The outcome of reading all objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
     /// In the order of their names.
     pub peers: Vec<AskedPeer>,
+    /// What is ours, as the `Configuration`s of the peers say.
+    pub cluster: Cluster,
     /// In the order of kinds and names.
     pub refused: Vec<Refusal>,
 }
@@ -122,11 +132,13 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let configurations = one_a_cluster(configurations, &mut refused);
 
     // Read also without a key: what is wrong in one had better be known before the key arrives.
+    let mut cluster = Cluster::default();
     let mut behind = BTreeMap::new();
-    for (cluster, (configuration, ())) in configurations {
-        let mut wanted = bare(scope, &cluster);
+    for (id, (configuration, ())) in configurations {
+        let mut wanted = bare(scope, &id);
         configuration::read(configuration, &mut wanted, &mut refused);
-        behind.insert(cluster, (wanted, ObjectName::of(configuration)));
+        local::read(configuration, &mut cluster, &mut refused);
+        behind.insert(id, (wanted, ObjectName::of(configuration)));
     }
 
     let mut peers = Vec::with_capacity(keys.len());
@@ -140,7 +152,7 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     }
     refused.sort_by(|a, b| a.object().cmp(&b.object()));
 
-    Asked { peers, refused }
+    Asked { peers, cluster, refused }
 }
 
 /// The objects that concern a gateway and can be read.

@@ -30,6 +30,7 @@ pub(super) const fn of_problem(problem: &Problem) -> &'static str {
         Problem::NoRemote => "RemoteCIDRMissing",
         Problem::Remote { .. } => "RemoteCIDRInvalid",
         Problem::Local { .. } => "LocalCIDRInvalid",
+        Problem::Own { .. } => "OwnCIDRInvalid",
         Problem::Rule { .. } => "RemapInvalid",
     }
 }
@@ -70,6 +71,7 @@ pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
         | Problem::NoRemote
         | Problem::Remote { .. }
         | Problem::Local { .. }
+        | Problem::Own { .. }
         | Problem::Rule { .. } => false,
     }
 }

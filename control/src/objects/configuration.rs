@@ -15,7 +15,7 @@ pub(crate) struct Pair<'a> {
     /// In the list of that field, from 0.
     pub(crate) place: usize,
     pub(crate) remote: &'a str,
-    local: &'a str,
+    pub(crate) local: &'a str,
 }
 
 /// Adds what a `Configuration` allows and remaps.
@@ -51,7 +51,7 @@ fn read_pair(pair: Pair<'_>, wanted: &mut WantedPeer) -> Result<(), BadPrefix> {
 }
 
 /// Place by place what is written in the spec.
-fn pairs(object: &Configuration) -> impl Iterator<Item = Pair<'_>> {
+pub(crate) fn pairs(object: &Configuration) -> impl Iterator<Item = Pair<'_>> {
     let status = object.status.as_ref().and_then(|status| status.remote.as_ref());
     let local = lists(status.and_then(|status| status.cidr.as_ref()));
     let fields = ["pod", "external"].into_iter().zip(lists(remote(object)).into_iter().zip(local));

@@ -71,6 +71,9 @@ pub enum Problem {
     /// A prefix of `status` is none.
     #[error("status.remote.cidr.{field}[{place}]: {cause}")]
     Local { field: &'static str, place: usize, cause: PrefixError },
+    /// A prefix of this cluster is none.
+    #[error("spec.local.cidr.{field}[{place}]: {cause}")]
+    Own { field: &'static str, place: usize, cause: PrefixError },
     /// The two do not go together.
     #[error("cidr.{field}[{place}] of spec.remote and status.remote: {cause}")]
     Rule { field: &'static str, place: usize, cause: RuleError },

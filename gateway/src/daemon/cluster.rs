@@ -15,11 +15,14 @@ mod state;
 mod trouble;
 mod turn;
 
+use std::net::IpAddr;
+
 use control::conditions::{self, Verdict};
 use control::desired::Desired;
 use control::objects::{AskedPeer, Objects, Scope};
 use control::watch::{Update, Watch};
-use kube::{Client, Config};
+use kube::Client;
+use remap::Prefix;
 use strait_gateway::io::PeerStatus;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
@@ -27,7 +30,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::args::UsageError;
-use super::config::{Endpoint, Origin, Peer};
+use super::config::{Config, Endpoint, Origin, Peer};
 use super::own_key::OwnKey;
 
 use duties::Duties;
@@ -47,7 +50,7 @@ pub(crate) use trouble::Trouble;
 ///
 /// [`UsageError`] if neither names one, or with keys or certificates that are none.
 pub(crate) async fn client() -> Result<Client, UsageError> {
-    let config = Config::infer().await.map_err(|error| {
+    let config = kube::Config::infer().await.map_err(|error| {
         UsageError::Wrong(format!(
             "nothing says where the API server is: run in a pod, or set KUBECONFIG ({error})"
         ))
@@ -62,8 +65,8 @@ pub(crate) async fn client() -> Result<Client, UsageError> {
 pub(crate) enum News {
     /// The peers that objects ask for have changed, or those of before the restart are known.
     Peers {
-        /// All of them.
-        peers: Vec<Peer>,
+        /// All of them, and what is ours.
+        wanted: Wanted,
         /// Whether that is what objects ask for now.
         is_listed: bool,
     },
@@ -71,16 +74,39 @@ pub(crate) enum News {
     Trouble(Trouble),
 }
 
+/// What objects ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) peers: Vec<Peer>,
+    /// What is ours, as those peers know it.
+    pub(crate) cluster: remap::Cluster,
+}
+
+impl Wanted {
+    /// In place of what `config` has of it.
+    pub(crate) fn within(self, config: &Config) -> Config {
+        let Self { peers, cluster } = self;
+        let said_by = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
+        let origins = ["pod_cidrs", "masquerade"]
+            .into_iter()
+            .fold(config.origins.clone(), |origins, key| origins.with(key, said_by.clone()));
+
+        Config { peers, cluster, origins, ..config.clone() }
+    }
+}
+
 /// What feeds a gateway in a cluster.
 pub(crate) struct Cluster {
     watch: Watch,
     scope: Scope,
+    /// Inside the tunnel.
+    own_address: IpAddr,
     endpoints: Vec<Endpoint>,
     endpoint_origin: Origin,
     own_key: OwnKey,
     troubles: Troubles,
     /// What objects ask for, or asked for before a restart; `None` if neither is known.
-    wanted: Option<Vec<Peer>>,
+    wanted: Option<Wanted>,
     has_listed: bool,
     state_file: Option<StateFile>,
     /// What was said of objects and of what they ask for.
@@ -114,6 +140,7 @@ impl Cluster {
         Self {
             watch,
             scope: settings.scope.clone(),
+            own_address: settings.own_address,
             endpoints: settings.endpoints.clone(),
             endpoint_origin: settings.endpoint_origin.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
@@ -158,8 +185,8 @@ impl Cluster {
             };
             if let Some(wanted) = self.wanted.as_ref().filter(|_| has_news) {
                 let is_active = *self.is_active.borrow();
-                let peers = if is_active { wanted.clone() } else { Vec::new() };
-                return News::Peers { peers, is_listed: self.has_listed };
+                let wanted = if is_active { wanted.clone() } else { Wanted::default() };
+                return News::Peers { wanted, is_listed: self.has_listed };
             }
         }
     }
@@ -198,21 +225,21 @@ impl Cluster {
                     info!("the API server answers again");
                 }
                 self.is_reachable = true;
-                let peers = self.peers(&found);
-                self.wanted = Some(peers);
+                let wanted = self.wanted(&found);
+                self.wanted = Some(wanted);
                 self.has_listed = true;
                 true
             }
         }
     }
 
-    fn peers(&mut self, found: &Objects) -> Vec<Peer> {
+    fn wanted(&mut self, found: &Objects) -> Wanted {
         let addresses = self.endpoints.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Address(address) => Some(address.ip()),
             Endpoint::Name(_) => None,
         });
         let endpoints: Vec<_> = addresses.collect();
-        let Desired { peers, refused, rejected, verdicts } =
+        let Desired { peers, mut cluster, refused, rejected, verdicts } =
             Desired::new(&self.scope, found, &endpoints);
         self.judged = Some(verdicts);
 
@@ -227,7 +254,12 @@ impl Cluster {
             self.duties.have_a_peer();
         }
 
-        peers.into_iter().map(|peer| self.peer(peer)).collect()
+        if !cluster.masquerade.is_empty() {
+            // Our end of the tunnel is no stranger to the gateway at the other one.
+            cluster.prefixes.push(Prefix::of_host(self.own_address));
+        }
+
+        Wanted { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
     }
 
     fn peer(&self, asked: AskedPeer) -> Peer {

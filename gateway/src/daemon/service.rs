@@ -221,8 +221,8 @@ impl Service {
                     Wish::End => return Ok(()),
                 },
                 news = self.source.next() => match news {
-                    News::Peers { peers, is_listed } => {
-                        self.reconfigure(Config { peers, ..self.config.clone() }).await;
+                    News::Peers { wanted, is_listed } => {
+                        self.reconfigure(wanted.within(&self.config)).await;
                         if is_listed {
                             self.board.set_knows_peers();
                         }

@@ -28,4 +28,5 @@ mod peering;
 mod replicas;
 mod rights;
 mod standalone;
+mod strangers;
 mod tour;

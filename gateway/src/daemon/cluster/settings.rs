@@ -37,6 +37,8 @@ const TUNNEL_PREFIX_BITS: u8 = 30;
 pub(crate) struct Settings {
     pub(crate) identity: Identity,
     pub(crate) scope: Scope,
+    /// Inside the tunnel.
+    pub(crate) own_address: IpAddr,
     /// Of the server, for a client.
     pub(crate) endpoints: Vec<Endpoint>,
     /// Whose word that is.
@@ -150,6 +152,7 @@ impl Settings {
             Self {
                 identity,
                 scope,
+                own_address: IpAddr::V4(own),
                 endpoints,
                 endpoint_origin,
                 key_file,

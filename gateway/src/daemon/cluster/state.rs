@@ -1,21 +1,22 @@
 //! What a gateway remembers across a restart, so that it forwards before the API server answers.
 //!
-//! A file with the peers that objects asked for last and where they were heard from. No secret is in
+//! A file with the peers that objects asked for last, where they were heard from, and what is ours. No secret is in
 //! it: of keys only the public ones of peers. It is replaced as a whole, and one that cannot be read
 //! or is about another gateway is as good as none.
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use control::identity::Identity;
-use remap::Rule;
+use remap::{Cluster, Rule};
 use serde::{Deserialize, Serialize};
 use strait_gateway::io::PeerStatus;
 use strait_gateway::wg::PublicKey;
 use tracing::{info, warn};
 
+use super::Wanted;
 use crate::daemon::config::{Endpoint, Origins, Peer};
 
 /// Grows when an older file would be misunderstood.
@@ -35,6 +36,11 @@ struct State {
     version: u32,
     gateway: String,
     peers: Vec<Remembered>,
+    /// What is ours. A file of before has nothing of it.
+    #[serde(default)]
+    prefixes: Vec<String>,
+    #[serde(default)]
+    masquerade: Vec<IpAddr>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -64,8 +70,8 @@ impl StateFile {
         Self { path, gateway, written: None, is_failing: false }
     }
 
-    /// The peers of before, which may be at one of `endpoints`; `None` if there is nothing to go by.
-    pub(super) fn load(&self, endpoints: &[Endpoint]) -> Option<Vec<Peer>> {
+    /// What was wanted before, with peers that may be at one of `endpoints`; `None` if there is nothing to go by.
+    pub(super) fn load(&self, endpoints: &[Endpoint]) -> Option<Wanted> {
         let path = self.path.display();
         let state = match read(&self.path) {
             Ok(state) => state,
@@ -80,26 +86,31 @@ impl StateFile {
             return None;
         }
 
-        let peers: Option<Vec<_>> =
-            state.peers.iter().map(|remembered| remembered.to_peer(endpoints)).collect();
-        match &peers {
-            Some(peers) => {
-                info!(%path, peers = peers.len(), "as before until the API server answers")
+        let wanted = state.to_wanted(endpoints);
+        match &wanted {
+            Some(wanted) => {
+                info!(%path, peers = wanted.peers.len(), "as before until the API server answers")
             }
             None => warn!(%path, "the state of before makes no sense; waiting for the API server"),
         }
 
-        peers
+        wanted
     }
 
-    /// Remembers `peers`, and where they are now. Writes only what is news.
-    pub(super) fn save(&mut self, peers: &[Peer], status: &[PeerStatus]) {
+    /// Remembers what is `wanted`, and where its peers are now. Writes only what is news.
+    pub(super) fn save(&mut self, wanted: &Wanted, status: &[PeerStatus]) {
         let endpoint = |key: PublicKey| {
             status.iter().find(|peer| peer.public_key == key).and_then(|peer| peer.endpoint)
         };
+        let Wanted { peers, cluster } = wanted;
         let peers = peers.iter().map(|peer| Remembered::new(peer, endpoint(peer.public_key)));
-        let gateway = self.gateway.clone();
-        let state = State { version: VERSION, gateway, peers: peers.collect() };
+        let state = State {
+            version: VERSION,
+            gateway: self.gateway.clone(),
+            peers: peers.collect(),
+            prefixes: cluster.prefixes.iter().map(ToString::to_string).collect(),
+            masquerade: cluster.masquerade.clone(),
+        };
         // It has neither maps with odd keys nor anything else that JSON could refuse.
         let Ok(text) = serde_json::to_string_pretty(&state) else { return };
         if self.written.as_ref() == Some(&text) {
@@ -116,6 +127,20 @@ impl StateFile {
                 self.is_failing = true;
             }
         }
+    }
+}
+
+impl State {
+    fn to_wanted(&self, endpoints: &[Endpoint]) -> Option<Wanted> {
+        let peers = self.peers.iter().map(|remembered| remembered.to_peer(endpoints));
+        let prefixes = self.prefixes.iter().map(|prefix| prefix.parse().ok());
+        let cluster = Cluster {
+            prefixes: prefixes.collect::<Option<_>>()?,
+            masquerade: self.masquerade.clone(),
+            ..Cluster::default()
+        };
+
+        Some(Wanted { peers: peers.collect::<Option<_>>()?, cluster })
     }
 }
 
@@ -190,6 +215,16 @@ mod tests {
         }
     }
 
+    fn wanted() -> Wanted {
+        let cluster = Cluster {
+            prefixes: vec!["10.244.0.0/16".parse().unwrap(), "10.70.0.0/16".parse().unwrap()],
+            masquerade: vec!["10.70.0.0".parse().unwrap()],
+            ..Cluster::default()
+        };
+
+        Wanted { peers: peers(), cluster }
+    }
+
     /// As objects make them.
     fn peers() -> Vec<Peer> {
         let mut peers = example::config().peers;
@@ -210,14 +245,14 @@ mod tests {
         let mut state = StateFile::new(path.clone(), &identity("rome"));
         assert_eq!(state.load(&[]), None);
 
-        state.save(&peers(), &[]);
-        assert_eq!(state.load(&[]), Some(peers()));
+        state.save(&wanted(), &[]);
+        assert_eq!(state.load(&[]), Some(wanted()));
 
         fs::remove_file(&path).unwrap();
-        state.save(&peers(), &[]);
+        state.save(&wanted(), &[]);
         assert!(!path.exists());
-        state.save(&[], &[]);
-        assert_eq!(state.load(&[]), Some(Vec::new()));
+        state.save(&Wanted::default(), &[]);
+        assert_eq!(state.load(&[]), Some(Wanted::default()));
     }
 
     #[test]
@@ -238,7 +273,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let mut state = StateFile::new(path.clone(), &identity("rome"));
-        state.save(&peers(), &[]);
+        state.save(&wanted(), &[]);
         let good = fs::read_to_string(&path).unwrap();
 
         assert_eq!(StateFile::new(path.clone(), &identity("oslo")).load(&[]), None);
@@ -258,7 +293,7 @@ mod tests {
     fn a_folder_that_is_not_there_is_no_reason_to_stop() {
         let mut state = StateFile::new("/nowhere/state.json".into(), &identity("rome"));
 
-        state.save(&peers(), &[]);
+        state.save(&wanted(), &[]);
 
         assert!(state.is_failing);
         assert_eq!(state.load(&[]), None);

@@ -1,0 +1,108 @@
+//! What a `Configuration` says of this cluster: the addresses that the remote knows, and the one that
+//! stands for everybody else here.
+
+use std::net::IpAddr;
+
+use remap::{Cluster, Prefix};
+
+use super::refusal::{Problem, Refusal};
+use crate::api::Configuration;
+
+/// Adds to `cluster` what `object` says of it.
+///
+/// The first address of the external prefix stands for sources that the remote does not know, as in Liqo,
+/// whose allocator and ours set it aside for that. Without the pods nobody could tell who is known: then,
+/// and if one of them cannot be read, nobody is given it.
+pub(super) fn read(object: &Configuration, cluster: &mut Cluster, refused: &mut Vec<Refusal>) {
+    let local = object.spec.local.as_ref().and_then(|local| local.cidr.clone()).unwrap_or_default();
+    let before = refused.len();
+    let mut parse = |field: &'static str, texts: &[String]| -> Vec<Prefix> {
+        let texts = texts.iter().enumerate().filter(|(_, text)| !text.is_empty());
+        let parsed = texts.filter_map(|(place, text)| match text.parse() {
+            Ok(prefix) => Some(prefix),
+            Err(cause) => {
+                refused.push(Refusal::of(object, Problem::Own { field, place, cause }));
+                None
+            }
+        });
+        parsed.collect()
+    };
+    let pods = parse("pod", &local.pod);
+    let external = parse("external", &local.external);
+    if pods.is_empty() || refused.len() > before {
+        return;
+    }
+
+    for is_ipv4 in [true, false] {
+        let is_of_version = |prefix: &&Prefix| prefix.is_ipv4() == is_ipv4;
+        // Pods of a version of which none is known would be taken for strangers.
+        let has_pods = pods.iter().any(|prefix| is_of_version(&prefix));
+        let shared = external.iter().find(is_of_version).map(Prefix::network);
+        let is_given = cluster.masquerade.iter().any(|given: &IpAddr| given.is_ipv4() == is_ipv4);
+        cluster.masquerade.extend(shared.filter(|_| has_pods && !is_given));
+    }
+    for prefix in pods.into_iter().chain(external) {
+        if !cluster.prefixes.contains(&prefix) {
+            cluster.prefixes.push(prefix);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cluster_of(pod: &[&str], external: &[&str]) -> (Cluster, Vec<String>) {
+        let object = serde_json::from_value(json!({
+            "metadata": {"name": "rome", "namespace": "tenant"},
+            "spec": {"local": {"cidr": {"pod": pod, "external": external}}},
+        }));
+        let (mut cluster, mut refused) = Default::default();
+        read(&object.unwrap(), &mut cluster, &mut refused);
+
+        (cluster, refused.iter().map(ToString::to_string).collect())
+    }
+
+    fn prefixes(texts: &[&str]) -> Vec<Prefix> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_external_address_of_each_version_is_for_strangers() {
+        let pods = ["10.244.0.0/16", "fd00:244::/56"];
+        let (cluster, refused) =
+            cluster_of(&pods, &["10.70.0.0/16", "10.69.0.0/16", "fd00:70::/112"]);
+
+        let shared: [IpAddr; 2] = ["10.70.0.0".parse().unwrap(), "fd00:70::".parse().unwrap()];
+        assert_eq!(cluster.masquerade, shared);
+        let all = [pods[0], pods[1], "10.70.0.0/16", "10.69.0.0/16", "fd00:70::/112"];
+        assert_eq!(cluster.prefixes, prefixes(&all));
+        assert_eq!(refused, <[String; 0]>::default());
+    }
+
+    #[test]
+    fn nobody_is_taken_for_a_stranger_where_the_pods_are_not_known() {
+        for (pods, external) in [
+            (&[][..], &["10.70.0.0/16"][..]),
+            (&["fd00:244::/56"], &["10.70.0.0/16"]),
+            (&["10.244.0.0/16", "10.245.0.1/16"], &["10.70.0.0/16"]),
+            (&["10.244.0.0/16"], &[]),
+            (&[""], &["10.70.0.0/16"]),
+        ] {
+            let (cluster, _) = cluster_of(pods, external);
+
+            assert_eq!(cluster.masquerade, <[IpAddr; 0]>::default(), "{pods:?} {external:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_prefix_is_named() {
+        let (cluster, refused) = cluster_of(&["10.244.0.0/16"], &["10.70.0.1/16"]);
+
+        assert_eq!(cluster, Cluster::default());
+        assert!(refused[0].contains("spec.local.cidr.external[0]: "), "{refused:?}");
+        assert!(refused[0].contains("10.70.0.0/16"), "{refused:?}");
+    }
+}
