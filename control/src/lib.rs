@@ -29,6 +29,7 @@ pub mod election;
 pub mod events;
 pub mod identity;
 pub mod ipam;
+pub mod node;
 pub mod objects;
 pub mod operator;
 pub mod plan;

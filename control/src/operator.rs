@@ -38,6 +38,7 @@ mod wireguard;
 mod workload;
 
 pub use child::{Child, ChildError, Parent, child};
+pub(crate) use endpoint::COMPONENT;
 pub use endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
 pub use keys::{KeyPair, KeysError};
 pub use problem::Problem;

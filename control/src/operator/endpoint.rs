@@ -7,7 +7,7 @@ use crate::active::{self, ACTIVE};
 use crate::api::endpoint::{Endpoint, InternalEndpoint};
 
 /// Marks what belongs to a gateway.
-pub(super) const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
+pub(crate) const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
 
 /// The address of a node that clients are given, the best first.
 const ADDRESSES: [&str; 5] = ["ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname"];

@@ -1,0 +1,228 @@
+//! Which way a node sends packets for remote clusters: every object in, a next hop for each prefix out.
+//! Pure, except for the [watch](Watch).
+//!
+//! A prefix is what a `Configuration` calls one of the remote cluster's. Its way is to the active pod of
+//! the gateway in the namespace of that `Configuration`: on the node of the pod to the pod, on every
+//! other node to that node.
+//!
+//! # Invariants
+//!
+//! - The same objects in any order make the same plan.
+//! - All nodes plan for the same prefixes, and no two of them for different gateways.
+//! - No prefix of a plan holds an address of a node or of a pod of this cluster.
+//! - A prefix stays in the plan while its `Configuration` is there, with a gateway or without.
+//!
+//! # Not here
+//!
+//! How a node reaches another one, and what its kernel is told (see `strait node`).
+
+pub mod condition;
+mod gateway;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt as _;
+use remap::Prefix;
+
+use crate::api::Configuration;
+use crate::objects::{self, Listed, ObjectName, pairs};
+
+use gateway::Gateways;
+pub use problem::Problem;
+pub use watch::{Update, Watch};
+
+/// All objects that concern nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// Of all remote clusters.
+    pub configurations: Vec<Listed<Configuration>>,
+    /// Of gateways, the active ones.
+    pub pods: Vec<Arc<Pod>>,
+    /// Of this cluster.
+    pub nodes: Vec<Arc<Node>>,
+}
+
+/// Where a node sends packets for a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// To the gateway, whose pod is on this node and has this address.
+    Pod(IpAddr),
+    /// To the node with the gateway.
+    Node {
+        /// Of the node.
+        name: String,
+        /// Its `InternalIP` of the version of the prefix.
+        address: IpAddr,
+    },
+    /// Where it sent them before, as no gateway is known; nowhere, if that is not known either.
+    AsBefore,
+}
+
+/// What one node has to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Every prefix of a remote cluster.
+    pub hops: BTreeMap<Prefix, Hop>,
+    /// Pods of this cluster, as far as objects say where they are.
+    pub pods: BTreeSet<Prefix>,
+    /// The `InternalIP`s of this node.
+    pub own: Vec<IpAddr>,
+    /// Those of all other nodes, by name.
+    pub others: BTreeMap<String, Vec<IpAddr>>,
+    /// Whose each of them is.
+    pub owners: BTreeMap<Prefix, ObjectName>,
+    /// What is wrong, in the order of objects.
+    pub problems: Vec<Problem>,
+    /// Whether all `Configuration`s could be read. If not, a prefix that is missing may be one of theirs.
+    pub is_whole: bool,
+}
+
+/// What the node called `own` has to do.
+#[must_use]
+pub fn plan(own: &str, objects: &Objects) -> Plan {
+    let mut plan = Plan { is_whole: true, ..Plan::default() };
+    for node in &objects.nodes {
+        let addresses = internal_addresses(node);
+        plan.pods.extend(pod_prefixes(node));
+        if node.name_any() == own {
+            plan.own = addresses;
+        } else {
+            plan.others.insert(node.name_any(), addresses);
+        }
+    }
+    if plan.own.is_empty() {
+        plan.problems.push(Problem::OwnNode { node: own.to_owned() });
+    }
+
+    let gateways = Gateways::new(&objects.pods);
+    let taken = Taken::new(&objects.nodes);
+    let mut configurations: Vec<_> = objects.configurations.iter().collect();
+    configurations.sort_by_cached_key(|listed| ObjectName::of(&***listed));
+    for listed in configurations {
+        let object = ObjectName::of(&**listed);
+        match &listed.0 {
+            Ok(configuration) => {
+                for prefix in prefixes(configuration, &object, &taken, &mut plan) {
+                    if let Some(by) = plan.owners.get(&prefix).cloned() {
+                        let object = object.clone();
+                        plan.problems.push(Problem::Shared { object, prefix, by });
+                        continue;
+                    }
+                    let hop = gateways.hop(configuration, prefix, own, &plan);
+                    let hop = hop.unwrap_or_else(|problem| {
+                        plan.problems.extend(problem.map(|problem| *problem));
+                        Hop::AsBefore
+                    });
+                    plan.hops.insert(prefix, hop);
+                    plan.owners.insert(prefix, object.clone());
+                }
+            }
+            Err(invalid) => {
+                plan.is_whole = false;
+                plan.problems.push(Problem::Malformed { object, cause: invalid.error.clone() });
+            }
+        }
+    }
+
+    plan
+}
+
+/// What the prefixes of a remote cluster are called here, as far as they may be routed.
+fn prefixes(
+    configuration: &Configuration,
+    object: &ObjectName,
+    taken: &Taken<'_>,
+    plan: &mut Plan,
+) -> Vec<Prefix> {
+    let own = own_pods(configuration);
+    plan.pods.extend(&own);
+    let mut prefixes = Vec::new();
+    for pair in pairs(configuration).filter(|pair| !pair.local.is_empty()) {
+        let object = object.clone();
+        let prefix: Prefix = match pair.local.parse() {
+            Ok(prefix) => prefix,
+            Err(cause) => {
+                plan.is_whole = false;
+                let (field, place) = (pair.field, pair.place);
+                plan.problems.push(Problem::Name { object, field, place, cause });
+                continue;
+            }
+        };
+        let pods = own.iter().find(|pods| pods.overlaps(prefix));
+        let problem = match (taken.in_the_way(prefix), pods) {
+            _ if prefix.len_bits() == 0 => Some(Problem::Everything { object, prefix }),
+            (Some((node, address)), _) => {
+                let node = node.to_owned();
+                Some(Problem::HoldsNode { object, prefix, node, address: address.to_string() })
+            }
+            (None, Some(pods)) => Some(Problem::HoldsPods { object, prefix, pods: *pods }),
+            (None, None) => None,
+        };
+        match problem {
+            Some(problem) => plan.problems.push(problem),
+            None => prefixes.push(prefix),
+        }
+    }
+    if !prefixes.is_empty() && objects::cluster_id(configuration).is_none() {
+        plan.problems.push(Problem::NoCluster { object: object.clone() });
+    }
+
+    prefixes
+}
+
+/// The pods of this cluster, as a `Configuration` knows them. What is wrong there is for others to say.
+fn own_pods(configuration: &Configuration) -> Vec<Prefix> {
+    let local = configuration.spec.local.as_ref().and_then(|local| local.cidr.as_ref());
+    let pods = local.map(|cidr| cidr.pod.as_slice()).unwrap_or_default();
+
+    pods.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// What belongs to nodes: a route that pulls it away would cut them off.
+struct Taken<'a>(Vec<(&'a str, Prefix)>);
+
+impl<'a> Taken<'a> {
+    fn new(nodes: &'a [Arc<Node>]) -> Self {
+        let mut taken = Vec::new();
+        for node in nodes {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let hosts = addresses(node).map(|(_, address)| Prefix::of_host(address));
+            taken.extend(hosts.chain(pod_prefixes(node)).map(|prefix| (name, prefix)));
+        }
+        taken.sort_unstable();
+
+        Self(taken)
+    }
+
+    fn in_the_way(&self, prefix: Prefix) -> Option<(&'a str, Prefix)> {
+        self.0.iter().copied().find(|(_, taken)| taken.overlaps(prefix))
+    }
+}
+
+/// Of the pods of a node, where it has prefixes of its own.
+fn pod_prefixes(node: &Node) -> impl Iterator<Item = Prefix> {
+    let spec = node.spec.as_ref();
+    let all = spec.and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default();
+    let first = spec.and_then(|spec| spec.pod_cidr.as_ref());
+
+    all.iter().chain(first).filter_map(|text| text.parse().ok())
+}
+
+fn internal_addresses(node: &Node) -> Vec<IpAddr> {
+    addresses(node).filter(|(type_, _)| *type_ == "InternalIP").map(|(_, ip)| ip).collect()
+}
+
+/// With what each is for, as far as they are no names.
+fn addresses(node: &Node) -> impl Iterator<Item = (&str, IpAddr)> {
+    let status = node.status.as_ref();
+    let all = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+
+    all.iter().filter_map(|found| Some((found.type_.as_str(), found.address.parse().ok()?)))
+}

@@ -1,0 +1,111 @@
+//! Where the gateway of a remote cluster is.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use remap::Prefix;
+
+use super::{Hop, Plan, Problem};
+use crate::active;
+use crate::api::Configuration;
+use crate::objects::{ObjectName, REMOTE_CLUSTER_ID, cluster_id};
+use crate::operator::COMPONENT;
+
+/// The pods that packets may be sent to, by namespace.
+pub(super) struct Gateways<'a>(BTreeMap<&'a str, Vec<&'a Pod>>);
+
+impl<'a> Gateways<'a> {
+    pub(super) fn new(pods: &'a [Arc<Pod>]) -> Self {
+        let mut gateways = BTreeMap::<_, Vec<_>>::new();
+        for pod in pods.iter().filter(|pod| is_usable(pod)) {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            gateways.entry(namespace).or_default().push(&**pod);
+        }
+
+        Self(gateways)
+    }
+
+    /// Where the node `own` sends packets for `prefix`, one of `configuration`; `plan` has all nodes.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the gateway; nothing if there is none, which may be so for a moment.
+    pub(super) fn hop(
+        &self,
+        configuration: &Configuration,
+        prefix: Prefix,
+        own: &str,
+        plan: &Plan,
+    ) -> Result<Hop, Option<Box<Problem>>> {
+        let object = || ObjectName::of(configuration);
+        let pod = self.active(configuration).ok_or(None)?;
+        let spec = pod.spec.as_ref();
+        if spec.and_then(|spec| spec.host_network).unwrap_or_default() {
+            let problem = Problem::HostNetwork { object: object(), pod: pod.name_any() };
+            return Err(Some(Box::new(problem)));
+        }
+        let node = spec.and_then(|spec| spec.node_name.as_deref()).ok_or(None)?;
+        let of_version = |addresses: &[IpAddr]| {
+            addresses.iter().copied().find(|address| address.is_ipv4() == prefix.is_ipv4())
+        };
+        let without = |what| Some(Box::new(Problem::NoAddress { object: object(), prefix, what }));
+        if node == own {
+            let address = of_version(&addresses(pod));
+            return address.map(Hop::Pod).ok_or_else(|| without(format!("pod {}", pod.name_any())));
+        }
+        let addresses = plan.others.get(node).map(Vec::as_slice).unwrap_or_default();
+        let address = of_version(addresses).ok_or_else(|| without(format!("node {node}")))?;
+
+        Ok(Hop::Node { name: node.to_owned(), address })
+    }
+
+    /// The pod that carries the packets of `configuration`. Of several, as while one replaces another,
+    /// the one that is ready, and of those the youngest.
+    fn active(&self, configuration: &Configuration) -> Option<&'a Pod> {
+        let cluster = cluster_id(configuration)?;
+        let namespace = configuration.metadata.namespace.as_deref().unwrap_or_default();
+        let pods = self.0.get(namespace)?.iter().copied();
+        // The templates of Liqo give pods no label with the cluster: there is one gateway a namespace.
+        let pods = pods.filter(|pod| {
+            pod.labels().get(REMOTE_CLUSTER_ID).is_none_or(|id| id.is_empty() || id == cluster)
+        });
+
+        pods.max_by_key(|pod| (is_ready(pod), pod.creation_timestamp(), pod.name_any()))
+    }
+}
+
+/// Whether it is the active one of a gateway, runs, and is to go on running.
+fn is_usable(pod: &Pod) -> bool {
+    let (label, value) = COMPONENT;
+    let status = pod.status.as_ref();
+    let is_gateway = pod.labels().get(label).is_some_and(|found| found == value);
+    let is_running = status.and_then(|status| status.phase.as_deref()) == Some("Running");
+
+    is_gateway
+        && active::is_active(pod)
+        && is_running
+        && pod.metadata.deletion_timestamp.is_none()
+        && !addresses(pod).is_empty()
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn addresses(pod: &Pod) -> Vec<IpAddr> {
+    let Some(status) = pod.status.as_ref() else { return Vec::new() };
+    let all = status.pod_ips.as_deref().unwrap_or_default().iter().map(|pod| pod.ip.as_str());
+    let first = status.pod_ip.as_deref();
+    let mut addresses: Vec<IpAddr> =
+        all.chain(first).filter_map(|text| text.parse().ok()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+
+    addresses
+}

@@ -1,0 +1,293 @@
+//! Three nodes, two remote clusters, and everything that can be wrong with them.
+
+use std::collections::BTreeSet;
+
+use kube::core::DeserializeGuard;
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+fn node(number: u8) -> Arc<Node> {
+    Arc::new(object(json!({
+        "metadata": {"name": format!("node-{number}")},
+        "spec": {"podCIDRs": [format!("10.244.{number}.0/24"), format!("fd00:244:0:{number}::/64")]},
+        "status": {"addresses": [
+            {"type": "Hostname", "address": format!("node-{number}")},
+            {"type": "InternalIP", "address": format!("172.18.0.{number}")},
+            {"type": "InternalIP", "address": format!("fd00:18::{number}")},
+            {"type": "ExternalIP", "address": format!("198.51.100.{number}")},
+        ]},
+    })))
+}
+
+fn configuration(cluster: &str, pods: &[&str]) -> Listed<Configuration> {
+    let remote: Vec<_> = pods.iter().map(|_| "10.244.0.0/16").collect();
+
+    of_value(json!({
+        "metadata": {
+            "name": cluster, "namespace": format!("liqo-tenant-{cluster}"),
+            "labels": {"liqo.io/remote-cluster-id": cluster},
+        },
+        "spec": {
+            "local": {"cidr": {"pod": ["10.244.0.0/16"]}}, "remote": {"cidr": {"pod": remote}},
+        },
+        "status": {"remote": {"cidr": {"pod": pods}}},
+    }))
+}
+
+fn of_value(value: Value) -> Listed<Configuration> {
+    Arc::new(serde_json::from_value::<DeserializeGuard<Configuration>>(value).unwrap())
+}
+
+/// The active pod of the gateway to `cluster`.
+fn pod(cluster: &str, on: u8, host: u8) -> Pod {
+    object(json!({
+        "metadata": {
+            "name": format!("gw-{cluster}-{host}"), "namespace": format!("liqo-tenant-{cluster}"),
+            "labels": {
+                "networking.liqo.io/component": "gateway", "networking.liqo.io/active": "true",
+            },
+        },
+        "spec": {"nodeName": format!("node-{on}"), "containers": []},
+        "status": {"phase": "Running", "podIP": format!("10.244.{on}.{host}"), "podIPs": [
+            {"ip": format!("10.244.{on}.{host}")}, {"ip": format!("fd00:244:0:{on}::{host}")},
+        ]},
+    }))
+}
+
+fn objects(configurations: Vec<Listed<Configuration>>, pods: Vec<Pod>) -> Objects {
+    let pods = pods.into_iter().map(Arc::new).collect();
+
+    Objects { configurations, pods, nodes: (1..=3).map(node).collect() }
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn to_node(number: u8, address: &str) -> Hop {
+    Hop::Node { name: format!("node-{number}"), address: address.parse().unwrap() }
+}
+
+fn said(plan: &Plan) -> String {
+    plan.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_node_of_the_gateway_sends_to_its_pod_and_all_others_to_that_node() {
+    let configurations = vec![configuration("rome", &["10.71.0.0/16", "fd00:71::/56"])];
+    let objects = objects(configurations, vec![pod("rome", 2, 7)]);
+
+    for (own, v4, v6) in [
+        (1, to_node(2, "172.18.0.2"), to_node(2, "fd00:18::2")),
+        (2, Hop::Pod("10.244.2.7".parse().unwrap()), Hop::Pod("fd00:244:0:2::7".parse().unwrap())),
+        (3, to_node(2, "172.18.0.2"), to_node(2, "fd00:18::2")),
+    ] {
+        let plan = plan(&format!("node-{own}"), &objects);
+
+        let hops = [(prefix("10.71.0.0/16"), v4), (prefix("fd00:71::/56"), v6)];
+        assert_eq!(plan.hops, BTreeMap::from(hops));
+        assert_eq!(plan.problems, []);
+        assert!(plan.is_whole);
+        let own_addresses = [format!("172.18.0.{own}"), format!("fd00:18::{own}")];
+        assert_eq!(plan.own.iter().map(ToString::to_string).collect::<Vec<_>>(), own_addresses);
+        assert_eq!(plan.others.len(), 2);
+    }
+}
+
+#[test]
+fn a_prefix_without_a_gateway_goes_where_it_went_before() {
+    type Change = fn(&mut Pod);
+    let changes: [(&str, Change); 7] = [
+        ("standby", |pod| label(pod, "networking.liqo.io/active", "false")),
+        ("going", |pod| {
+            pod.metadata.deletion_timestamp = Some(object(json!("2026-01-01T00:00:00Z")));
+        }),
+        ("elsewhere", |pod| pod.metadata.namespace = Some("liqo-tenant-oslo".to_owned())),
+        ("for another", |pod| label(pod, "liqo.io/remote-cluster-id", "oslo")),
+        ("pending", |pod| pod.status.as_mut().unwrap().phase = Some("Pending".to_owned())),
+        ("without address", |pod| {
+            let status = pod.status.as_mut().unwrap();
+            (status.pod_ip, status.pod_ips) = (None, None);
+        }),
+        ("without node", |pod| pod.spec.as_mut().unwrap().node_name = None),
+    ];
+    for (what, change) in changes {
+        let mut pod = pod("rome", 2, 7);
+        change(&mut pod);
+        let objects = objects(vec![configuration("rome", &["10.71.0.0/16"])], vec![pod]);
+
+        let plan = plan("node-1", &objects);
+
+        assert_eq!(plan.hops[&prefix("10.71.0.0/16")], Hop::AsBefore, "{what}");
+        assert_eq!(plan.problems, [], "{what}");
+    }
+}
+
+fn label(pod: &mut Pod, label: &str, value: &str) {
+    pod.labels_mut().insert(label.to_owned(), value.to_owned());
+}
+
+#[test]
+fn of_two_pods_the_ready_one_is_used_and_of_those_the_youngest() {
+    let with = |host: u8, age: &str, is_ready: bool| {
+        let mut pod = pod("rome", 2, host);
+        let ready = if is_ready { "True" } else { "False" };
+        pod.metadata.creation_timestamp = Some(object(json!(format!("2026-01-01T00:00:{age}Z"))));
+        pod.status.as_mut().unwrap().conditions =
+            Some(vec![object(json!({"type": "Ready", "status": ready}))]);
+        pod
+    };
+    let used = |pods: Vec<Pod>| {
+        let objects = objects(vec![configuration("rome", &["10.71.0.0/16"])], pods);
+        plan("node-2", &objects).hops[&prefix("10.71.0.0/16")].clone()
+    };
+    let to = |host: u8| Hop::Pod(IpAddr::from([10, 244, 2, host]));
+
+    assert_eq!(used(vec![with(7, "01", true), with(8, "02", false)]), to(7));
+    assert_eq!(used(vec![with(7, "01", true), with(8, "02", true)]), to(8));
+    assert_eq!(used(vec![with(8, "02", true), with(7, "01", true)]), to(8));
+}
+
+#[test]
+fn what_would_cut_a_node_off_gets_no_route_and_a_word() {
+    for (name, problem) in [
+        ("0.0.0.0/0", "would take everything else with it"),
+        ("172.18.0.0/16", "overlaps 172.18.0.1/32 of node node-1"),
+        ("198.51.100.0/24", "overlaps 198.51.100.1/32 of node node-1"),
+        ("10.244.3.128/25", "overlaps 10.244.3.0/24 of node node-3"),
+        ("10.244.128.0/17", "overlaps 10.244.0.0/16, the pods of this cluster"),
+        ("fd00:18::/64", "overlaps fd00:18::1/128 of node node-1"),
+    ] {
+        let objects = objects(vec![configuration("rome", &[name])], vec![pod("rome", 2, 7)]);
+
+        let plan = plan("node-1", &objects);
+
+        assert_eq!(plan.hops, BTreeMap::new(), "{name}");
+        let said = said(&plan);
+        assert!(said.contains(name) && said.contains(problem), "{said}");
+        assert!(said.contains("Configuration liqo-tenant-rome/rome"), "{said}");
+    }
+}
+
+#[test]
+fn one_of_two_equal_prefixes_is_kept_whatever_the_order() {
+    let [oslo, rome] = ["oslo", "rome"].map(|name| configuration(name, &["10.71.0.0/16"]));
+    let pods = || vec![pod("rome", 2, 7), pod("oslo", 3, 9)];
+
+    let one = plan("node-1", &objects(vec![oslo.clone(), rome.clone()], pods()));
+    let other = plan("node-1", &objects(vec![rome, oslo], pods()));
+
+    assert_eq!(one, other);
+    assert_eq!(one.hops[&prefix("10.71.0.0/16")], to_node(3, "172.18.0.3"));
+    let said = said(&one);
+    assert!(said.contains("liqo-tenant-rome/rome: 10.71.0.0/16 is a prefix of"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_holds_back_every_removal() {
+    let mut wrong_name =
+        serde_json::to_value(configuration("rome", &["10.71.0.0/33"]).0.as_ref().unwrap()).unwrap();
+    wrong_name["apiVersion"] = json!("networking.liqo.io/v1beta1");
+    wrong_name["kind"] = json!("Configuration");
+    let malformed =
+        json!({"metadata": {"name": "rome", "namespace": "liqo-tenant-rome"}, "spec": 7});
+
+    for value in [wrong_name, malformed] {
+        let plan = plan("node-1", &objects(vec![of_value(value.clone())], Vec::new()));
+
+        assert!(!plan.is_whole, "{value}");
+        assert_eq!(plan.hops, BTreeMap::new());
+        assert!(said(&plan).contains("Configuration liqo-tenant-rome/rome"), "{}", said(&plan));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_gateway_or_a_node_is_named() {
+    let mut on_host = pod("rome", 2, 7);
+    on_host.spec.as_mut().unwrap().host_network = Some(true);
+    let rome = || vec![configuration("rome", &["10.71.0.0/16"])];
+
+    let plan_on_host = plan("node-1", &objects(rome(), vec![on_host]));
+    assert!(said(&plan_on_host).contains("pod gw-rome-7 of the gateway uses the network"));
+    assert_eq!(plan_on_host.hops[&prefix("10.71.0.0/16")], Hop::AsBefore);
+
+    let elsewhere = plan("node-1", &objects(rome(), vec![pod("rome", 9, 7)]));
+    assert!(said(&elsewhere).contains("node node-9 has no address of the IP version"));
+
+    let nobody = plan("node-9", &objects(rome(), vec![pod("rome", 2, 7)]));
+    assert!(said(&nobody).contains("node node-9 is not there, or has no InternalIP"));
+    assert_eq!(nobody.hops[&prefix("10.71.0.0/16")], to_node(2, "172.18.0.2"));
+}
+
+/// A cluster that may be half made, or half gone.
+fn clusters() -> impl Strategy<Value = (Vec<Listed<Configuration>>, Vec<Pod>)> {
+    let name = prop_oneof![
+        (0..20_u8).prop_map(|number| format!("10.{}.0.0/16", 60 + number)),
+        (0..4_u8).prop_map(|number| format!("fd00:{number}::/64")),
+        Just("10.244.0.0/17".to_owned()),
+        Just("172.16.0.0/12".to_owned()),
+        Just("nonsense".to_owned()),
+        Just(String::new()),
+    ];
+    let clusters = (0..6_u8, proptest::collection::vec(name, 0..4));
+    let configurations = proptest::collection::vec(clusters, 0..6).prop_map(|clusters| {
+        let mut seen = BTreeSet::new();
+        let clusters = clusters.into_iter().filter(|(cluster, _)| seen.insert(*cluster));
+        let listed = clusters.map(|(cluster, names)| {
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            configuration(&format!("cluster-{cluster}"), &names)
+        });
+        listed.collect::<Vec<_>>()
+    });
+    let pods = proptest::collection::vec((0..6_u8, 1..5_u8, 1..250_u8), 0..9).prop_map(|pods| {
+        let pods = pods.into_iter();
+        pods.map(|(cluster, on, host)| pod(&format!("cluster-{cluster}"), on, host)).collect()
+    });
+
+    (configurations, pods)
+}
+
+proptest! {
+    #[test]
+    fn nodes_agree_and_cut_nobody_off((configurations, pods) in clusters()) {
+        let forwards = objects(configurations, pods);
+        let reversed = |mut objects: Objects| {
+            objects.configurations.reverse();
+            objects.pods.reverse();
+            objects.nodes.reverse();
+            objects
+        };
+        let plans: Vec<_> = (1..=3)
+            .map(|number| plan(&format!("node-{number}"), &forwards))
+            .collect();
+
+        for (plan_of_one, number) in plans.iter().zip(1..) {
+            let name = format!("node-{number}");
+            prop_assert_eq!(plan_of_one, &plan(&name, &reversed(forwards.clone())));
+            prop_assert_eq!(
+                plan_of_one.hops.keys().collect::<Vec<_>>(),
+                plans[0].hops.keys().collect::<Vec<_>>()
+            );
+            for (prefix, hop) in &plan_of_one.hops {
+                for taken in ["10.244.0.0/16", "172.18.0.0/30", "fd00:18::/126"] {
+                    prop_assert!(!prefix.overlaps(taken.parse().unwrap()), "{prefix}");
+                }
+                // Who is sent to is a node that sends to its own pod.
+                let target = match hop {
+                    Hop::Node { name, .. } => name.strip_prefix("node-").unwrap().parse().unwrap(),
+                    Hop::Pod(_) => number,
+                    Hop::AsBefore => continue,
+                };
+                let there = &plans[target - 1].hops[prefix];
+                prop_assert!(matches!(there, Hop::Pod(_)), "{there:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Watches what concerns nodes, in all namespaces.
+
+use std::fmt::Debug;
+
+use futures_util::stream::Stream;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::core::DeserializeGuard;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
+use super::Objects;
+use crate::active::ACTIVE;
+use crate::api::Configuration;
+use crate::operator::COMPONENT;
+use crate::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
+
+/// What a watch has to say.
+#[derive(Debug)]
+pub enum Update {
+    /// What there is now.
+    Objects(Objects),
+    /// The API server cannot be asked. The watch goes on by itself.
+    Unreachable(watcher::Error),
+}
+
+/// Watches every kind that a node reads. Nothing is told before all of them were listed.
+pub struct Watch {
+    configurations: Store<DeserializeGuard<Configuration>>,
+    pods: Store<Pod>,
+    nodes: Store<Node>,
+    bundle: Bundle,
+}
+
+impl Watch {
+    /// Begins to watch. To be called within a runtime.
+    #[must_use]
+    pub fn new(client: &Client) -> Self {
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let (component, gateway) = COMPONENT;
+        let active = config.clone().labels(&format!("{component}={gateway},{ACTIVE}=true"));
+
+        let events = events(client, config.clone());
+        let (configurations, of_configurations) = kept("Configuration", events);
+        let (pods, of_pods) =
+            kept("Pod", self::events(client, active).modify(without_managers::<Pod>));
+        let (nodes, of_nodes) = kept("Node", self::events(client, config).modify(slim));
+        let bundle = Bundle::new([of_configurations, of_pods, of_nodes]);
+
+        Self { configurations, pods, nodes, bundle }
+    }
+
+    /// Waits until there is something to say. Cancel safe.
+    pub async fn next(&mut self) -> Update {
+        match self.bundle.next().await {
+            Ok(()) => Update::Objects(Objects {
+                configurations: self.configurations.state(),
+                pods: self.pods.state(),
+                nodes: self.nodes.state(),
+            }),
+            Err(error) => Update::Unreachable(error),
+        }
+    }
+}
+
+/// Of all objects of a kind, for ever.
+fn events<K>(
+    client: &Client,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
+where
+    K: Resource<DynamicType: Default> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let api: Api<K> = Api::all(client.clone());
+
+    unending(move || watcher(api.clone(), config.clone()))
+}
+
+/// The objects that `events` speak of, and their changes, which keep them up to date.
+fn kept<K>(
+    kind: &'static str,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+) -> (Store<K>, (&'static str, Changes))
+where
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+
+    (store, changes(kind, reflector::reflector(writer, events)))
+}
+
+/// Leaves out what is large and nobody asks for: who wrote which field.
+fn without_managers<K: Resource>(object: &mut K) {
+    object.managed_fields_mut().clear();
+}
+
+/// Of a node its addresses and its pods are asked for; images and volumes fill the most of it.
+fn slim(node: &mut Node) {
+    without_managers(node);
+    if let Some(status) = &mut node.status {
+        status.images = None;
+        status.volumes_attached = None;
+        status.volumes_in_use = None;
+    }
+}
