@@ -18,6 +18,7 @@ pub(crate) mod logging;
 pub(crate) mod metrics;
 pub(crate) mod mtu;
 pub(crate) mod netlink;
+pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod output;
 pub(crate) mod own_key;

@@ -20,7 +20,8 @@ use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
 use daemon::{
-    check, cluster, commands, crds, demo, explain, key, logging, mtu, operator, output, socket,
+    check, cluster, commands, crds, demo, explain, key, logging, mtu, node, operator, output,
+    socket,
 };
 
 fn main() -> ExitCode {
@@ -45,6 +46,10 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
         Command::Operator(operator) => {
             logging::start(&args.log, args::in_pod());
             operator::run(&operator)
+        }
+        Command::Node(node) => {
+            logging::start(&args.log, args::in_pod());
+            node::run(&node)
         }
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),

@@ -2,6 +2,7 @@
 //!
 //! - [`architecture`]: threads, the two flows, what is shared
 //! - [`commands`]: joining clusters, and seeing how they are
+//! - [`nodes`]: the way from pods to the gateway, what nodes and CNIs must allow, what reaches what
 //! - [`operator`]: clusters without Liqo: installing, gateways, prefixes, replicas
 //! - [`remapping`]: which address stands where, and what a remap does to each protocol
 //! - [`troubleshooting`]: by symptom
@@ -11,6 +12,9 @@ pub mod architecture {}
 
 #[doc = include_str!("manual/commands.md")]
 pub mod commands {}
+
+#[doc = include_str!("manual/nodes.md")]
+pub mod nodes {}
 
 #[doc = include_str!("manual/operator.md")]
 pub mod operator {}

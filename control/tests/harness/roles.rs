@@ -15,6 +15,13 @@ pub(crate) fn shipped_role() -> ClusterRole {
     serde_saphyr::from_str(text).expect("a role")
 }
 
+/// The role that the agent on each node is given.
+pub(crate) fn node_role() -> ClusterRole {
+    let text = include_str!("../../../deploy/rbac/node-clusterrole.yaml");
+
+    serde_saphyr::from_str(text).expect("a role")
+}
+
 /// The role that the operator is given in its own namespace.
 pub(crate) fn operator_role() -> Role {
     let text = include_str!("../../../deploy/rbac/operator-role.yaml");

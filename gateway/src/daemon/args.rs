@@ -15,6 +15,7 @@ use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
 use super::logging;
+use super::node::NodeArgs;
 use super::operator::OperatorArgs;
 
 pub(crate) use given::{Given, Setting, is_beside_a_file};
@@ -98,6 +99,13 @@ pub(crate) enum Command {
     /// several replicas one works, the one that holds the Lease `strait-operator`. SIGTERM and SIGINT end
     /// it with exit status 0; what was made stays.
     Operator(OperatorArgs),
+    /// Lead packets of this node to the gateways
+    ///
+    /// For clusters without Liqo, on every node, in its network. In a pod, or where KUBECONFIG says.
+    /// Keeps routes for the prefixes of remote clusters in a table of its own; a gateway that moves is
+    /// followed. SIGTERM and SIGINT end it with exit status 0 and leave the routes; `--clean-up` removes
+    /// them.
+    Node(NodeArgs),
     /// Say what becomes of a packet, and why
     ///
     /// Asks the gateway that runs on this host, or a configuration file, and changes nothing: no

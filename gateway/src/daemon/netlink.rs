@@ -22,7 +22,7 @@ use super::routes;
 pub(crate) const ROUTE_PROTOCOL: u8 = 83;
 
 /// Addresses for documentation (RFC 5737, RFC 3849): only a default route leads there.
-const NOWHERE: [IpAddr; 2] = [
+pub(super) const NOWHERE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
@@ -233,7 +233,7 @@ impl DeviceRoutes {
 }
 
 /// A route to `prefix`, over the interface `index` if there is one.
-fn route_message(prefix: IpNet, index: Option<u32>) -> RouteMessage {
+pub(super) fn route_message(prefix: IpNet, index: Option<u32>) -> RouteMessage {
     let protocol = RouteProtocol::Other(ROUTE_PROTOCOL);
     match prefix {
         IpNet::V4(net) => {
@@ -258,7 +258,7 @@ fn route_message(prefix: IpNet, index: Option<u32>) -> RouteMessage {
 }
 
 /// On a point-to-point link `Address` is the other end and `Local` is ours.
-fn address_of(attributes: &[AddressAttribute]) -> Option<IpAddr> {
+pub(super) fn address_of(attributes: &[AddressAttribute]) -> Option<IpAddr> {
     let mut found = None;
     for attribute in attributes {
         if let AddressAttribute::Local(ip) = attribute {
@@ -276,7 +276,7 @@ fn mtu_limit(metric: &RouteMetric) -> Option<u32> {
     if let RouteMetric::Mtu(bytes) = metric { Some(*bytes) } else { None }
 }
 
-fn destination(route: &RouteMessage) -> Option<IpNet> {
+pub(super) fn destination(route: &RouteMessage) -> Option<IpNet> {
     let len = route.header.destination_prefix_length;
     route.attributes.iter().find_map(|attribute| {
         let ip = if let RouteAttribute::Destination(RouteAddress::Inet(ip)) = attribute {
@@ -291,14 +291,14 @@ fn destination(route: &RouteMessage) -> Option<IpNet> {
     })
 }
 
-fn output_interface(route: &RouteMessage) -> Option<u32> {
+pub(super) fn output_interface(route: &RouteMessage) -> Option<u32> {
     route.attributes.iter().find_map(|attribute| {
         if let RouteAttribute::Oif(index) = attribute { Some(*index) } else { None }
     })
 }
 
 /// The error number of the kernel, if it sent one.
-fn to_io(error: rtnetlink::Error) -> io::Error {
+pub(super) fn to_io(error: rtnetlink::Error) -> io::Error {
     if let rtnetlink::Error::NetlinkError(message) = error {
         message.to_io()
     } else {

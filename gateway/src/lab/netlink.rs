@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
-use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::{LabError, Namespace};
 
@@ -50,6 +50,39 @@ pub fn connect(
 }
 
 impl Namespace {
+    /// Joins links of the namespace to one network, and brings the bridge that does so up.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`], for instance if there is a link called `bridge`.
+    pub fn bridge(&self, bridge: &str, links: &[&str]) -> Result<(), LabError> {
+        let name = bridge.to_owned();
+        let links: Vec<String> = links.iter().map(|&link| link.to_owned()).collect();
+
+        self.netlink(format!("bridge {links:?}"), async move |handle| {
+            handle.link().add(LinkBridge::new(&name).up().build()).execute().await?;
+            let bridge = index(&handle, &name).await?;
+            for link in links {
+                let port = LinkUnspec::new_with_index(index(&handle, &link).await?);
+                handle.link().change(port.controller(bridge).build()).execute().await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes a link, and the other end of a pair with it.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`] if there is no such link.
+    pub fn remove_link(&self, link: &str) -> Result<(), LabError> {
+        let name = link.to_owned();
+
+        self.netlink(format!("remove {link}"), async move |handle| {
+            handle.link().del(index(&handle, &name).await?).execute().await
+        })
+    }
+
     /// Brings a link up.
     ///
     /// # Errors

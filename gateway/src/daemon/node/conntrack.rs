@@ -1,0 +1,220 @@
+//! Which flows of pods have another source by the time they leave this node: what the kernel has done to
+//! them stands in its table of connections, which is read and never written (nfnetlink).
+//!
+//! Exact for flows that there are, and blind to rules that none has met yet. Nothing is seen of what is
+//! translated elsewhere, by a program in front of the kernel's own (eBPF), or by the network between nodes.
+
+use std::io;
+use std::net::IpAddr;
+
+use rtnetlink::packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator};
+use rtnetlink::sys::{Socket, SocketAddr};
+
+/// `NETLINK_NETFILTER`.
+const NETLINK_NETFILTER: isize = 12;
+
+/// "All connections": `IPCTNL_MSG_CT_GET` of `NFNL_SUBSYS_CTNETLINK`.
+const GET: u16 = 1 << 8 | 1;
+
+/// "A connection": `IPCTNL_MSG_CT_NEW` of the same.
+const NEW: u16 = 1 << 8;
+
+/// Of netlink itself.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+
+/// `NLM_F_REQUEST | NLM_F_DUMP`.
+const REQUEST_OF_ALL: u16 = 0x301;
+
+/// Bytes of a `struct nlmsghdr` and of a `struct nfgenmsg`.
+const HEADER_BYTES: u32 = 16;
+const FAMILY_BYTES: usize = 4;
+
+/// Attributes of a connection, of a tuple in it, and of the addresses in that.
+const TUPLE_ORIGINAL: u16 = 1;
+const TUPLE_REPLY: u16 = 2;
+const TUPLE_IP: u16 = 1;
+const SOURCES: [u16; 2] = [1, 3];
+const DESTINATIONS: [u16; 2] = [2, 4];
+
+/// A flow as its sender has it, and the source that the next node sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    pub(super) seen_as: IpAddr,
+}
+
+impl Flow {
+    pub(super) fn is_masqueraded(&self) -> bool {
+        self.source != self.seen_as
+    }
+}
+
+/// Shows `look` every connection of this host's network. Takes as long as there are connections; not for
+/// the thread that keeps routes.
+///
+/// # Errors
+///
+/// If the kernel keeps no connections, or does not show them to this process.
+pub(super) fn for_each(mut look: impl FnMut(Flow)) -> io::Result<()> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&request(), 0)?;
+    loop {
+        let (datagram, _) = socket.recv_from_full()?;
+        if !read(&datagram, &mut look)? {
+            return Ok(());
+        }
+    }
+}
+
+/// All connections of both IP versions.
+fn request() -> Vec<u8> {
+    let length = HEADER_BYTES.saturating_add(4);
+    let mut request = length.to_ne_bytes().to_vec();
+    request.extend(GET.to_ne_bytes());
+    request.extend(REQUEST_OF_ALL.to_ne_bytes());
+    // Sequence number and port: one question a socket.
+    request.extend([0; 8]);
+    // Any family, version 0, no resource.
+    request.extend([0; FAMILY_BYTES]);
+
+    request
+}
+
+/// Reads the messages of a datagram; false after the last one of all.
+fn read(datagram: &[u8], look: &mut impl FnMut(Flow)) -> io::Result<bool> {
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let message = NetlinkBuffer::new_checked(rest).map_err(io::Error::other)?;
+        match message.message_type() {
+            DONE => return Ok(false),
+            ERROR => {
+                let number = message.payload().first_chunk().copied().map(i32::from_ne_bytes);
+                return match number.unwrap_or(0) {
+                    0 => Ok(false),
+                    number => Err(io::Error::from_raw_os_error(number.saturating_neg())),
+                };
+            }
+            NEW => {
+                if let Some(flow) = message.payload().get(FAMILY_BYTES..).and_then(flow) {
+                    look(flow);
+                }
+            }
+            _ => {}
+        }
+        // Messages begin at multiples of four.
+        let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+
+    Ok(true)
+}
+
+fn flow(attributes: &[u8]) -> Option<Flow> {
+    let original = within(attributes, &[TUPLE_ORIGINAL])?;
+    let reply = within(attributes, &[TUPLE_REPLY])?;
+    let [original, reply] = [within(&original, &[TUPLE_IP])?, within(&reply, &[TUPLE_IP])?];
+
+    Some(Flow {
+        source: address(&within(&original, &SOURCES)?)?,
+        destination: address(&within(&original, &DESTINATIONS)?)?,
+        // Who answers is answered by sends to whom it saw.
+        seen_as: address(&within(&reply, &DESTINATIONS)?)?,
+    })
+}
+
+/// The first attribute of one of `kinds`.
+fn within(attributes: &[u8], kinds: &[u16]) -> Option<Vec<u8>> {
+    let mut found = NlasIterator::new(attributes).map_while(Result::ok);
+
+    found
+        .find(|attribute: &NlaBuffer<&[u8]>| kinds.contains(&attribute.kind()))
+        .map(|attribute| attribute.value().to_vec())
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(value.len() + 4).unwrap();
+        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+
+        bytes
+    }
+
+    /// As the kernel sends one, with what else a tuple has.
+    fn message(source: [u8; 4], destination: [u8; 4], seen_as: [u8; 4]) -> Vec<u8> {
+        const NESTED: u16 = 1 << 15;
+        let tuple = |kind, source: [u8; 4], destination: [u8; 4]| {
+            let ip = [attribute(1, &source), attribute(2, &destination)].concat();
+            let protocol = attribute(2 | NESTED, &attribute(1, &[6]));
+            attribute(kind | NESTED, &[attribute(1 | NESTED, &ip), protocol].concat())
+        };
+        let content = [
+            vec![2, 0, 0, 0],
+            tuple(1, source, destination),
+            tuple(2, destination, seen_as),
+            attribute(3, &[0; 4]),
+        ]
+        .concat();
+        let mut bytes = u32::try_from(content.len() + 16).unwrap().to_ne_bytes().to_vec();
+        bytes.extend(NEW.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend(content);
+
+        bytes
+    }
+
+    fn all(datagram: &[u8]) -> (Vec<Flow>, Option<bool>) {
+        let mut flows = Vec::new();
+        let more = read(datagram, &mut |flow| flows.push(flow)).ok();
+
+        (flows, more)
+    }
+
+    #[test]
+    fn the_source_that_answers_go_to_is_the_one_that_was_seen() {
+        let masqueraded = message([10, 244, 2, 5], [10, 71, 2, 7], [172, 18, 0, 2]);
+        let untouched = message([10, 244, 2, 6], [10, 71, 2, 7], [10, 244, 2, 6]);
+        let mut done = 20_u32.to_ne_bytes().to_vec();
+        done.extend(DONE.to_ne_bytes());
+        done.resize(20, 0);
+
+        let (flows, more) = all(&[masqueraded, untouched].concat());
+
+        let is_masqueraded: Vec<_> = flows.iter().map(Flow::is_masqueraded).collect();
+        assert_eq!(is_masqueraded, [true, false]);
+        assert_eq!(flows[0].seen_as, IpAddr::from([172, 18, 0, 2]));
+        assert_eq!(flows[1].destination, IpAddr::from([10, 71, 2, 7]));
+        assert_eq!(more, Some(true));
+        assert_eq!(all(&done), (Vec::new(), Some(false)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_datagram_is_too_odd(
+            noise in proptest::collection::vec(any::<u8>(), 0..200), place in 0..100_usize,
+        ) {
+            let _ = all(&noise);
+            let mut broken = message([10, 244, 2, 5], [10, 71, 2, 7], [172, 18, 0, 2]);
+            for (byte, noise) in broken.iter_mut().skip(place).zip(noise) {
+                *byte = noise;
+            }
+            let _ = all(&broken);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! From where packets are to go, and what the kernel says of the network around, to what it is to have.
+//! Pure.
+//!
+//! ```text
+//! gateway on this node      prefix via POD          dev the interface that reaches the pod
+//! its node is a neighbour   prefix via NODE         dev the interface that reaches the node
+//! behind a router           prefix via NODE         dev the VXLAN device, which has NODE as a fixed
+//!                                                   neighbour and sends its frames to NODE
+//! each prefix, behind that  prefix unreachable      with the highest metric
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use control::node::{Hop, Plan};
+use remap::Prefix;
+
+use super::flags::{OverlaySettings, Vxlan};
+use super::state::{Mac, RouteKey, State, Target, Version};
+
+/// Outer IPv4 header 20, UDP 8, VXLAN 8, inner Ethernet 14 bytes (RFC 7348 section 5).
+const OVERHEAD_BYTES: u32 = 50;
+
+/// What an outer IPv6 header is longer.
+const OVERHEAD_BYTES_IPV6: u32 = 20;
+
+/// What the kernel says of the network around.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ground {
+    /// How pods here and other nodes are reached; those that are not are missing.
+    pub(super) reach: BTreeMap<IpAddr, Reach>,
+    /// The `InternalIP`s of this node that are on one of its interfaces, in the order of the Node.
+    pub(super) own: Vec<OwnAddress>,
+    /// Whether another node is behind a router.
+    pub(super) has_far_nodes: bool,
+}
+
+/// How an address is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// On the network of this interface.
+    Neighbour { device: u32 },
+    /// Through a router.
+    Routed,
+}
+
+/// An address of this node and the MTU of its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OwnAddress {
+    pub(super) address: IpAddr,
+    pub(super) mtu_bytes: u32,
+}
+
+/// The VXLAN device as it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Overlay {
+    pub(super) device: String,
+    pub(super) vni: u32,
+    pub(super) port: u16,
+    /// Where datagrams come from, and where those of others go to.
+    pub(super) local: IpAddr,
+    pub(super) mac: Mac,
+    pub(super) mtu_bytes: u32,
+}
+
+/// What the kernel is to have, and why not more.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Wanted {
+    pub(super) state: State,
+    /// Of each prefix.
+    pub(super) ways: BTreeMap<Prefix, Way>,
+    pub(super) problems: Vec<WayProblem>,
+}
+
+/// Which way packets for a prefix go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To the pod of the gateway, on this node.
+    Pod,
+    /// To its node, a neighbour.
+    Direct,
+    /// To its node, inside VXLAN.
+    Vxlan,
+    /// To where they went before, as no gateway is known.
+    AsBefore,
+    /// Nowhere.
+    Unreachable,
+}
+
+/// Why packets go nowhere, or where they went before, though a gateway is known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WayProblem {
+    /// Its interface is not there.
+    #[error(
+        "{prefix}: no route leads to {pod}, the pod of the gateway: has the CNI made its network?"
+    )]
+    PodNotReached { prefix: Prefix, pod: IpAddr },
+    /// Not even the default route.
+    #[error("{prefix}: no route leads to {address}, node {node} with the gateway")]
+    NodeNotReached { prefix: Prefix, node: String, address: IpAddr },
+    /// Somebody has said that there is to be no VXLAN.
+    #[error(
+        "{prefix}: node {node} with the gateway is behind a router, which does not know the prefix: do without --vxlan=never"
+    )]
+    Far { prefix: Prefix, node: String },
+    /// The two have no version in common.
+    #[error(
+        "{prefix}: node {node} has no InternalIP of the version of {own}, where VXLAN begins here"
+    )]
+    NoCommonVersion { prefix: Prefix, node: String, own: IpAddr },
+    /// Nobody could send anything here.
+    #[error(
+        "none of the addresses of the Node is on an interface here, so there is no VXLAN: is --node-name the name of this host's Node, and is this the network of the host?"
+    )]
+    NoOwnAddress,
+}
+
+/// The VXLAN device, if packets go through it: to another node, or from one behind a router to a gateway
+/// here. `is_in_use`: packets go by it as before, for as long as nobody knows better.
+///
+/// # Errors
+///
+/// [`WayProblem::NoOwnAddress`]
+pub(super) fn overlay(
+    plan: &Plan,
+    ground: &Ground,
+    vxlan: Vxlan,
+    settings: &OverlaySettings,
+    is_in_use: bool,
+) -> Result<Option<Overlay>, WayProblem> {
+    let is_needed = |hop: &Hop| match (hop, vxlan) {
+        (Hop::AsBefore, _) | (_, Vxlan::Never) => false,
+        (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => true,
+        (Hop::Pod(_), Vxlan::Auto) => ground.has_far_nodes,
+        (Hop::Node { address, .. }, Vxlan::Auto) => {
+            ground.reach.get(address) == Some(&Reach::Routed)
+        }
+    };
+    if !is_in_use && !plan.hops.values().any(is_needed) {
+        return Ok(None);
+    }
+    let OwnAddress { address, mtu_bytes } = ground.own.first().ok_or(WayProblem::NoOwnAddress)?;
+    let more = if address.is_ipv6() { OVERHEAD_BYTES_IPV6 } else { 0 };
+    let OverlaySettings { device, vni, port, mtu_bytes: chosen } = settings.clone();
+
+    Ok(Some(Overlay {
+        device,
+        vni,
+        port,
+        local: *address,
+        mac: Mac::of_node(*address),
+        mtu_bytes: chosen
+            .map_or_else(|| mtu_bytes.saturating_sub(OVERHEAD_BYTES + more), u32::from),
+    }))
+}
+
+/// What the kernel is to have, which has `found`. `overlay` is the VXLAN device and its number.
+pub(super) fn wanted(
+    plan: &Plan,
+    ground: &Ground,
+    vxlan: Vxlan,
+    overlay: Option<(&Overlay, u32)>,
+    found: &State,
+) -> Wanted {
+    let mut wanted = Wanted::default();
+    let site = Site { plan, ground, vxlan, overlay };
+    for (prefix, hop) in &plan.hops {
+        let target = match site.target(*prefix, hop, &mut wanted.state) {
+            Ok(target) => target,
+            Err(problem) => {
+                wanted.problems.push(problem);
+                None
+            }
+        };
+        let net = prefix.to_net();
+        let before = found.route(net);
+        let (way, target) = match (target, before) {
+            (Some((way, target)), _) => (way, Some(target)),
+            (None, Some(before)) => {
+                keep_next_hop(before, overlay, found, &mut wanted.state);
+                (Way::AsBefore, Some(before))
+            }
+            (None, None) => (Way::Unreachable, None),
+        };
+        wanted.ways.insert(*prefix, way);
+        let routes = &mut wanted.state.routes;
+        routes.extend(target.map(|target| (RouteKey::of(net), target)));
+        routes.insert(RouteKey::of_last_resort(net), Target::Unreachable);
+        wanted.state.rules.insert(Version::of(net));
+    }
+    if !plan.is_whole {
+        // Any of them may belong to what cannot be read.
+        let State { routes, rules, neighbours, forwarding } = found.clone();
+        let state = &mut wanted.state;
+        state.rules.extend(rules);
+        let missing = |net| plan.hops.keys().all(|prefix| prefix.to_net() != net);
+        state.routes.extend(routes.into_iter().filter(|(key, _)| missing(key.prefix)));
+        for (ip, mac) in neighbours {
+            state.neighbours.entry(ip).or_insert(mac);
+        }
+        for (mac, ip) in forwarding {
+            state.forwarding.entry(mac).or_insert(ip);
+        }
+    }
+
+    wanted
+}
+
+/// Everything that decides where a hop leads.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    plan: &'a Plan,
+    ground: &'a Ground,
+    vxlan: Vxlan,
+    overlay: Option<(&'a Overlay, u32)>,
+}
+
+impl Site<'_> {
+    /// Where packets for `prefix` go, if that is known; what it takes beside the route is added to
+    /// `state`.
+    fn target(
+        &self,
+        prefix: Prefix,
+        hop: &Hop,
+        state: &mut State,
+    ) -> Result<Option<(Way, Target)>, WayProblem> {
+        let reach = |address: &IpAddr| self.ground.reach.get(address).copied();
+        let via = |gateway, device| Target::Via { gateway, device, source: self.source(prefix) };
+        match hop {
+            Hop::AsBefore => Ok(None),
+            Hop::Pod(pod) => match reach(pod) {
+                Some(Reach::Neighbour { device }) => Ok(Some((Way::Pod, via(*pod, device)))),
+                Some(Reach::Routed) | None => Err(WayProblem::PodNotReached { prefix, pod: *pod }),
+            },
+            Hop::Node { name, address } => match (reach(address), self.vxlan) {
+                (Some(Reach::Neighbour { device }), Vxlan::Auto | Vxlan::Never) => {
+                    Ok(Some((Way::Direct, via(*address, device))))
+                }
+                (Some(Reach::Routed), Vxlan::Never) => {
+                    Err(WayProblem::Far { prefix, node: name.clone() })
+                }
+                (None, _) => {
+                    let (node, address) = (name.clone(), *address);
+                    Err(WayProblem::NodeNotReached { prefix, node, address })
+                }
+                (Some(_), Vxlan::Auto | Vxlan::Always) => {
+                    let Some((overlay, device)) = self.overlay else { return Ok(None) };
+                    let far = self.far_end(prefix, name, overlay.local)?;
+                    let mac = Mac::of_node(far);
+                    state.neighbours.insert(*address, mac);
+                    state.forwarding.insert(mac, far);
+                    Ok(Some((Way::Vxlan, via(*address, device))))
+                }
+            },
+        }
+    }
+
+    /// Where VXLAN ends at the node `name`.
+    fn far_end(&self, prefix: Prefix, name: &str, own: IpAddr) -> Result<IpAddr, WayProblem> {
+        let all = self.plan.others.get(name).map(Vec::as_slice).unwrap_or_default();
+        let far = all.iter().copied().find(|address| address.is_ipv4() == own.is_ipv4());
+
+        far.ok_or_else(|| WayProblem::NoCommonVersion { prefix, node: name.to_owned(), own })
+    }
+
+    /// Of packets of this host: an address that the gateway reaches, whatever else the host has.
+    fn source(&self, prefix: Prefix) -> Option<IpAddr> {
+        let own = self.ground.own.iter().map(|own| own.address);
+
+        own.into_iter().find(|address| address.is_ipv4() == prefix.is_ipv4())
+    }
+}
+
+/// Keeps what the route to `target` needs on the VXLAN device.
+fn keep_next_hop(
+    target: Target,
+    overlay: Option<(&Overlay, u32)>,
+    found: &State,
+    state: &mut State,
+) {
+    let Target::Via { gateway, device, .. } = target else { return };
+    if overlay.is_none_or(|(_, overlay)| overlay != device) {
+        return;
+    }
+    if let Some(mac) = found.neighbours.get(&gateway) {
+        state.neighbours.entry(gateway).or_insert(*mac);
+        if let Some(far) = found.forwarding.get(mac) {
+            state.forwarding.entry(*mac).or_insert(*far);
+        }
+    }
+}
+
+impl Mac {
+    /// Of the VXLAN device of the node with this address. All nodes know it without asking.
+    ///
+    /// The first byte says that it was not given by a manufacturer. Of IPv6 addresses all bytes count, so
+    /// that two of one network differ whichever part of theirs does.
+    pub(super) fn of_node(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => {
+                let [a, b, c, d] = address.octets();
+                Self([0x0e, 0x53, a, b, c, d])
+            }
+            IpAddr::V6(address) => {
+                let [_, _, _, a, b, c, d, e] = hash(address).to_be_bytes();
+                Self([0x06, a, b, c, d, e])
+            }
+        }
+    }
+}
+
+/// FNV-1a (the 64-bit parameters of draft-eastlake-fnv): nobody attacks it, as whoever can choose the
+/// addresses of nodes has the cluster.
+fn hash(address: Ipv6Addr) -> u64 {
+    address.octets().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl WayProblem {
+    /// Which packets it concerns, if not all.
+    pub(super) const fn prefix(&self) -> Option<Prefix> {
+        match self {
+            Self::PodNotReached { prefix, .. }
+            | Self::NodeNotReached { prefix, .. }
+            | Self::Far { prefix, .. }
+            | Self::NoCommonVersion { prefix, .. } => Some(*prefix),
+            Self::NoOwnAddress => None,
+        }
+    }
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Pod, Self::Direct, Self::Vxlan, Self::AsBefore, Self::Unreachable];
+
+    /// The value of the label `way`. Part of our public interface.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Direct => "direct",
+            Self::Vxlan => "vxlan",
+            Self::AsBefore => "as_before",
+            Self::Unreachable => "unreachable",
+        }
+    }
+}
+
+impl fmt::Display for Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, vni, port, local, mac, mtu_bytes } = self;
+
+        write!(f, "{device} VNI {vni} port {port} from {local} as {mac}, MTU {mtu_bytes}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

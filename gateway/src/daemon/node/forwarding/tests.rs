@@ -1,0 +1,256 @@
+//! Node 1 and a gateway on it, on a neighbour (2), or behind a router (3).
+
+use ipnet::IpNet;
+use proptest::prelude::*;
+
+use super::*;
+
+const POD_DEVICE: u32 = 7;
+const UPLINK: u32 = 2;
+const VXLAN_DEVICE: u32 = 9;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn to_node(number: u8) -> Hop {
+    Hop::Node { name: format!("node-{number}"), address: IpAddr::from([172, 18, number, 1]) }
+}
+
+fn plan(hops: &[(&str, Hop)]) -> Plan {
+    let addresses = |number: u8| vec![IpAddr::from([172, 18, number, 1])];
+
+    Plan {
+        hops: hops.iter().map(|(text, hop)| (prefix(text), hop.clone())).collect(),
+        own: addresses(1),
+        others: [2, 3].map(|number| (format!("node-{number}"), addresses(number))).into(),
+        is_whole: true,
+        ..Plan::default()
+    }
+}
+
+fn ground() -> Ground {
+    Ground {
+        reach: BTreeMap::from([
+            (ip("10.244.1.9"), Reach::Neighbour { device: POD_DEVICE }),
+            (ip("172.18.2.1"), Reach::Neighbour { device: UPLINK }),
+            (ip("172.18.3.1"), Reach::Routed),
+        ]),
+        own: vec![OwnAddress { address: ip("172.18.1.1"), mtu_bytes: 1500 }],
+        has_far_nodes: true,
+    }
+}
+
+fn settings() -> OverlaySettings {
+    OverlaySettings { device: "strait-vxlan".to_owned(), vni: 83, port: 8483, mtu_bytes: None }
+}
+
+/// Both steps, the device made if it is needed.
+fn forwarded(
+    plan: &Plan,
+    ground: &Ground,
+    vxlan: Vxlan,
+    found: &State,
+) -> (Option<Overlay>, Wanted) {
+    let is_in_use = found
+        .routes
+        .values()
+        .any(|target| matches!(target, Target::Via { device, .. } if *device == VXLAN_DEVICE));
+    let overlay = overlay(plan, ground, vxlan, &settings(), is_in_use).unwrap();
+    let device = overlay.as_ref().map(|overlay| (overlay, VXLAN_DEVICE));
+    let wanted = wanted(plan, ground, vxlan, device, found);
+
+    (overlay, wanted)
+}
+
+fn via(gateway: &str, device: u32) -> Target {
+    Target::Via { gateway: ip(gateway), device, source: Some(ip("172.18.1.1")) }
+}
+
+#[test]
+fn a_pod_here_a_neighbour_and_a_node_behind_a_router_are_each_reached_their_way() {
+    let pod = Hop::Pod(ip("10.244.1.9"));
+    for (hop, vxlan, way, target, has_device) in [
+        (pod.clone(), Vxlan::Auto, Way::Pod, via("10.244.1.9", POD_DEVICE), true),
+        (pod.clone(), Vxlan::Never, Way::Pod, via("10.244.1.9", POD_DEVICE), false),
+        (pod, Vxlan::Always, Way::Pod, via("10.244.1.9", POD_DEVICE), true),
+        (to_node(2), Vxlan::Auto, Way::Direct, via("172.18.2.1", UPLINK), false),
+        (to_node(2), Vxlan::Never, Way::Direct, via("172.18.2.1", UPLINK), false),
+        (to_node(2), Vxlan::Always, Way::Vxlan, via("172.18.2.1", VXLAN_DEVICE), true),
+        (to_node(3), Vxlan::Auto, Way::Vxlan, via("172.18.3.1", VXLAN_DEVICE), true),
+    ] {
+        let plan = plan(&[("10.71.0.0/16", hop.clone())]);
+
+        let (overlay, wanted) = forwarded(&plan, &ground(), vxlan, &State::default());
+
+        let name = net("10.71.0.0/16");
+        assert_eq!(wanted.ways, BTreeMap::from([(prefix("10.71.0.0/16"), way)]), "{hop:?}");
+        assert_eq!(wanted.state.route(name), Some(target), "{hop:?} {vxlan:?}");
+        assert_eq!(wanted.state.routes[&RouteKey::of_last_resort(name)], Target::Unreachable);
+        assert_eq!(wanted.state.rules, [Version::V4].into());
+        assert_eq!(overlay.is_some(), has_device, "{hop:?} {vxlan:?}");
+        assert_eq!(wanted.problems, []);
+    }
+}
+
+#[test]
+fn nobody_needs_to_ask_where_the_other_end_of_vxlan_is() {
+    let plan = plan(&[("10.71.0.0/16", to_node(3))]);
+
+    let (overlay, wanted) = forwarded(&plan, &ground(), Vxlan::Auto, &State::default());
+
+    let mac = Mac([0x0e, 0x53, 172, 18, 3, 1]);
+    assert_eq!(wanted.state.neighbours, BTreeMap::from([(ip("172.18.3.1"), mac)]));
+    assert_eq!(wanted.state.forwarding, BTreeMap::from([(mac, ip("172.18.3.1"))]));
+    let overlay = overlay.unwrap();
+    // As the node at the other end has it.
+    assert_eq!(overlay.mac, Mac([0x0e, 0x53, 172, 18, 1, 1]));
+    assert_eq!((overlay.local, overlay.mtu_bytes), (ip("172.18.1.1"), 1450));
+    let text = overlay.to_string();
+    assert_eq!(
+        text,
+        "strait-vxlan VNI 83 port 8483 from 172.18.1.1 as 0e:53:ac:12:01:01, MTU 1450"
+    );
+}
+
+#[test]
+fn a_node_without_far_neighbours_opens_no_port() {
+    let plan = plan(&[("10.71.0.0/16", Hop::Pod(ip("10.244.1.9")))]);
+    let near = Ground { has_far_nodes: false, ..ground() };
+
+    assert_eq!(overlay(&plan, &near, Vxlan::Auto, &settings(), false), Ok(None));
+    assert!(overlay(&plan, &ground(), Vxlan::Auto, &settings(), false).unwrap().is_some());
+}
+
+#[test]
+fn over_ipv6_the_frames_are_shorter() {
+    let plan = plan(&[("10.71.0.0/16", to_node(3))]);
+    let own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
+    let ground = Ground { own, ..ground() };
+
+    let made = overlay(&plan, &ground, Vxlan::Auto, &settings(), false).unwrap().unwrap();
+
+    assert_eq!(made.mtu_bytes, 1430);
+    assert_eq!(made.mac.0[0] & 0b11, 0b10, "of one interface, and not given by a manufacturer");
+    let chosen = OverlaySettings { mtu_bytes: Some(1400), ..settings() };
+    let made = overlay(&plan, &ground, Vxlan::Auto, &chosen, false).unwrap().unwrap();
+    assert_eq!(made.mtu_bytes, 1400);
+}
+
+#[test]
+fn while_no_gateway_is_known_packets_go_where_they_went() {
+    let name = "10.71.0.0/16";
+    let before = forwarded(&plan(&[(name, to_node(3))]), &ground(), Vxlan::Auto, &State::default());
+    let found = before.1.state;
+
+    let (overlay, wanted) =
+        forwarded(&plan(&[(name, Hop::AsBefore)]), &ground(), Vxlan::Auto, &found);
+
+    assert_eq!(wanted.state, found, "with what it takes on the VXLAN device");
+    assert!(overlay.is_some());
+    assert_eq!(wanted.ways[&prefix(name)], Way::AsBefore);
+
+    let (_, wanted) =
+        forwarded(&plan(&[(name, Hop::AsBefore)]), &ground(), Vxlan::Auto, &State::default());
+    assert_eq!(wanted.ways[&prefix(name)], Way::Unreachable);
+    let last = RouteKey::of_last_resort(net(name));
+    assert_eq!(wanted.state.routes, BTreeMap::from([(last, Target::Unreachable)]));
+}
+
+#[test]
+fn what_is_in_the_way_is_named_and_nothing_leaks_meanwhile() {
+    let unknown = |hop| (plan(&[("10.71.0.0/16", hop)]), ground());
+    let mut other_version = unknown(to_node(3));
+    other_version.1.own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
+    for ((plan, ground), vxlan, problem) in [
+        (unknown(Hop::Pod(ip("10.244.1.10"))), Vxlan::Auto, "no route leads to 10.244.1.10"),
+        (unknown(to_node(9)), Vxlan::Auto, "no route leads to 172.18.9.1, node node-9"),
+        (unknown(to_node(3)), Vxlan::Never, "node node-3 with the gateway is behind a router"),
+        (other_version, Vxlan::Auto, "node node-3 has no InternalIP of the version of fd00::1"),
+    ] {
+        let (_, wanted) = forwarded(&plan, &ground, vxlan, &State::default());
+
+        let said = wanted.problems[0].to_string();
+        assert!(said.contains("10.71.0.0/16") && said.contains(problem), "{said}");
+        assert_eq!(wanted.ways[&prefix("10.71.0.0/16")], Way::Unreachable);
+        assert_eq!(wanted.state.routes.len(), 1);
+    }
+
+    let nowhere = Ground { own: Vec::new(), ..ground() };
+    let plan = plan(&[("10.71.0.0/16", to_node(3))]);
+    let error = overlay(&plan, &nowhere, Vxlan::Auto, &settings(), false).unwrap_err();
+    assert!(error.to_string().contains("is --node-name the name of this host's Node"));
+}
+
+#[test]
+fn nothing_is_removed_while_an_object_cannot_be_read() {
+    let both = [("10.71.0.0/16", to_node(2)), ("10.72.0.0/16", to_node(3))];
+    let (_, before) = forwarded(&plan(&both), &ground(), Vxlan::Auto, &State::default());
+    let mut one = plan(&both[..1]);
+
+    one.is_whole = false;
+    let (_, unsure) = forwarded(&one, &ground(), Vxlan::Auto, &before.state);
+    assert_eq!(unsure.state, before.state);
+
+    one.is_whole = true;
+    let (_, sure) = forwarded(&one, &ground(), Vxlan::Auto, &before.state);
+    assert_eq!(sure.state.route(net("10.72.0.0/16")), None);
+    assert_eq!(sure.state.neighbours, BTreeMap::new());
+}
+
+proptest! {
+    /// Whatever happens from one round to the next, every prefix of the plan has a last resort, each next
+    /// hop on the VXLAN device can be found there, and a second round changes nothing.
+    #[test]
+    fn rounds_settle_and_nothing_leaks(
+        rounds in proptest::collection::vec(
+            (proptest::collection::btree_map(60..66_u8, 0..5_u8, 0..5), 0..3_usize), 1..6,
+        ),
+    ) {
+        let vxlan = [Vxlan::Auto, Vxlan::Always, Vxlan::Never];
+        let mut found = State::default();
+        for (hops, mode) in rounds {
+            let hops: Vec<_> = hops
+                .into_iter()
+                .map(|(number, hop)| {
+                    let hop = match hop {
+                        0 => Hop::AsBefore,
+                        1 => Hop::Pod(ip("10.244.1.9")),
+                        4 => Hop::Pod(ip("10.244.1.10")),
+                        number => to_node(number),
+                    };
+                    (format!("10.{number}.0.0/16"), hop)
+                })
+                .collect();
+            let hops: Vec<_> = hops.iter().map(|(text, hop)| (text.as_str(), hop.clone())).collect();
+            let plan = plan(&hops);
+
+            let (overlay, wanted) = forwarded(&plan, &ground(), vxlan[mode], &found);
+
+            for prefix in plan.hops.keys() {
+                let key = RouteKey::of_last_resort(prefix.to_net());
+                prop_assert_eq!(wanted.state.routes.get(&key), Some(&Target::Unreachable));
+            }
+            prop_assert!(wanted.state.routes.keys().all(
+                |key| plan.hops.keys().any(|prefix| prefix.to_net() == key.prefix)
+            ));
+            for target in wanted.state.routes.values() {
+                let Target::Via { gateway, device: VXLAN_DEVICE, .. } = target else { continue };
+                prop_assert!(overlay.is_some());
+                let mac = wanted.state.neighbours[gateway];
+                prop_assert!(wanted.state.forwarding.contains_key(&mac));
+            }
+            let (_, again) = forwarded(&plan, &ground(), vxlan[mode], &wanted.state);
+            prop_assert_eq!(&again.state, &wanted.state);
+            found = wanted.state;
+        }
+    }
+}

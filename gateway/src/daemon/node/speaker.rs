@@ -1,0 +1,46 @@
+//! Writes down what this node has to say. Whatever takes its time here delays no route.
+
+use std::time::Duration;
+
+use control::complaint::Complaint;
+use control::node::condition;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::facts::Facts;
+use super::masquerade::Findings;
+
+/// How soon what could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// For ever. To be dropped at any time.
+pub(super) async fn speak(
+    client: Client,
+    mut facts: watch::Receiver<Facts>,
+    mut findings: watch::Receiver<Option<Findings>>,
+) {
+    let mut complaint = Complaint::about("write the condition strait.io/NodeRoutes");
+    loop {
+        let news = facts.borrow_and_update().news(findings.borrow_and_update().as_ref());
+        let mut is_written = true;
+        for statement in news {
+            let outcome = condition::state(&client, &statement, Timestamp::now()).await;
+            complaint.say(&outcome);
+            is_written &= outcome.is_ok();
+        }
+        let again = async {
+            if is_written {
+                std::future::pending::<()>().await;
+            }
+            sleep(RETRY).await;
+        };
+        select! {
+            Ok(()) = facts.changed() => {}
+            Ok(()) = findings.changed() => {}
+            () = again => {}
+        }
+    }
+}

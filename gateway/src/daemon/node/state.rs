@@ -1,0 +1,307 @@
+//! What the kernel has of ours, or is to have, and what must change from the one to the other. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// Routes that lead somewhere. Lower metrics come first.
+pub(super) const METRIC: u32 = 100;
+
+/// Routes that say that nothing leads there. They are in force when the kernel takes away the other one,
+/// as it does when an interface goes: then packets must not follow the default route.
+pub(super) const METRIC_OF_LAST_RESORT: u32 = 1_000_000;
+
+/// Everything that is ours in the kernel, the VXLAN device apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// In our table.
+    pub(super) routes: BTreeMap<RouteKey, Target>,
+    /// IP versions of which the rule leads to our table.
+    pub(super) rules: BTreeSet<Version>,
+    /// On the VXLAN device: the next hops.
+    pub(super) neighbours: BTreeMap<IpAddr, Mac>,
+    /// On the VXLAN device: where frames for an address are sent.
+    pub(super) forwarding: BTreeMap<Mac, IpAddr>,
+}
+
+/// What tells a route of a table from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RouteKey {
+    pub(super) prefix: IpNet,
+    pub(super) metric: u32,
+}
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To this neighbour.
+    Via {
+        gateway: IpAddr,
+        /// The number of the interface.
+        device: u32,
+        /// Of packets of this host that have no source yet.
+        source: Option<IpAddr>,
+    },
+    /// Nowhere: senders are told so.
+    Unreachable,
+}
+
+/// Of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Version {
+    V4,
+    V6,
+}
+
+/// Of an Ethernet interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mac(pub(super) [u8; 6]);
+
+/// One request to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Also in place of another target.
+    SetNeighbour(IpAddr, Mac),
+    /// Also in place of another address.
+    SetForwarding(Mac, IpAddr),
+    /// Also in place of another target.
+    SetRoute(RouteKey, Target),
+    AddRule(Version),
+    RemoveRule(Version),
+    RemoveRoute(RouteKey),
+    RemoveNeighbour(IpAddr),
+    RemoveForwarding(Mac),
+}
+
+impl RouteKey {
+    /// Of the route that leads somewhere.
+    pub(super) const fn of(prefix: IpNet) -> Self {
+        Self { prefix, metric: METRIC }
+    }
+
+    /// Of the one that is in force when nothing else is.
+    pub(super) const fn of_last_resort(prefix: IpNet) -> Self {
+        Self { prefix, metric: METRIC_OF_LAST_RESORT }
+    }
+}
+
+impl Version {
+    pub(super) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    pub(super) const fn of(prefix: IpNet) -> Self {
+        match prefix {
+            IpNet::V4(_) => Self::V4,
+            IpNet::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl State {
+    /// The route that leads somewhere, if there is one.
+    pub(super) fn route(&self, prefix: IpNet) -> Option<Target> {
+        self.routes.get(&RouteKey::of(prefix)).copied()
+    }
+
+    /// What to do, in this order, for `self` to become `wanted`. At no moment between is a wanted prefix
+    /// without a route that was not so before, and nothing is touched that stays.
+    pub(super) fn changes(&self, wanted: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        changes.extend(
+            news(&self.neighbours, &wanted.neighbours)
+                .map(|(ip, mac)| Change::SetNeighbour(ip, mac)),
+        );
+        changes.extend(
+            news(&self.forwarding, &wanted.forwarding)
+                .map(|(mac, ip)| Change::SetForwarding(mac, ip)),
+        );
+        // The last resort first: what was not routed at all until now must not leak for a moment.
+        let mut routes: Vec<_> = news(&self.routes, &wanted.routes).collect();
+        routes.sort_by_key(|(key, _)| std::cmp::Reverse(key.metric));
+        changes.extend(routes.into_iter().map(|(key, target)| Change::SetRoute(key, target)));
+        changes.extend(wanted.rules.difference(&self.rules).copied().map(Change::AddRule));
+
+        changes.extend(self.rules.difference(&wanted.rules).copied().map(Change::RemoveRule));
+        // The other way round, for the same reason: what stays without a target keeps its last resort.
+        changes.extend(gone(&self.routes, &wanted.routes).map(Change::RemoveRoute));
+        changes.extend(gone(&self.neighbours, &wanted.neighbours).map(Change::RemoveNeighbour));
+        changes.extend(gone(&self.forwarding, &wanted.forwarding).map(Change::RemoveForwarding));
+
+        changes
+    }
+}
+
+fn news<K: Copy + Ord, V: Copy + PartialEq>(
+    found: &BTreeMap<K, V>,
+    wanted: &BTreeMap<K, V>,
+) -> impl Iterator<Item = (K, V)> {
+    let is_news = |(key, value): &(&K, &V)| found.get(*key) != Some(*value);
+
+    wanted.iter().filter(is_news).map(|(key, value)| (*key, *value))
+}
+
+fn gone<K: Copy + Ord, V>(
+    found: &BTreeMap<K, V>,
+    wanted: &BTreeMap<K, V>,
+) -> impl Iterator<Item = K> {
+    found.keys().filter(|key| !wanted.contains_key(key)).copied()
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SetNeighbour(ip, mac) => write!(f, "set neighbour {ip} to {mac}"),
+            Self::SetForwarding(mac, ip) => write!(f, "send frames for {mac} to {ip}"),
+            Self::SetRoute(RouteKey { prefix, .. }, target) => write!(f, "route {prefix} {target}"),
+            Self::AddRule(version) => write!(f, "add the {version} rule"),
+            Self::RemoveRule(version) => write!(f, "remove the {version} rule"),
+            Self::RemoveRoute(RouteKey { prefix, metric }) => {
+                write!(f, "remove route {prefix} with metric {metric}")
+            }
+            Self::RemoveNeighbour(ip) => write!(f, "remove neighbour {ip}"),
+            Self::RemoveForwarding(mac) => write!(f, "send no frames for {mac}"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Via { gateway, device, .. } => write!(f, "via {gateway} on interface {device}"),
+            Self::Unreachable => f.write_str("nowhere"),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::{btree_map, btree_set};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prefix(number: u8) -> IpNet {
+        format!("10.{number}.0.0/16").parse().unwrap()
+    }
+
+    fn states() -> impl Strategy<Value = State> {
+        let ip = (1..5_u8).prop_map(|host| IpAddr::from([172, 18, 0, host]));
+        let mac = (1..5_u8).prop_map(|host| Mac([0x0e, 0x53, 172, 18, 0, host]));
+        let key = (0..6_u8, any::<bool>()).prop_map(|(number, is_last)| {
+            let prefix = prefix(number);
+            if is_last { RouteKey::of_last_resort(prefix) } else { RouteKey::of(prefix) }
+        });
+        let via = (ip.clone(), 1..3_u32).prop_map(|(gateway, device)| Target::Via {
+            gateway,
+            device,
+            source: None,
+        });
+        let target = prop_oneof![Just(Target::Unreachable), via];
+        let rule = prop_oneof![Just(Version::V4), Just(Version::V6)];
+
+        (
+            btree_map(key, target, 0..9),
+            btree_set(rule, 0..3),
+            btree_map(ip.clone(), mac.clone(), 0..5),
+            btree_map(mac, ip, 0..5),
+        )
+            .prop_map(|(routes, rules, neighbours, forwarding)| State {
+                routes,
+                rules,
+                neighbours,
+                forwarding,
+            })
+    }
+
+    fn apply(state: &mut State, change: Change) {
+        match change {
+            Change::SetNeighbour(ip, mac) => drop(state.neighbours.insert(ip, mac)),
+            Change::SetForwarding(mac, ip) => drop(state.forwarding.insert(mac, ip)),
+            Change::SetRoute(key, target) => drop(state.routes.insert(key, target)),
+            Change::AddRule(version) => drop(state.rules.insert(version)),
+            Change::RemoveRule(version) => drop(state.rules.remove(&version)),
+            Change::RemoveRoute(key) => drop(state.routes.remove(&key)),
+            Change::RemoveNeighbour(ip) => drop(state.neighbours.remove(&ip)),
+            Change::RemoveForwarding(mac) => drop(state.forwarding.remove(&mac)),
+        }
+    }
+
+    fn routed(state: &State) -> BTreeSet<IpNet> {
+        state.routes.keys().map(|key| key.prefix).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn changes_lead_to_what_is_wanted_and_nothing_that_stays_is_touched(
+            found in states(), wanted in states(),
+        ) {
+            let changes = found.changes(&wanted);
+
+            let mut state = found.clone();
+            for change in &changes {
+                if let Change::SetRoute(key, target) = change {
+                    prop_assert_ne!(found.routes.get(key), Some(target));
+                }
+                apply(&mut state, *change);
+                // What was routed and is to be routed is routed all the time.
+                let staying = &routed(&found) & &routed(&wanted);
+                prop_assert!(staying.is_subset(&routed(&state)), "{change:?}");
+            }
+            prop_assert_eq!(&state, &wanted);
+            prop_assert_eq!(wanted.changes(&wanted), vec![]);
+        }
+    }
+
+    #[test]
+    fn a_new_route_has_its_last_resort_and_its_next_hop_before_it() {
+        let via = Target::Via { gateway: [172, 18, 0, 2].into(), device: 7, source: None };
+        let mac = Mac([0x0e, 0x53, 172, 18, 0, 2]);
+        let wanted = State {
+            routes: BTreeMap::from([
+                (RouteKey::of(prefix(71)), via),
+                (RouteKey::of_last_resort(prefix(71)), Target::Unreachable),
+            ]),
+            rules: BTreeSet::from([Version::V4]),
+            neighbours: BTreeMap::from([([172, 18, 0, 2].into(), mac)]),
+            forwarding: BTreeMap::from([(mac, [172, 18, 0, 2].into())]),
+        };
+
+        let texts: Vec<_> =
+            State::default().changes(&wanted).iter().map(ToString::to_string).collect();
+
+        assert_eq!(
+            texts,
+            [
+                "set neighbour 172.18.0.2 to 0e:53:ac:12:00:02",
+                "send frames for 0e:53:ac:12:00:02 to 172.18.0.2",
+                "route 10.71.0.0/16 nowhere",
+                "route 10.71.0.0/16 via 172.18.0.2 on interface 7",
+                "add the IPv4 rule",
+            ]
+        );
+    }
+}
