@@ -29,7 +29,7 @@ use strait_gateway::lab::wait_until;
 use kernel::{Ours, foreign, ours};
 use require::Need::{Root, Tool};
 use require::require;
-use world::{PATIENCE, REMOTE, STRAIT, World};
+use world::{PATIENCE, REMOTE, REMOTE_IPV6, STRAIT, World};
 
 /// A packet for the remote that is lost for longer was not led after the gateway.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ fn pods_and_processes_of_every_node_reach_the_gateway_wherever_it_is() {
     };
     world.start_all(&[]);
     world.put_gateway(1);
-    world.put_configuration(&["10.71.0.0/16"]);
+    world.put_configuration(&["10.71.0.0/16", "fd00:71::/56"]);
 
     for (gateway, ways) in [
         (1, ["pod", "direct", "vxlan"]),
@@ -59,6 +59,9 @@ fn pods_and_processes_of_every_node_reach_the_gateway_wherever_it_is() {
             assert!(from_pod.is_perfect(), "from node {node} to gateway {gateway}: {from_pod:?}");
             let from_host = Ping::new(REMOTE, 3).run(&world.nodes[node - 1]).unwrap();
             assert!(from_host.is_perfect(), "from node {node} itself: {from_host:?}");
+            world.wait_for_ping(node, REMOTE_IPV6);
+            let over_ipv6 = Ping::new(REMOTE_IPV6, 3).run(&world.nodes[node - 1]).unwrap();
+            assert!(over_ipv6.is_perfect(), "from node {node} over IPv6: {over_ipv6:?}");
             // Larger than VXLAN carries in one frame: the sender is told, and heeds it.
             let large = Ping { payload_bytes: 1472, ..Ping::new(REMOTE, 2) };
             let told = large.run(&world.pods[node - 1]).unwrap();

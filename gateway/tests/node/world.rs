@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -44,6 +44,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A pod of the remote cluster, as this one calls it.
 pub(crate) const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 71, 2, 7));
+
+/// The same of the other version.
+pub(crate) const REMOTE_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x71, 0, 0, 0, 0, 0, 7));
 
 /// Where each agent serves its pages, in the namespace of its node.
 const ADMIN: &str = "127.0.0.1:9483";
@@ -79,6 +82,17 @@ fn node_address(node: usize) -> IpAddr {
     if node == 3 { [172, 18, 3, 3].into() } else { [172, 18, 0, byte(node)].into() }
 }
 
+fn node_address_ipv6(node: usize) -> IpAddr {
+    let network = if node == 3 { 3 } else { 0 };
+
+    [0xfd00, 0x18, network, 0, 0, 0, 0, u16::from(byte(node))].into()
+}
+
+/// The `host`th address of the pods of a node.
+fn pod_address_ipv6(node: usize, host: u8) -> IpAddr {
+    [0xfd00, 0x244, 0, u16::from(byte(node)), 0, 0, 0, u16::from(host)].into()
+}
+
 fn net(address: impl Into<IpAddr>, len: u8) -> IpNet {
     IpNet::new(address.into(), len).unwrap()
 }
@@ -101,6 +115,7 @@ impl World {
             pods.push(pod(&node, number, "pod", 5));
             let gateway = pod(&node, number, "gateway", 9);
             gateway.add_address("lo", net(REMOTE, 32)).unwrap();
+            gateway.add_address("lo", net(REMOTE_IPV6, 128)).unwrap();
             gateway.add_address("lo", net(only_behind(number), 32)).unwrap();
             gateways.push(gateway);
             forward(&node, server.port());
@@ -185,7 +200,9 @@ impl World {
             "spec": {
                 "nodeName": format!("node-{node}"), "containers": [{"name": "strait", "image": "strait:dev"}],
             },
-            "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
+            "status": {"phase": "Running", "podIP": address, "podIPs": [
+                {"ip": address}, {"ip": pod_address_ipv6(node, 9).to_string()},
+            ]},
         });
         let admin = self.admin.clone();
         self.runtime.block_on(async move {
@@ -349,6 +366,7 @@ async fn prepare(server: &ApiServer, folder: &Path) -> Client {
             "spec": {"podCIDRs": [format!("10.244.{number}.0/24")]},
             "status": {"addresses": [
                 {"type": "InternalIP", "address": node_address(number).to_string()},
+                {"type": "InternalIP", "address": node_address_ipv6(number).to_string()},
             ]},
         });
         put::<Node>(Api::all(admin.clone()), &node).await;
@@ -401,6 +419,14 @@ fn pod(node: &Namespace, number: usize, link: &str, host: u8) -> Namespace {
     let router = IpAddr::from([169, 254, byte(number), host]);
     pod.add_route(net([0, 0, 0, 0], 0), "eth0", Via::Router(router)).unwrap();
 
+    let address = pod_address_ipv6(number, host);
+    pod.add_address("eth0", net(address, 128)).unwrap();
+    node.add_route(net(address, 128), link, Via::Link).unwrap();
+    let router: IpAddr =
+        [0xfd00, 0x169, 0, u16::from(byte(number)), 0, 0, 0, u16::from(host)].into();
+    node.add_address(link, net(router, 128)).unwrap();
+    pod.add_route(net(Ipv6Addr::UNSPECIFIED, 0), "eth0", Via::Router(router)).unwrap();
+
     pod
 }
 
@@ -409,7 +435,18 @@ fn wire(fabric: &Namespace, nodes: &[Arc<Namespace>]) {
     fabric.bridge("bridge", &["port1", "port2"]).unwrap();
     fabric.add_address("bridge", net([172, 18, 0, 254], 24)).unwrap();
     fabric.add_address("port3", net([172, 18, 3, 254], 24)).unwrap();
+    let routers = [0, 3].map(|network| IpAddr::from([0xfd00, 0x18, network, 0, 0, 0, 0, 0xfe]));
+    fabric.add_address("bridge", net(routers[0], 64)).unwrap();
+    fabric.add_address("port3", net(routers[1], 64)).unwrap();
     for (node, number) in nodes.iter().zip(1..) {
+        let (address, router) = (node_address_ipv6(number), routers[usize::from(number == 3)]);
+        let port = if number == 3 { "port3" } else { "bridge" };
+        node.add_address("uplink", net(address, 64)).unwrap();
+        let default = net(Ipv6Addr::UNSPECIFIED, 0);
+        node.add_route(default, "uplink", Via::Router(router)).unwrap();
+        let pods = net(pod_address_ipv6(number, 0), 64);
+        fabric.add_route(pods, port, Via::Router(address)).unwrap();
+
         let address = node_address(number);
         node.add_address("uplink", net(address, 24)).unwrap();
         let (router, port) = match number {

@@ -248,9 +248,15 @@ impl Site<'_> {
                     let Some((overlay, device)) = self.overlay else { return Ok(None) };
                     let far = self.far_end(prefix, name, overlay.local)?;
                     let mac = Mac::of_node(far);
-                    state.neighbours.insert(*address, mac);
+                    // The kernel takes no next hop of IPv6 that it knows on another interface, unless it is
+                    // of the link.
+                    let next = match address {
+                        IpAddr::V4(_) => *address,
+                        IpAddr::V6(_) => IpAddr::V6(mac.link_local()),
+                    };
+                    state.neighbours.insert(next, mac);
                     state.forwarding.insert(mac, far);
-                    Ok(Some((Way::Vxlan, via(*address, device))))
+                    Ok(Some((Way::Vxlan, via(next, device))))
                 }
             },
         }
@@ -307,6 +313,16 @@ impl Mac {
                 Self([0x06, a, b, c, d, e])
             }
         }
+    }
+}
+
+impl Mac {
+    /// The address that an interface gives itself (RFC 4291 appendix A).
+    fn link_local(self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.0;
+        let half = [a ^ 0b10, b, c, 0xff, 0xfe, d, e, f];
+
+        Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(u64::from_be_bytes(half)))
     }
 }
 

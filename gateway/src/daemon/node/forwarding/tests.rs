@@ -122,6 +122,23 @@ fn nobody_needs_to_ask_where_the_other_end_of_vxlan_is() {
 }
 
 #[test]
+fn an_ipv6_prefix_goes_by_the_address_that_the_far_device_gives_itself() {
+    let far = ip("fd00:18:3::1");
+    let hop = Hop::Node { name: "node-3".to_owned(), address: far };
+    let plan = plan(&[("fd00:71::/56", hop)]);
+    let mut ground = ground();
+    ground.reach.insert(far, Reach::Routed);
+
+    let (_, wanted) = forwarded(&plan, &ground, Vxlan::Auto, &State::default());
+
+    let mac = Mac([0x0e, 0x53, 172, 18, 3, 1]);
+    let next = ip("fe80::c53:acff:fe12:301");
+    assert_eq!(wanted.state.neighbours, BTreeMap::from([(next, mac)]));
+    let target = Target::Via { gateway: next, device: VXLAN_DEVICE, source: None };
+    assert_eq!(wanted.state.route(net("fd00:71::/56")), Some(target));
+}
+
+#[test]
 fn a_node_without_far_neighbours_opens_no_port() {
     let plan = plan(&[("10.71.0.0/16", Hop::Pod(ip("10.244.1.9")))]);
     let near = Ground { has_far_nodes: false, ..ground() };
