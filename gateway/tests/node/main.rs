@@ -97,6 +97,8 @@ fn a_gateway_that_moves_is_followed_within_a_second() {
     world.start_all(&[]);
     world.put_gateway(1);
     world.put_configuration(&["10.71.0.0/16"]);
+    world.stand_by(2);
+    world.stand_by(3);
     for node in 1..=3 {
         world.wait_for_ping(node, REMOTE);
     }
@@ -108,9 +110,9 @@ fn a_gateway_that_moves_is_followed_within_a_second() {
         let pings: Vec<_> = pods.map(|pod| scope.spawn(|| ping.run(pod).unwrap())).collect();
         for (gateway, former) in [(2, 1), (3, 2)] {
             thread::sleep(Duration::from_secs(1));
-            // The one before is gone for good.
+            // Dead at once; its object says nothing of it yet.
             world.cut_gateway(former);
-            world.put_gateway(gateway);
+            world.take_over(gateway);
             for node in 1..=3 {
                 world.wait_for_way_to(node, gateway);
             }

@@ -74,6 +74,10 @@ pub(crate) fn only_behind(node: usize) -> IpAddr {
     IpAddr::from([10, 71, 9, byte(node)])
 }
 
+fn gateway_name(node: usize) -> String {
+    format!("gw-rome-{node}")
+}
+
 fn byte(number: usize) -> u8 {
     u8::try_from(number).unwrap()
 }
@@ -189,12 +193,32 @@ impl World {
 
     /// Makes the gateway on a node the active one, in place of any other.
     pub(crate) fn put_gateway(&self, node: usize) {
+        self.runtime.block_on(remove_pods(&self.admin));
+        self.add_gateway(node, "true");
+    }
+
+    /// Has a replica of the gateway run on a node, which is not the active one.
+    pub(crate) fn stand_by(&self, node: usize) {
+        self.add_gateway(node, "false");
+    }
+
+    /// A replica becomes the active one, as the one before is no more.
+    pub(crate) fn take_over(&self, node: usize) {
+        let name = gateway_name(node);
+        let label = json!({"metadata": {"labels": {"networking.liqo.io/active": "true"}}});
+        let pods: Api<Pod> = Api::namespaced(self.admin.clone(), TENANT);
+        self.runtime.block_on(async {
+            pods.patch(&name, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+        });
+    }
+
+    fn add_gateway(&self, node: usize, is_active: &str) {
         let address = format!("10.244.{node}.9");
         let pod = json!({
             "metadata": {
-                "name": format!("gw-rome-{node}"),
+                "name": gateway_name(node),
                 "labels": {
-                    "networking.liqo.io/component": "gateway", "networking.liqo.io/active": "true",
+                    "networking.liqo.io/component": "gateway", "networking.liqo.io/active": is_active,
                 },
             },
             "spec": {
@@ -205,10 +229,7 @@ impl World {
             ]},
         });
         let admin = self.admin.clone();
-        self.runtime.block_on(async move {
-            remove_pods(&admin).await;
-            put::<Pod>(Api::namespaced(admin, TENANT), &pod).await;
-        });
+        self.runtime.block_on(put::<Pod>(Api::namespaced(admin, TENANT), &pod));
     }
 
     /// There is no active gateway any more; what carried packets goes on.
