@@ -80,7 +80,7 @@ chart: ## Copy into the Helm chart what it shares with the rest of deploy
 	mkdir -p $(CHART)/crds $(CHART)/files/rbac
 	cp deploy/crds/*.liqo.io_*.yaml $(CHART)/crds
 	cp deploy/rbac/*role.yaml $(CHART)/files/rbac
-	cp deploy/standalone/server.yaml deploy/standalone/client.yaml $(CHART)/files
+	cp $(addprefix deploy/standalone/,client.yaml node.yaml server.yaml) $(CHART)/files
 	cp deploy/alerts/strait.yaml $(CHART)/files/alerts.yaml
 	cp deploy/grafana/strait.json $(CHART)/files/dashboard.json
 

@@ -18,11 +18,13 @@ const LABELS_OF_HELM: [&str; 4] = [
 ];
 
 /// Files that the chart shares, but for definitions: its own name, and that below `deploy`.
-const SHARED: [(&str, &str); 7] = [
+const SHARED: [(&str, &str); 9] = [
     ("files/alerts.yaml", "alerts/strait.yaml"),
     ("files/client.yaml", "standalone/client.yaml"),
     ("files/dashboard.json", "grafana/strait.json"),
+    ("files/node.yaml", "standalone/node.yaml"),
     ("files/rbac/gateway-clusterrole.yaml", "rbac/gateway-clusterrole.yaml"),
+    ("files/rbac/node-clusterrole.yaml", "rbac/node-clusterrole.yaml"),
     ("files/rbac/operator-clusterrole.yaml", "rbac/operator-clusterrole.yaml"),
     ("files/rbac/operator-role.yaml", "rbac/operator-role.yaml"),
     ("files/server.yaml", "standalone/server.yaml"),

@@ -67,6 +67,8 @@ fn values() -> Value {
         "nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}],
         "affinity": {"podAffinity": {}}, "resources": {"limits": {"memory": "1Gi"}},
     });
+    let mut nodes = of_pods.clone();
+    nodes["enabled"] = json!(true);
     let mut operator = of_pods.clone();
     operator["replicas"] = json!(3);
     operator["podDisruptionBudget"] = json!({"enabled": true, "maxUnavailable": "50%"});
@@ -85,6 +87,7 @@ fn values() -> Value {
         "pools": ["172.16.0.0/12", "192.168.0.0/16"],
         "operator": operator,
         "gateways": of_pods,
+        "nodes": nodes,
         "networkPolicy": {
             "enabled": true, "apiServerPorts": [16443],
             "metricsFrom": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
@@ -100,6 +103,16 @@ fn values() -> Value {
     })
 }
 
+#[test]
+fn without_the_agent_nothing_of_it_is_there() {
+    let Some(tools) = Tools::find() else { return };
+
+    let rendered = tools.chart("liqo", &["--set=nodes.enabled=false"]);
+
+    let kinds: Vec<_> = rendered.keys().filter(|[.., name]| name == "strait-node").collect();
+    assert_eq!(kinds, [&id("ClusterRole", "", "strait-node")]);
+}
+
 type Effect = (&'static str, &'static str, String, Value);
 
 /// What must come of [`values`]: kind, name, pointer and what is there.
@@ -111,13 +124,14 @@ fn effects() -> Vec<Effect> {
         "/spec/template/spec/deployment/spec/template",
     );
     let client = ("WgGatewayClientTemplate", "wireguard-client", server.2);
+    let node = ("DaemonSet", "strait-node", "/spec/template");
     let mut effects: Vec<Effect> = Vec::new();
     let mut effect = |kind, name, pointer: &str, wanted: Value| {
         effects.push((kind, name, pointer.to_owned(), wanted));
     };
 
     // Behind their own flags, and the operator's pools.
-    for ((kind, name, pod), flags) in [(operator, 6), (server, 10), (client, 11)] {
+    for ((kind, name, pod), flags) in [(operator, 6), (server, 10), (client, 11), (node, 4)] {
         let mut effect = |rest: &str, wanted| effect(kind, name, &format!("{pod}{rest}"), wanted);
         effect("/spec/containers/0/image", json!("registry.test/strait:1.2.3"));
         effect("/spec/containers/0/imagePullPolicy", json!("Always"));
