@@ -90,10 +90,10 @@ fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TA
 	fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 .PHONY: fuzz-quick
-fuzz-quick: ## A minute of parse, rewrite and translate, a quarter of that for the other targets
+fuzz-quick: ## A minute of parse, rewrite, translate and session, a quarter of that for the other targets
 	@.ci/setup fuzz
-	fuzz/run 60 parse rewrite translate
-	fuzz/run 15 segment coalesce message table session
+	fuzz/run 60 parse rewrite translate session
+	fuzz/run 15 segment coalesce message table
 
 .PHONY: lint
 lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts

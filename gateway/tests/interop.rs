@@ -61,12 +61,10 @@ fn pods_talk_whoever_initiates() {
 
 #[test]
 fn no_ping_is_lost_across_a_rekey() {
-    if !has_time() {
+    // In nobody's turn: it waits for minutes, and ten pings a second are in nobody's way.
+    if !has_time() || !require::check(&NEEDS) {
         return;
     }
-    let Some(_turn) = require(&NEEDS) else {
-        return;
-    };
     let Some(wireguard_go) = wireguard_go() else {
         return;
     };
