@@ -448,7 +448,7 @@ fn start_server(assets: &Path, folder: &Path, etcd_port: u16, port: u16) -> Chil
         "--advertise-address=127.0.0.1".to_owned(),
         format!("--secure-port={port}"),
         format!("--cert-dir={}", file("certificates")),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--service-cluster-ip-range=10.0.0.0/20".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", file("service-account.pub")),
         format!("--service-account-signing-key-file={}", file("service-account.key")),
