@@ -246,9 +246,11 @@ fn clusters() -> impl Strategy<Value = (Vec<Listed<Configuration>>, Vec<Pod>)> {
         });
         listed.collect::<Vec<_>>()
     });
-    let pods = proptest::collection::vec((0..6_u8, 1..5_u8, 1..250_u8), 0..9).prop_map(|pods| {
+    // As an API server has them: by name, so no two pods share one.
+    let pods = proptest::collection::btree_map((0..6_u8, 1..250_u8), 1..5_u8, 0..9);
+    let pods = pods.prop_map(|pods| {
         let pods = pods.into_iter();
-        pods.map(|(cluster, on, host)| pod(&format!("cluster-{cluster}"), on, host)).collect()
+        pods.map(|((cluster, host), on)| pod(&format!("cluster-{cluster}"), on, host)).collect()
     });
 
     (configurations, pods)
