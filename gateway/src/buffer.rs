@@ -27,6 +27,14 @@ pub struct Outer {
     pub ecn: Ecn,
 }
 
+impl Outer {
+    /// Of a message of the protocol itself.
+    #[must_use]
+    pub const fn message(destination: SocketAddr) -> Self {
+        Self { destination, ecn: Ecn::NotEct }
+    }
+}
+
 /// One send: datagrams of `segment_bytes` each, the last one possibly shorter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -125,6 +133,17 @@ impl TransmitBatch {
                 packet_bytes,
             }),
         }
+    }
+
+    /// Appends a message of the protocol itself. If the batch is full it is lost, as on the network; says
+    /// whether it is not.
+    pub fn push_message(&mut self, message: &[u8], destination: SocketAddr) -> bool {
+        let len = message.len();
+        let Some(room) = self.room(len).and_then(|room| room.get_mut(..len)) else { return false };
+        room.copy_from_slice(message);
+        self.commit(len, Outer::message(destination), false);
+
+        true
     }
 
     /// The sends, in order.

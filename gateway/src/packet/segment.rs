@@ -16,6 +16,7 @@
 
 use super::virtio::{Gso, VirtioHeader};
 use super::{Fragment, Header, Malformed, Transport, field};
+use crate::counters::as_u64;
 
 use stamp::Stamp;
 
@@ -106,6 +107,14 @@ impl<'a> Segments<'a> {
         let repeated = self.stamp.as_ref().map_or(0, Stamp::header_len);
 
         self.frame.len() + (self.count - 1) * repeated
+    }
+
+    /// Passes all packets by that are still to come, and says how many those are.
+    pub fn skip(&mut self) -> u64 {
+        let skipped = self.remaining();
+        self.next = self.count;
+
+        as_u64(skipped)
     }
 
     /// The next packet, complete with all its checksums; `None` after the last.

@@ -29,8 +29,7 @@ use super::message::MAX_HANDSHAKE_BYTES;
 use super::tunnel::{Identity, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey};
 use crate::DropReason;
-use crate::buffer::{Outer, TransmitBatch};
-use crate::packet::ecn::Ecn;
+use crate::buffer::TransmitBatch;
 
 /// Initiations a second from all sources before cookies are asked for.
 const INITIATIONS_PER_SECOND: u64 = 100;
@@ -86,7 +85,7 @@ impl Identity for BoringtunIdentity {
         let packet = match self.limiter.verify_packet(Some(source.ip()), initiation, &mut reply) {
             Ok(packet) => packet,
             Err(TunnResult::WriteToNetwork(cookie)) => {
-                commit(out, cookie, source);
+                out.push_message(cookie, source);
                 return Ok(None);
             }
             Err(TunnResult::Err(error)) => return Err(drop_reason(&error)),
@@ -110,16 +109,6 @@ impl Identity for BoringtunIdentity {
 impl fmt::Debug for BoringtunIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoringtunIdentity").field("public_key", &self.public_key()).finish()
-    }
-}
-
-/// Appends a message of the protocol. If the batch is full the message is lost, as on the network.
-fn commit(out: &mut TransmitBatch, message: &[u8], destination: SocketAddr) {
-    if let Some((room, _)) =
-        out.room(message.len()).and_then(|room| room.split_at_mut_checked(message.len()))
-    {
-        room.copy_from_slice(message);
-        out.commit(message.len(), Outer { destination, ecn: Ecn::NotEct }, false);
     }
 }
 

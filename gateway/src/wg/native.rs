@@ -12,19 +12,22 @@
 //! | their MACs, and cookies | `mac` |
 //! | who is answered under load | `load` |
 //! | when a message was made | `tai64n` |
-//! | the keys of a session | `keypair` |
+//! | the keys of a session, and the datagrams made with them | `keypair`, `datagram` |
+//! | how one session follows another | `sessions` |
 //! | what was received before | `replay` |
 //! | when a peer is owed something | `timers` |
 //! | all of it for one peer | `tunnel`, `state` |
 //!
 //! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
 
+mod datagram;
 mod handshake;
 mod keypair;
 mod load;
 mod mac;
 mod noise;
 mod replay;
+mod sessions;
 mod state;
 mod tai64n;
 #[cfg(test)]
@@ -50,13 +53,9 @@ use self::tunnel::NativeTunnel;
 use super::tunnel::{Identity, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey};
 use crate::DropReason;
-use crate::buffer::{Outer, TransmitBatch};
-use crate::packet::ecn::Ecn;
+use crate::buffer::TransmitBatch;
 
 pub use tai64n::Epoch;
-
-/// Contents of datagrams are padded to a multiple of this, in bytes.
-const PADDING: usize = 16;
 
 /// Fills bytes with randomness that nobody can foresee.
 pub type Randomness = dyn Fn(&mut [u8]) + Send + Sync;
@@ -168,11 +167,8 @@ impl Shared {
         }
         let mut nonce = [0; COOKIE_NONCE_LEN];
         (self.surroundings.randomness)(&mut nonce);
-        if let Some(reply) = mint.reply(&self.macs, message, source, &nonce)
-            && let Some(room) = out.room(reply.len()).and_then(|room| room.get_mut(..reply.len()))
-        {
-            room.copy_from_slice(&reply);
-            out.commit(reply.len(), Outer { destination: source, ecn: Ecn::NotEct }, false);
+        if let Some(reply) = mint.reply(&self.macs, message, source, &nonce) {
+            out.push_message(&reply, source);
         }
 
         Ok(false)
@@ -208,14 +204,6 @@ impl Shared {
         let [byte] = byte;
 
         byte
-    }
-
-    /// How much content a datagram has for a packet of `len` bytes.
-    #[inline]
-    fn padded(&self, len: usize) -> usize {
-        let mtu = usize::from(self.surroundings.mtu);
-
-        len.next_multiple_of(PADDING).min(mtu.max(len))
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use boringtun::noise::{Tunn, TunnResult};
 
-use super::commit;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
@@ -150,7 +149,7 @@ impl State {
         if let TunnResult::WriteToNetwork(initiation) =
             self.tunn.format_handshake_initiation(&mut message, is_again)
         {
-            commit(out, initiation, destination);
+            out.push_message(initiation, destination);
             self.asked = Some(now);
         }
     }
@@ -177,7 +176,7 @@ impl State {
         while let TunnResult::WriteToNetwork(keepalive) =
             self.tunn.decapsulate(None, &[], &mut message)
         {
-            commit(out, keepalive, destination);
+            out.push_message(keepalive, destination);
         }
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::{Tunn, TunnResult};
 
+use super::drop_reason;
 use super::state::{Answered, State, first_index};
-use super::{commit, drop_reason};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
@@ -59,7 +59,7 @@ impl Tunnel for BoringtunTunnel {
     ) -> Sealed {
         let mut state = self.lock();
         let Some(state) = state.as_mut() else {
-            return Sealed { overflow: refuse(segments), ..Sealed::default() };
+            return Sealed { overflow: segments.skip(), ..Sealed::default() };
         };
         if state.session.is_established {
             return state.seal(segments, outer, out);
@@ -145,7 +145,7 @@ impl Tunnel for BoringtunTunnel {
         match state.tunn.decapsulate(Some(source.ip()), message, &mut reply) {
             TunnResult::WriteToNetwork(datagram) => {
                 let answer = Message::classify(datagram);
-                commit(out, datagram, source);
+                out.push_message(datagram, source);
                 match answer {
                     Some(Message::Response { .. }) => {
                         let index = first_index(datagram);
@@ -188,7 +188,7 @@ impl Tunnel for BoringtunTunnel {
                     state.asked = Some(now);
                 }
                 if let Some(destination) = destination {
-                    commit(out, datagram, destination);
+                    out.push_message(datagram, destination);
                 }
             }
             TunnResult::Err(WireGuardError::ConnectionExpired) => {
@@ -243,16 +243,6 @@ impl Tunnel for BoringtunTunnel {
     fn session(&self) -> SessionState {
         self.with(|state| SessionState { staged: state.staged.len(), ..state.session })
     }
-}
-
-/// Consumes the segments of a frame and returns how many they were.
-fn refuse(segments: &mut Segments<'_>) -> u64 {
-    let mut refused = 0;
-    while segments.next_segment().is_some() {
-        refused += 1;
-    }
-
-    refused
 }
 
 impl Opened {

@@ -22,8 +22,12 @@ use crate::wg::PublicKey;
 /// Length of a MAC and of a cookie in bytes.
 pub(super) const MAC_LEN: usize = 16;
 
-/// How long a cookie is good for: `REFRESH` of the secret and some time on the way.
-pub(super) const COOKIE_LIFE: Duration = Duration::from_secs(120);
+/// How long cookies are made with the same secret.
+const COOKIE_LIFE: Duration = Duration::from_secs(120);
+
+/// What a cookie and the message with it may take on their way: a cookie that is older than the life of a
+/// secret less this is not worth a message.
+const COOKIE_LATENCY: Duration = Duration::from_secs(5);
 
 /// Nonce of a cookie reply, in bytes.
 pub(super) const COOKIE_NONCE_LEN: usize = 24;
@@ -182,7 +186,7 @@ impl Cookie {
     pub(super) fn get(&self, now: Instant) -> Option<&Mac> {
         let age = now.saturating_duration_since(self.received);
 
-        (age < COOKIE_LIFE).then_some(&*self.value)
+        (age < COOKIE_LIFE - COOKIE_LATENCY).then_some(&*self.value)
     }
 }
 

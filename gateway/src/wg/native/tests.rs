@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 
 use super::*;
-use crate::buffer::PacketBatch;
+use crate::buffer::{Outer, PacketBatch};
 use crate::counters::as_u64;
 use crate::packet::Header;
+use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
 use crate::packet::virtio::VirtioHeader;
 use crate::wg::PresharedKey;

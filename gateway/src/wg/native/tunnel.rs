@@ -11,22 +11,19 @@ use arc_swap::ArcSwap;
 use zeroize::Zeroizing;
 
 use super::Shared;
-use super::handshake::{Acquaintance, Pending, Session};
-use super::keypair::{HEADER_LEN, Keypair};
+use super::datagram;
+use super::handshake::{Acquaintance, Pending};
+use super::keypair::Keypair;
 use super::mac::{Cookie, MacKeys};
-use super::noise::TAG_LEN;
+use super::sessions::Sessions;
 use super::state::State;
-use super::timers::{
-    JITTER_MAX, News, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME, REKEY_AFTER_TIME, REKEY_TIMEOUT,
-    RESPONDER_REKEY_TIME, Traffic,
-};
+use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, REKEY_TIMEOUT, Traffic};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
-use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
 use crate::wg::Staged;
-use crate::wg::message::{DATA_OVERHEAD_BYTES, Message};
+use crate::wg::message::Message;
 use crate::wg::tunnel::{Opened, SESSION_BITS, Sealed, SessionState, TimedOut, Tunnel};
 
 /// One peer under one key of ours.
@@ -36,32 +33,13 @@ pub(super) struct NativeTunnel {
     macs: MacKeys,
     slot: u32,
     persistent: Option<Duration>,
+    /// Published by who holds the lock of the state.
     sessions: ArcSwap<Sessions>,
     traffic: Traffic,
     /// Packets wait, which go before others.
     has_staged: AtomicBool,
     /// `None` once it is closed.
     state: Mutex<Option<State>>,
-}
-
-/// Published whole, and only by who holds the lock of the state.
-#[derive(Default)]
-struct Sessions {
-    previous: Option<Arc<Keypair>>,
-    /// What is sent with.
-    current: Option<Arc<Keypair>>,
-    /// Promised in a response, and used as soon as the peer does.
-    next: Option<Arc<Keypair>>,
-}
-
-impl Sessions {
-    fn all(&self) -> impl Iterator<Item = &Arc<Keypair>> {
-        [&self.current, &self.previous, &self.next].into_iter().flatten()
-    }
-
-    fn with_index(&self, index: u32) -> Option<&Arc<Keypair>> {
-        self.all().find(|keypair| keypair.local_index == index)
-    }
 }
 
 impl NativeTunnel {
@@ -110,47 +88,18 @@ impl NativeTunnel {
             }
         }
 
-        let mut counter = keypair.reserve(as_u64(segments.remaining()));
-        while let Some(len) = segments.next_len() {
-            let padded = self.shared.padded(len);
-            let Some(room) = room(out, padded) else { break };
-            let Some(packet) = segments.next_segment() else { break };
-            fill(room, packet);
-            keypair.seal(counter, room);
-            counter += 1;
-            let len = room.len();
-            out.commit(len, outer, true);
-            sealed.add(len);
-        }
+        let way = (outer, self.mtu());
+        datagram::seal_segments(keypair, segments, way, out, &mut sealed);
         self.traffic.count_sent(true, now);
 
         sealed
     }
 
-    /// One datagram of one packet, or of none.
-    fn seal_one(
-        &self,
-        keypair: &Keypair,
-        packet: &[u8],
-        outer: Outer,
-        out: &mut TransmitBatch,
-    ) -> Option<usize> {
-        let room = room(out, self.shared.padded(packet.len()))?;
-        fill(room, packet);
-        keypair.seal(keypair.reserve(1), room);
-        let len = room.len();
-        out.commit(len, outer, !packet.is_empty());
-
-        Some(len)
-    }
-
     fn send_keepalive(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
         let sessions = self.sessions.load();
-        let Some(keypair) = sessions.current.as_ref().filter(|keypair| keypair.is_fresh(now))
-        else {
-            return;
-        };
-        if self.seal_one(keypair, &[], protocol(destination), out).is_some() {
+        let Some(keypair) = sessions.usable(now) else { return };
+        let way = (Outer::message(destination), self.mtu());
+        if datagram::seal_one(keypair, &[], way, out).is_some() {
             self.traffic.count_sent(false, now);
         }
     }
@@ -165,12 +114,10 @@ impl NativeTunnel {
     ) -> Sealed {
         let mut sealed = Sealed::default();
         let sessions = self.sessions.load();
-        if let Some(keypair) = sessions.current.as_ref().filter(|keypair| keypair.is_fresh(now)) {
+        if let Some(keypair) = sessions.usable(now) {
             while let Some((packet, ecn)) = state.staged.first() {
-                let Some(len) = self.seal_one(keypair, packet, Outer { destination, ecn }, out)
-                else {
-                    break;
-                };
+                let way = (Outer { destination, ecn }, self.mtu());
+                let Some(len) = datagram::seal_one(keypair, packet, way, out) else { break };
                 sealed.add(len);
                 state.staged.remove_first();
             }
@@ -223,9 +170,7 @@ impl NativeTunnel {
     ) {
         let cookie = state.cookie.as_ref().and_then(|cookie| cookie.get(now));
         state.last_mac = Some(self.macs.stamp(message, cookie));
-        if let Some(room) = out.room(message.len()).and_then(|room| room.get_mut(..message.len())) {
-            room.copy_from_slice(message);
-            out.commit(message.len(), protocol(destination), false);
+        if out.push_message(message, destination) {
             self.traffic.count_sent(false, now);
         }
     }
@@ -262,13 +207,8 @@ impl NativeTunnel {
         let (session, mut response) = authentic
             .respond(&self.peer, index, &self.shared.ephemeral())
             .map_err(|_| DropReason::Unauthenticated)?;
-        let next = Some(Arc::new(Keypair::new(&session, false, now)));
-        let sessions = self.sessions.load();
-        self.sessions.store(Arc::new(Sessions {
-            previous: sessions.previous.clone(),
-            current: sessions.current.clone(),
-            next,
-        }));
+        let next = Keypair::new(&session, false, now);
+        self.publish(self.sessions.load().promised(next));
         state.answered = Some((now, index));
         self.send_handshake(state, &mut response, source, out, now);
 
@@ -295,7 +235,8 @@ impl NativeTunnel {
         state.attempt = None;
         self.traffic.count_received(false, now);
         state.complete(asked, now);
-        self.begin(&session, now);
+        let current = Keypair::new(&session, true, now);
+        self.publish(self.sessions.load().granted(current));
 
         // The peer may use the session only when it has seen that we do.
         if state.staged.is_empty() {
@@ -303,18 +244,6 @@ impl NativeTunnel {
         }
 
         Ok(())
-    }
-
-    /// Uses the session that a response granted. One that the peer began at the same time stays: it may
-    /// prefer that.
-    fn begin(&self, session: &Session, now: Instant) {
-        let sessions = self.sessions.load();
-        let previous = sessions.current.clone().or_else(|| sessions.previous.clone());
-        self.sessions.store(Arc::new(Sessions {
-            previous,
-            current: Some(Arc::new(Keypair::new(session, true, now))),
-            next: sessions.next.clone(),
-        }));
     }
 
     fn handle_cookie(
@@ -342,14 +271,10 @@ impl NativeTunnel {
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return };
         let sessions = self.sessions.load();
-        if !sessions.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair)) {
+        if !sessions.is_promised(keypair) {
             return;
         }
-        self.sessions.store(Arc::new(Sessions {
-            previous: sessions.current.clone(),
-            current: sessions.next.clone(),
-            next: None,
-        }));
+        self.publish(sessions.confirmed());
         if let Some((at, index)) = state.answered.take()
             && index == keypair.local_index
         {
@@ -359,33 +284,13 @@ impl NativeTunnel {
         state.attempt = None;
     }
 
-    /// Wipes sessions that may not be used any more.
-    fn expire(&self, now: Instant) {
-        let sessions = self.sessions.load();
-        if sessions.all().all(|keypair| keypair.age(now) < REJECT_AFTER_TIME) {
-            return;
-        }
-        let fresh = |keypair: &Option<Arc<Keypair>>| {
-            keypair.clone().filter(|keypair| keypair.age(now) < REJECT_AFTER_TIME)
-        };
-        self.sessions.store(Arc::new(Sessions {
-            previous: fresh(&sessions.previous),
-            current: fresh(&sessions.current),
-            next: fresh(&sessions.next),
-        }));
+    /// To be called by who holds the lock of the state.
+    fn publish(&self, sessions: Sessions) {
+        self.sessions.store(Arc::new(sessions));
     }
 
-    /// Whether another session should take the place of the one in use.
-    fn is_succession_due(&self, news: News, now: Instant) -> bool {
-        let sessions = self.sessions.load();
-        let Some(current) = &sessions.current else { return false };
-        let age = current.age(now);
-        let limit = if current.is_initiator { REKEY_AFTER_TIME } else { RESPONDER_REKEY_TIME };
-        let by_sending = news.has_sent_data && (age >= limit || current.is_worn());
-        let by_receiving =
-            news.has_received_data && current.is_initiator && age >= RECEIVER_REKEY_TIME;
-
-        by_sending || by_receiving
+    fn mtu(&self) -> u16 {
+        self.shared.surroundings.mtu
     }
 }
 
@@ -403,7 +308,7 @@ impl Tunnel for NativeTunnel {
 
         let mut state = self.lock();
         let Some(state) = state.as_mut() else {
-            return Sealed { overflow: refuse(segments), ..Sealed::default() };
+            return Sealed { overflow: segments.skip(), ..Sealed::default() };
         };
         let overflow = state.staged.stage(segments, outer.ecn);
         self.note_staged(state);
@@ -423,7 +328,7 @@ impl Tunnel for NativeTunnel {
         now: Instant,
     ) -> Option<Sealed> {
         let sessions = self.sessions.load();
-        let keypair = sessions.current.as_ref().filter(|keypair| keypair.is_fresh(now))?;
+        let keypair = sessions.usable(now)?;
 
         Some(self.seal_with(keypair, segments, outer, out, now))
     }
@@ -440,7 +345,6 @@ impl Tunnel for NativeTunnel {
     }
 
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
-        let mut opened = Opened::default();
         let stride = stride.max(1);
         let sessions = self.sessions.load();
         let index = match Message::classify(run.get(..stride.min(run.len())).unwrap_or_default()) {
@@ -448,55 +352,13 @@ impl Tunnel for NativeTunnel {
             _ => None,
         };
         let Some(keypair) = index.filter(|keypair| keypair.age(now) < REJECT_AFTER_TIME) else {
-            opened.no_session = as_u64(run.len().div_ceil(stride));
-            return opened;
+            return Opened { no_session: as_u64(run.len().div_ceil(stride)), ..Opened::default() };
         };
 
-        let mut window = keypair.window();
-        for datagram in run.chunks(stride) {
-            let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
-                opened.malformed += 1;
-                continue;
-            };
-            let Some((sealed, tag)) = rest.split_last_chunk::<TAG_LEN>() else {
-                opened.malformed += 1;
-                continue;
-            };
-            let counter = header.last_chunk::<8>().map_or(u64::MAX, |n| u64::from_le_bytes(*n));
-            if !Keypair::allows(counter) || !window.is_new(counter) {
-                opened.replayed += 1;
-                continue;
-            }
-            let Some(room) = out.room(sealed.len()).and_then(|room| room.get_mut(..sealed.len()))
-            else {
-                opened.malformed += 1;
-                continue;
-            };
-            room.copy_from_slice(sealed);
-            if !keypair.open(counter, room, *tag) {
-                opened.unauthenticated += 1;
-                continue;
-            }
-            window.accept(counter);
-            opened.authentic += 1;
-            opened.bytes += as_u64(datagram.len());
-            if room.is_empty() {
-                opened.keepalives += 1;
-                continue;
-            }
-            match packet_len(room) {
-                Some(len) => {
-                    out.commit(len);
-                    opened.packets += 1;
-                }
-                None => opened.malformed += 1,
-            }
-        }
-        drop(window);
-
+        let mut opened = datagram::open_run(keypair, run, stride, out);
         if opened.authentic > 0 {
             self.traffic.count_received(opened.packets > 0, now);
-            if sessions.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair)) {
+            if sessions.is_promised(keypair) {
                 self.confirm(keypair, now);
             }
             opened.has_staged = self.has_staged.load(Ordering::Acquire);
@@ -535,11 +397,14 @@ impl Tunnel for NativeTunnel {
     ) -> TimedOut {
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return TimedOut::default() };
-        self.expire(now);
+        // With the last who reads them they are wiped.
+        if let Some(sessions) = self.sessions.load().without_expired(now) {
+            self.publish(sessions);
+        }
         let news = state.debts.look(&self.traffic);
         let is_silent = state.debts.take_silence(now);
         let mut given_up = 0;
-        let mut wants_session = is_silent || self.is_succession_due(news, now);
+        let mut wants_session = is_silent || self.sessions.load().is_succession_due(news, now);
 
         if let Some(attempt) = &state.attempt {
             if attempt.has_failed(now) {
@@ -550,7 +415,7 @@ impl Tunnel for NativeTunnel {
                 wants_session = now >= attempt.again;
             }
         }
-        let has_session = self.sessions.load().current.is_some();
+        let has_session = self.sessions.load().has_current();
         let is_idle = self
             .persistent
             .is_some_and(|interval| state.debts.is_idle(&self.traffic, interval, now));
@@ -611,7 +476,7 @@ impl Tunnel for NativeTunnel {
         let Some(state) = state.as_ref() else { return SessionState::default() };
 
         SessionState {
-            is_established: self.sessions.load().current.is_some(),
+            is_established: self.sessions.load().has_current(),
             last_handshake: state.last_handshake,
             rtt: state.rtt,
             staged: state.staged.len(),
@@ -623,51 +488,4 @@ impl fmt::Debug for NativeTunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NativeTunnel").field("session", &self.session()).finish()
     }
-}
-
-/// Room for a datagram with `padded` bytes of content.
-#[inline]
-fn room(out: &mut TransmitBatch, padded: usize) -> Option<&mut [u8]> {
-    let len = padded + DATA_OVERHEAD_BYTES;
-
-    out.room(len)?.get_mut(..len)
-}
-
-/// Puts `packet` where its datagram has it, and zeros behind it.
-#[inline]
-fn fill(room: &mut [u8], packet: &[u8]) {
-    let end = room.len() - TAG_LEN;
-    let Some(content) = room.get_mut(HEADER_LEN..end) else { return };
-    if let Some((start, padding)) = content.split_at_mut_checked(packet.len()) {
-        start.copy_from_slice(packet);
-        padding.fill(0);
-    }
-}
-
-/// The length of the packet at the start of `content`, behind which there is padding; `None` if it is
-/// none, or not all of it is there.
-#[inline]
-fn packet_len(content: &[u8]) -> Option<usize> {
-    let len = match content.first()? >> 4 {
-        4 => u16::from_be_bytes(*content.get(2..)?.first_chunk::<2>()?).into(),
-        6 => usize::from(u16::from_be_bytes(*content.get(4..)?.first_chunk::<2>()?)) + 40,
-        _ => return None,
-    };
-
-    (len >= 20 && len <= content.len()).then_some(len)
-}
-
-/// A message of the protocol itself.
-const fn protocol(destination: SocketAddr) -> Outer {
-    Outer { destination, ecn: Ecn::NotEct }
-}
-
-/// Drops what is left of the segments, and counts it.
-fn refuse(segments: &mut Segments<'_>) -> u64 {
-    let mut count = 0;
-    while segments.next_segment().is_some() {
-        count += 1;
-    }
-
-    count
 }

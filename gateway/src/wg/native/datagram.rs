@@ -1,0 +1,149 @@
+//! Packets in and out of the datagrams of one session: no state but the session's.
+//!
+//! Source: WireGuard whitepaper, section 5.4.6.
+//!
+//! ```text
+//! 4 0 0 0 | receiver | counter 8 | packet, and zeros up to a multiple of 16 | tag 16
+//! ```
+
+use super::keypair::{HEADER_LEN, Keypair};
+use super::noise::TAG_LEN;
+use crate::buffer::{Outer, PacketBatch, TransmitBatch};
+use crate::counters::as_u64;
+use crate::packet::segment::Segments;
+use crate::wg::message::DATA_OVERHEAD_BYTES;
+use crate::wg::tunnel::{Opened, Sealed};
+
+/// Contents of datagrams are padded to a multiple of this, in bytes.
+const PADDING: usize = 16;
+
+/// How much content a datagram has for a packet of `len` bytes through a device with this MTU: padding
+/// makes no datagram longer than a full packet's.
+#[inline]
+fn padded(len: usize, mtu: u16) -> usize {
+    len.next_multiple_of(PADDING).min(usize::from(mtu).max(len))
+}
+
+/// Seals the segments until they or `out` are used up. Counters for all of them are taken in one step;
+/// those that are left over belong to nobody.
+#[inline]
+pub(super) fn seal_segments(
+    keypair: &Keypair,
+    segments: &mut Segments<'_>,
+    (outer, mtu): (Outer, u16),
+    out: &mut TransmitBatch,
+    sealed: &mut Sealed,
+) {
+    let mut counter = keypair.reserve(as_u64(segments.remaining()));
+    while let Some(len) = segments.next_len() {
+        let Some(room) = room(out, padded(len, mtu)) else { break };
+        let Some(packet) = segments.next_segment() else { break };
+        fill(room, packet);
+        keypair.seal(counter, room);
+        counter += 1;
+        let len = room.len();
+        out.commit(len, outer, true);
+        sealed.add(len);
+    }
+}
+
+/// Seals one packet, or none: a keepalive. Gives the length of the datagram; `None` without room for it.
+pub(super) fn seal_one(
+    keypair: &Keypair,
+    packet: &[u8],
+    (outer, mtu): (Outer, u16),
+    out: &mut TransmitBatch,
+) -> Option<usize> {
+    let room = room(out, padded(packet.len(), mtu))?;
+    fill(room, packet);
+    keypair.seal(keypair.reserve(1), room);
+    let len = room.len();
+    out.commit(len, outer, !packet.is_empty());
+
+    Some(len)
+}
+
+/// Opens a run of datagrams, all of them of this session, and appends the packets to `out`.
+#[inline]
+pub(super) fn open_run(
+    keypair: &Keypair,
+    run: &[u8],
+    stride: usize,
+    out: &mut PacketBatch,
+) -> Opened {
+    let mut opened = Opened::default();
+    let mut window = keypair.window();
+    for datagram in run.chunks(stride) {
+        let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
+            opened.malformed += 1;
+            continue;
+        };
+        let Some((sealed, tag)) = rest.split_last_chunk::<TAG_LEN>() else {
+            opened.malformed += 1;
+            continue;
+        };
+        let counter = header.last_chunk::<8>().map_or(u64::MAX, |n| u64::from_le_bytes(*n));
+        if !Keypair::allows(counter) || !window.is_new(counter) {
+            opened.replayed += 1;
+            continue;
+        }
+        let Some(room) = out.room(sealed.len()).and_then(|room| room.get_mut(..sealed.len()))
+        else {
+            opened.malformed += 1;
+            continue;
+        };
+        room.copy_from_slice(sealed);
+        if !keypair.open(counter, room, *tag) {
+            opened.unauthenticated += 1;
+            continue;
+        }
+        window.accept(counter);
+        opened.authentic += 1;
+        opened.bytes += as_u64(datagram.len());
+        if room.is_empty() {
+            opened.keepalives += 1;
+            continue;
+        }
+        match packet_len(room) {
+            Some(len) => {
+                out.commit(len);
+                opened.packets += 1;
+            }
+            None => opened.malformed += 1,
+        }
+    }
+
+    opened
+}
+
+/// Room for a datagram with `padded` bytes of content.
+#[inline]
+fn room(out: &mut TransmitBatch, padded: usize) -> Option<&mut [u8]> {
+    let len = padded + DATA_OVERHEAD_BYTES;
+
+    out.room(len)?.get_mut(..len)
+}
+
+/// Puts `packet` where its datagram has it, and zeros behind it.
+#[inline]
+fn fill(room: &mut [u8], packet: &[u8]) {
+    let end = room.len() - TAG_LEN;
+    let Some(content) = room.get_mut(HEADER_LEN..end) else { return };
+    if let Some((start, padding)) = content.split_at_mut_checked(packet.len()) {
+        start.copy_from_slice(packet);
+        padding.fill(0);
+    }
+}
+
+/// The length of the packet at the start of `content`, behind which there is padding; `None` if it is
+/// none, or not all of it is there.
+#[inline]
+fn packet_len(content: &[u8]) -> Option<usize> {
+    let len = match content.first()? >> 4 {
+        4 => u16::from_be_bytes(*content.get(2..)?.first_chunk::<2>()?).into(),
+        6 => usize::from(u16::from_be_bytes(*content.get(4..)?.first_chunk::<2>()?)) + 40,
+        _ => return None,
+    };
+
+    (len >= 20 && len <= content.len()).then_some(len)
+}

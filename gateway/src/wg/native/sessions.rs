@@ -1,0 +1,96 @@
+//! The sessions of one peer, and how one follows another.
+//!
+//! Source: WireGuard whitepaper, section 6.3. Each change is another value, published whole: who reads
+//! one sees all of it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::keypair::Keypair;
+use super::timers::{
+    News, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_REKEY_TIME,
+};
+
+/// Three at the most: what is under way when another one begins still arrives.
+#[derive(Clone, Default)]
+pub(super) struct Sessions {
+    previous: Option<Arc<Keypair>>,
+    /// What is sent with.
+    current: Option<Arc<Keypair>>,
+    /// Promised in a response, and used as soon as the peer does.
+    next: Option<Arc<Keypair>>,
+}
+
+impl Sessions {
+    /// What is sent with, unless it is too old.
+    #[inline]
+    pub(super) fn usable(&self, now: Instant) -> Option<&Keypair> {
+        self.current.as_deref().filter(|keypair| keypair.is_fresh(now))
+    }
+
+    pub(super) const fn has_current(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// That whose datagrams have this receiver index.
+    #[inline]
+    pub(super) fn with_index(&self, index: u32) -> Option<&Arc<Keypair>> {
+        self.all().find(|keypair| keypair.local_index == index)
+    }
+
+    /// Whether the peer has not used `keypair` yet, as far as is known here.
+    #[inline]
+    pub(super) fn is_promised(&self, keypair: &Arc<Keypair>) -> bool {
+        self.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair))
+    }
+
+    /// A response promises the peer `next`.
+    pub(super) fn promised(&self, next: Keypair) -> Self {
+        Self { next: Some(Arc::new(next)), ..self.clone() }
+    }
+
+    /// A response has granted `current`. One that was promised at the same time stays: the peer may
+    /// prefer it.
+    pub(super) fn granted(&self, current: Keypair) -> Self {
+        let previous = self.current.clone().or_else(|| self.previous.clone());
+
+        Self { previous, current: Some(Arc::new(current)), next: self.next.clone() }
+    }
+
+    /// The peer has used what it was promised.
+    pub(super) fn confirmed(&self) -> Self {
+        Self { previous: self.current.clone(), current: self.next.clone(), next: None }
+    }
+
+    /// Those that may still be used, if there are others.
+    pub(super) fn without_expired(&self, now: Instant) -> Option<Self> {
+        let is_expired = |keypair: &Keypair| keypair.age(now) >= REJECT_AFTER_TIME;
+        if !self.all().any(|keypair| is_expired(keypair)) {
+            return None;
+        }
+        let fresh =
+            |keypair: &Option<Arc<Keypair>>| keypair.clone().filter(|keypair| !is_expired(keypair));
+
+        Some(Self {
+            previous: fresh(&self.previous),
+            current: fresh(&self.current),
+            next: fresh(&self.next),
+        })
+    }
+
+    /// Whether another one should take the place of the one in use.
+    pub(super) fn is_succession_due(&self, news: News, now: Instant) -> bool {
+        let Some(current) = &self.current else { return false };
+        let age = current.age(now);
+        let limit = if current.is_initiator { REKEY_AFTER_TIME } else { RESPONDER_REKEY_TIME };
+        let by_sending = news.has_sent_data && (age >= limit || current.is_worn());
+        let by_receiving =
+            news.has_received_data && current.is_initiator && age >= RECEIVER_REKEY_TIME;
+
+        by_sending || by_receiving
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Keypair>> {
+        [&self.current, &self.previous, &self.next].into_iter().flatten()
+    }
+}
