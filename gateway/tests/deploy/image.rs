@@ -1,7 +1,7 @@
 //! The image: what goes in, and the binary that comes out.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::root;
@@ -67,6 +67,44 @@ fn the_context_of_the_image_has_every_crate_and_nothing_that_was_built() {
     for line in ["*", "!Cargo.lock", "!Cargo.toml", "!Makefile", "**/target"] {
         assert!(lines.contains(&line), "{line} is missing");
     }
+    let included = included();
+    assert!(included.iter().any(|file| file.starts_with("deploy/rbac")), "{included:?}");
+    for file in included {
+        let mut folders = file.ancestors().map(|folder| format!("!{}", folder.display()));
+        assert!(
+            folders.any(|line| lines.contains(&line.as_str())),
+            "{} is missing",
+            file.display()
+        );
+    }
+}
+
+/// The files that the source of a program includes, from the root. What only tests include counts too if
+/// it stands beside the source.
+fn included() -> Vec<PathBuf> {
+    let walk = |crate_: &str| walkdir(&root().join(crate_).join("src"));
+    let sources = ["control", "gateway", "remap"].into_iter().flat_map(walk);
+    let mut included = Vec::new();
+    for source in sources.filter(|path| !path.ends_with("tests.rs")) {
+        let text = fs::read_to_string(&source).unwrap();
+        for opening in ["include_str!(\"", "include_bytes!(\""] {
+            for rest in text.split(opening).skip(1) {
+                let name = &rest[..rest.find('"').unwrap()];
+                let file = source.parent().unwrap().join(name).canonicalize().unwrap();
+                let root = root().canonicalize().unwrap();
+                included.push(file.strip_prefix(root).unwrap().to_owned());
+            }
+        }
+    }
+
+    included
+}
+
+/// All files below `folder`.
+fn walkdir(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+
+    entries.flat_map(|path| if path.is_dir() { walkdir(&path) } else { vec![path] }).collect()
 }
 
 #[test]

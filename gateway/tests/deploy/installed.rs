@@ -57,21 +57,27 @@ async fn the_chart_is_installed_upgraded_and_removed() {
     let Some(server) = ApiServer::start().await else { return };
     tools.speak_to(&server);
     let chart = chart().display().to_string();
-    let helm = |words: &[&str]| {
-        tools.helm_says(&[words, &["--namespace", CHART_NAMESPACE]].concat());
-    };
+    let helm =
+        |words: &[&str]| tools.helm_says(&[words, &["--namespace", CHART_NAMESPACE]].concat());
 
-    helm(&["install", "strait", &chart, "--create-namespace", "--set=clusterID=rome"]);
+    let said = helm(&["install", "strait", &chart, "--create-namespace", "--set=clusterID=rome"]);
+    for note in [
+        "rollout status daemonset/strait-node".to_owned(),
+        format!("--liqo-namespace {CHART_NAMESPACE} --remote-liqo-namespace {CHART_NAMESPACE}"),
+    ] {
+        assert!(said.contains(&note), "{note}: {said}");
+    }
     let manifest = ["get", "manifest", "strait", "--namespace", CHART_NAMESPACE];
     assert_kept(&tools, &tools.helm_says(&manifest));
     let operator = Operator::start(&tools, &server, CHART_NAMESPACE);
     makes_a_gateway(&tools, CHART_NAMESPACE);
 
-    helm(&["upgrade", "strait", &chart, "--dry-run=server", "--reuse-values"]);
+    helm(&["upgrade", "strait", &chart, "--dry-run=server", "--reset-then-reuse-values"]);
     tools.speak_to(&server);
     install_chart_definitions(&tools, &chart);
     let reserved = "--set=networks.reserved={192.168.0.0/24}";
-    helm(&["upgrade", "strait", &chart, "--reuse-values", "--set=operator.replicas=1", reserved]);
+    let values = ["--reset-then-reuse-values", "--set=operator.replicas=1", reserved];
+    helm(&[&["upgrade", "strait", &chart][..], &values].concat());
     assert_kept(&tools, &tools.helm_says(&manifest));
     let deployment = get(&tools, CHART_NAMESPACE, "deployment/strait-operator");
     assert_eq!(deployment["spec"]["replicas"], 1);
@@ -83,6 +89,7 @@ async fn the_chart_is_installed_upgraded_and_removed() {
     helm(&["uninstall", "strait", "--wait", "--timeout=60s"]);
     let left =
         tools.kubectl(&["get", "--ignore-not-found", "--output=name", "--filename=-"], &installed);
+    assert!(left.status.success(), "{}", String::from_utf8_lossy(&left.stderr));
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
     // What users have made is theirs, and needs its definitions.
     get(&tools, TENANT, "gatewayservers.networking.liqo.io/milan");
@@ -98,11 +105,15 @@ async fn the_chart_does_not_come_beside_liqo() {
     tools.kubectl_says(&["create", "namespace", "liqo"], "");
     tools.kubectl_says(&[&manager[..], &["--namespace=liqo"]].concat(), "");
 
-    let output = tools.helm(&["install", "strait", &chart, "--namespace=liqo"]);
+    for namespace in ["liqo", "strait"] {
+        let namespace = format!("--namespace={namespace}");
+        let install = ["install", "strait", &chart, &namespace, "--create-namespace"];
+        let output = tools.helm(&install);
 
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(error.contains("Liqo runs in namespace liqo"), "{error}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(error.contains("Liqo runs in namespace liqo"), "{error}");
+    }
 }
 
 /// As README and manual say.

@@ -13,7 +13,8 @@ use crate::root;
 use crate::tools::{id, objects, yaml};
 
 /// What the script itself is made of.
-const OF_THE_SYSTEM: [&str; 8] = ["awk", "bash", "cat", "dirname", "grep", "mktemp", "rm", "sleep"];
+const OF_THE_SYSTEM: [&str; 9] =
+    ["awk", "bash", "cat", "dirname", "grep", "mktemp", "realpath", "rm", "sleep"];
 
 const TOOLS: [&str; 4] = ["docker", "kind", "kubectl", "strait"];
 
@@ -103,6 +104,7 @@ fn wrong_arguments_exit_64_and_touch_nothing() {
         (&["--seconds", "soon"], "--seconds 'soon'"),
         (&["--seconds", "0"], "--seconds '0'"),
         (&["--strait", "/nonexistent/strait"], "--strait '/nonexistent/strait'"),
+        (&["--strait", "/"], "--strait '/'"),
         (&["--cleanup"], "'--cleanup'"),
         (&["rome"], "'rome'"),
     ] {
