@@ -22,7 +22,7 @@ use kube::core::{DeserializeGuard, NamespaceResourceScope, Selector};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, ExponentialBackoff};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::api::{Configuration, PublicKey};
@@ -114,17 +114,21 @@ where
 }
 
 /// The events of the watches that `begin` begins, for ever. An error is told, and then all is listed anew.
+///
+/// Who wrote which field is left out: nobody asks for it, and it is often the larger half of an object.
 pub(crate) fn unending<K, W>(
     begin: impl Fn() -> W + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
 where
-    K: Send,
+    K: Resource + Send,
     W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
     let events = never_stuck(begin).backoff(ExponentialBackoff::from(backoff()));
 
     // Of what is forgotten the list that comes next says all.
-    events.filter(|event| ready(!event.as_ref().is_err_and(is_gone)))
+    let events = events.filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
+
+    events.modify(|object| object.managed_fields_mut().clear())
 }
 
 /// Between attempts to reach an API server that is away.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::Objects;
@@ -43,8 +43,7 @@ impl Watch {
 
         let events = events(client, config.clone());
         let (configurations, of_configurations) = kept("Configuration", events);
-        let (pods, of_pods) =
-            kept("Pod", self::events(client, active).modify(without_managers::<Pod>));
+        let (pods, of_pods) = kept("Pod", self::events(client, active));
         let (nodes, of_nodes) = kept("Node", self::events(client, config).modify(slim));
         let bundle = Bundle::new([of_configurations, of_pods, of_nodes]);
 
@@ -90,14 +89,8 @@ where
     (store, changes(kind, reflector::reflector(writer, events)))
 }
 
-/// Leaves out what is large and nobody asks for: who wrote which field.
-fn without_managers<K: Resource>(object: &mut K) {
-    object.managed_fields_mut().clear();
-}
-
 /// Of a node its addresses and its pods are asked for; images and volumes fill the most of it.
 fn slim(node: &mut Node) {
-    without_managers(node);
     if let Some(status) = &mut node.status {
         status.images = None;
         status.volumes_attached = None;

@@ -28,7 +28,7 @@ pub(super) struct Cache {
     resource: ApiResource,
     labels: String,
     store: Store<DynamicObject>,
-    listeners: Mutex<Vec<mpsc::UnboundedSender<DynamicObject>>>,
+    listeners: Mutex<Vec<mpsc::UnboundedSender<Arc<DynamicObject>>>>,
 }
 
 impl Cache {
@@ -69,14 +69,15 @@ impl Cache {
         let changes = told(self.resource.kind.clone(), reflector::reflector(writer, changes));
 
         let tell = |object: DynamicObject| {
+            let object = Arc::new(object);
             let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-            listeners.retain(|listener| listener.send(object.clone()).is_ok());
+            listeners.retain(|listener| listener.send(Arc::clone(&object)).is_ok());
         };
         changes.for_each(async |object| tell(object)).await;
     }
 
     /// Those that change from now on.
-    pub(super) fn changes(&self) -> impl Stream<Item = DynamicObject> + Send + use<> {
+    pub(super) fn changes(&self) -> impl Stream<Item = Arc<DynamicObject>> + Send + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
 
@@ -131,9 +132,8 @@ impl Cache {
     }
 }
 
-/// Leaves out what is large and nobody asks for: who wrote which field, and the images on a node.
+/// Leaves out what is large and nobody asks for: the images on a node.
 fn slim(object: &mut DynamicObject) {
-    object.managed_fields_mut().clear();
     if let Some(status) = object.data.get_mut("status").and_then(Value::as_object_mut) {
         status.remove("images");
     }
