@@ -10,8 +10,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::buffer::{Outer, TransmitBatch};
-use crate::packet::ecn::Ecn;
+use crate::buffer::TransmitBatch;
 use crate::wg::Peer;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use crate::wg::tunnel::SessionState;
@@ -77,12 +76,9 @@ fn send_copies(
     out: &mut TransmitBatch,
 ) {
     for destination in destinations {
-        let Some(room) = out.room(MAX_HANDSHAKE_BYTES).and_then(|room| room.first_chunk_mut())
-        else {
+        if !out.push_message(initiation, destination) {
             return;
-        };
-        *room = *initiation;
-        out.commit(MAX_HANDSHAKE_BYTES, Outer { destination, ecn: Ecn::NotEct }, false);
+        }
     }
 }
 

@@ -8,8 +8,11 @@ pub const DATA_OVERHEAD_BYTES: usize = 32;
 /// Length of the longest handshake message, the initiation.
 pub const MAX_HANDSHAKE_BYTES: usize = 148;
 
-const RESPONSE_BYTES: usize = 92;
-const COOKIE_REPLY_BYTES: usize = 64;
+/// Length of a handshake response.
+pub const RESPONSE_BYTES: usize = 92;
+
+/// Length of a cookie reply.
+pub const COOKIE_REPLY_BYTES: usize = 64;
 
 /// What a datagram claims to be. Nothing of it is authenticated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

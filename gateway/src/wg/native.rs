@@ -35,9 +35,10 @@ mod tests;
 mod timers;
 mod tunnel;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -48,7 +49,8 @@ use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
 use self::load::Load;
 use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys};
 use self::noise::{Forged, Secret, public, shared};
-use self::tai64n::Timestamps;
+use self::state::Accepted;
+use self::tai64n::{Timestamp, Timestamps};
 use self::tunnel::NativeTunnel;
 use super::tunnel::{Identity, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey};
@@ -109,13 +111,39 @@ struct Shared {
     guard: Mutex<Guard>,
 }
 
-/// Decides who is answered. Only the handshake thread comes here.
+/// Decides who is answered, and when what is asked was asked. Only handshakes come here.
 struct Guard {
     now: Instant,
     load: Load,
     mint: CookieMint,
     /// The last initiation, of which half is understood: it is looked at again in a moment.
     introduced: Option<([u8; INITIATION_LEN], Introduced)>,
+    timestamps: Timestamps,
+    accepted: AcceptedByPeer,
+}
+
+/// What was answered of each peer that has a tunnel. It may have several, with other preshared keys.
+#[derive(Default)]
+struct AcceptedByPeer {
+    by_key: HashMap<PublicKey, Weak<Mutex<Accepted>>>,
+    /// When there are so many those without a tunnel are looked for.
+    enough: usize,
+}
+
+impl AcceptedByPeer {
+    fn of(&mut self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
+        if let Some(accepted) = self.by_key.get(&peer).and_then(Weak::upgrade) {
+            return accepted;
+        }
+        if self.by_key.len() >= self.enough {
+            self.by_key.retain(|_, accepted| accepted.strong_count() > 0);
+            self.enough = 2 * self.by_key.len() + 16;
+        }
+        let accepted = Arc::default();
+        self.by_key.insert(peer, Arc::downgrade(&accepted));
+
+        accepted
+    }
 }
 
 impl NativeIdentity {
@@ -125,7 +153,14 @@ impl NativeIdentity {
         let private = private_key.to_secret();
         let public = public(&private);
         let now = surroundings.epoch.base();
-        let guard = Guard { now, load: Load::new(now), mint: CookieMint::new(), introduced: None };
+        let guard = Guard {
+            now,
+            load: Load::new(now),
+            mint: CookieMint::new(),
+            introduced: None,
+            timestamps: Timestamps::new(surroundings.epoch),
+            accepted: AcceptedByPeer::default(),
+        };
 
         Self {
             shared: Arc::new(Shared {
@@ -182,8 +217,13 @@ impl Shared {
         }
     }
 
-    fn timestamps(&self) -> Timestamps {
-        Timestamps::new(self.surroundings.epoch)
+    /// For an initiation, later than all before: the peer compares those of all tunnels.
+    fn timestamp(&self, now: Instant) -> Timestamp {
+        self.guard().timestamps.next(now)
+    }
+
+    fn accepted(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
+        self.guard().accepted.of(peer)
     }
 
     const fn base(&self) -> Instant {

@@ -10,7 +10,9 @@
 //! - The strand for the newest keys begins handshakes until one is answered. Meanwhile the others
 //!   renew their sessions as if nothing had happened.
 //! - An initiation for an older strand is answered until a strand before it has a session: from then
-//!   on the peer knows better, and both ends must come to agree.
+//!   on the peer knows better, and both ends must come to agree. An initiation does not say which
+//!   preshared key it is for: it is answered with the newest, which a peer that does not have it yet
+//!   cannot read. Until it has, the session with the older one is renewed from our end.
 //! - At the end of the grace period the older strands are closed, which wipes their keys.
 
 use std::net::SocketAddr;
@@ -206,7 +208,7 @@ impl Succession {
 
         let mut opened = older.strand.tunnel.open(run, stride, out, now);
         if opened.authentic > 0 {
-            opened.has_staged |= self.session().staged > 0;
+            opened.has_staged |= self.has_staged();
         }
 
         opened
@@ -286,7 +288,7 @@ impl Succession {
             timed_out.given_up += strand.tunnel.handle_timeout(destination, out, now).given_up;
             has_session |= strand.tunnel.session().is_established;
         }
-        timed_out.has_staged = has_session && self.session().staged > 0;
+        timed_out.has_staged = has_session && self.has_staged();
 
         timed_out
     }
@@ -323,7 +325,14 @@ impl Succession {
         self.strands().find(|strand| strand.tunnel.session().is_established)
     }
 
+    fn has_staged(&self) -> bool {
+        self.current.tunnel.has_staged() || self.has_older_staged()
+    }
+
+    /// What is over was closed, and has nothing.
     fn has_older_staged(&self) -> bool {
-        self.older.iter().any(|older| older.strand.tunnel.session().staged > 0)
+        let mut older = self.older.iter().filter(|older| !older.is_over());
+
+        older.any(|older| older.strand.tunnel.has_staged())
     }
 }

@@ -89,6 +89,9 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Begins a handshake even if one is under way, which may still be answered.
     fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
 
+    /// Whether anything is staged, as far as can be said without waiting for anybody.
+    fn has_staged(&self) -> bool;
+
     /// Gives away what is staged.
     fn take_staged(&self) -> Staged;
 

@@ -49,6 +49,10 @@ impl State {
         }
     }
 
+    pub(super) fn has_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
     /// Whether the library's timers are to run now: always, but for a peer that nothing happens with
     /// only now and then. They read a few cache lines a peer that nothing else does, and a gateway may
     /// have thousands of silent peers.

@@ -223,6 +223,11 @@ impl Tunnel for BoringtunTunnel {
         self.with(|state| state.restart(destination, out, now));
     }
 
+    fn has_staged(&self) -> bool {
+        // Who seals or opens holds the lock for a batch, and says itself what is staged.
+        self.state.try_lock().is_ok_and(|state| state.as_ref().is_some_and(State::has_staged))
+    }
+
     fn take_staged(&self) -> Staged {
         self.with(|state| mem::take(&mut state.staged))
     }

@@ -13,13 +13,13 @@ use x25519_dalek::StaticSecret;
 use super::noise::{Forged, LEN, Secret, TAG_LEN, Transcript, public, shared};
 use super::tai64n::{TIMESTAMP_LEN, Timestamp};
 use crate::wg::PublicKey;
-use crate::wg::message::MAX_HANDSHAKE_BYTES;
+use crate::wg::message::{MAX_HANDSHAKE_BYTES, RESPONSE_BYTES};
 
 /// Length of an initiation in bytes.
 pub(super) const INITIATION_LEN: usize = MAX_HANDSHAKE_BYTES;
 
 /// Length of a response in bytes.
-pub(super) const RESPONSE_LEN: usize = 92;
+const RESPONSE_LEN: usize = RESPONSE_BYTES;
 
 const INITIATION: u8 = 1;
 const RESPONSE: u8 = 2;

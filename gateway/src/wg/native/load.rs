@@ -23,7 +23,7 @@ const SOURCE_RATE: u32 = 20;
 /// Handshakes of one source that a pause saves up.
 const SOURCE_BURST: u32 = 5;
 
-/// Sources that are remembered at the most: about half a megabyte.
+/// Sources that are remembered at the most: less than a megabyte.
 const SOURCES_MAX: usize = 8192;
 
 /// A token bucket.

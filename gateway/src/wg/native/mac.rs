@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use super::noise::{Forged, LEN, Secret, TAG_LEN, hash};
 use crate::wg::PublicKey;
+use crate::wg::message::COOKIE_REPLY_BYTES;
 
 /// Length of a MAC and of a cookie in bytes.
 pub(super) const MAC_LEN: usize = 16;
@@ -33,7 +34,7 @@ const COOKIE_LATENCY: Duration = Duration::from_secs(5);
 pub(super) const COOKIE_NONCE_LEN: usize = 24;
 
 /// Length of a cookie reply in bytes.
-pub(super) const COOKIE_REPLY_LEN: usize = 64;
+const COOKIE_REPLY_LEN: usize = COOKIE_REPLY_BYTES;
 
 const LABEL_MAC1: &[u8] = b"mac1----";
 const LABEL_COOKIE: &[u8] = b"cookie--";

@@ -78,14 +78,14 @@ impl Sessions {
         })
     }
 
-    /// Whether another one should take the place of the one in use.
+    /// Whether another one should take the place of the one in use. A keepalive is reason enough: whoever
+    /// has them sent wants a session at any time.
     pub(super) fn is_succession_due(&self, news: News, now: Instant) -> bool {
         let Some(current) = &self.current else { return false };
         let age = current.age(now);
         let limit = if current.is_initiator { REKEY_AFTER_TIME } else { RESPONDER_REKEY_TIME };
-        let by_sending = news.has_sent_data && (age >= limit || current.is_worn());
-        let by_receiving =
-            news.has_received_data && current.is_initiator && age >= RECEIVER_REKEY_TIME;
+        let by_sending = news.has_sent && (age >= limit || current.is_worn());
+        let by_receiving = news.has_received && current.is_initiator && age >= RECEIVER_REKEY_TIME;
 
         by_sending || by_receiving
     }

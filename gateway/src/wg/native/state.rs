@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::handshake::Pending;
 use super::mac::{Cookie, Mac};
-use super::tai64n::{Timestamp, Timestamps};
+use super::tai64n::Timestamp;
 use super::timers::{Debts, INITIATION_GAP, REKEY_ATTEMPT_TIME, REKEY_TIMEOUT};
 use crate::DropReason;
 use crate::wg::Staged;
@@ -17,8 +17,6 @@ pub(super) struct State {
     pub(super) cookie: Option<Cookie>,
     /// The first MAC of the last message that we sent: a cookie reply must answer it.
     pub(super) last_mac: Option<Mac>,
-    pub(super) timestamps: Timestamps,
-    pub(super) accepted: Accepted,
     pub(super) debts: Debts,
     /// A response of ours that nothing has confirmed yet: when it went, and the index in it.
     pub(super) answered: Option<(Instant, u32)>,
@@ -29,19 +27,27 @@ pub(super) struct State {
 /// Initiations of ours, for one purpose.
 pub(super) struct Attempt {
     /// When the first of them went.
-    pub(super) began: Instant,
-    /// When the last of them went.
-    pub(super) asked: Instant,
+    began: Instant,
     /// When the next is to go.
     pub(super) again: Instant,
-    /// The last two, the newest first: the one before may yet be answered.
-    pub(super) pending: [Option<Pending>; 2],
+    newest: Asked,
+    /// The one before may yet be answered.
+    before: Option<Asked>,
+}
+
+/// An initiation.
+pub(super) struct Asked {
+    pub(super) pending: Pending,
+    /// When it went.
+    pub(super) at: Instant,
 }
 
 impl Attempt {
     /// The initiation that a response with this receiver index answers.
-    pub(super) fn answered(&self, index: u32) -> Option<&Pending> {
-        self.pending.iter().flatten().find(|pending| pending.is_for(index))
+    pub(super) fn answered(&self, index: u32) -> Option<&Asked> {
+        let mut asked = std::iter::once(&self.newest).chain(&self.before);
+
+        asked.find(|asked| asked.pending.is_for(index))
     }
 
     /// Whether it is time to give up.
@@ -51,14 +57,12 @@ impl Attempt {
 }
 
 impl State {
-    pub(super) fn new(timestamps: Timestamps) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             staged: Staged::default(),
             attempt: None,
             cookie: None,
             last_mac: None,
-            timestamps,
-            accepted: Accepted::default(),
             debts: Debts::default(),
             answered: None,
             last_handshake: None,
@@ -66,20 +70,46 @@ impl State {
         }
     }
 
-    /// Whether an initiation is on its way.
+    /// Whether a message is on its way that a session may come of.
     pub(super) fn is_asking(&self, now: Instant) -> bool {
-        self.attempt.as_ref().is_some_and(|attempt| now < attempt.asked + REKEY_TIMEOUT)
+        let asked = self.attempt.as_ref().map(|attempt| attempt.newest.at);
+        let answered = self.answered.map(|(at, _)| at);
+
+        asked.max(answered).is_some_and(|at| now < at + REKEY_TIMEOUT)
+    }
+
+    /// Whether a session is asked for, or has just been promised.
+    pub(super) fn is_under_way(&self, now: Instant) -> bool {
+        self.attempt.is_some() || self.is_asking(now)
     }
 
     /// Notes that `pending` goes `now`, and is to be repeated at `again`.
     pub(super) fn ask(&mut self, pending: Pending, now: Instant, again: Instant) {
-        let (began, former) = match self.attempt.take() {
-            Some(Attempt { began, pending: [former, _], .. }) => (began, former),
+        let (began, before) = match self.attempt.take() {
+            Some(Attempt { began, newest, .. }) => (began, Some(newest)),
             None => (now, None),
         };
-        let pending = [Some(pending), former];
+        let newest = Asked { pending, at: now };
 
-        self.attempt = Some(Attempt { began, asked: now, again, pending });
+        self.attempt = Some(Attempt { began, again, newest, before });
+    }
+
+    /// The initiation with this index was answered.
+    ///
+    /// A newer one stays: if it has arrived, the peer has forgotten what it answered before, and what is
+    /// agreed on then is what counts.
+    pub(super) fn forget(&mut self, index: u32) {
+        self.attempt = self.attempt.take().filter(|attempt| !attempt.newest.pending.is_for(index));
+        if let Some(attempt) = &mut self.attempt {
+            attempt.before = None;
+        }
+    }
+
+    /// What is asked for is asked for anew.
+    pub(super) fn begin_again(&mut self, now: Instant) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.began = now;
+        }
     }
 
     /// A handshake was completed that had begun with a message sent at `asked`.

@@ -8,22 +8,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::buffer::{Outer, PacketBatch};
 use crate::counters::as_u64;
-use crate::packet::Header;
 use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
-use crate::packet::virtio::VirtioHeader;
-use crate::wg::PresharedKey;
-use crate::wg::boringtun::BoringtunIdentity;
+use crate::packet::virtio::{Gso, VirtioHeader};
+use crate::packet::{Header, fixtures};
 use crate::wg::message::Message;
 use crate::wg::tunnel::Opened;
+use crate::wg::{Engine, PresharedKey};
 
 const MTU: u16 = 1420;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Engine {
-    Native,
-    Boringtun,
-}
 
 use Engine::{Boringtun, Native};
 
@@ -31,7 +24,7 @@ const PAIRS: [[Engine; 2]; 3] = [[Native, Native], [Native, Boringtun], [Boringt
 
 /// One end.
 struct End {
-    identity: Box<dyn Identity>,
+    identity: Arc<dyn Identity>,
     tunnel: Box<dyn Tunnel>,
     address: SocketAddr,
 }
@@ -50,12 +43,7 @@ impl Pair {
     fn new(engines: [Engine; 2], preshared: Option<[u8; 32]>) -> Self {
         let now = start();
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
-        let identities = [0, 1].map(|own| -> Box<dyn Identity> {
-            match engines[own] {
-                Native => Box::new(NativeIdentity::new(&keys[own], surroundings(now, 7))),
-                Boringtun => Box::new(BoringtunIdentity::new(&keys[own])),
-            }
-        });
+        let identities = [0, 1].map(|own| engines[own].identity(&keys[own], &surroundings(now, 7)));
         let mut number = 0;
         let ends = identities.map(|identity| {
             number += 1;
@@ -131,6 +119,13 @@ impl Pair {
         let mut segments = Segments::new(&mut packet, &virtio, &header).unwrap();
         let outer = Outer { destination: self.ends[1 - from].address, ecn: Ecn::NotEct };
         self.ends[from].tunnel.seal(&mut segments, outer, &mut out, self.now);
+
+        datagrams(&out)
+    }
+
+    fn restart(&self, from: usize) -> Vec<Vec<u8>> {
+        let mut out = TransmitBatch::default();
+        self.ends[from].tunnel.restart(self.ends[1 - from].address, &mut out, self.now);
 
         datagrams(&out)
     }
@@ -216,6 +211,25 @@ fn sized_packet(number: u16, len: u16) -> Vec<u8> {
     packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
 
     packet
+}
+
+/// A frame that is to be cut into segments of `size` bytes of payload.
+fn tcp_frame(size: u16, payload: usize) -> (Vec<u8>, VirtioHeader) {
+    let segment = fixtures::tcp([1, 2], 3, 0x10, &[], &vec![7; payload]);
+    let mut frame = sized_packet(1, 20);
+    fixtures::put(&mut frame, 2, u16::try_from(20 + segment.len()).unwrap());
+    frame[9] = 6;
+    frame.extend(segment);
+    let virtio = VirtioHeader {
+        needs_checksum: true,
+        gso: Gso::TcpV4,
+        header_len: 40,
+        gso_size: size,
+        checksum_start: 20,
+        checksum_offset: 16,
+    };
+
+    (frame, virtio)
 }
 
 #[test]
@@ -328,9 +342,7 @@ fn a_peer_is_answered_fifty_times_a_second_at_the_most() {
     let mut answers = 0;
     for _ in 0..200 {
         pair.tick(Duration::from_millis(5));
-        let mut out = TransmitBatch::default();
-        pair.ends[0].tunnel.restart(pair.ends[1].address, &mut out, pair.now);
-        answers += pair.deliver(0, &datagrams(&out)[0]).1.len();
+        answers += pair.deliver(0, &pair.restart(0)[0]).1.len();
     }
 
     assert!((45..=51).contains(&answers), "{answers}");
@@ -355,16 +367,11 @@ fn under_load_a_cookie_is_asked_for_and_a_message_with_it_is_answered() {
         assert!(replies > 500, "{replies}");
 
         pair.tick(Duration::from_millis(100));
-        let mut out = TransmitBatch::default();
-        pair.ends[0].tunnel.restart(pair.ends[1].address, &mut out, pair.now);
-        let (_, answers) = pair.deliver(0, &datagrams(&out)[0]);
-        assert_eq!(Message::classify(&answers[0]), Message::classify(&answers[0]));
+        let (_, answers) = pair.deliver(0, &pair.restart(0)[0]);
         assert!(matches!(Message::classify(&answers[0]), Some(Message::CookieReply { .. })));
         pair.deliver(1, &answers[0]);
 
-        let mut out = TransmitBatch::default();
-        pair.ends[0].tunnel.restart(pair.ends[1].address, &mut out, pair.now);
-        let (_, answers) = pair.deliver(0, &datagrams(&out)[0]);
+        let (_, answers) = pair.deliver(0, &pair.restart(0)[0]);
         assert!(
             matches!(Message::classify(&answers[0]), Some(Message::Response { .. })),
             "{engines:?}"
@@ -476,6 +483,109 @@ fn a_persistent_keepalive_keeps_the_session_without_data() {
 
     assert!(pair.ends[0].tunnel.session().is_established);
     assert!((9..=12).contains(&sent.len()), "{}", sent.len());
+    // Sessions come and go meanwhile, and nobody is ever without one.
+    for _ in 0..1_000 {
+        pair.run(Duration::from_secs(1));
+        assert!(pair.ends.iter().all(|end| end.tunnel.session().is_established));
+    }
+}
+
+#[test]
+fn keepalives_that_come_keep_the_session_as_well() {
+    let mut pair = Pair::established([Native, Native]);
+    // The initiator is the one that has none sent.
+    let peer = PeerKeys {
+        public_key: pair.ends[0].identity.public_key(),
+        preshared_key: None,
+        persistent_keepalive: Some(25),
+    };
+    pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&peer, 9);
+    pair.exchange(0, pair.restart(0));
+
+    for _ in 0..1_000 {
+        pair.run(Duration::from_secs(1));
+        assert!(pair.ends.iter().all(|end| end.tunnel.session().is_established));
+    }
+}
+
+/// The peer has forgotten what it answered first by the time that the answer arrives.
+#[test]
+fn of_two_initiations_that_are_answered_the_newer_one_counts() {
+    for engines in PAIRS {
+        let mut pair = Pair::new(engines, None);
+        let older = pair.restart(0);
+        pair.tick(Duration::from_millis(30));
+        let newer = pair.restart(0);
+        let (_, to_older) = pair.deliver(0, &older[0]);
+        pair.tick(Duration::from_millis(30));
+        let (_, to_newer) = pair.deliver(0, &newer[0]);
+        assert_eq!((to_older.len(), to_newer.len()), (1, 1), "{engines:?}");
+
+        pair.exchange(1, to_older);
+        pair.exchange(1, to_newer);
+
+        for (number, from) in [(1, 0), (2, 1), (3, 0)] {
+            let arrived = pair.exchange(from, pair.send(from, &packet(number)));
+            assert_eq!(arrived, [packet(number)], "{engines:?}");
+        }
+    }
+}
+
+/// As when a response was read between the look for a session and the lock.
+#[test]
+fn what_finds_a_session_late_is_sent_with_it() {
+    let pair = Pair::new([Native, Native], None);
+    let key = PrivateKey::generate();
+    let identity = NativeIdentity::new(&key, surroundings(pair.now, 3));
+    let there = pair.ends[1].identity.public_key();
+    let peer = Acquaintance {
+        peer: there,
+        static_static: shared(&identity.shared.own.private, &there).unwrap(),
+        preshared: Secret::default(),
+    };
+    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, None, 1);
+    let keys =
+        PeerKeys { public_key: key.public_key(), preshared_key: None, persistent_keepalive: None };
+    let theirs = pair.ends[1].identity.tunnel(&keys, 2);
+    let address = pair.ends[1].address;
+    let mut out = TransmitBatch::default();
+    ours.initiate(address, &mut out, pair.now);
+    let mut answer = TransmitBatch::default();
+    theirs.handle_handshake(&datagrams(&out)[0], address, &mut answer, pair.now).unwrap();
+    let mut out = TransmitBatch::default();
+    ours.handle_handshake(&datagrams(&answer)[0], address, &mut out, pair.now).unwrap();
+
+    let mut packet = packet(7);
+    let header = Header::parse(&packet).unwrap();
+    let mut segments = Segments::new(&mut packet, &VirtioHeader::default(), &header).unwrap();
+    let mut out = TransmitBatch::default();
+    let outer = Outer { destination: address, ecn: Ecn::NotEct };
+    let sealed = ours.seal_without_session(&mut segments, outer, &mut out, pair.now);
+
+    assert_eq!((sealed.packets, sealed.overflow), (1, 0));
+    let sent = datagrams(&out);
+    assert!(matches!(Message::classify(&sent[0]), Some(Message::Data { .. })));
+    assert_eq!(sent.len(), 1, "nothing is asked for");
+}
+
+#[test]
+fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
+    let mut pair = Pair::new([Native, Native], None);
+    let captured = pair.send(0, &packet(0)).remove(0);
+    pair.exchange(0, vec![captured.clone()]);
+    let peer = PeerKeys {
+        public_key: pair.ends[0].identity.public_key(),
+        preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
+        persistent_keepalive: None,
+    };
+    // The one before stays for a while.
+    let after = pair.ends[1].identity.tunnel(&peer, 5);
+    pair.tick(Duration::from_secs(1));
+    let mut out = TransmitBatch::default();
+
+    let taken = after.handle_handshake(&captured, pair.ends[0].address, &mut out, pair.now);
+
+    assert_eq!(taken, Err(DropReason::Replayed));
 }
 
 #[test]
@@ -527,30 +637,56 @@ proptest! {
     #[test]
     fn no_datagram_makes_it_panic(
         kind in 1..=4_u8,
-        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        bytes in prop::collection::vec(any::<u8>(), 200),
+        len in 32..200_usize,
     ) {
         let pair = Pair::established([Native, Native]);
+        let live = pair.send(0, &packet(1)).remove(0);
         let mut datagram = bytes;
-        if let Some(head) = datagram.get_mut(..4) {
-            head.copy_from_slice(&[kind, 0, 0, 0]);
+        datagram.truncate([148, 92, 64, len][usize::from(kind) - 1]);
+        datagram[..4].copy_from_slice(&[kind, 0, 0, 0]);
+        // So that it is looked at: it is for a session that there is, and from who knows our key.
+        let index = if kind == 2 { 8..12 } else { 4..8 };
+        datagram[index].copy_from_slice(&live[4..8]);
+        if kind <= 2 {
+            MacKeys::new(pair.ends[1].identity.public_key()).stamp(&mut datagram, None);
         }
         let (packets, answers) = pair.deliver(0, &datagram);
 
         prop_assert!(packets.is_empty() && answers.is_empty());
+        prop_assert_eq!(pair.exchange(0, vec![live]), [packet(1)]);
     }
 
     #[test]
-    fn what_was_sealed_in_a_batch_is_opened_in_one(lens in prop::collection::vec(20..1420_u16, 1..40)) {
+    fn what_was_sealed_in_a_batch_is_opened_in_one(
+        payload in 1..1380_u16,
+        segments in 1..40_u16,
+        last in 1..1380_u16,
+        room in 1..40_usize,
+    ) {
         let pair = Pair::established([Native, Native]);
-        let sent: Vec<_> = lens.iter().map(|len| pair.send(0, &sized_packet(*len, *len)).remove(0)).collect();
-        // A run has datagrams of one length, and perhaps a shorter one.
+        let whole = usize::from(payload) * usize::from(segments - 1);
+        let (mut frame, virtio) = tcp_frame(payload, whole + usize::from(last.min(payload)));
+        let header = Header::parse(&frame).unwrap();
+        let mut frame_segments = Segments::new(&mut frame, &virtio, &header).unwrap();
+        let outer = Outer { destination: pair.ends[1].address, ecn: Ecn::NotEct };
+        let mut sent = Vec::new();
+        // What finds no room goes with the next call.
+        while frame_segments.next_len().is_some() {
+            let mut out = TransmitBatch::with_capacity(room * 1500);
+            let sealed = pair.ends[0].tunnel.seal(&mut frame_segments, outer, &mut out, pair.now);
+            prop_assert_eq!(as_u64(datagrams(&out).len()), sealed.packets);
+            sent.extend(datagrams(&out));
+        }
+        prop_assert_eq!(sent.len(), usize::from(segments));
         let stride = sent[0].len();
-        let run: Vec<u8> = sent.iter().filter(|datagram| datagram.len() == stride).flatten().copied().collect();
+        let run: Vec<u8> = sent.concat();
         let mut out = PacketBatch::with_capacity(1 << 17, 64);
 
-        let Opened { packets, authentic, .. } = pair.ends[1].tunnel.open(&run, stride, &mut out, pair.now);
+        let Opened { packets, authentic, .. } =
+            pair.ends[1].tunnel.open(&run, stride, &mut out, pair.now);
 
-        let expected = as_u64(run.len().div_ceil(stride));
+        let expected = u64::from(segments);
         prop_assert_eq!((packets, authentic), (expected, expected));
     }
 }

@@ -124,8 +124,8 @@ pub(super) struct Debts {
 /// What has happened since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
-    pub(super) has_sent_data: bool,
-    pub(super) has_received_data: bool,
+    pub(super) has_sent: bool,
+    pub(super) has_received: bool,
 }
 
 impl Debts {
@@ -134,22 +134,24 @@ impl Debts {
         let before = std::mem::replace(&mut self.before, seen);
 
         let news = News {
-            has_sent_data: seen.sent_data != before.sent_data,
-            has_received_data: seen.received_data != before.received_data,
+            has_sent: seen.sent != before.sent,
+            has_received: seen.received != before.received,
         };
+        let has_sent_data = seen.sent_data != before.sent_data;
+        let has_received_data = seen.received_data != before.received_data;
 
-        if seen.received != before.received {
+        if news.has_received {
             self.unanswered = None;
         }
-        if news.has_sent_data && self.unanswered.is_none() && seen.sent_data > seen.received {
+        if has_sent_data && self.unanswered.is_none() && seen.sent_data > seen.received {
             self.unanswered = Some(traffic.instant(seen.sent_data));
         }
-        if seen.sent != before.sent {
+        if news.has_sent {
             self.unacknowledged = None;
         }
         // Within a microsecond nobody can say: one keepalive too many does no harm.
         let is_owed = seen.received_data >= seen.sent;
-        if news.has_received_data && self.unacknowledged.is_none() && is_owed {
+        if has_received_data && self.unacknowledged.is_none() && is_owed {
             self.unacknowledged = Some(traffic.instant(seen.received_data));
         }
 
@@ -219,7 +221,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let (traffic, mut debts) = (Traffic::new(start), Debts::default());
         traffic.count_received(true, at(1));
-        assert_eq!(debts.look(&traffic), News { has_sent_data: false, has_received_data: true });
+        assert_eq!(debts.look(&traffic), News { has_sent: false, has_received: true });
         assert!(!debts.is_keepalive_due(at(10)));
         assert!(debts.is_keepalive_due(at(11)));
 

@@ -16,7 +16,7 @@ use super::handshake::{Acquaintance, Pending};
 use super::keypair::Keypair;
 use super::mac::{Cookie, MacKeys};
 use super::sessions::Sessions;
-use super::state::State;
+use super::state::{Accepted, State};
 use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, REKEY_TIMEOUT, Traffic};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -33,6 +33,8 @@ pub(super) struct NativeTunnel {
     macs: MacKeys,
     slot: u32,
     persistent: Option<Duration>,
+    /// What was answered of the peer, by whatever tunnel. Locked for a moment, after everything else.
+    accepted: Arc<Mutex<Accepted>>,
     /// Published by who holds the lock of the state.
     sessions: ArcSwap<Sessions>,
     traffic: Traffic,
@@ -50,7 +52,7 @@ impl NativeTunnel {
         slot: u32,
     ) -> Self {
         let macs = MacKeys::new(peer.peer);
-        let state = State::new(shared.timestamps());
+        let accepted = shared.accepted(peer.peer);
         let traffic = Traffic::new(shared.base());
 
         Self {
@@ -59,10 +61,11 @@ impl NativeTunnel {
             macs,
             slot,
             persistent,
+            accepted,
             sessions: ArcSwap::default(),
             traffic,
             has_staged: AtomicBool::new(false),
-            state: Mutex::new(Some(state)),
+            state: Mutex::new(Some(State::new())),
         }
     }
 
@@ -93,6 +96,29 @@ impl NativeTunnel {
         self.traffic.count_sent(true, now);
 
         sealed
+    }
+
+    /// Has the segments wait, and asks for a session.
+    #[cold]
+    pub(super) fn seal_without_session(
+        &self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> Sealed {
+        let mut state = self.lock();
+        let Some(state) = state.as_mut() else {
+            return Sealed { overflow: segments.skip(), ..Sealed::default() };
+        };
+        let overflow = state.staged.stage(segments, outer.ecn);
+        // One may have come while the lock was waited for.
+        let sealed = self.flush(state, outer.destination, out, now);
+        if self.sessions.load().usable(now).is_none() && !state.is_asking(now) {
+            self.ask(state, outer.destination, out, now);
+        }
+
+        Sealed { overflow, ..sealed }
     }
 
     fn send_keepalive(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
@@ -145,7 +171,7 @@ impl NativeTunnel {
     ) {
         let index = self.new_index(state);
         let ephemeral = self.shared.ephemeral();
-        let timestamp = state.timestamps.next(now);
+        let timestamp = self.shared.timestamp(now);
         let own = &self.shared.own;
         let Ok((pending, mut message)) =
             Pending::initiate(own, &self.peer, index, ephemeral, timestamp)
@@ -200,7 +226,12 @@ impl NativeTunnel {
             self.shared.introduced(message).map_err(|_| DropReason::Unauthenticated)?;
         let authentic =
             introduced.authenticate(&self.peer).map_err(|_| DropReason::Unauthenticated)?;
-        state.accepted.take(authentic.timestamp, now)?;
+        let accepted = self
+            .accepted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(authentic.timestamp, now);
+        accepted?;
         self.traffic.count_received(false, now);
 
         let index = self.new_index(state);
@@ -227,14 +258,15 @@ impl NativeTunnel {
             return Err(DropReason::Malformed);
         };
         let attempt = state.attempt.as_ref().ok_or(DropReason::NoSession)?;
-        let pending = attempt.answered(receiver_index).ok_or(DropReason::NoSession)?;
-        let session = pending
+        let asked = attempt.answered(receiver_index).ok_or(DropReason::NoSession)?;
+        let session = asked
+            .pending
             .complete(&self.shared.own, &self.peer, message)
             .map_err(|_| DropReason::Unauthenticated)?;
-        let asked = attempt.asked;
-        state.attempt = None;
+        let at = asked.at;
+        state.forget(receiver_index);
         self.traffic.count_received(false, now);
-        state.complete(asked, now);
+        state.complete(at, now);
         let current = Keypair::new(&session, true, now);
         self.publish(self.sessions.load().granted(current));
 
@@ -306,17 +338,7 @@ impl Tunnel for NativeTunnel {
             return sealed;
         }
 
-        let mut state = self.lock();
-        let Some(state) = state.as_mut() else {
-            return Sealed { overflow: segments.skip(), ..Sealed::default() };
-        };
-        let overflow = state.staged.stage(segments, outer.ecn);
-        self.note_staged(state);
-        if !state.is_asking(now) {
-            self.ask(state, outer.destination, out, now);
-        }
-
-        Sealed { overflow, ..Sealed::default() }
+        self.seal_without_session(segments, outer, out, now)
     }
 
     #[inline]
@@ -419,7 +441,7 @@ impl Tunnel for NativeTunnel {
         let is_idle = self
             .persistent
             .is_some_and(|interval| state.debts.is_idle(&self.traffic, interval, now));
-        if is_idle && !has_session && state.attempt.is_none() {
+        if !has_session && (is_idle || !state.staged.is_empty()) && !state.is_under_way(now) {
             wants_session = true;
         }
 
@@ -444,8 +466,13 @@ impl Tunnel for NativeTunnel {
 
     fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
         if let Some(state) = self.lock().as_mut() {
+            state.begin_again(now);
             self.ask(state, destination, out, now);
         }
+    }
+
+    fn has_staged(&self) -> bool {
+        self.has_staged.load(Ordering::Acquire)
     }
 
     fn take_staged(&self) -> Staged {
