@@ -54,6 +54,7 @@ pub(crate) use cluster::ALLOCATIONS;
 pub use cluster::JOURNAL;
 pub use installed::{Installation, installed_networks};
 pub use journal::{Entry, Held, Journal, JournalError};
+pub(crate) use names::{CONFIGURED, EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR, SHARED, TRUE};
 pub use networks::{Asked, Outcome, Place, assign};
 pub use peer::CONFIGURED_CONDITION;
 pub use pools::{Pools, PoolsError};

@@ -36,7 +36,7 @@ pub use refusal::{Problem, Refusal};
 pub const REMOTE_CLUSTER_ID: &str = "liqo.io/remote-cluster-id";
 
 /// Length of a WireGuard key.
-const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 
 /// Which objects concern a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -40,6 +40,7 @@ mod workload;
 pub use child::{Child, ChildError, Parent, child};
 pub(crate) use endpoint::COMPONENT;
 pub use endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
+pub(crate) use keys::{GATEWAY_RESOURCE, unsound};
 pub use keys::{KeyPair, KeysError};
 pub use problem::Problem;
 pub use run::run;

@@ -30,6 +30,7 @@ use super::write::apply;
 use super::{CommandError, Pair, Prefixes, Session, TemplateType};
 use crate::api::{Configuration, GatewayClient, GatewayServer};
 use crate::identity::Mode;
+use crate::ipam::{CONFIGURED, CONFIGURED_CONDITION, TRUE};
 
 use super::contact::End;
 
@@ -223,29 +224,28 @@ pub(super) async fn until_configured(end: &End<'_>, name: &str) -> Result<(), Co
 
 /// Whether all prefixes have their names, as releases from 1.2 on say it and those before.
 pub(super) fn configured(configuration: &Configuration) -> Progress<()> {
-    const CONFIGURED: &str = "NetworkCIDRsConfigured";
     let generation = configuration.metadata.generation;
     let conditions = configuration.status.as_ref().map(|status| status.conditions.as_slice());
     let condition =
-        conditions.into_iter().flatten().find(|condition| condition.type_ == CONFIGURED);
+        conditions.into_iter().flatten().find(|condition| condition.type_ == CONFIGURED_CONDITION);
 
-    let label = configuration.labels().get("configuration.liqo.io/configured");
-    let is_labelled = label.is_some_and(|value| value == "true");
+    let label = configuration.labels().get(CONFIGURED);
+    let is_labelled = label.is_some_and(|value| value == TRUE);
 
     match condition {
         // The label says nothing of a spec that has changed since.
         None if is_labelled => Progress::Done(()),
         None => Progress::NotYet(format!(
-            "no condition {CONFIGURED} in it: is the operator of this cluster running?"
+            "no condition {CONFIGURED_CONDITION} in it: is the operator of this cluster running?"
         )),
         Some(condition)
             if condition.observed_generation.is_some_and(|of| Some(of) < generation) =>
         {
-            Progress::NotYet(format!("a condition {CONFIGURED} of what it was before"))
+            Progress::NotYet(format!("a condition {CONFIGURED_CONDITION} of what it was before"))
         }
         Some(condition) if condition.status == "True" => Progress::Done(()),
         Some(condition) => Progress::NotYet(format!(
-            "{CONFIGURED} {}, {}: {}",
+            "{CONFIGURED_CONDITION} {}, {}: {}",
             condition.status, condition.reason, condition.message
         )),
     }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::connect::{is_server_ready, until_configured};
 use super::contact::{End, check_id, tenant_namespace};
-use super::forge::{self, Exposure, KEY_BYTES};
+use super::forge::{self, Exposure};
 use super::preflight::{self, TypedTemplate};
 use super::wait::{Awaited, Progress, named, until};
 use super::write::{self, apply, until_gone};
@@ -17,6 +17,7 @@ use super::{CommandError, Contact, Format, Marks, Prefixes, Session, TemplateTyp
 use crate::api::endpoint::Endpoint;
 use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use crate::identity::Mode;
+use crate::objects::KEY_BYTES;
 
 /// What is to be there. Each has a name of its own and is about one remote cluster.
 #[derive(Clone, Debug, PartialEq)]

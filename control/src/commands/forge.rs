@@ -15,13 +15,8 @@ use crate::api::gateway_client::GatewayClientSpec;
 use crate::api::gateway_server::{GatewayServerSpec, ServerEndpoint};
 use crate::api::public_key::PublicKeySpec;
 use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
-use crate::objects::REMOTE_CLUSTER_ID;
-
-/// Marks what belongs to a gateway: Secrets with keys, and `PublicKey`s.
-pub(super) const GATEWAY_RESOURCE: (&str, &str) = ("networking.liqo.io/gateway-resource", "true");
-
-/// The length of a WireGuard key.
-pub(super) const KEY_BYTES: usize = 32;
+use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
+use crate::operator::GATEWAY_RESOURCE;
 
 /// How a gateway server is exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::contact::{End, own_id};
 use super::{CommandError, Contact, Format, Session, forge, keys, write};
 use crate::api::{GatewayClient, GatewayServer};
 use crate::identity::Mode;
-use crate::objects::REMOTE_CLUSTER_ID;
+use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
 
 /// What is to be told the other cluster of this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub async fn generate(
 }
 
 /// The public key of a gateway of this cluster.
-async fn key(end: End<'_>, mode: Mode, name: &str) -> Result<[u8; forge::KEY_BYTES], CommandError> {
+async fn key(end: End<'_>, mode: Mode, name: &str) -> Result<[u8; KEY_BYTES], CommandError> {
     let Gateway { other, uid, reference } = gateway(&end, mode, name).await?;
     let end = end.with(&other);
     let api = end.api::<Secret>();

@@ -16,6 +16,7 @@ use std::fmt::Debug;
 use super::contact::{End, own_id};
 use super::{CommandError, Contact, Session, prefixes};
 use crate::api::{Configuration, Connection, GatewayClient, GatewayServer, Network};
+use crate::ipam::{EXTERNAL_CIDR, POD_CIDR};
 use crate::objects::cluster_id;
 
 use peer::Objects;
@@ -66,9 +67,9 @@ pub async fn info(contact: &Contact, session: Session<'_>) -> Result<Info, Comma
         Ok::<_, CommandError>(found.iter().map(ToString::to_string).collect())
     };
     let network = NetworkInfo {
-        pod: of_type("pod-cidr")?,
+        pod: of_type(POD_CIDR)?,
         service: of_type("service-cidr")?,
-        external: of_type("external-cidr")?,
+        external: of_type(EXTERNAL_CIDR)?,
         internal: of_type("internal-cidr")?,
     };
 

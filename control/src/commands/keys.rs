@@ -3,9 +3,10 @@
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::ResourceExt as _;
 
-use super::forge::{GATEWAY_RESOURCE, KEY_BYTES};
 use super::wait::is_left_over;
 use super::{CommandError, Side};
+use crate::objects::KEY_BYTES;
+use crate::operator::GATEWAY_RESOURCE;
 
 /// The data of a Secret that everybody may know.
 const PUBLIC_KEY: &str = "publicKey";

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::contact::{End, own_id};
 use super::{CommandError, Contact, Report, Session, Side};
 use crate::api::Network;
-use crate::ipam::Pools;
+use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR, Pools};
 use crate::objects::{REMOTE_CLUSTER_ID, cluster_id};
 
 pub use change::{Action, Change, Conflict, Field};
@@ -152,8 +152,9 @@ async fn replace(
     // What it had is free only then.
     copied.settle(end).await?;
     copied.put(end, &object)?;
-    let type_ = text("/metadata/labels/ipam.liqo.io~1network-type").unwrap_or_default();
-    if ["pod-cidr", "external-cidr"].contains(&type_) {
+    let label = format!("/metadata/labels/{}", NETWORK_TYPE.replace('/', "~1"));
+    let type_ = text(&label).unwrap_or_default();
+    if [POD_CIDR, EXTERNAL_CIDR].contains(&type_) {
         copied.notes.extend(who_must_learn(&copied.before));
     }
 

@@ -4,9 +4,7 @@ use kube::ResourceExt as _;
 use remap::Prefix;
 
 use crate::api::Network;
-
-/// Says what a `Network` is for.
-const NETWORK_TYPE: &str = "ipam.liqo.io/network-type";
+use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR, SHARED, TRUE};
 
 /// The prefixes that another cluster has to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +40,7 @@ pub(super) fn of_cluster(networks: &[Network], namespace: &str) -> Result<Prefix
         Ok(prefixes)
     };
 
-    Ok(Prefixes { pod: of_type("pod-cidr")?, external: of_type("external-cidr")? })
+    Ok(Prefixes { pod: of_type(POD_CIDR)?, external: of_type(EXTERNAL_CIDR)? })
 }
 
 /// Those of one type, in the order of their names: `pod-cidr-2` is before `pod-cidr-10`.
@@ -64,6 +62,14 @@ pub(super) fn of_type(networks: &[Network], wanted: &str) -> Result<Vec<Prefix>,
             })
         })
         .collect()
+}
+
+/// The prefix that `network` has, once it has one, and whether it says that others may have it too.
+pub(super) fn given(network: &Network) -> Option<(Prefix, bool)> {
+    let prefix = network.status.as_ref()?.cidr.as_deref()?.parse().ok()?;
+    let is_shared = network.labels().get(SHARED).is_some_and(|value| value == TRUE);
+
+    Some((prefix, is_shared))
 }
 
 /// One prefix of IPv4, which is what the API knows.

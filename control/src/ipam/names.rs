@@ -3,16 +3,16 @@
 use remap::Prefix;
 
 /// What a `Network` is for.
-pub(super) const NETWORK_TYPE: &str = "ipam.liqo.io/network-type";
+pub(crate) const NETWORK_TYPE: &str = "ipam.liqo.io/network-type";
 /// Of [`NETWORK_TYPE`]: the pods of this cluster.
-pub(super) const POD_CIDR: &str = "pod-cidr";
+pub(crate) const POD_CIDR: &str = "pod-cidr";
 /// Of [`NETWORK_TYPE`]: addresses for what has none of the cluster's own.
-pub(super) const EXTERNAL_CIDR: &str = "external-cidr";
+pub(crate) const EXTERNAL_CIDR: &str = "external-cidr";
 
 /// `"true"` on a `Network` that takes no other prefix.
 pub(super) const NOT_REMAPPED: &str = "ipam.liqo.io/network-not-remapped";
 /// `"true"` on a `Network` that may overlap others that have it.
-pub(super) const SHARED: &str = "ipam.liqo.io/network-shared";
+pub(crate) const SHARED: &str = "ipam.liqo.io/network-shared";
 /// `"true"` as annotation of what the installation made: it has no finalizer.
 pub(super) const PREINSTALLED: &str = "liqo.io/preinstalled";
 
@@ -24,7 +24,7 @@ pub(super) const NETWORK_NAME: &str = "ipam.liqo.io/network-name";
 /// On a `Network` that a `Configuration` asks for: which list it is from.
 pub(super) const CIDR_TYPE: &str = "configuration.liqo.io/cidr-type";
 /// `"true"` on a `Configuration` all of whose prefixes have their name here.
-pub(super) const CONFIGURED: &str = "configuration.liqo.io/configured";
+pub(crate) const CONFIGURED: &str = "configuration.liqo.io/configured";
 
 /// Keeps a `Network` until its prefix is released.
 pub(super) const NETWORK_FINALIZER: &str = "network.ipam.liqo.io/finalizer";
@@ -38,7 +38,7 @@ pub(super) const SINCE: &str = "ipam.strait.io/since-journal";
 const NAME_BYTES_MAX: usize = 253;
 
 /// The value of a label that is set.
-pub(super) const TRUE: &str = "true";
+pub(crate) const TRUE: &str = "true";
 
 /// `prefix` where a name can have it.
 pub(super) fn in_name(prefix: Prefix) -> String {

@@ -13,14 +13,13 @@ use serde_json::json;
 use zeroize::ZeroizeOnDrop;
 
 use super::cache::Cache;
-use crate::objects::REMOTE_CLUSTER_ID;
+use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
 
 /// Marks secrets with keys, and public keys.
-pub(super) const GATEWAY_RESOURCE: (&str, &str) = ("networking.liqo.io/gateway-resource", "true");
+pub(crate) const GATEWAY_RESOURCE: (&str, &str) = ("networking.liqo.io/gateway-resource", "true");
 
-/// The entries of such a secret: 32 bytes each, as they are.
+/// The entries of such a secret: [`KEY_BYTES`] each, as they are.
 const ENTRIES: [&str; 2] = ["privateKey", "publicKey"];
-const KEY_BYTES: usize = 32;
 
 /// Two keys that belong together.
 #[derive(ZeroizeOnDrop)]
@@ -253,17 +252,19 @@ fn missing_labels(
 }
 
 fn check(secret: &Secret) -> Result<(), KeysError> {
-    for entry in ENTRIES {
-        let found = secret.data.as_ref().and_then(|data| data.get(entry));
-        let found = match found.map(|value| value.0.len()) {
-            Some(KEY_BYTES) => continue,
-            Some(bytes) => format!("{bytes} bytes"),
-            None => "none".to_owned(),
-        };
-        return Err(KeysError::NoKey { secret: secret.name_any(), entry, found });
+    match unsound(secret) {
+        None => Ok(()),
+        Some((entry, found)) => Err(KeysError::NoKey { secret: secret.name_any(), entry, found }),
     }
+}
 
-    Ok(())
+/// The first entry of `secret` that has no key, and what it has instead.
+pub(crate) fn unsound(secret: &Secret) -> Option<(&'static str, String)> {
+    let bytes = |entry: &str| Some(secret.data.as_ref()?.get(entry)?.0.len());
+    let entry = ENTRIES.into_iter().find(|entry| bytes(entry) != Some(KEY_BYTES))?;
+    let found = bytes(entry).map_or_else(|| "none".to_owned(), |bytes| format!("{bytes} bytes"));
+
+    Some((entry, found))
 }
 
 fn reference(secret: &ObjectMeta) -> ObjectReference {

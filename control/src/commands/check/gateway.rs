@@ -12,12 +12,8 @@ use super::{Finding, named};
 use crate::api::crd::spec_schema;
 use crate::api::{GatewayClient, GatewayServer};
 use crate::identity::{Identity, Mode};
-use crate::objects::REMOTE_CLUSTER_ID;
-use crate::operator::{Parent, child};
-
-/// The entries of a Secret with keys, raw.
-const ENTRIES: [&str; 2] = ["privateKey", "publicKey"];
-const KEY_BYTES: usize = 32;
+use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
+use crate::operator::{Parent, child, unsound};
 
 impl GatewayFacts {
     /// As findings call it.
@@ -198,11 +194,9 @@ fn secret(gateway: &GatewayFacts) -> Option<Finding> {
         let remedy = "is the operator running? Delete those that nobody uses".to_owned();
         return Some(Finding::error(gateway.called(), "NoKeys", message, remedy));
     };
-    let bytes = |entry: &str| secret.data.as_ref()?.get(entry).map(|value| value.0.len());
-    let wrong = ENTRIES.into_iter().find(|entry| bytes(entry) != Some(KEY_BYTES))?;
-    let found = bytes(wrong).map_or_else(|| "none".to_owned(), |bytes| format!("{bytes} bytes"));
+    let (entry, found) = unsound(secret)?;
     let object = named("Secret", Some(&gateway.namespace), &secret.name_any());
-    let message = format!("{wrong} needs the {KEY_BYTES} raw bytes of a key, has {found}");
+    let message = format!("{entry} needs the {KEY_BYTES} raw bytes of a key, has {found}");
     let remedy = "delete it, and the gateway gets another one, or write the key there".to_owned();
 
     Some(Finding::error(object, "KeysMalformed", message, remedy))

@@ -11,20 +11,14 @@ use super::super::connect::ready;
 use super::super::plan::{NodeConflict, node_conflicts};
 use super::super::prefixes;
 use super::super::wait::Progress;
-use super::look::Facts;
+use super::look::{Facts, LEASE};
 use super::{Finding, named};
 use crate::api::Network;
-
-/// Marks a `Network` that may overlap others that have it.
-const SHARED: &str = "ipam.liqo.io/network-shared";
+use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR};
 
 /// The types of `Network`s, with whether nobody can be told prefixes without.
-const TYPES: [(&str, bool); 4] = [
-    ("pod-cidr", true),
-    ("external-cidr", true),
-    ("service-cidr", false),
-    ("internal-cidr", false),
-];
+const TYPES: [(&str, bool); 4] =
+    [(POD_CIDR, true), (EXTERNAL_CIDR, true), ("service-cidr", false), ("internal-cidr", false)];
 
 /// Everything about the installation.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -100,7 +94,7 @@ fn lease(facts: &Facts) -> Option<Finding> {
     let remedy = format!("look at `kubectl logs deployment/{name} -n {}`", facts.namespace);
 
     Some(Finding::error(
-        named("Lease", Some(&facts.namespace), "strait-operator"),
+        named("Lease", Some(&facts.namespace), LEASE),
         "NobodyLeads",
         message,
         remedy,
@@ -119,8 +113,7 @@ fn types(facts: &Facts) -> Vec<Finding> {
         let object = named("Network", Some(&facts.namespace), type_);
         let finding = match prefixes::of_type(&networks, type_) {
             Ok(found) if found.is_empty() => {
-                let message =
-                    format!("there is none with the label ipam.liqo.io/network-type={type_}");
+                let message = format!("there is none with the label {NETWORK_TYPE}={type_}");
                 let remedy =
                     "apply that of deploy/standalone/networks.yaml with your prefix".to_owned();
                 Finding::error(object, "NetworkMissing", message, remedy)
@@ -172,8 +165,7 @@ fn unserved(facts: &Facts) -> Vec<Finding> {
 /// Which prefixes mean two things.
 fn overlaps(networks: &[Network]) -> Vec<Finding> {
     let given = networks.iter().filter_map(|network| {
-        let prefix: Prefix = network.status.as_ref()?.cidr.as_deref()?.parse().ok()?;
-        let is_shared = network.labels().get(SHARED).is_some_and(|value| value == "true");
+        let (prefix, is_shared) = prefixes::given(network)?;
         Some((network, prefix, is_shared))
     });
     let given: Vec<_> = given.collect();
@@ -205,7 +197,7 @@ fn nodes(facts: &Facts) -> Vec<Finding> {
         let remedy = NodeConflict::REMEDY.to_owned();
         Finding::error(object, NodeConflict::REASON, conflict.to_string(), remedy)
     });
-    let pods: Vec<Prefix> = prefixes::of_type(&facts.networks, "pod-cidr").unwrap_or_default();
+    let pods: Vec<Prefix> = prefixes::of_type(&facts.networks, POD_CIDR).unwrap_or_default();
     let unknown = facts.nodes.iter().filter_map(|node| {
         let spec = node.spec.as_ref()?;
         let own: Vec<Prefix> =

@@ -24,7 +24,7 @@ use crate::identity::Mode;
 use crate::objects::REMOTE_CLUSTER_ID;
 
 /// The Lease of the operators.
-const LEASE: &str = "strait-operator";
+pub(super) const LEASE: &str = "strait-operator";
 
 /// Liqo's own operator.
 const LIQO: &str = "liqo-controller-manager";

@@ -11,10 +11,7 @@ use super::look::{Facts, GatewayFacts};
 use super::{Finding, named};
 use crate::api::{Configuration, PublicKey};
 use crate::conditions::IN_FORCE;
-use crate::objects::{REMOTE_CLUSTER_ID, cluster_id};
-
-/// The length of a WireGuard key.
-const KEY_BYTES: usize = 32;
+use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID, cluster_id};
 
 /// Everything about peerings.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {

@@ -10,6 +10,7 @@ use super::super::write::apply;
 use super::super::{CommandError, forge, keys};
 use crate::api::{Connection, GatewayClient, GatewayServer};
 use crate::identity::{Identity, Mode};
+use crate::objects::KEY_BYTES;
 
 /// Step 11: gives each gateway the public key of the other one.
 pub(super) async fn exchange_keys(
@@ -43,7 +44,7 @@ async fn key_of(
     end: &End<'_>,
     identity: &Identity,
     done: &str,
-) -> Result<[u8; forge::KEY_BYTES], CommandError> {
+) -> Result<[u8; KEY_BYTES], CommandError> {
     let secret = until_keyed(end, identity).await?;
     let key = keys::public(end.side, &secret)?;
     end.done(done);
@@ -55,7 +56,7 @@ async fn key_of(
 async fn give_key(
     end: &End<'_>,
     identity: &Identity,
-    key: [u8; forge::KEY_BYTES],
+    key: [u8; KEY_BYTES],
 ) -> Result<(), CommandError> {
     let namespace = Some(end.namespace.as_str());
     let owner = Some(identity.owner());

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use remap::Prefix;
 
+use super::super::prefixes;
 use super::described;
 use crate::api::Network;
 
@@ -42,11 +43,9 @@ impl fmt::Display for NodeConflict {
 /// Every node whose address lies in a prefix that was given to something else. What is shared, as the
 /// prefixes of pods and reserved ones are, says itself that others have it too.
 pub(in super::super) fn node_conflicts(networks: &[Network], nodes: &[Node]) -> Vec<NodeConflict> {
-    const SHARED: &str = "ipam.liqo.io/network-shared";
-    let given = networks.iter().filter_map(|network| {
-        let is_shared = network.labels().get(SHARED).is_some_and(|value| value == "true");
-        let prefix: Prefix = network.status.as_ref()?.cidr.as_deref()?.parse().ok()?;
-        (!is_shared).then_some((network, prefix))
+    let given = networks.iter().filter_map(|network| match prefixes::given(network)? {
+        (prefix, false) => Some((network, prefix)),
+        (_, true) => None,
     });
     let given: Vec<_> = given.collect();
     let mut conflicts = Vec::new();
