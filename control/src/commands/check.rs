@@ -105,7 +105,8 @@ impl Findings {
 ///
 /// # Errors
 ///
-/// [`CommandError`] if it does not answer. What may not be seen is a finding.
+/// [`CommandError`] if it does not answer, or is another one than was typed. What may not be seen is a
+/// finding.
 pub async fn check(contact: &Contact, session: Session<'_>) -> Result<Findings, CommandError> {
     let (_, findings) = alone(contact, session).await?;
 
@@ -116,13 +117,18 @@ pub async fn check(contact: &Contact, session: Session<'_>) -> Result<Findings, 
 ///
 /// # Errors
 ///
-/// [`CommandError`] if one of them does not answer.
+/// As of [`check()`], and if both are one cluster.
 pub async fn check_pair(
     [local, remote]: [&Contact; 2],
     session: Session<'_>,
 ) -> Result<Findings, CommandError> {
     let (of_local, mut findings) = alone(local, session).await?;
     let (of_remote, others) = alone(remote, session).await?;
+    if let (Some(id), Some(other)) = (&of_local.cluster_id, &of_remote.cluster_id)
+        && id == other
+    {
+        return Err(CommandError::SameCluster { id: id.clone() });
+    }
     findings.extend(others);
     findings.extend(pair::findings(&of_local, &of_remote));
 

@@ -10,7 +10,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
-use super::error::{remedy, said};
+use super::error::{if_allowed, is_forbidden, remedy, said};
 use super::wait::{is_for_good, pauses};
 use super::{CommandError, Prefixes, Session, Side, prefixes};
 use crate::api::Network;
@@ -209,6 +209,15 @@ impl<'a> End<'a> {
         std::future::pending().await
     }
 
+    /// The same of something that a verb can do without; `None` for whoever may not ask.
+    pub(super) async fn ask<T>(
+        &self,
+        doing: &str,
+        call: impl AsyncFn() -> kube::Result<T>,
+    ) -> Result<Option<T>, CommandError> {
+        self.call(doing, async || if_allowed(call().await)).await
+    }
+
     /// All objects of a kind that belong to the peering.
     pub(super) async fn list<K>(&self) -> Result<Vec<K>, CommandError>
     where
@@ -271,7 +280,13 @@ impl<'a> End<'a> {
 }
 
 pub(super) fn failed(side: Side, doing: &str, error: &kube::Error) -> CommandError {
-    CommandError::Call { side, doing: doing.to_owned(), said: said(error), remedy: remedy(error) }
+    CommandError::Call {
+        side,
+        doing: doing.to_owned(),
+        said: said(error),
+        remedy: remedy(error),
+        is_forbidden: is_forbidden(error),
+    }
 }
 
 /// Which cluster this is. The first question to its API server: one that does not answer is not waited

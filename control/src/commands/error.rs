@@ -10,9 +10,10 @@ use crate::ipam::RehearsalError;
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the documentation of a variant names its fields")]
 pub enum CommandError {
-    /// A call of the API server of `side` failed while the verb was `doing` something.
+    /// A call of the API server of `side` failed while the verb was `doing` something. It `is_forbidden` if
+    /// whoever asks lacks a right, and nothing else is wrong.
     #[error("{side}An error occurred while {doing}: {said}{remedy}")]
-    Call { side: Side, doing: String, said: String, remedy: &'static str },
+    Call { side: Side, doing: String, said: String, remedy: &'static str, is_forbidden: bool },
     /// A condition did not come to hold.
     #[error(transparent)]
     Timeout(Box<TimeoutError>),
@@ -148,6 +149,19 @@ impl CommandError {
             | Self::Format(_) => false,
         }
     }
+}
+
+/// `None` for whoever may not ask.
+pub(super) fn if_allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(error) if is_forbidden(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Whether a right is missing, and nothing else is wrong.
+pub(super) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_forbidden())
 }
 
 /// What did not come in time.

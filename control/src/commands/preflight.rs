@@ -208,19 +208,18 @@ pub(super) async fn node_port(end: &End<'_>, exposure: &Exposure) -> Result<(), 
     let parameters = PostParams { dry_run: true, ..PostParams::default() };
     let asked = service(exposure);
     let tried = end
-        .call("asking for a port on the nodes", async || {
+        .ask("asking for a port on the nodes", async || {
             match api.create(&parameters, &asked).await {
-                // Who may not make Services may still make gateways; the operator learns it then.
-                Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-                Err(kube::Error::Api(status)) if status.code == 422 => Ok(Some(status.message)),
+                Err(kube::Error::Api(status)) if status.is_invalid() => Ok(Some(status.message)),
                 made => made.map(|_| None),
             }
         })
         .await?;
 
     match tried {
-        None => Ok(()),
-        Some(said) => {
+        // Who may not make Services may still make gateways; the operator learns it then.
+        None | Some(None) => Ok(()),
+        Some(Some(said)) => {
             let said = said.rsplit_once("nodePort: ").map_or(said.as_str(), |(_, said)| said);
             Err(CommandError::NodePort { side: end.side, port, said: said.to_owned(), flag })
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use control::api::{Configuration, GatewayServer, IP, Network};
 use control::commands::{
-    Action, Change, Connect, Contact, Findings, Pair, Plan, Proposal, Severity, Side, check,
+    Action, Change, Connect, Contact, Finding, Findings, Pair, Plan, Proposal, Side, check,
     check_pair, connect, initialize, plan, plan_connect,
 };
 use control::ipam;
@@ -17,23 +17,27 @@ use serde_json::{Value, json};
 use super::stand_in::Work;
 use super::world::{Cluster, Ear, World, wanted};
 
-/// One that may see everything and do nothing.
-fn auditor() -> ClusterRole {
-    let rule = PolicyRule {
-        api_groups: Some(vec!["*".to_owned()]),
-        resources: Some(vec!["*".to_owned()]),
+/// API groups and resources of them.
+type Seen<'a> = (&'a str, &'a [&'a str]);
+
+/// One that may see these and do nothing.
+fn reader(name: &str, seen: &[Seen<'_>]) -> ClusterRole {
+    let rule = |(group, resources): &Seen<'_>| PolicyRule {
+        api_groups: Some(vec![(*group).to_owned()]),
+        resources: Some(resources.iter().map(|&resource| resource.to_owned()).collect()),
         verbs: ["get", "list", "watch"].map(str::to_owned).to_vec(),
         ..PolicyRule::default()
     };
-    let metadata = ObjectMeta { name: Some("auditor".to_owned()), ..ObjectMeta::default() };
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
 
-    ClusterRole { metadata, rules: Some(vec![rule]), ..ClusterRole::default() }
+    ClusterRole { metadata, rules: Some(seen.iter().map(rule).collect()), ..ClusterRole::default() }
 }
 
-/// Both clusters, seen by somebody who may only read.
-async fn audit(world: &World) -> Pair {
+/// Both clusters, seen by somebody who may only read. The role is made under `name`.
+async fn audit(world: &World, name: &str) -> Pair {
+    let role = reader(name, &[("*", &["*"])]);
     let of = async |cluster: &Cluster, side| Contact {
-        client: cluster.server.client_with("liqo", &auditor()).await,
+        client: cluster.server.client_with("liqo", &role).await,
         ..cluster.contact(side)
     };
 
@@ -118,7 +122,7 @@ async fn settled(contact: &Contact, proposal: &Proposal, ear: &Ear) {
 /// Foretells what is then done, step by step; the clusters are joined in the end.
 pub(crate) async fn foretells(world: &World) {
     let ear = Ear::default();
-    let audited = audit(world).await;
+    let audited = audit(world, "foresight").await;
     world.let_work(Work::Nothing).await;
     let before = world.content().await;
     let wanted = Connect { waits: false, ..wanted() };
@@ -235,7 +239,7 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
 /// Says of joined clusters what is wrong with them, and no more once it is mended.
 pub(crate) async fn finds_what_is_wrong(world: &World) {
     let ear = Ear::default();
-    let audited = audit_again(world).await;
+    let audited = audit(world, "auditor").await;
     world.let_work(Work::All).await;
     connect(&world.pair(), &wanted(), ear.session()).await.expect("joined");
 
@@ -262,15 +266,63 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
     );
 
     the_operator_may_do_what_it_must(world, &audited.local, &ear).await;
+    what_may_not_be_seen_is_not_missing(world, &ear).await;
+    another_cluster_than_was_typed_is_refused(world, &ear).await;
+}
 
-    let nobody = Contact {
-        client: world.local.server.client_with("liqo", &super::harness::roles::nobody()).await,
-        cluster_id: None,
-        ..world.local.contact(Side::Only)
-    };
-    let error = check(&nobody, ear.session()).await.expect_err("nothing may be seen");
-    assert!(error.to_string().contains("ask for these rights"), "{error}");
-    assert!(found.count(Severity::Error) > 0);
+/// Whoever may see a part is told of that part.
+async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
+    let admin = world.local.contact(Side::Only);
+    let found = check(&admin, ear.session()).await.expect("findings");
+    let gateway = "Deployment liqo-tenant-milan/gw-milan";
+    assert!(has(&found, Side::Only, "Lease liqo/strait-operator", "NobodyLeads"), "{found}");
+    assert!(has(&found, Side::Only, gateway, "NoActivePod"), "{found}");
+
+    // All but pods and Leases.
+    let seen: [Seen<'_>; 4] = [
+        ("", &["configmaps", "nodes", "secrets", "services"]),
+        ("apps", &["deployments"]),
+        ("ipam.liqo.io", &["*"]),
+        ("networking.liqo.io", &["*"]),
+    ];
+    let half = world.local.server.client_with("liqo", &reader("half", &seen)).await;
+    let half = Contact { client: half, ..admin.clone() };
+    let found_by_half = check(&half, ear.session()).await.expect("findings");
+    let hidden = ["NobodyLeads", "NoActivePod", "RightsMissing"];
+    let expected = found.findings.iter().filter(|finding| !hidden.contains(&finding.reason));
+    let other = |finding: &&Finding| finding.reason != "NotAllowed";
+    assert_eq!(
+        found_by_half.findings.iter().filter(other).collect::<Vec<_>>(),
+        expected.collect::<Vec<_>>()
+    );
+    let text = found_by_half.to_string();
+    for may_not in ["list pods", "get leases", "create subjectaccessreviews"] {
+        assert!(text.contains(&format!("it may not {may_not}, so what")), "{text}");
+    }
+
+    let client = world.local.server.client_with("liqo", &super::harness::roles::nobody()).await;
+    let nobody = Contact { client, ..admin };
+    let found = check(&nobody, ear.session()).await.expect("findings");
+    assert!(found.findings.iter().all(|finding| finding.reason == "NotAllowed"), "{found}");
+    assert!(found.to_string().contains("it may not list configmaps, "), "{found}");
+}
+
+/// As by every other verb.
+async fn another_cluster_than_was_typed_is_refused(world: &World, ear: &Ear) {
+    for (typed, says) in [
+        ("paris", "(local) this is cluster \"rome\", not \"paris\""),
+        ("Rome", "(local) \"Rome\" is no cluster id"),
+    ] {
+        let cluster_id = Some(typed.to_owned());
+        let contact = Contact { cluster_id, ..world.local.contact(Side::Local) };
+        let error = check(&contact, ear.session()).await.expect_err("it is rome");
+        assert!(error.is_usage() && error.to_string().starts_with(says), "{error}");
+    }
+
+    let twice = [Side::Local, Side::Remote].map(|side| world.local.contact(side));
+    let error = check_pair(twice.each_ref(), ear.session()).await.expect_err("one cluster");
+    assert!(error.is_usage(), "{error}");
+    assert!(error.to_string().starts_with("both sides are cluster \"rome\""), "{error}");
 }
 
 /// As the API server says it, before its roles are bound and after.
@@ -313,22 +365,6 @@ async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear:
         }
     };
     tokio::time::timeout(Duration::from_secs(30), is_bound).await.expect("the rights come");
-}
-
-async fn audit_again(world: &World) -> Pair {
-    let of = async |cluster: &Cluster, side| {
-        let role = auditor();
-        let role = ClusterRole {
-            metadata: ObjectMeta { name: Some("auditor-of-all".to_owned()), ..role.metadata },
-            ..role
-        };
-        Contact { client: cluster.server.client_with("liqo", &role).await, ..cluster.contact(side) }
-    };
-
-    Pair {
-        local: of(&world.local, Side::Local).await,
-        remote: of(&world.remote, Side::Remote).await,
-    }
 }
 
 fn has(found: &Findings, side: Side, object: &str, reason: &str) -> bool {

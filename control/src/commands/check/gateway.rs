@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::connect::ready;
 use super::super::wait::Progress;
 use super::super::{Side, keys};
-use super::look::GatewayFacts;
+use super::look::{GatewayFacts, Sight};
 use super::{Finding, named};
 use crate::api::crd::spec_schema;
 use crate::api::{GatewayClient, GatewayServer};
@@ -84,10 +84,9 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
         return Some(Finding::error(gateway.called(), "TemplateMissing", message, remedy));
     };
     let template = match &gateway.template {
-        // Of a kind that is not ours, or not to be seen.
-        Some(Value::Null) => return None,
-        Some(template) => template,
-        None => {
+        Sight::There(template) => template,
+        Sight::Hidden => return None,
+        Sight::Missing => {
             let message = format!("its template {kind} {namespace}/{name} is not there");
             let remedy = "make it, or name another one".to_owned();
             return Some(Finding::error(gateway.called(), "TemplateMissing", message, remedy));
@@ -113,24 +112,30 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
     Some(Finding::error(object, "TemplateUnusable", message, remedy))
 }
 
-fn workload(gateway: &GatewayFacts) -> Vec<Finding> {
+fn workload(gateway: &GatewayFacts) -> Option<Finding> {
     let (namespace, name) = (gateway.namespace.as_str(), format!("gw-{}", gateway.name));
     let object = named("Deployment", Some(namespace), &name);
     let describe = format!("look at `kubectl describe deployment {name} -n {namespace}`");
-    let Some(deployment) = &gateway.deployment else {
-        let message = format!("it is not there, so {} does not run", gateway.called());
-        let remedy = format!("is the operator running? Look at the Events of {}", gateway.called());
-        return vec![Finding::error(object, "GatewayMissing", message, remedy)];
-    };
-    if let Progress::NotYet(found) = ready(deployment) {
-        return vec![Finding::error(object, "GatewayNotReady", found, describe)];
+    match &gateway.deployment {
+        Sight::There(deployment) => {
+            if let Progress::NotYet(found) = ready(deployment) {
+                return Some(Finding::error(object, "GatewayNotReady", found, describe));
+            }
+        }
+        Sight::Missing => {
+            let message = format!("it is not there, so {} does not run", gateway.called());
+            let remedy =
+                format!("is the operator running? Look at the Events of {}", gateway.called());
+            return Some(Finding::error(object, "GatewayMissing", message, remedy));
+        }
+        Sight::Hidden => return None,
     }
-    match gateway.active_pods.as_slice() {
-        [_] => Vec::new(),
+    match gateway.active_pods.as_ref()?.as_slice() {
+        [_] => None,
         [] => {
             let message = format!("none of its pods has the label {}=true", crate::active::ACTIVE);
             let remedy = format!("look at `kubectl logs deployment/{name} -n {namespace}`");
-            vec![Finding::error(object, "NoActivePod", message, remedy)]
+            Some(Finding::error(object, "NoActivePod", message, remedy))
         }
         several => {
             let message = format!(
@@ -140,7 +145,7 @@ fn workload(gateway: &GatewayFacts) -> Vec<Finding> {
             );
             let remedy =
                 "take it from all but one: `kubectl label pod NAME networking.liqo.io/active-`";
-            vec![Finding::error(object, "SeveralActivePods", message, remedy.to_owned())]
+            Some(Finding::error(object, "SeveralActivePods", message, remedy.to_owned()))
         }
     }
 }
@@ -150,10 +155,13 @@ fn address(gateway: &GatewayFacts) -> Option<Finding> {
     if !gateway.addresses().is_empty() {
         return None;
     }
-    let Some(service) = &gateway.service else {
-        let message = match gateway.mode {
-            Mode::Server => "it has no Service and no status.endpoint.addresses",
-            Mode::Client => "spec.endpoint.addresses names no server",
+    let Some(service) = gateway.service.seen() else {
+        let message = match (gateway.mode, &gateway.service) {
+            (Mode::Server, Sight::Hidden) => "it has no status.endpoint.addresses",
+            (Mode::Server, Sight::There(_) | Sight::Missing) => {
+                "it has no Service and no status.endpoint.addresses"
+            }
+            (Mode::Client, _) => "spec.endpoint.addresses names no server",
         };
         let remedy = match gateway.mode {
             Mode::Server => "is the operator running? Look at its Events",

@@ -11,7 +11,7 @@ use super::super::connect::ready;
 use super::super::plan::{NodeConflict, node_conflicts};
 use super::super::prefixes;
 use super::super::wait::Progress;
-use super::look::{Facts, LEASE};
+use super::look::{Facts, LEASE, Sight};
 use super::{Finding, named};
 use crate::api::Network;
 use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR};
@@ -26,7 +26,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     findings.extend(lease(facts));
     findings.extend(types(facts));
     findings.extend(unserved(facts));
-    findings.extend(overlaps(&facts.networks));
+    findings.extend(overlaps(facts.networks.as_deref().unwrap_or_default()));
     findings.extend(nodes(facts));
     findings.extend(own_prefixes(facts));
 
@@ -38,23 +38,26 @@ fn operators(facts: &Facts) -> Vec<Finding> {
     let called =
         |deployment: &Deployment| named("Deployment", Some(namespace), &deployment.name_any());
     let mut findings = Vec::new();
-    match (facts.operators.first(), &facts.liqo) {
-        (Some(operator), Some(liqo)) => findings.push(Finding::error(
+    let operators = facts.operators.as_deref();
+    match (operators, &facts.liqo) {
+        (Some([operator, ..]), Sight::There(liqo)) => findings.push(Finding::error(
             called(operator),
             "TwoOperators",
             format!("{} runs as well, and both would write the same objects", called(liqo)),
             "delete this one where Liqo runs".to_owned(),
         )),
-        (None, None) => findings.push(Finding::error(
+        (Some([]), Sight::Missing) => findings.push(Finding::error(
             named("Namespace", None, namespace),
             "OperatorMissing",
             "neither the operator of Strait nor that of Liqo is there".to_owned(),
             "apply deploy/standalone, or name the namespace of the installation with --liqo-namespace"
                 .to_owned(),
         )),
-        (Some(_), None) | (None, Some(_)) => {}
+        (Some([_, ..]), Sight::Missing) | (Some([]), Sight::There(_)) => {}
+        // Nobody can say whether there is one.
+        (None, _) | (_, Sight::Hidden) => {}
     }
-    for operator in facts.operators.iter().chain(&facts.liqo) {
+    for operator in operators.into_iter().flatten().chain(facts.liqo.seen()) {
         if let Progress::NotYet(found) = ready(operator) {
             let name = operator.name_any();
             let remedy = format!("look at `kubectl describe deployment {name} -n {namespace}`");
@@ -67,15 +70,15 @@ fn operators(facts: &Facts) -> Vec<Finding> {
 
 /// Whether one of the operators works.
 fn lease(facts: &Facts) -> Option<Finding> {
-    let operator = facts.operators.first()?;
+    let operator = facts.only_operator()?;
     let containers = operator.spec.template.spec.as_ref()?.containers.iter();
     let mut args = containers.flat_map(|container| container.args.iter().flatten());
     let is_alone = args.any(|arg| arg == "--leader-election=false");
-    if is_alone || !facts.is_standing_alone() {
+    if is_alone || matches!(facts.lease, Sight::Hidden) {
         return None;
     }
 
-    let lease = facts.lease.as_ref().and_then(|lease| lease.spec.as_ref());
+    let lease = facts.lease.seen().and_then(|lease| lease.spec.as_ref());
     let holder = lease.and_then(|lease| lease.holder_identity.as_deref()).unwrap_or_default();
     let renewed = lease.and_then(|lease| lease.renew_time.as_ref());
     let seconds = lease.and_then(|lease| lease.lease_duration_seconds).unwrap_or_default();
@@ -103,11 +106,7 @@ fn lease(facts: &Facts) -> Option<Finding> {
 
 /// The prefixes that have to be there.
 fn types(facts: &Facts) -> Vec<Finding> {
-    let of_installation = facts
-        .networks
-        .iter()
-        .filter(|network| network.namespace().as_deref() == Some(facts.namespace.as_str()));
-    let networks: Vec<_> = of_installation.cloned().collect();
+    let Some(networks) = facts.own_networks() else { return Vec::new() };
     let mut findings = Vec::new();
     for (type_, is_needed) in TYPES {
         let object = named("Network", Some(&facts.namespace), type_);
@@ -139,7 +138,7 @@ fn unserved(facts: &Facts) -> Vec<Finding> {
     let remedy = |kind: &str, namespace: &str, name: &str| {
         format!("look at the Events: `kubectl describe {kind} {name} -n {namespace}`")
     };
-    let networks = facts.networks.iter().filter(|network| {
+    let networks = facts.networks.iter().flatten().filter(|network| {
         network.status.as_ref().and_then(|status| status.cidr.as_deref()).is_none_or(str::is_empty)
     });
     let networks = networks.map(|network| {
@@ -151,6 +150,7 @@ fn unserved(facts: &Facts) -> Vec<Finding> {
     let ips = facts
         .ips
         .iter()
+        .flatten()
         .filter(|ip| ip.status.as_ref().and_then(|status| status.ip.as_deref()).is_none());
     let ips = ips.map(|ip| {
         let (namespace, name) = (ip.namespace().unwrap_or_default(), ip.name_any());
@@ -192,13 +192,15 @@ fn overlaps(networks: &[Network]) -> Vec<Finding> {
 }
 
 fn nodes(facts: &Facts) -> Vec<Finding> {
-    let conflicts = node_conflicts(&facts.networks, &facts.nodes).into_iter().map(|conflict| {
+    let networks = facts.networks.as_deref().unwrap_or_default();
+    let nodes = facts.nodes.as_deref().unwrap_or_default();
+    let conflicts = node_conflicts(networks, nodes).into_iter().map(|conflict| {
         let object = named("Node", None, &conflict.node);
         let remedy = NodeConflict::REMEDY.to_owned();
         Finding::error(object, NodeConflict::REASON, conflict.to_string(), remedy)
     });
-    let pods: Vec<Prefix> = prefixes::of_type(&facts.networks, POD_CIDR).unwrap_or_default();
-    let unknown = facts.nodes.iter().filter_map(|node| {
+    let pods: Vec<Prefix> = prefixes::of_type(networks, POD_CIDR).unwrap_or_default();
+    let unknown = nodes.iter().filter_map(|node| {
         let spec = node.spec.as_ref()?;
         let own: Vec<Prefix> =
             spec.pod_cidrs.iter().flatten().filter_map(|it| it.parse().ok()).collect();
@@ -217,8 +219,8 @@ fn nodes(facts: &Facts) -> Vec<Finding> {
 
 /// Whether services have the prefix that the installation says.
 fn own_prefixes(facts: &Facts) -> Option<Finding> {
-    let services = prefixes::of_type(&facts.networks, "service-cidr").ok()?;
-    let spec = facts.api_service.as_ref()?.spec.as_ref()?;
+    let services = prefixes::of_type(facts.networks.as_deref()?, "service-cidr").ok()?;
+    let spec = facts.api_service.seen()?.spec.as_ref()?;
     let address: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
     let is_known = services.is_empty()
         || !address.is_ipv4()

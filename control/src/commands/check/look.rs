@@ -29,11 +29,29 @@ pub(super) const LEASE: &str = "strait-operator";
 /// Liqo's own operator.
 const LIQO: &str = "liqo-controller-manager";
 
-/// Of HTTP.
-const FORBIDDEN: u16 = 403;
-const NOT_FOUND: u16 = 404;
+/// What there is under a name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Sight<T> {
+    /// This.
+    There(T),
+    /// Nothing.
+    #[default]
+    Missing,
+    /// Nobody can say: it may not be seen, or cannot be read.
+    Hidden,
+}
 
-/// All of it.
+impl<T> Sight<T> {
+    /// It, if it can be seen.
+    pub(super) const fn seen(&self) -> Option<&T> {
+        match self {
+            Self::There(it) => Some(it),
+            Self::Missing | Self::Hidden => None,
+        }
+    }
+}
+
+/// All of it. A list is `None` if it may not be seen, or if the API server does not know the kind.
 #[derive(Default)]
 pub(super) struct Facts {
     /// When that was.
@@ -43,19 +61,21 @@ pub(super) struct Facts {
     /// Which cluster it is, if anybody knows.
     pub(super) cluster_id: Option<String>,
     pub(super) served: Served,
-    pub(super) operators: Vec<Deployment>,
-    pub(super) liqo: Option<Deployment>,
-    pub(super) lease: Option<Lease>,
-    pub(super) networks: Vec<Network>,
-    pub(super) ips: Vec<IP>,
-    pub(super) configurations: Vec<Configuration>,
-    pub(super) public_keys: Vec<PublicKey>,
-    pub(super) connections: Vec<Connection>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) operators: Option<Vec<Deployment>>,
+    pub(super) liqo: Sight<Deployment>,
+    pub(super) lease: Sight<Lease>,
+    pub(super) networks: Option<Vec<Network>>,
+    pub(super) ips: Option<Vec<IP>>,
+    pub(super) configurations: Option<Vec<Configuration>>,
+    pub(super) public_keys: Option<Vec<PublicKey>>,
+    pub(super) connections: Option<Vec<Connection>>,
+    pub(super) nodes: Option<Vec<Node>>,
     /// That of the API server.
-    pub(super) api_service: Option<Service>,
-    /// Both ends.
+    pub(super) api_service: Sight<Service>,
+    /// Both ends, as far as they may be seen.
     pub(super) gateways: Vec<GatewayFacts>,
+    /// Whether there may be others.
+    pub(super) hides_gateways: bool,
     /// What may not be seen, or cannot be read.
     pub(super) blind: Vec<Finding>,
 }
@@ -72,12 +92,12 @@ pub(super) struct GatewayFacts {
     pub(super) remote: Option<String>,
     /// Kind, namespace and name of its template, as it refers to it.
     pub(super) template_ref: Option<[String; 3]>,
-    /// What that says; `None` if it is not there.
-    pub(super) template: Option<Value>,
-    pub(super) deployment: Option<Deployment>,
-    pub(super) service: Option<Service>,
-    /// The names of those.
-    pub(super) active_pods: Vec<String>,
+    /// What that says. One of a kind that is not ours is left to its maker, and hidden.
+    pub(super) template: Sight<Value>,
+    pub(super) deployment: Sight<Deployment>,
+    pub(super) service: Sight<Service>,
+    /// The names of those; `None` if they may not be seen.
+    pub(super) active_pods: Option<Vec<String>>,
     /// Those that may be its own; `None` if they may not be seen.
     pub(super) secrets: Option<Vec<Secret>>,
 }
@@ -94,17 +114,7 @@ impl Facts {
         let served = served(end).await?;
         let mut look = Looking { end, blind: Vec::new() };
         let namespace = end.liqo_namespace.as_str();
-        let cluster_id = match own_id(contact).await {
-            Ok(id) => Some(id),
-            Err(error @ CommandError::Call { .. }) => return Err(error),
-            Err(error) => {
-                let object = named("ConfigMap", Some(namespace), "clusterid-configmap");
-                let remedy = "`strait network` and `strait generate` need it".to_owned();
-                let message = error.to_string();
-                look.blind.push(Finding::warning(object, "NoClusterID", message, remedy));
-                None
-            }
-        };
+        let cluster_id = look.cluster_id(contact).await?;
         let all = &ListParams::default();
         let operators = &ListParams::default().labels(OPERATOR);
         let scope = Some(end.namespace.as_str()).filter(|namespace| !namespace.is_empty());
@@ -114,24 +124,28 @@ impl Facts {
             namespace: namespace.to_owned(),
             cluster_id,
             served,
-            operators: look.list(here, operators).await?.unwrap_or_default(),
+            operators: look.list(here, operators).await?,
             liqo: look.get(here, LIQO).await?,
             lease: look.get(here, LEASE).await?,
-            networks: look.list(None, all).await?.unwrap_or_default(),
-            ips: look.list(None, all).await?.unwrap_or_default(),
-            configurations: look.list(scope, all).await?.unwrap_or_default(),
-            public_keys: look.list(scope, all).await?.unwrap_or_default(),
-            connections: look.list(scope, all).await?.unwrap_or_default(),
-            nodes: look.list(None, all).await?.unwrap_or_default(),
+            networks: look.list(None, all).await?,
+            ips: look.list(None, all).await?,
+            configurations: look.list(scope, all).await?,
+            public_keys: look.list(scope, all).await?,
+            connections: look.list(scope, all).await?,
+            nodes: look.list(None, all).await?,
             api_service: look.get(Some("default"), "kubernetes").await?,
             gateways: Vec::new(),
+            hides_gateways: false,
             blind: Vec::new(),
         };
-        for server in look.list::<GatewayServer>(scope, all).await?.unwrap_or_default() {
-            facts.gateways.extend(look.gateway(Mode::Server, &server).await?);
+        let servers = look.list::<GatewayServer>(scope, all).await?;
+        let clients = look.list::<GatewayClient>(scope, all).await?;
+        facts.hides_gateways = servers.is_none() || clients.is_none();
+        for server in servers.iter().flatten() {
+            facts.gateways.extend(look.gateway(Mode::Server, server).await?);
         }
-        for client in look.list::<GatewayClient>(scope, all).await?.unwrap_or_default() {
-            facts.gateways.extend(look.gateway(Mode::Client, &client).await?);
+        for client in clients.iter().flatten() {
+            facts.gateways.extend(look.gateway(Mode::Client, client).await?);
         }
         facts.blind = look.blind;
 
@@ -140,16 +154,22 @@ impl Facts {
 
     /// What the cluster says of itself, if that makes sense.
     pub(super) fn prefixes(&self) -> Option<Prefixes> {
-        let own = self.networks.iter();
-        let own = own.filter(|network| network.namespace().as_deref() == Some(&self.namespace));
-        let own: Vec<_> = own.cloned().collect();
-
-        prefixes::of_cluster(&own, &self.namespace).ok()
+        prefixes::of_cluster(&self.own_networks()?, &self.namespace).ok()
     }
 
-    /// Whether gateways are made by us, as far as anybody can see.
-    pub(super) fn is_standing_alone(&self) -> bool {
-        self.liqo.is_none() && !self.operators.is_empty()
+    /// Those of the installation, if they may be seen.
+    pub(super) fn own_networks(&self) -> Option<Vec<Network>> {
+        let all = self.networks.as_ref()?.iter();
+        let own = all.filter(|network| network.namespace().as_deref() == Some(&self.namespace));
+
+        Some(own.cloned().collect())
+    }
+
+    /// What makes gateways, if that is ours and nobody else does.
+    pub(super) fn only_operator(&self) -> Option<&Deployment> {
+        let operator = self.operators.as_ref()?.first()?;
+
+        matches!(self.liqo, Sight::Missing).then_some(operator)
     }
 }
 
@@ -166,31 +186,56 @@ impl Looking<'_, '_> {
         let resource = ApiResource::erase::<K>(&());
         let api = api(self.end, &resource, namespace);
         let doing = format!("listing {}", resource.plural);
-        let found = self
-            .end
-            .call(&doing, async || seen(api.list(parameters).await.map(|list| list.items)))
-            .await?;
-        let found = self.known(found, &format!("list {}", resource.plural));
+        let list = async || match api.list(parameters).await {
+            // The API server does not know the kind, which is a finding of its own.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            list => list.map(|list| Some(list.items)),
+        };
+        let Some(found) = self.end.ask(&doing, list).await? else {
+            self.hidden(&format!("list {}", resource.plural));
+            return Ok(None);
+        };
 
         Ok(found.map(|found| found.into_iter().filter_map(|it| self.read(&resource, it)).collect()))
     }
 
-    /// The object of this name, if it is there and may be seen.
+    /// The object of this name.
     async fn get<K>(
         &mut self,
         namespace: Option<&str>,
         name: &str,
-    ) -> Result<Option<K>, CommandError>
+    ) -> Result<Sight<K>, CommandError>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
         let resource = ApiResource::erase::<K>(&());
-        let api = api(self.end, &resource, namespace);
-        let doing = format!("reading {} {name}", resource.plural);
-        let found = self.end.call(&doing, async || seen(api.get_opt(name).await)).await?;
-        let found = self.known(found, &format!("get {}", resource.plural)).flatten();
 
-        Ok(found.and_then(|found| self.read(&resource, found)))
+        Ok(match self.named(&resource, namespace, name).await? {
+            Sight::There(found) => self.read(&resource, found).map_or(Sight::Hidden, Sight::There),
+            Sight::Missing => Sight::Missing,
+            Sight::Hidden => Sight::Hidden,
+        })
+    }
+
+    /// The object of this kind and name, whatever is in it.
+    async fn named(
+        &mut self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Sight<DynamicObject>, CommandError> {
+        let api = api(self.end, resource, namespace);
+        let doing = format!("reading {} {name}", resource.plural);
+        let found = self.end.ask(&doing, async || api.get_opt(name).await).await?;
+
+        Ok(match found {
+            Some(Some(found)) => Sight::There(found),
+            Some(None) => Sight::Missing,
+            None => {
+                self.hidden(&format!("get {}", resource.plural));
+                Sight::Hidden
+            }
+        })
     }
 
     /// What `object` is. That it is something else is noted.
@@ -212,23 +257,36 @@ impl Looking<'_, '_> {
         }
     }
 
-    /// Notes what may not be done.
-    fn known<T>(&mut self, seen: Seen<T>, verb: &str) -> Option<T> {
-        match seen {
-            Seen::Known(found) => Some(found),
-            Seen::Unknown => None,
-            Seen::Forbidden => {
-                let finding = Finding::warning(
-                    "your account".to_owned(),
-                    "NotAllowed",
-                    format!("it may not {verb}, so what is wrong there is not seen"),
-                    "ask for that right, or choose another context".to_owned(),
-                );
-                if !self.blind.contains(&finding) {
-                    self.blind.push(finding);
-                }
-                None
+    /// Notes that whoever asks may not do that.
+    fn hidden(&mut self, verb: &str) {
+        let finding = Finding::warning(
+            "your account".to_owned(),
+            "NotAllowed",
+            format!("it may not {verb}, so what is wrong there is not seen"),
+            "ask for that right, or choose another context".to_owned(),
+        );
+        if !self.blind.contains(&finding) {
+            self.blind.push(finding);
+        }
+    }
+
+    /// Which cluster it is, if that is known: as the installation says it, or whoever asks.
+    async fn cluster_id(&mut self, contact: &Contact) -> Result<Option<String>, CommandError> {
+        match own_id(contact).await {
+            Ok(id) => Ok(Some(id)),
+            Err(CommandError::Call { is_forbidden: true, .. }) => {
+                self.hidden("list configmaps");
+                Ok(contact.cluster_id.clone())
             }
+            Err(error @ CommandError::NoClusterId { .. }) => {
+                let namespace = Some(contact.liqo_namespace.as_str());
+                let object = named("ConfigMap", namespace, "clusterid-configmap");
+                let remedy = "`strait network` and `strait generate` need it".to_owned();
+                let message = error.to_string();
+                self.blind.push(Finding::warning(object, "NoClusterID", message, remedy));
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -249,20 +307,20 @@ impl Looking<'_, '_> {
         let deployment = self.get(here, &own_name).await?;
         let service = match mode {
             Mode::Server => self.get(here, &own_name).await?,
-            Mode::Client => None,
+            Mode::Client => Sight::Missing,
         };
         let active = format!("{}=true,app.kubernetes.io/name={name}", crate::active::ACTIVE);
         let pods = self.list::<Pod>(here, &ListParams::default().labels(&active)).await?;
         let is_alive = |pod: &Pod| pod.metadata.deletion_timestamp.is_none();
-        let pods = pods.unwrap_or_default().into_iter().filter(is_alive);
-        let active_pods = pods.map(|pod| pod.name_any()).collect();
+        let alive = |pods: Vec<Pod>| pods.into_iter().filter(is_alive);
+        let active_pods = pods.map(|pods| alive(pods).map(|pod| pod.name_any()).collect());
         let of_peering = format!("{REMOTE_CLUSTER_ID}={}", remote.as_deref().unwrap_or_default());
         let selector = keys::selector(&of_peering);
         let secrets = self.list(here, &ListParams::default().labels(&selector)).await?;
         let template_ref = template_ref(mode, &value, &namespace);
         let template = match &template_ref {
             Some(reference) => self.template(mode, reference).await?,
-            None => None,
+            None => Sight::Missing,
         };
 
         Ok(Some(GatewayFacts {
@@ -280,44 +338,27 @@ impl Looking<'_, '_> {
         }))
     }
 
-    /// What the template says; `None` if it is not there. One of another kind is left to its maker.
+    /// What the template says.
     async fn template(
         &mut self,
         mode: Mode,
         [kind, namespace, name]: &[String; 3],
-    ) -> Result<Option<Value>, CommandError> {
+    ) -> Result<Sight<Value>, CommandError> {
         let resource = match mode {
             Mode::Server => ApiResource::erase::<WgGatewayServerTemplate>(&()),
             Mode::Client => ApiResource::erase::<WgGatewayClientTemplate>(&()),
         };
         if *kind != resource.kind {
-            return Ok(Some(Value::Null));
+            return Ok(Sight::Hidden);
         }
-        let api = api(self.end, &resource, Some(namespace));
-        let doing = format!("reading {kind} {name} in namespace {namespace}");
-        let found = self.end.call(&doing, async || seen(api.get_opt(name).await)).await?;
-        let is_hidden = matches!(found, Seen::Forbidden);
-        let found = self.known(found, &format!("get {}", resource.plural)).flatten();
-        let spec = found.map(|found| found.data.get("spec").cloned().unwrap_or_default());
 
-        Ok(if is_hidden { Some(Value::Null) } else { spec })
-    }
-}
-
-/// What came of a question.
-enum Seen<T> {
-    Known(T),
-    /// Whoever asks may not know.
-    Forbidden,
-    /// The API server does not know the kind.
-    Unknown,
-}
-
-fn seen<T>(answer: kube::Result<T>) -> kube::Result<Seen<T>> {
-    match answer {
-        Err(kube::Error::Api(status)) if status.code == FORBIDDEN => Ok(Seen::Forbidden),
-        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(Seen::Unknown),
-        answer => answer.map(Seen::Known),
+        Ok(match self.named(&resource, Some(namespace), name).await? {
+            Sight::There(found) => {
+                Sight::There(found.data.get("spec").cloned().unwrap_or_default())
+            }
+            Sight::Missing => Sight::Missing,
+            Sight::Hidden => Sight::Hidden,
+        })
     }
 }
 

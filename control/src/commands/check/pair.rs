@@ -30,8 +30,12 @@ pub(super) fn findings(local: &Facts, remote: &Facts) -> Vec<Finding> {
             findings.extend(key((Side::Remote, remote, there), here, local_id));
         }
         ([], []) => {}
-        ([], [alone, ..]) => findings.push(one_sided(alone, Side::Remote, local_id)),
-        ([alone, ..], []) => findings.push(one_sided(alone, Side::Local, remote_id)),
+        ([], [alone, ..]) if !local.hides_gateways => {
+            findings.push(one_sided(alone, Side::Remote, local_id));
+        }
+        ([alone, ..], []) if !remote.hides_gateways => {
+            findings.push(one_sided(alone, Side::Local, remote_id));
+        }
         // Each cluster says so itself.
         _ => {}
     }
@@ -116,7 +120,8 @@ fn key(
 
 /// Whether what a cluster is told of the prefixes of the `other` one is true.
 fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
-    let configuration = facts.configurations.iter().find(|it| cluster_id(*it) == Some(id))?;
+    let configuration =
+        facts.configurations.as_ref()?.iter().find(|it| cluster_id(*it) == Some(id))?;
     let Prefixes { pod, external } = other.prefixes()?;
     let cidr = configuration.spec.remote.as_ref().and_then(|remote| remote.cidr.clone());
     let told = cidr.unwrap_or_default();

@@ -15,8 +15,9 @@ use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID, cluster_id};
 
 /// Everything about peerings.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
-    let mut findings: Vec<_> = facts.configurations.iter().flat_map(configuration).collect();
-    findings.extend(facts.public_keys.iter().filter_map(public_key));
+    let configurations = facts.configurations.iter().flatten();
+    let mut findings: Vec<_> = configurations.flat_map(configuration).collect();
+    findings.extend(facts.public_keys.iter().flatten().filter_map(public_key));
     for gateway in &facts.gateways {
         let Some(remote) = gateway.remote.as_deref() else { continue };
         findings.extend(prefixes(facts, gateway, remote));
@@ -65,7 +66,7 @@ fn public_key(key: &PublicKey) -> Option<Finding> {
 
 /// Whether the gateway is told what there is at the other end.
 fn prefixes(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
-    let is_there = facts.configurations.iter().any(|it| {
+    let is_there = facts.configurations.as_ref()?.iter().any(|it| {
         cluster_id(it) == Some(remote) && it.namespace().as_deref() == Some(&gateway.namespace)
     });
     let message = format!("no Configuration of cluster {remote} is in its namespace");
@@ -77,6 +78,7 @@ fn prefixes(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Findi
 
 /// Whether the gateway is told whom to trust.
 fn key(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
+    facts.public_keys.as_ref()?;
     let message = format!("no PublicKey of cluster {remote} is in its namespace");
     let remedy = "apply there what `strait generate publickey` prints in that cluster".to_owned();
 
@@ -89,7 +91,7 @@ fn key(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
 impl GatewayFacts {
     /// That of the gateway at the other end, as this one is told.
     pub(super) fn key<'a>(&self, facts: &'a Facts, remote: &str) -> Option<&'a PublicKey> {
-        facts.public_keys.iter().find(|key| {
+        facts.public_keys.as_ref()?.iter().find(|key| {
             cluster_id(*key) == Some(remote) && key.namespace().as_deref() == Some(&self.namespace)
         })
     }
@@ -97,7 +99,7 @@ impl GatewayFacts {
 
 fn connection(facts: &Facts, gateway: &GatewayFacts) -> Option<Finding> {
     let (name, uid) = (format!("gw-{}", gateway.name), gateway.uid());
-    let found = facts.connections.iter().find(|connection| {
+    let found = facts.connections.as_ref()?.iter().find(|connection| {
         let is_here = connection.namespace().as_deref() == Some(&gateway.namespace);
         is_here && connection.name_any() == name && !is_left_over(*connection, uid.as_ref())
     });

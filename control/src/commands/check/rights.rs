@@ -25,13 +25,11 @@ const CALLS_MAX: usize = 16;
 
 /// Asks for each right that the operator needs.
 pub(super) async fn findings(end: &End<'_>, facts: &Facts) -> Result<Vec<Finding>, CommandError> {
-    let account = facts.operators.first().and_then(|operator| {
+    let account = facts.only_operator().and_then(|operator| {
         let pod = operator.spec.template.spec.as_ref()?;
         pod.service_account_name.clone()
     });
-    let Some(account) = account.filter(|_| facts.is_standing_alone()) else {
-        return Ok(Vec::new());
-    };
+    let Some(account) = account else { return Ok(Vec::new()) };
     let needed = needed(&facts.namespace);
     let object = named("ServiceAccount", Some(&facts.namespace), &account);
     let user = format!("system:serviceaccount:{}:{account}", facts.namespace);
@@ -89,12 +87,8 @@ async fn ask(
     };
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let parameters = PostParams::default();
-    let answer = end
-        .call("asking for rights", async || match reviews.create(&parameters, &review).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-            answer => answer.map(Some),
-        })
-        .await?;
+    let answer =
+        end.ask("asking for rights", async || reviews.create(&parameters, &review).await).await?;
 
     Ok(match answer {
         None => Answer::Unknown,

@@ -1,7 +1,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::look::{Facts, GatewayFacts};
+use super::look::{Facts, GatewayFacts, Sight};
 use super::*;
 use crate::identity::Mode;
 
@@ -46,21 +46,22 @@ fn sound() -> Facts {
         namespace: "liqo".to_owned(),
         cluster_id: Some("rome".to_owned()),
         served: api::NEEDED.clone(),
-        operators: vec![deployment("strait-operator", 2)],
-        lease: Some(object(json!({
+        operators: Some(vec![deployment("strait-operator", 2)]),
+        lease: Sight::There(object(json!({
             "metadata": {"name": "strait-operator"},
             "spec": {
                 "holderIdentity": "one", "renewTime": "2026-01-01T00:00:00.000000Z",
                 "leaseDurationSeconds": 15,
             },
         }))),
-        networks: vec![
+        networks: Some(vec![
             network("pod-cidr", "10.244.0.0/16", true),
             network("service-cidr", "10.96.0.0/12", true),
             network("external-cidr", "10.70.0.0/16", false),
             network("internal-cidr", "10.80.0.0/16", false),
-        ],
-        configurations: vec![object(json!({
+        ]),
+        ips: Some(Vec::new()),
+        configurations: Some(vec![object(json!({
             "metadata": {
                 "name": "milan", "namespace": "tenant", "generation": 1,
                 "labels": {"liqo.io/remote-cluster-id": "milan"},
@@ -70,29 +71,34 @@ fn sound() -> Facts {
                 "type": "NetworkCIDRsConfigured", "status": "True", "observedGeneration": 1,
                 "reason": "NetworkCIDRsConfigured", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
             }]},
-        }))],
-        public_keys: vec![object(json!({
+        }))]),
+        public_keys: Some(vec![object(json!({
             "metadata": {
                 "name": "milan", "namespace": "tenant",
                 "labels": {"liqo.io/remote-cluster-id": "milan"},
             },
             "spec": {"publicKey": key(8)},
-        }))],
-        connections: vec![object(json!({
+        }))]),
+        connections: Some(vec![object(json!({
             "metadata": {"name": "gw-milan", "namespace": "tenant"},
             "spec": {"gatewayRef": {}, "type": "Client"}, "status": {"value": "Connected"},
-        }))],
-        nodes: vec![object(json!({
+        }))]),
+        nodes: Some(vec![object(json!({
             "metadata": {"name": "one"},
             "spec": {"podCIDRs": ["10.244.1.0/24", "fd00::/64"]},
             "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]},
-        }))],
-        api_service: Some(object(json!({
+        }))]),
+        api_service: Sight::There(object(json!({
             "metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1"},
         }))),
         gateways: vec![gateway(Mode::Client)],
         ..Facts::default()
     }
+}
+
+/// Those of a list that may be seen.
+fn all<T>(list: &mut Option<Vec<T>>) -> &mut Vec<T> {
+    list.as_mut().expect("it may be seen")
 }
 
 /// 32 bytes in base64.
@@ -112,13 +118,13 @@ fn gateway(mode: Mode) -> GatewayFacts {
         name: "milan".to_owned(),
         remote: Some("milan".to_owned()),
         template_ref: Some(["WgGatewayClientTemplate", "liqo", "client"].map(str::to_owned)),
-        template: Some(json!({
+        template: Sight::There(json!({
             "objectKind": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayClient"},
             "template": {"metadata": {}, "spec": {"name": "{{ .Name }}"}},
         })),
-        deployment: Some(deployment("gw-milan", 1)),
-        service: None,
-        active_pods: vec!["pod".to_owned()],
+        deployment: Sight::There(deployment("gw-milan", 1)),
+        service: Sight::Missing,
+        active_pods: Some(vec!["pod".to_owned()]),
         secrets: Some(vec![object(json!({
             "metadata": {"name": "gw-milan"}, "data": {"privateKey": key(1), "publicKey": key(7)},
         }))]),
@@ -146,57 +152,69 @@ fn nothing_is_wrong_where_nothing_is_wrong() {
 fn each_thing_that_is_wrong_is_found_alone() {
     type Change = fn(&mut Facts);
     let cases: [(Change, &str, &str); 29] = [
-        (|it| it.operators.clear(), "Namespace liqo", "OperatorMissing"),
+        (|it| all(&mut it.operators).clear(), "Namespace liqo", "OperatorMissing"),
         (
-            |it| it.operators = vec![deployment("strait-operator", 0)],
+            |it| it.operators = Some(vec![deployment("strait-operator", 0)]),
             "Deployment liqo/strait-operator",
             "OperatorNotReady",
         ),
         (
-            |it| it.liqo = Some(deployment("liqo-controller-manager", 2)),
+            |it| it.liqo = Sight::There(deployment("liqo-controller-manager", 2)),
             "Deployment liqo/strait-operator",
             "TwoOperators",
         ),
-        (|it| it.lease = None, "Lease liqo/strait-operator", "NobodyLeads"),
+        (|it| it.lease = Sight::Missing, "Lease liqo/strait-operator", "NobodyLeads"),
         (
             |it| it.now = "2026-01-01T00:00:16Z".parse().unwrap(),
             "Lease liqo/strait-operator",
             "NobodyLeads",
         ),
-        (|it| drop(it.networks.remove(2)), "Network liqo/external-cidr", "NetworkMissing"),
-        (|it| drop(it.networks.remove(3)), "Network liqo/internal-cidr", "NetworkMissing"),
-        (|it| it.networks[3].status = None, "Network liqo/internal-cidr", "NoPrefix"),
         (
-            |it| it.networks.push(network("other", "10.70.128.0/17", false)),
+            |it| drop(all(&mut it.networks).remove(2)),
+            "Network liqo/external-cidr",
+            "NetworkMissing",
+        ),
+        (
+            |it| drop(all(&mut it.networks).remove(3)),
+            "Network liqo/internal-cidr",
+            "NetworkMissing",
+        ),
+        (|it| all(&mut it.networks)[3].status = None, "Network liqo/internal-cidr", "NoPrefix"),
+        (
+            |it| all(&mut it.networks).push(network("other", "10.70.128.0/17", false)),
             "Network liqo/other",
             "PrefixOverlap",
         ),
         (
             |it| {
-                it.ips.push(object(json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"ip": "192.0.2.1"}})))
+                all(&mut it.ips).push(object(json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"ip": "192.0.2.1"}})))
             },
             "IP b/a",
             "NoAddress",
         ),
         (
-            |it| it.networks.push(network("other", "172.18.0.0/16", false)),
+            |it| all(&mut it.networks).push(network("other", "172.18.0.0/16", false)),
             "Node one",
             "NodeInPrefix",
         ),
         (
-            |it| it.networks[0] = network("pod-cidr", "10.243.0.0/16", true),
+            |it| all(&mut it.networks)[0] = network("pod-cidr", "10.243.0.0/16", true),
             "Node one",
             "PodCIDRUnknown",
         ),
         (
-            |it| it.networks[1] = network("service-cidr", "10.112.0.0/12", true),
+            |it| all(&mut it.networks)[1] = network("service-cidr", "10.112.0.0/12", true),
             "Service default/kubernetes",
             "ServiceCIDRUnknown",
         ),
-        (|it| it.configurations[0].status = None, "Configuration tenant/milan", "NotConfigured"),
+        (
+            |it| all(&mut it.configurations)[0].status = None,
+            "Configuration tenant/milan",
+            "NotConfigured",
+        ),
         (
             |it| {
-                let status = it.configurations[0].status.as_mut().unwrap();
+                let status = all(&mut it.configurations)[0].status.as_mut().unwrap();
                 status.conditions.push(object(json!({
                     "type": "strait.io/InForce", "status": "False", "reason": "Overlap",
                     "message": "overlaps", "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -205,35 +223,59 @@ fn each_thing_that_is_wrong_is_found_alone() {
             "Configuration tenant/milan",
             "NotInForce",
         ),
-        (|it| it.public_keys[0].spec.public_key = None, "PublicKey tenant/milan", "KeyMalformed"),
-        (|it| it.public_keys.clear(), "GatewayClient tenant/milan", "PublicKeyMissing"),
-        (|it| it.configurations.clear(), "GatewayClient tenant/milan", "ConfigurationMissing"),
-        (|it| it.connections.clear(), "Connection tenant/gw-milan", "ConnectionMissing"),
-        (|it| it.connections[0].status = None, "Connection tenant/gw-milan", "NotConnected"),
-        (|it| it.gateways[0].template = None, "GatewayClient tenant/milan", "TemplateMissing"),
+        (
+            |it| all(&mut it.public_keys)[0].spec.public_key = None,
+            "PublicKey tenant/milan",
+            "KeyMalformed",
+        ),
+        (|it| all(&mut it.public_keys).clear(), "GatewayClient tenant/milan", "PublicKeyMissing"),
+        (
+            |it| all(&mut it.configurations).clear(),
+            "GatewayClient tenant/milan",
+            "ConfigurationMissing",
+        ),
+        (|it| all(&mut it.connections).clear(), "Connection tenant/gw-milan", "ConnectionMissing"),
+        (
+            |it| all(&mut it.connections)[0].status = None,
+            "Connection tenant/gw-milan",
+            "NotConnected",
+        ),
+        (
+            |it| it.gateways[0].template = Sight::Missing,
+            "GatewayClient tenant/milan",
+            "TemplateMissing",
+        ),
         (
             |it| {
-                it.gateways[0].template.as_mut().unwrap()["template"]["spec"]["name"] =
-                    json!("{{ .Moon }}");
+                let Sight::There(template) = &mut it.gateways[0].template else { panic!("none") };
+                template["template"]["spec"]["name"] = json!("{{ .Moon }}");
             },
             "WgGatewayClientTemplate liqo/client",
             "TemplateUnusable",
         ),
-        (|it| it.gateways[0].deployment = None, "Deployment tenant/gw-milan", "GatewayMissing"),
         (
-            |it| it.gateways[0].deployment = Some(deployment("gw-milan", 0)),
+            |it| it.gateways[0].deployment = Sight::Missing,
+            "Deployment tenant/gw-milan",
+            "GatewayMissing",
+        ),
+        (
+            |it| it.gateways[0].deployment = Sight::There(deployment("gw-milan", 0)),
             "Deployment tenant/gw-milan",
             "GatewayNotReady",
         ),
-        (|it| it.gateways[0].active_pods.clear(), "Deployment tenant/gw-milan", "NoActivePod"),
         (
-            |it| it.gateways[0].active_pods.push("other".to_owned()),
+            |it| all(&mut it.gateways[0].active_pods).clear(),
+            "Deployment tenant/gw-milan",
+            "NoActivePod",
+        ),
+        (
+            |it| all(&mut it.gateways[0].active_pods).push("other".to_owned()),
             "Deployment tenant/gw-milan",
             "SeveralActivePods",
         ),
         (|it| it.gateways[0].secrets = Some(Vec::new()), "GatewayClient tenant/milan", "NoKeys"),
         (
-            |it| it.gateways[0].secrets.as_mut().unwrap()[0].data = None,
+            |it| all(&mut it.gateways[0].secrets)[0].data = None,
             "Secret tenant/gw-milan",
             "KeysMalformed",
         ),
@@ -251,18 +293,62 @@ fn each_thing_that_is_wrong_is_found_alone() {
 }
 
 #[test]
+fn nobody_says_that_something_is_missing_that_may_not_be_seen() {
+    type Change = fn(&mut Facts);
+    let cases: [Change; 15] = [
+        |it| it.operators = None,
+        |it| it.liqo = Sight::Hidden,
+        |it| {
+            it.operators = Some(Vec::new());
+            it.liqo = Sight::Hidden;
+        },
+        |it| it.lease = Sight::Hidden,
+        |it| it.networks = None,
+        |it| it.ips = None,
+        |it| it.configurations = None,
+        |it| it.public_keys = None,
+        |it| it.connections = None,
+        |it| it.nodes = None,
+        |it| it.api_service = Sight::Hidden,
+        |it| it.gateways[0].template = Sight::Hidden,
+        |it| it.gateways[0].deployment = Sight::Hidden,
+        |it| it.gateways[0].active_pods = None,
+        |it| it.gateways[0].secrets = None,
+    ];
+    for (place, change) in cases.into_iter().enumerate() {
+        let mut facts = sound();
+        change(&mut facts);
+
+        assert_eq!(found(&facts), [], "{place}");
+    }
+    assert_eq!(found(&Facts { served: api::NEEDED.clone(), ..hidden() }), []);
+}
+
+/// A cluster of which nothing may be seen.
+fn hidden() -> Facts {
+    Facts {
+        liqo: Sight::Hidden,
+        lease: Sight::Hidden,
+        api_service: Sight::Hidden,
+        ..Facts::default()
+    }
+}
+
+#[test]
 fn a_server_that_waits_for_its_load_balancer_says_so() {
     let service =
         |type_: &str| object(json!({"metadata": {"name": "gw-milan"}, "spec": {"type": type_}}));
     let mut server = gateway(Mode::Server);
     server.template_ref = Some(["Other", "liqo", "server"].map(str::to_owned));
-    server.template = Some(Value::Null);
+    server.template = Sight::Hidden;
     server.object["status"] = json!({});
 
     for (service, object, reason) in [
-        (Some(service("LoadBalancer")), "Service tenant/gw-milan", "LoadBalancerPending"),
-        (Some(service("NodePort")), "GatewayServer tenant/milan", "NoEndpoint"),
-        (None, "GatewayServer tenant/milan", "NoEndpoint"),
+        (Sight::There(service("LoadBalancer")), "Service tenant/gw-milan", "LoadBalancerPending"),
+        (Sight::There(service("NodePort")), "GatewayServer tenant/milan", "NoEndpoint"),
+        (Sight::Missing, "GatewayServer tenant/milan", "NoEndpoint"),
+        // It has said itself that it has no address.
+        (Sight::Hidden, "GatewayServer tenant/milan", "NoEndpoint"),
     ] {
         server.service = service;
         assert_eq!(reasons(&gateway::findings(&server)), [(object, reason)]);
@@ -308,8 +394,8 @@ fn two_clusters_that_do_not_fit_together_are_told_where() {
         milan.gateways =
             vec![GatewayFacts { remote: Some("rome".to_owned()), ..gateway(Mode::Server) }];
         for labels in [
-            &mut milan.configurations[0].metadata.labels,
-            &mut milan.public_keys[0].metadata.labels,
+            &mut all(&mut milan.configurations)[0].metadata.labels,
+            &mut all(&mut milan.public_keys)[0].metadata.labels,
         ] {
             *labels = Some([("liqo.io/remote-cluster-id".to_owned(), "rome".to_owned())].into());
         }
@@ -318,11 +404,11 @@ fn two_clusters_that_do_not_fit_together_are_told_where() {
     let rome = || {
         let mut rome = sound();
         // The key of Milan.
-        rome.public_keys[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
+        all(&mut rome.public_keys)[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
         rome
     };
     let mut fitting = milan();
-    fitting.public_keys[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
+    all(&mut fitting.public_keys)[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
     assert_eq!(pair::findings(&rome(), &fitting), []);
 
     type Change = fn(&mut Facts, &mut Facts);
@@ -335,7 +421,7 @@ fn two_clusters_that_do_not_fit_together_are_told_where() {
         (|rome, _| rome.gateways[0].mode = Mode::Server, "GatewayServer tenant/milan", "SameEnd"),
         (|rome, _| rome.gateways.clear(), "GatewayServer tenant/milan", "NoCounterpart"),
         (
-            |_, milan| milan.networks[0] = network("pod-cidr", "10.243.0.0/16", true),
+            |_, milan| all(&mut milan.networks)[0] = network("pod-cidr", "10.243.0.0/16", true),
             "Configuration tenant/milan",
             "PrefixesDiffer",
         ),
@@ -347,7 +433,10 @@ fn two_clusters_that_do_not_fit_together_are_told_where() {
             "EndpointDiffers",
         ),
         (
-            |rome, _| rome.public_keys[0].spec.public_key = serde_json::from_value(key(9)).unwrap(),
+            |rome, _| {
+                all(&mut rome.public_keys)[0].spec.public_key =
+                    serde_json::from_value(key(9)).unwrap()
+            },
             "PublicKey tenant/milan",
             "KeyDiffers",
         ),
@@ -355,10 +444,25 @@ fn two_clusters_that_do_not_fit_together_are_told_where() {
     for (change, object, reason) in cases {
         let mut rome = rome();
         let mut milan = milan();
-        milan.public_keys[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
+        all(&mut milan.public_keys)[0].spec.public_key = serde_json::from_value(key(7)).unwrap();
         change(&mut rome, &mut milan);
 
         let found = pair::findings(&rome, &milan);
         assert_eq!(reasons(&found), [(object, reason)], "{found:#?}");
     }
+}
+
+#[test]
+fn a_gateway_that_may_not_be_seen_is_no_counterpart_that_is_missing() {
+    let milan = Facts { cluster_id: Some("milan".to_owned()), ..hidden() };
+    let rome = || Facts { networks: None, ..sound() };
+
+    let hiding = Facts { hides_gateways: true, ..hidden() };
+    let hiding = Facts { cluster_id: Some("milan".to_owned()), ..hiding };
+    assert_eq!(pair::findings(&rome(), &hiding), []);
+    assert_eq!(pair::findings(&hiding, &rome()), []);
+    assert_eq!(
+        reasons(&pair::findings(&rome(), &milan)),
+        [("GatewayClient tenant/milan", "NoCounterpart")]
+    );
 }

@@ -230,9 +230,8 @@ async fn journal(end: &End<'_>) -> Result<Option<String>, CommandError> {
 async fn nodes(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, CommandError> {
     let api = Api::<Node>::all(end.client.clone());
     let parameters = ListParams::default();
-    let found = end
-        .call("listing nodes", async || may(api.list(&parameters).await.map(|list| list.items)))
-        .await?;
+    let list = async || api.list(&parameters).await.map(|list| list.items);
+    let found = end.ask("listing nodes", list).await?;
     if found.is_none() {
         notes.push("nodes may not be listed: their addresses were not compared".to_owned());
     }
@@ -246,7 +245,7 @@ async fn pools_of_operator(end: &End<'_>, notes: &mut Vec<String>) -> Result<Poo
     let parameters = ListParams::default().labels(OPERATOR);
     let doing = format!("listing deployments in namespace {}", end.liqo_namespace);
     let found =
-        end.call(&doing, async || may(api.list(&parameters).await.map(|list| list.items))).await?;
+        end.ask(&doing, async || api.list(&parameters).await.map(|list| list.items)).await?;
     let Some(found) = found else {
         notes.push(
             "deployments may not be listed: the operator is taken to have its default pools, unless --pools says otherwise"
@@ -275,14 +274,6 @@ fn pools_of(container: &Container) -> Option<String> {
     let mut variables = container.env.iter().flatten();
 
     of_flag.or_else(|| variables.find(|it| it.name == variable)?.value.clone())
-}
-
-/// `None` for whoever may not ask.
-fn may<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
-    match answer {
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        answer => answer.map(Some),
-    }
 }
 
 #[cfg(test)]
