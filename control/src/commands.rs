@@ -31,6 +31,7 @@ mod preflight;
 mod report;
 #[cfg(test)]
 mod tests;
+mod told;
 mod wait;
 mod write;
 

@@ -10,6 +10,7 @@ use remap::Prefix;
 use super::super::connect::ready;
 use super::super::plan::{NodeConflict, node_conflicts};
 use super::super::prefixes;
+use super::super::told::told;
 use super::super::wait::Progress;
 use super::look::{Facts, LEASE, Sight};
 use super::{Finding, named};
@@ -19,6 +20,12 @@ use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR};
 /// The types of `Network`s, with whether nobody can be told prefixes without.
 const TYPES: [(&str, bool); 4] =
     [(POD_CIDR, true), (EXTERNAL_CIDR, true), ("service-cidr", false), ("internal-cidr", false)];
+
+/// How an operator is told whether there are others.
+const ELECTION: (&str, &str) = ("--leader-election", "STRAIT_LEADER_ELECTION");
+
+/// How far the clock of whoever asks may be from that of the operator.
+const CLOCK_ERROR_SECONDS: i64 = 60;
 
 /// Everything about the installation.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -71,9 +78,10 @@ fn operators(facts: &Facts) -> Vec<Finding> {
 /// Whether one of the operators works.
 fn lease(facts: &Facts) -> Option<Finding> {
     let operator = facts.only_operator()?;
-    let containers = operator.spec.template.spec.as_ref()?.containers.iter();
-    let mut args = containers.flat_map(|container| container.args.iter().flatten());
-    let is_alone = args.any(|arg| arg == "--leader-election=false");
+    let (flag, variable) = ELECTION;
+    let mut containers = operator.spec.template.spec.as_ref()?.containers.iter();
+    let is_alone =
+        containers.any(|container| told(container, flag, variable).as_deref() == Some("false"));
     if is_alone || matches!(facts.lease, Sight::Hidden) {
         return None;
     }
@@ -87,7 +95,7 @@ fn lease(facts: &Facts) -> Option<Finding> {
         Some(_) if holder.is_empty() => "no replica of the operator holds it".to_owned(),
         Some(MicroTime(renewed)) => {
             let age = facts.now.duration_since(*renewed).as_secs();
-            if age <= i64::from(seconds) {
+            if age <= i64::from(seconds) + CLOCK_ERROR_SECONDS {
                 return None;
             }
             format!("{holder} has not renewed it for {age} s, {seconds} s are allowed")

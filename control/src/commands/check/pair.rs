@@ -36,8 +36,11 @@ pub(super) fn findings(local: &Facts, remote: &Facts) -> Vec<Finding> {
         ([alone, ..], []) if !remote.hides_gateways => {
             findings.push(one_sided(alone, Side::Local, remote_id));
         }
-        // Each cluster says so itself.
-        _ => {}
+        // Nobody could say which of them belong together.
+        _ => {
+            findings.extend(several(&here, Side::Local, remote_id));
+            findings.extend(several(&there, Side::Remote, local_id));
+        }
     }
 
     findings
@@ -52,6 +55,20 @@ fn one_sided(gateway: &GatewayFacts, side: Side, id: &str) -> Finding {
     let remedy = "make one there, or `strait network connect`".to_owned();
 
     Finding { side, ..Finding::error(gateway.called(), "NoCounterpart", message, remedy) }
+}
+
+/// That there are too many gateways to the cluster `id` to compare them with its own.
+fn several(gateways: &[&GatewayFacts], side: Side, id: &str) -> Option<Finding> {
+    let [first, _, ..] = gateways else { return None };
+    let names: Vec<_> = gateways.iter().map(|gateway| gateway.called()).collect();
+    let message = format!(
+        "{} are all for cluster {id}: none is compared with the gateways there",
+        names.join(" and ")
+    );
+    let remedy = "delete those that nobody uses".to_owned();
+    let finding = Finding::warning(first.called(), "SeveralGateways", message, remedy);
+
+    Some(Finding { side, ..finding })
 }
 
 /// Whether the two are the ends of one tunnel.

@@ -32,10 +32,9 @@ pub(super) async fn findings(end: &End<'_>, facts: &Facts) -> Result<Vec<Finding
     let Some(account) = account else { return Ok(Vec::new()) };
     let needed = needed(&facts.namespace);
     let object = named("ServiceAccount", Some(&facts.namespace), &account);
-    let user = format!("system:serviceaccount:{}:{account}", facts.namespace);
     let reviews: Api<SubjectAccessReview> = Api::all(end.client.clone());
     let questions: Vec<_> =
-        needed.into_iter().map(|attributes| ask(end, &reviews, &user, attributes)).collect();
+        needed.into_iter().map(|attributes| ask(end, &reviews, &account, attributes)).collect();
     let mut answers = stream::iter(questions).buffer_unordered(CALLS_MAX);
     let mut missing = Vec::new();
     while let Some(answer) = answers.next().await {
@@ -76,16 +75,11 @@ enum Answer {
 async fn ask(
     end: &End<'_>,
     reviews: &Api<SubjectAccessReview>,
-    user: &str,
+    account: &str,
     attributes: ResourceAttributes,
 ) -> Result<Answer, CommandError> {
     let right = in_words(&attributes);
-    let spec = SubjectAccessReviewSpec {
-        resource_attributes: Some(attributes),
-        user: Some(user.to_owned()),
-        ..SubjectAccessReviewSpec::default()
-    };
-    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let review = review(&end.liqo_namespace, account, attributes);
     let parameters = PostParams::default();
     let answer =
         end.ask("asking for rights", async || reviews.create(&parameters, &review).await).await?;
@@ -97,6 +91,23 @@ async fn ask(
         }
         Some(_) => Answer::Denied(right),
     })
+}
+
+/// Whether `account` may do that, by itself or by the groups that the API server puts it in.
+fn review(namespace: &str, account: &str, attributes: ResourceAttributes) -> SubjectAccessReview {
+    let groups = [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ];
+    let spec = SubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+        groups: Some(groups.to_vec()),
+        ..SubjectAccessReviewSpec::default()
+    };
+
+    SubjectAccessReview { spec, ..SubjectAccessReview::default() }
 }
 
 /// One question a verb.
@@ -175,5 +186,16 @@ mod tests {
         assert!(own.iter().all(|it| it.namespace.as_deref() == Some("liqo")));
         assert_eq!(own.len(), 6);
         assert!(!words.iter().any(|word| word.contains("servicemonitors")));
+    }
+
+    #[test]
+    fn a_right_of_a_group_is_a_right_of_the_account() {
+        let review = review("liqo", "strait-operator", ResourceAttributes::default());
+
+        assert_eq!(review.spec.user.unwrap(), "system:serviceaccount:liqo:strait-operator");
+        assert_eq!(
+            review.spec.groups.unwrap(),
+            ["system:serviceaccounts", "system:serviceaccounts:liqo", "system:authenticated"]
+        );
     }
 }

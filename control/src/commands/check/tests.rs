@@ -1,3 +1,4 @@
+use k8s_openapi::api::apps::v1::Deployment;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -165,7 +166,8 @@ fn each_thing_that_is_wrong_is_found_alone() {
         ),
         (|it| it.lease = Sight::Missing, "Lease liqo/strait-operator", "NobodyLeads"),
         (
-            |it| it.now = "2026-01-01T00:00:16Z".parse().unwrap(),
+            // 15 s, and a minute between the clocks.
+            |it| it.now = "2026-01-01T00:01:16Z".parse().unwrap(),
             "Lease liqo/strait-operator",
             "NobodyLeads",
         ),
@@ -293,6 +295,31 @@ fn each_thing_that_is_wrong_is_found_alone() {
 }
 
 #[test]
+fn an_operator_that_is_alone_needs_no_lease() {
+    for (field, value) in [
+        ("args", json!(["operator", "--leader-election=false"])),
+        ("command", json!(["strait", "operator", "--leader-election=false"])),
+        ("env", json!([{"name": "STRAIT_LEADER_ELECTION", "value": "false"}])),
+    ] {
+        let mut operator =
+            serde_json::to_value(deployment::<Deployment>("strait-operator", 1)).unwrap();
+        operator["spec"]["template"]["spec"]["containers"][0][field] = value;
+        let mut facts = sound();
+        facts.operators = Some(vec![object(operator)]);
+        facts.lease = Sight::Missing;
+
+        assert_eq!(found(&facts), [], "{field}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_off_by_less_than_a_minute_deposes_nobody() {
+    let facts = Facts { now: "2026-01-01T00:01:15Z".parse().unwrap(), ..sound() };
+
+    assert_eq!(found(&facts), []);
+}
+
+#[test]
 fn nobody_says_that_something_is_missing_that_may_not_be_seen() {
     type Change = fn(&mut Facts);
     let cases: [Change; 15] = [
@@ -412,7 +439,26 @@ fn two_clusters_that_do_not_fit_together_are_told_where() {
     assert_eq!(pair::findings(&rome(), &fitting), []);
 
     type Change = fn(&mut Facts, &mut Facts);
-    let cases: [(Change, &str, &str); 6] = [
+    let cases: [(Change, &str, &str); 8] = [
+        (
+            |rome, _| {
+                let other =
+                    GatewayFacts { namespace: "other".to_owned(), ..rome.gateways[0].clone() };
+                rome.gateways.push(other);
+            },
+            "GatewayClient tenant/milan",
+            "SeveralGateways",
+        ),
+        (
+            |rome, milan| {
+                rome.gateways.clear();
+                let other =
+                    GatewayFacts { namespace: "other".to_owned(), ..milan.gateways[0].clone() };
+                milan.gateways.push(other);
+            },
+            "GatewayServer tenant/milan",
+            "NoCounterpart",
+        ),
         (
             |rome, _| rome.gateways[0].object["spec"]["mtu"] = json!(1400),
             "GatewayClient tenant/milan",

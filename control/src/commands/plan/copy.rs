@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Node};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::super::CommandError;
 use super::super::contact::End;
+use super::super::told::told;
 use super::change::{Change, Conflict};
 use super::{ClusterPlan, NodeConflict, networks, node_conflicts};
 use crate::api::{Configuration, IP, Network};
@@ -254,48 +255,12 @@ async fn pools_of_operator(end: &End<'_>, notes: &mut Vec<String>) -> Result<Poo
         return Ok(Pools::default());
     };
     let containers = found.into_iter().filter_map(|operator| operator.spec.template.spec);
-    let mut texts = containers.flat_map(|pod| pod.containers).filter_map(|it| pools_of(&it));
+    let (flag, variable) = POOLS;
+    let containers = containers.flat_map(|pod| pod.containers);
+    let mut texts = containers.filter_map(|container| told(&container, flag, variable));
     let Some(text) = texts.next() else { return Ok(Pools::default()) };
     let prefixes: Result<Vec<_>, _> = text.split(',').map(str::parse).collect();
     let pools = prefixes.ok().and_then(|prefixes| Pools::new(prefixes).ok());
 
     pools.ok_or(CommandError::Pools { side: end.side, text })
-}
-
-/// What a container is told of pools.
-fn pools_of(container: &Container) -> Option<String> {
-    let (flag, variable) = POOLS;
-    let args = container.args.as_deref().unwrap_or_default();
-    let of_flag =
-        args.iter().enumerate().find_map(|(place, arg)| match arg.strip_prefix(flag)? {
-            "" => args.get(place + 1).cloned(),
-            rest => rest.strip_prefix('=').map(str::to_owned),
-        });
-    let mut variables = container.env.iter().flatten();
-
-    of_flag.or_else(|| variables.find(|it| it.name == variable)?.value.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pools_are_those_that_the_operator_was_told() {
-        let pools = |container: Value| {
-            pools_of(&serde_json::from_value::<Container>(container).expect("a container"))
-        };
-
-        assert_eq!(
-            pools(json!({"name": "operator", "args": ["operator", "--namespace=liqo"]})),
-            None
-        );
-        for container in [
-            json!({"name": "operator", "args": ["operator", "--pools=10.0.0.0/8"]}),
-            json!({"name": "operator", "args": ["operator", "--pools", "10.0.0.0/8"]}),
-            json!({"name": "operator", "env": [{"name": "STRAIT_POOLS", "value": "10.0.0.0/8"}]}),
-        ] {
-            assert_eq!(pools(container).as_deref(), Some("10.0.0.0/8"));
-        }
-    }
 }
