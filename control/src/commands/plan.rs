@@ -11,6 +11,8 @@ mod file;
 mod surroundings;
 mod words;
 
+use std::collections::BTreeSet;
+
 use remap::Prefix;
 use serde_json::{Value, json};
 
@@ -95,7 +97,7 @@ pub async fn plan(
     let end = End::alone(contact, namespace, session);
     let mut copied = Copied::read(&end, pools).await?;
     match proposal {
-        Proposal::Apply { objects } => apply(&end, &mut copied, objects)?,
+        Proposal::Apply { objects } => apply(&end, &mut copied, objects).await?,
         Proposal::Network { name, cidr } => replace(&end, &mut copied, name, *cidr).await?,
     }
 
@@ -103,7 +105,8 @@ pub async fn plan(
 }
 
 /// Puts `objects` there, each in its namespace or in that of the context.
-fn apply(end: &End<'_>, copied: &mut Copied, objects: &[Value]) -> Result<(), CommandError> {
+async fn apply(end: &End<'_>, copied: &mut Copied, objects: &[Value]) -> Result<(), CommandError> {
+    let mut namespaces = BTreeSet::new();
     for object in objects {
         let mut object = object.clone();
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
@@ -113,9 +116,11 @@ fn apply(end: &End<'_>, copied: &mut Copied, objects: &[Value]) -> Result<(), Co
             metadata.insert("namespace".to_owned(), json!(end.namespace));
         }
         copied.put(end, &object)?;
+        let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
+        namespaces.extend(namespace.map(str::to_owned));
     }
 
-    Ok(())
+    copied.find_namespaces(end, namespaces).await
 }
 
 /// Gives a `Network` of the installation another prefix.

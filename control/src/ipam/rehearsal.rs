@@ -56,7 +56,7 @@ pub struct Unserved {
 pub enum RehearsalError {
     /// What was to be put there is none of the kinds that matter, or has no name.
     #[error(
-        "{0} is none of Network, IP and Configuration with a name and a namespace: leave it out"
+        "{0} is none of Network and IP of ipam.liqo.io/v1alpha1 and Configuration of networking.liqo.io/v1beta1 with a name and a namespace: leave it out"
     )]
     Unknown(String),
     /// Something could not be done even here.
@@ -78,7 +78,8 @@ impl Rehearsal {
         Self { allocator: Allocator::new(sandbox, settings), now }
     }
 
-    /// Makes `object`, or has each field of its spec be as it is in `object`.
+    /// Makes `object`, or changes what is there of it as `kubectl apply` does: maps are merged, lists
+    /// replaced, and what was applied the last time and is not in `object` goes.
     ///
     /// # Errors
     ///
@@ -136,5 +137,78 @@ impl From<Denial> for Unserved {
             reason,
             message,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rehearsal(objects: Vec<Value>) -> Rehearsal {
+        let snapshot = Snapshot { objects, journal: None };
+
+        Rehearsal::new(Settings::default(), snapshot, Timestamp::UNIX_EPOCH)
+    }
+
+    fn configuration(metadata: &Value, cidr: &Value) -> Value {
+        let mut object = json!({
+            "apiVersion": "networking.liqo.io/v1beta1", "kind": "Configuration",
+            "metadata": {"name": "milan", "namespace": "tenant"},
+            "spec": {"remote": {"cidr": cidr}},
+        });
+        json_patch::merge(&mut object, &json!({"metadata": metadata}));
+
+        object
+    }
+
+    #[test]
+    fn what_is_put_there_is_applied_as_kubectl_does_it() {
+        let last =
+            configuration(&json!({"labels": {"a": "b"}}), &json!({"external": ["10.70.0.0/16"]}));
+        let note = json!({"kubectl.kubernetes.io/last-applied-configuration": last.to_string()});
+        let both = json!({"pod": ["10.1.0.0/16", "10.2.0.0/16"], "external": ["10.70.0.0/16"]});
+        let wanted =
+            configuration(&json!({"labels": {"c": "d"}}), &json!({"pod": ["10.3.0.0/16"]}));
+
+        for (metadata, cidr, labels) in [
+            // Somebody else wrote it: what is not in it stays.
+            (
+                json!({"labels": {"a": "b"}}),
+                json!({"pod": ["10.3.0.0/16"], "external": ["10.70.0.0/16"]}),
+                json!({"a": "b", "c": "d"}),
+            ),
+            (
+                json!({"labels": {"a": "b"}, "annotations": note}),
+                json!({"pod": ["10.3.0.0/16"]}),
+                json!({"c": "d"}),
+            ),
+        ] {
+            let rehearsal = rehearsal(vec![configuration(&metadata, &both)]);
+            rehearsal.put(&wanted).unwrap();
+
+            let objects = rehearsal.objects();
+            assert_eq!(objects[0].pointer("/spec/remote/cidr"), Some(&cidr));
+            assert_eq!(objects[0].pointer("/metadata/labels"), Some(&labels));
+        }
+    }
+
+    #[test]
+    fn a_kind_is_one_of_its_group_and_version() {
+        let rehearsal = rehearsal(Vec::new());
+        let network = |api_version: &str| {
+            json!({
+                "apiVersion": api_version, "kind": "Network",
+                "metadata": {"name": "a", "namespace": "b"}, "spec": {"cidr": "10.0.0.0/16"},
+            })
+        };
+
+        assert_eq!(rehearsal.put(&network("ipam.liqo.io/v1alpha1")), Ok(()));
+        for other in ["ipam.liqo.io/v1beta1", "config.openshift.io/v1", "v1"] {
+            let error = rehearsal.put(&network(other)).unwrap_err();
+            assert_eq!(error, RehearsalError::Unknown(format!("Network of {other}")));
+        }
+        assert_eq!(rehearsal.objects().len(), 1);
     }
 }

@@ -1,6 +1,7 @@
 //! What is to be written, once the journal says who has what: each object at most once a round, and
 //! nothing that is right already. Pure.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use super::names::{IP_FINALIZER, NETWORK_FINALIZER, NETWORK_NAME, NETWORK_NAMESP
 use super::peer::{self, Children};
 use super::resources::{IpFacts, NetworkFacts, Resources, label};
 use super::{Settings, SkipVersions};
-use crate::api::Network;
+use crate::api::{Configuration, IP, Network};
 
 /// A kind of which objects are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +30,19 @@ impl Kind {
         [Self::Network, Self::Ip, Self::Configuration]
             .into_iter()
             .find(|known| known.to_string() == kind)
+    }
+
+    /// The one that the API calls `kind` in the group and version `api_version`.
+    pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
+        Self::named(kind).filter(|known| known.api_version() == api_version)
+    }
+
+    fn api_version(self) -> Cow<'static, str> {
+        match self {
+            Self::Network => Network::api_version(&()),
+            Self::Ip => IP::api_version(&()),
+            Self::Configuration => Configuration::api_version(&()),
+        }
     }
 }
 

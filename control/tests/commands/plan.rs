@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use control::api::{Configuration, GatewayServer, IP, Network};
+use control::api::{Configuration, GatewayServer, IP, Network, PublicKey};
 use control::commands::{
     Action, Change, Connect, Contact, Finding, Findings, Pair, Plan, Proposal, Side, check,
     check_pair, connect, initialize, plan, plan_connect,
 };
 use control::ipam;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::ResourceExt as _;
@@ -209,10 +210,18 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
         Proposal::Network { name: "moon".to_owned(), cidr: "10.9.0.0/16".parse().expect("one") };
     let error = plan(&audited.local, &nothing, None, ear.session()).await.expect_err("no Network");
     assert!(error.is_usage() && error.to_string().contains("\"moon\""), "{error}");
-    let wrong = json!({"kind": "Pod", "metadata": {"name": "a", "namespace": "b"}});
-    let wrong = Proposal::Apply { objects: vec![wrong] };
-    let error = plan(&audited.local, &wrong, None, ear.session()).await.expect_err("a Pod");
-    assert!(error.is_usage() && error.to_string().contains("Pod"), "{error}");
+    for (api_version, kind) in [("v1", "Pod"), ("config.openshift.io/v1", "Network")] {
+        let metadata = json!({"name": "pod-cidr", "namespace": "liqo"});
+        let wrong = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": metadata,
+            "spec": {"cidr": "10.9.0.0/16"},
+        });
+        let wrong = Proposal::Apply { objects: vec![wrong] };
+        let error =
+            plan(&audited.local, &wrong, None, ear.session()).await.expect_err("none of ours");
+        let says = format!("(local) {kind} of {api_version} is none of Network and IP of ");
+        assert!(error.is_usage() && error.to_string().starts_with(&says), "{error}");
+    }
     let immutable = json!({
         "apiVersion": "ipam.liqo.io/v1alpha1", "kind": "Network",
         "metadata": {"name": "pod-cidr", "namespace": "liqo"}, "spec": {"cidr": "10.9.0.0/16"},
@@ -220,6 +229,19 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
     let immutable = Proposal::Apply { objects: vec![immutable] };
     let foretold = plan(&audited.local, &immutable, None, ear.session()).await.expect("a plan");
     assert_eq!(foretold.clusters[0].conflicts[0].reason, "FieldImmutable");
+    let nowhere = ["one", "two"].map(|name| {
+        json!({
+            "apiVersion": "ipam.liqo.io/v1alpha1", "kind": "Network",
+            "metadata": {"name": name, "namespace": "nowhere"}, "spec": {"cidr": "10.9.0.0/16"},
+        })
+    });
+    let nowhere = Proposal::Apply { objects: nowhere.to_vec() };
+    let foretold = plan(&audited.local, &nowhere, None, ear.session()).await.expect("a plan");
+    let [conflict] = &foretold.clusters[0].conflicts[..] else { panic!("{foretold}") };
+    assert_eq!((conflict.reason.as_str(), conflict.name.as_str()), ("NamespaceMissing", "nowhere"));
+    // Nobody is installed here, so nobody says which pools there are.
+    let notes = &foretold.clusters[0].notes;
+    assert!(notes.iter().any(|note| note.starts_with("no operator of Strait is in ")), "{notes:?}");
 
     // As it was before.
     world
@@ -250,6 +272,7 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
     assert!(!found.findings.iter().any(|finding| finding.reason == "MTUDiffers"), "{found}");
     assert!(!found.findings.iter().any(|finding| finding.reason == "KeyDiffers"), "{found}");
 
+    a_key_of_nobody_would_be_replaced(world, &audited, &ear).await;
     let servers = world.remote.api::<GatewayServer>("liqo-tenant-rome");
     let patch = Patch::Merge(json!({"spec": {"mtu": 1400}}));
     servers.patch("rome", &PatchParams::default(), &patch).await.expect("a server");
@@ -268,6 +291,46 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
     the_operator_may_do_what_it_must(world, &audited.local, &ear).await;
     what_may_not_be_seen_is_not_missing(world, &ear).await;
     another_cluster_than_was_typed_is_refused(world, &ear).await;
+}
+
+/// As far as whoever asks may see keys.
+async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &Ear) {
+    let (kind, name) = ("PublicKey", "milan");
+    let as_it_is = plan_connect(audited, &wanted(), None, ear.session()).await.expect("a plan");
+    assert!(change(&as_it_is, 0, kind, name).is_none(), "{as_it_is}");
+
+    let keys = world.local.api::<PublicKey>("liqo-tenant-milan");
+    let right = serde_json::to_value(keys.get(name).await.expect("a key").spec).expect("a spec");
+    let wrong = json!({"publicKey": ByteString(vec![9; 32])});
+    let parameters = PatchParams::default();
+    let patch = Patch::Merge(json!({"spec": wrong}));
+    keys.patch(name, &parameters, &patch).await.expect("a key");
+    let foretold = plan_connect(audited, &wanted(), None, ear.session()).await.expect("a plan");
+    let replaced = change(&foretold, 0, kind, name).expect("it would be replaced");
+    let [field] = &replaced.fields[..] else { panic!("{foretold}") };
+    assert_eq!(replaced.action, Action::Update);
+    assert_eq!(field.before.as_ref(), Some(&wrong["publicKey"]));
+    assert_eq!(field.after.as_ref(), Some(&right["publicKey"]));
+
+    let seen: [Seen<'_>; 4] = [
+        ("", &["configmaps", "namespaces", "nodes", "services"]),
+        ("apps", &["deployments"]),
+        ("ipam.liqo.io", &["*"]),
+        ("networking.liqo.io", &["*"]),
+    ];
+    let client = world.remote.server.client_with("liqo", &reader("no-secrets", &seen)).await;
+    let remote = Contact { client, ..audited.remote.clone() };
+    let half = Pair { remote, local: audited.local.clone() };
+    let foretold = plan_connect(&half, &wanted(), None, ear.session()).await.expect("a plan");
+    assert!(change(&foretold, 0, kind, name).is_none(), "{foretold}");
+    let notes = &foretold.clusters[0].notes;
+    assert!(
+        notes.iter().any(|note| note.starts_with("the Secrets of cluster milan ")),
+        "{notes:?}"
+    );
+
+    let patch = Patch::Merge(json!({"spec": right}));
+    keys.patch(name, &parameters, &patch).await.expect("as it was");
 }
 
 /// Whoever may see a part is told of that part.

@@ -1,6 +1,8 @@
 //! What `network connect` would do.
 
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::api::ListParams;
+use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,12 +10,13 @@ use super::super::connect::{
     Connect, Found, configuration_name, endpoint, gateway_name, look, service,
 };
 use super::super::contact::{End, Ends};
-use super::super::{CommandError, FormatError, Pair, Session, forge};
+use super::super::{CommandError, FormatError, Pair, Session, forge, keys};
 use super::change::{Action, Change, Field};
 use super::copy::Copied;
 use super::{Plan, Quiet};
 use crate::api::{GatewayClient, GatewayServer, PublicKey};
 use crate::ipam::Pools;
+use crate::objects::KEY_BYTES;
 
 /// What [`super::super::connect()`] would do to both clusters. What the operators make of the gateways is
 /// not in it.
@@ -60,8 +63,12 @@ pub async fn plan_connect(
         let has_new_client = is_new(client.as_ref());
         of_local.others.extend(client);
         if wanted.shares_keys {
-            of_local.others.extend(key(local, has_new_server).await?);
-            of_remote.others.extend(key(remote, has_new_client).await?);
+            let server = servers.first().filter(|_| !has_new_server);
+            let key = key_of(remote, server).await?;
+            tell(local, &mut of_local, key).await?;
+            let client = clients.first().filter(|_| !has_new_client);
+            let key = key_of(local, client).await?;
+            tell(remote, &mut of_remote, key).await?;
         }
     }
 
@@ -150,23 +157,85 @@ fn client(
     Ok(Some(change).filter(|change| is_new(Some(change)) || !change.fields.is_empty()))
 }
 
-/// What would become of the key of the other gateway, which may be another one from then on.
-async fn key(end: &End<'_>, is_another: bool) -> Result<Option<Change>, CommandError> {
+/// The public key of a gateway.
+enum Key {
+    /// This one.
+    Known([u8; KEY_BYTES]),
+    /// It has none yet, or is made anew.
+    Later,
+    /// Whoever asks may not see Secrets.
+    Hidden,
+}
+
+/// That of the `gateway` of `end`, if that is there and stays.
+async fn key_of<K: Gateway>(end: &End<'_>, gateway: Option<&K>) -> Result<Key, CommandError> {
+    let Some(gateway) = gateway else { return Ok(Key::Later) };
+    let api = end.api::<Secret>();
+    let parameters = ListParams::default().labels(&keys::selector(&end.label_selector()));
+    let doing = format!("listing secrets in namespace {}", end.namespace);
+    let found =
+        end.ask(&doing, async || api.list(&parameters).await.map(|list| list.items)).await?;
+    let Some(found) = found else { return Ok(Key::Hidden) };
+    let found: Vec<_> = found.iter().collect();
+    let (name, uid) = (gateway.name_any(), gateway.meta().uid.as_ref());
+    let secret = keys::of_gateway(end.side, &name, uid, &found, gateway.secret_ref())?;
+
+    Ok(match secret {
+        Some(secret) => Key::Known(keys::public(end.side, secret)?),
+        None => Key::Later,
+    })
+}
+
+/// Has the gateway of `end` be told the `key` of the other one.
+async fn tell(end: &End<'_>, copied: &mut Copied, key: Key) -> Result<(), CommandError> {
     let existing = end.list::<PublicKey>().await?;
     let former = existing.iter().find(|key| key.name_any() == end.other);
-    if former.is_some() && !is_another {
-        return Ok(None);
-    }
-    let mut change = Change {
-        action: if former.is_some() { Action::Update } else { Action::Create },
-        kind: "PublicKey".to_owned(),
-        namespace: Some(end.namespace.clone()),
-        name: end.other.clone(),
-        fields: Vec::new(),
+    let change = match key {
+        Key::Known(key) => {
+            let namespace = Some(end.namespace.as_str());
+            let forged = forge::public_key(&end.other, namespace, &end.other, key, None);
+            changed(former, &forged, false)?
+        }
+        Key::Hidden if former.is_some() => {
+            copied.notes.push(format!(
+                "the Secrets of cluster {} may not be listed: nobody looked whether its gateway has the key of PublicKey {}/{}, which would be replaced otherwise",
+                end.other, end.namespace, end.other
+            ));
+            None
+        }
+        Key::Later | Key::Hidden => {
+            let mut change = Change {
+                action: if former.is_some() { Action::Update } else { Action::Create },
+                kind: "PublicKey".to_owned(),
+                namespace: Some(end.namespace.clone()),
+                name: end.other.clone(),
+                fields: Vec::new(),
+            };
+            later(&mut change, "spec.publicKey");
+            Some(change)
+        }
     };
-    later(&mut change, "spec.publicKey");
+    copied.others.extend(change);
 
-    Ok(Some(change))
+    Ok(())
+}
+
+/// One end of a peering.
+trait Gateway: Resource {
+    /// What it says of the Secret with its keys.
+    fn secret_ref(&self) -> Option<&ObjectReference>;
+}
+
+impl Gateway for GatewayServer {
+    fn secret_ref(&self) -> Option<&ObjectReference> {
+        self.status.as_ref()?.secret_ref.as_ref()
+    }
+}
+
+impl Gateway for GatewayClient {
+    fn secret_ref(&self) -> Option<&ObjectReference> {
+        self.status.as_ref()?.secret_ref.as_ref()
+    }
 }
 
 /// From what there is to what would be there; to another object if it `is_other`.

@@ -1,11 +1,11 @@
 //! A copy of what matters in a cluster, to try a change on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
@@ -82,16 +82,15 @@ impl Copied {
     /// Has `object` be there as it is.
     pub(super) fn put(&mut self, end: &End<'_>, object: &Value) -> Result<(), CommandError> {
         let [kind, namespace, name] = key(object);
-        let read = match kind.as_str() {
-            "Network" => said::<Network>(object),
-            "IP" => said::<IP>(object),
-            "Configuration" => said::<Configuration>(object),
-            _ => None,
+        let mut read = [read::<Network>, read::<IP>, read::<Configuration>].into_iter();
+        // What is of none of these kinds the rehearsal refuses.
+        let Some(read) = read.find_map(|read| read(object)) else {
+            return self.rehearsal.put(object).map_err(wrong(end));
         };
-        if let Some(said) = read {
+        read.map_err(|said| {
             let what = format!("{kind} {namespace}/{name}");
-            return Err(CommandError::Malformed { what, said });
-        }
+            CommandError::Malformed { what, said }
+        })?;
         let all = self.rehearsal.objects();
         let former = all.iter().find(|other| key(other) == key(object));
         for (_, pointer) in IMMUTABLE.iter().filter(|(of_kind, _)| *of_kind == kind) {
@@ -113,6 +112,35 @@ impl Copied {
         }
 
         self.rehearsal.put(object).map_err(wrong(end))
+    }
+
+    /// Says of each of `namespaces` that is not there that nothing can be made in it.
+    pub(super) async fn find_namespaces(
+        &mut self,
+        end: &End<'_>,
+        namespaces: BTreeSet<String>,
+    ) -> Result<(), CommandError> {
+        let api = Api::<Namespace>::all(end.client.clone());
+        for name in namespaces {
+            let doing = format!("reading namespace {name}");
+            match end.ask(&doing, async || api.get_opt(&name).await).await? {
+                Some(Some(_)) => {}
+                Some(None) => self.conflicts.push(Conflict {
+                    kind: "Namespace".to_owned(),
+                    namespace: None,
+                    message: format!(
+                        "it is not there, and nothing can be made in it: `kubectl create namespace {name}` first"
+                    ),
+                    name,
+                    reason: "NamespaceMissing".to_owned(),
+                }),
+                None => self.notes.push(format!(
+                    "namespaces may not be read: nobody looked whether {name} is there"
+                )),
+            }
+        }
+
+        Ok(())
     }
 
     /// Has the object be gone.
@@ -183,9 +211,16 @@ fn key(object: &Value) -> [String; 3] {
     })
 }
 
-/// Why `object` is none of its kind, if that is so.
-fn said<K: DeserializeOwned>(object: &Value) -> Option<String> {
-    serde_json::from_value::<K>(object.clone()).err().map(|error| error.to_string())
+/// What is wrong with `object`, which says that it is of the kind `K`; `None` if it says otherwise.
+fn read<K>(object: &Value) -> Option<Result<(), String>>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let says = |field: &str, what: &str| object.get(field).is_some_and(|found| found == what);
+    let is_one = says("apiVersion", &K::api_version(&())) && says("kind", &K::kind(&()));
+    let read = || serde_json::from_value::<K>(object.clone());
+
+    is_one.then(|| read().map(|_| ()).map_err(|error| error.to_string()))
 }
 
 fn wrong(end: &End<'_>) -> impl FnOnce(crate::ipam::RehearsalError) -> CommandError + use<> {
@@ -254,6 +289,12 @@ async fn pools_of_operator(end: &End<'_>, notes: &mut Vec<String>) -> Result<Poo
         );
         return Ok(Pools::default());
     };
+    if found.is_empty() {
+        notes.push(format!(
+            "no operator of Strait is in namespace {}: prefixes are those that one with its default pools would give, unless --pools says otherwise",
+            end.liqo_namespace
+        ));
+    }
     let containers = found.into_iter().filter_map(|operator| operator.spec.template.spec);
     let (flag, variable) = POOLS;
     let containers = containers.flat_map(|pod| pod.containers);

@@ -4,11 +4,15 @@ use serde_json::Value;
 
 use super::super::CommandError;
 
+/// What says which object it is.
+const NEEDED: [&str; 3] = ["/apiVersion", "/kind", "/metadata/name"];
+
 /// What `text`, read from `name`, has in it.
 ///
 /// # Errors
 ///
-/// [`CommandError::Malformed`] if it is no YAML, or something in it is no object with a kind and a name.
+/// [`CommandError::Malformed`] if it is no YAML, or something in it is no object with a kind of a
+/// version and a name.
 pub fn objects(name: &str, text: &str) -> Result<Vec<Value>, CommandError> {
     let malformed = |said: String| CommandError::Malformed { what: name.to_owned(), said };
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
@@ -25,9 +29,10 @@ pub fn objects(name: &str, text: &str) -> Result<Vec<Value>, CommandError> {
         };
         for object in found {
             let has = |pointer| object.pointer(pointer).is_some_and(Value::is_string);
-            if !has("/kind") || !has("/metadata/name") {
+            if let Some(missing) = NEEDED.into_iter().find(|pointer| !has(pointer)) {
+                let missing = missing.trim_start_matches('/').replace('/', ".");
                 return Err(malformed(format!(
-                    "document {place} has no kind and metadata.name: write a whole object"
+                    "document {place} has no {missing}: write a whole object"
                 )));
             }
             objects.push(object);
@@ -46,18 +51,21 @@ mod tests {
 
     #[test]
     fn documents_and_lists_are_the_same() {
-        let one = "kind: IP\nmetadata:\n  name: one\n";
-        let two = "kind: IP\nmetadata:\n  name: two\n";
+        let one = "apiVersion: v1\nkind: IP\nmetadata:\n  name: one\n";
+        let two = "apiVersion: v1\nkind: IP\nmetadata:\n  name: two\n";
         let documents = objects("-", &format!("---\n{one}---\n{two}")).unwrap();
         let list = r#"{"kind": "List", "items": [
-            {"kind": "IP", "metadata": {"name": "one"}}, {"kind": "IP", "metadata": {"name": "two"}}
+            {"apiVersion": "v1", "kind": "IP", "metadata": {"name": "one"}},
+            {"apiVersion": "v1", "kind": "IP", "metadata": {"name": "two"}}
         ]}"#;
 
         assert_eq!(documents.len(), 2);
         assert_eq!(objects("-", list).unwrap(), documents);
         for (wrong, said) in [
             ("", "no object"),
-            ("kind: IP\n", "document 1"),
+            ("kind: IP\nmetadata:\n  name: a\n", "document 1 has no apiVersion: "),
+            ("apiVersion: v1\nmetadata:\n  name: a\n", "document 1 has no kind: "),
+            ("apiVersion: v1\nkind: IP\n", "document 1 has no metadata.name: "),
             ("a: [", "a.yaml cannot be read"),
             ("text", "document 1"),
         ] {

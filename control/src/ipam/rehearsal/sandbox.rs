@@ -17,6 +17,9 @@ use super::{RehearsalError, Snapshot};
 use crate::api::{Configuration, IP, Network};
 use crate::objects::Listed;
 
+/// Where `kubectl apply` notes what it has applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Kind, namespace and name of an object.
 pub(super) type Key = (Kind, String, String);
 
@@ -75,8 +78,10 @@ impl Sandbox {
     /// See [`super::Rehearsal::put`].
     pub(super) fn put(&self, object: &Value) -> Result<(), RehearsalError> {
         let Some(key) = key(object) else {
-            let kind = object.get("kind").and_then(Value::as_str).unwrap_or("an object");
-            return Err(RehearsalError::Unknown(kind.to_owned()));
+            let text = |field, none| object.get(field).and_then(Value::as_str).unwrap_or(none);
+            let what =
+                format!("{} of {}", text("kind", "an object"), text("apiVersion", "no group"));
+            return Err(RehearsalError::Unknown(what));
         };
         let mut state = self.state();
         let Some(former) = state.objects.get(&key) else {
@@ -84,14 +89,18 @@ impl Sandbox {
             return Ok(());
         };
 
+        let annotations = former.pointer("/metadata/annotations");
+        let applied = annotations.and_then(|annotations| annotations.get(LAST_APPLIED)?.as_str());
+        let applied = applied.and_then(|applied| serde_json::from_str(applied).ok());
+        let patch = patch(&applied.unwrap_or_default(), object);
         let mut changed = former.clone();
-        let fields = object.get("spec").and_then(Value::as_object);
-        for (field, value) in fields.into_iter().flatten() {
-            set(&mut changed, "spec", field, value.clone());
+        if let Some(spec) = patch.get("spec") {
+            json_patch::merge(&mut changed, &json!({"spec": spec}));
         }
-        let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-        if let Some(labels) = labels {
-            json_patch::merge(&mut changed, &json!({"metadata": {"labels": labels}}));
+        for field in ["labels", "annotations"] {
+            if let Some(marks) = patch.pointer(&format!("/metadata/{field}")) {
+                json_patch::merge(&mut changed, &json!({"metadata": {field: marks}}));
+            }
         }
         state.replace(&key, changed);
 
@@ -284,10 +293,24 @@ impl Cluster for Sandbox {
 
 /// What an object is called.
 fn key(object: &Value) -> Option<Key> {
-    let kind = Kind::named(object.get("kind")?.as_str()?)?;
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let kind = Kind::of(text("/apiVersion")?, text("/kind")?)?;
 
-    Some((kind, text("/metadata/namespace")?, text("/metadata/name")?))
+    Some((kind, text("/metadata/namespace")?.to_owned(), text("/metadata/name")?.to_owned()))
+}
+
+/// What makes an object that was last `applied` so, as far as anybody noted it, what it is `wanted` to be.
+fn patch(applied: &Value, wanted: &Value) -> Value {
+    let mut wanted = wanted.clone();
+    let (Some(applied), Some(fields)) = (applied.as_object(), wanted.as_object_mut()) else {
+        return wanted;
+    };
+    for (field, was) in applied {
+        let is = fields.get(field).map_or(Value::Null, |is| patch(was, is));
+        fields.insert(field.clone(), is);
+    }
+
+    wanted
 }
 
 /// Has `field` in the map called `part` of `object` be `value`.
