@@ -39,7 +39,8 @@ pub(super) struct Context {
     /// Kinds that templates make, so that changes of theirs are seen.
     pub(super) children: watch::Sender<HashMap<GroupVersionKind, ApiResource>>,
     pub(super) secrets: Secrets,
-    caches: Mutex<HashMap<GroupVersionKind, Arc<Cache>>>,
+    /// By kind, and which labels its objects have.
+    caches: Mutex<HashMap<(GroupVersionKind, String), Arc<Cache>>>,
     /// What keeps them up to date.
     hearing: Mutex<JoinSet<()>>,
     /// Gateways that were seen to have no `ServiceMonitor`, with their UID.
@@ -64,11 +65,13 @@ impl Context {
         let schemas = [spec_schema::<GatewayServer>(), spec_schema::<GatewayClient>()];
 
         let kind = ApiResource::erase::<Secret>(&());
-        let (metadata, hear) = Cache::new(&client, &kind, &Secret::labels());
+        let labels = Secret::labels();
+        let (metadata, hear) = Cache::new(&client, &kind, &labels);
         let mut hearing = JoinSet::new();
         hearing.spawn(hear);
         let secrets = Secrets::new(&client, Arc::clone(&metadata));
-        let known = (GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind), metadata);
+        let kind = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
+        let known = ((kind, labels), metadata);
 
         Self {
             client,
@@ -85,12 +88,12 @@ impl Context {
         }
     }
 
-    /// What there is of a kind of Kubernetes, or of one of ours; all with `labels` are known from the first time
-    /// on.
+    /// What there is of a kind of Kubernetes, or of one of ours, with `labels`; all of it is known from the
+    /// first time on.
     pub(super) fn cache(&self, resource: &ApiResource, labels: &str) -> Arc<Cache> {
         let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let cache = caches.entry(kind).or_insert_with(|| {
+        let cache = caches.entry((kind, labels.to_owned())).or_insert_with(|| {
             let (cache, hear) = Cache::new(&self.client, resource, labels);
             self.hearing.lock().unwrap_or_else(PoisonError::into_inner).spawn(hear);
             cache

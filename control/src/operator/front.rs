@@ -22,6 +22,9 @@ use crate::api::embedded::{EmbeddedMetadata, ServiceTemplate};
 /// Marks slices that are made here: others leave them alone, and all of them are known at any time.
 pub(super) const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "strait.io");
 
+/// Marks services that are made here: all of them are known at any time.
+pub(super) const FRONT: (&str, &str) = ("ipam.strait.io/front", "true");
+
 /// Says of a slice which service it belongs to.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -107,8 +110,10 @@ fn is_own(object: &DynamicObject, ip: &IP) -> bool {
 }
 
 fn service(ip: &IP, template: &ServiceTemplate) -> Value {
-    let EmbeddedMetadata { labels, annotations, .. } =
+    let EmbeddedMetadata { mut labels, annotations, .. } =
         template.metadata.clone().unwrap_or_default();
+    let (label, value) = FRONT;
+    labels.insert(label.to_owned(), value.to_owned());
     let mut metadata = metadata(ip);
     metadata.insert("labels".to_owned(), json!(labels));
     metadata.insert("annotations".to_owned(), json!(annotations));
@@ -185,7 +190,10 @@ mod tests {
         assert_eq!(slice["ports"][0]["port"], 5432);
         assert_eq!(slice["ports"][0]["protocol"], "TCP");
         assert_eq!(slice["ports"][1]["name"], "");
-        assert_eq!(service["metadata"]["labels"]["a"], "b");
+        assert_eq!(
+            service["metadata"]["labels"],
+            json!({"a": "b", "ipam.strait.io/front": "true"})
+        );
         assert_eq!(service["metadata"]["ownerReferences"][0]["kind"], "IP");
     }
 }

@@ -1,4 +1,4 @@
-//! Which gateways are to be looked at, because they or what concerns them has changed.
+//! Which gateways and addresses are to be looked at, because they or what concerns them has changed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use super::problem::Problem;
 use crate::complaint::Complaint;
 use crate::watch::{WATCH_SECONDS, unending};
 
-/// Until a gateway is looked at even if nothing has changed that anybody saw.
+/// Until one is looked at even if nothing has changed that anybody saw.
 const RESYNC: Duration = Duration::from_secs(600);
 
 /// What changes within moments is looked at once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Gateways of one kind that are looked at together.
+/// How many of one kind are looked at together.
 const CONCURRENCY: u16 = 8;
 
-/// All gateways of one kind.
+/// All objects of one kind: gateways, or addresses that may have a service in front of them.
 pub(super) struct Inbox<K: Object> {
     store: Store<K>,
     requests: Vec<BoxStream<'static, ObjectRef<K>>>,
@@ -102,7 +102,7 @@ impl<K: Object> Inbox<K> {
     }
 }
 
-/// The gateway that owns `other`.
+/// What owns `other`, of the kind that is looked at.
 pub(super) fn owners<K: Object>(other: &DynamicObject, _: &Store<K>) -> Vec<ObjectRef<K>> {
     let namespace = other.metadata.namespace.clone().unwrap_or_default();
     let owners = other
@@ -113,7 +113,7 @@ pub(super) fn owners<K: Object>(other: &DynamicObject, _: &Store<K>) -> Vec<Obje
     owners.map(|owner| ObjectRef::new(&owner.name).within(&namespace)).collect()
 }
 
-/// The gateways in the namespace of `other`.
+/// All of the kind that is looked at in the namespace of `other`.
 pub(super) fn neighbours<K: Object>(other: &DynamicObject, all: &Store<K>) -> Vec<ObjectRef<K>> {
     let namespace = &other.metadata.namespace;
     let all = all.state();

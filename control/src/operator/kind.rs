@@ -93,7 +93,8 @@ belonging!(Pod, equal(COMPONENT));
 belonging!(Node, String::new());
 belonging!(EndpointSlice, equal(MANAGED_BY));
 
-fn equal((label, value): (&str, &str)) -> String {
+/// Selects what has this label with this value.
+pub(super) fn equal((label, value): (&str, &str)) -> String {
     format!("{label}={value}")
 }
 

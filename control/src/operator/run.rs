@@ -1,4 +1,5 @@
-//! What keeps the operator going: whatever changes has the gateways looked at that it concerns.
+//! What keeps the operator going: whatever changes has the gateways and addresses looked at that it
+//! concerns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError};
@@ -17,10 +18,11 @@ use kube::{Api, Client, ResourceExt as _};
 use tracing::debug;
 
 use super::context::Context;
+use super::front::{self, FRONT};
 use super::inbox::{Inbox, neighbours, owners};
-use super::kind::{Gateway, Object, WireGuard};
+use super::kind::{Gateway, Object, WireGuard, equal};
 use super::workload::{GATEWAY_NAME, GATEWAY_NAMESPACE};
-use super::{Settings, front, render, wireguard};
+use super::{Settings, render, wireguard};
 use crate::api::{
     GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayClientTemplate, WgGatewayServer,
     WgGatewayServerTemplate,
@@ -106,7 +108,10 @@ async fn wireguards<K: WireGuard>(context: &Arc<Context>) {
 
 /// All addresses that may have a service in front of them.
 async fn fronts(context: &Arc<Context>) {
-    let inbox = Inbox::<IP>::new(&context.client).and_of(&context.of::<EndpointSlice>(), owners);
+    let service = ApiResource::erase::<Service>(&());
+    let inbox = Inbox::<IP>::new(&context.client)
+        .and_of(&context.cache(&service, &equal(FRONT)), owners)
+        .and_of(&context.of::<EndpointSlice>(), owners);
     let round =
         |ip: Arc<IP>, context: Arc<Context>| async move { front::reconcile(&ip, &context).await };
 

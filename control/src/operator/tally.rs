@@ -1,4 +1,4 @@
-//! How often gateways were looked at.
+//! How often gateways and addresses were looked at.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
