@@ -176,6 +176,12 @@ fn check_prints_json() {
     let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(report["mtu"], 1340);
     assert_eq!(report["peers"][0]["remap"][0]["local"], "10.71.0.0/16");
+    for (words, begins) in
+        [(["-o", "json"], stdout(&output)), (["-o", "yaml"], "name: milan\n".to_owned())]
+    {
+        let output = strait(&[&["check", "--config", &file], &words[..]].concat(), "");
+        assert!(stdout(&output).starts_with(&begins), "{}", stdout(&output));
+    }
 }
 
 #[test]

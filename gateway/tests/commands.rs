@@ -27,8 +27,11 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
 use stand_in::Work;
 use tempfile::TempDir;
 use tour::{CONNECTED, INITIALIZED};
@@ -102,10 +105,56 @@ impl Desk {
 async fn the_commands_of_the_documentation_say_what_it_says() {
     let Some(desk) = Desk::new().await else { return };
 
+    finds_nothing_wrong(&desk).await;
     plans(&desk).await;
     joins_and_takes_apart(&desk).await;
     joins_step_by_step(&desk).await;
     finds_what_is_wrong(&desk).await;
+}
+
+/// `strait check` of two clusters where all is well: an operator works, and has its rights.
+async fn finds_nothing_wrong(desk: &Desk) {
+    let labels = json!({
+        "app.kubernetes.io/component": "operator", "app.kubernetes.io/part-of": "strait",
+    });
+    let container = json!({
+        "name": "operator", "image": "none",
+        "env": [{"name": "STRAIT_LEADER_ELECTION", "value": "false"}],
+    });
+    let pod = json!({"serviceAccountName": "strait-operator", "containers": [container]});
+    let operator = json!({
+        "metadata": {"labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+        "status": {"replicas": 1, "readyReplicas": 1},
+    });
+    let clusters = [&desk.world.local, &desk.world.remote];
+    for cluster in clusters {
+        cluster.put::<Deployment>("liqo", "strait-operator", operator.clone()).await;
+        cluster.server.kubeconfig_of_operator().await;
+    }
+    let check = ["check", "--remote-kubeconfig", &desk.file("milan")];
+    let is_well = async {
+        // Rights count from a moment after they were given.
+        while desk.in_rome(&check).await.status.code() != Some(0) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), is_well).await.expect("nothing is wrong");
+    let output = desk.in_rome(&check).await;
+    assert!(stdout(&output).ends_with("\n0 errors, 2 warnings\n"), "{}", stdout(&output));
+    let alone = desk.in_rome(&["check", "-o", "json"]).await;
+    let found: Value = serde_json::from_slice(&alone.stdout).unwrap();
+    assert_eq!((alone.status.code(), found["findings"].as_array().unwrap().len()), (Some(0), 1));
+    // The API server of the tests does not know what Rome says of itself.
+    assert_eq!(found["findings"][0]["reason"], "ServiceCIDRUnknown");
+
+    for cluster in clusters {
+        let deployments = cluster.api::<Deployment>("liqo");
+        deployments.delete("strait-operator", &DeleteParams::default()).await.unwrap();
+    }
 }
 
 /// `strait plan`, before anything is done: signs, formats and exit codes.
@@ -139,9 +188,12 @@ async fn plans(desk: &Desk) {
     assert!(stdout(&output).contains("+ Configuration liqo/milan\n"), "{}", stdout(&output));
     let same = ["plan", "network", "pod-cidr", "--cidr", "10.244.0.0/16"];
     let output = desk.in_rome(&same).await;
-    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "No changes.\n"));
-    let immutable =
-        "{kind: Network, metadata: {name: pod-cidr, namespace: liqo}, spec: {cidr: 10.9.0.0/16}}";
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with("cluster rome\n  note: no operator of Strait is in "), "{text}");
+    assert!(text.ends_with("\n\nNo changes.\n"), "{text}");
+    let immutable = "{apiVersion: ipam.liqo.io/v1alpha1, kind: Network, \
+        metadata: {name: pod-cidr, namespace: liqo}, spec: {cidr: 10.9.0.0/16}}";
     let output = desk.strait(&words, immutable).await;
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(
@@ -151,6 +203,7 @@ async fn plans(desk: &Desk) {
     );
     for (words, input, needles) in [
         (&words[..], "", &["stdin", "no object"][..]),
+        (&words[..], "{kind: Network, metadata: {name: a}}", &["stdin", "no apiVersion"]),
         (&["plan", "apply", "-f", NO_FILE], "", &[NO_FILE]),
         (
             &[
@@ -385,6 +438,8 @@ fn what_is_typed_wrong_exits_64_before_anybody_is_asked() {
         (create("10.243.0.0/8"), &["10.243.0.0/8", "--pod-cidr"]),
         (create("fd00::/64"), &["fd00::/64", "IPv4 alone"]),
         (configuration.to_vec(), &["--pod-cidr"]),
+        (vec!["check", "--remote-namespace", "a"], &["--remote-namespace", "--remote-context"]),
+        (vec!["check", "--config", "a.toml", "--kubeconfig", &file], &["--kubeconfig", "--config"]),
         (vec!["completion", "tcsh"], &["tcsh", "bash", "zsh", "fish"]),
     ] {
         let output = strait(folder.path(), &words, "");

@@ -38,16 +38,18 @@ pub struct TemplateType {
 }
 
 impl TemplateType {
+    /// That of gateway servers, as Liqo has it.
+    pub const SERVER: &str = "networking.liqo.io/v1beta1/wggatewayservertemplates";
+    /// That of gateway clients.
+    pub const CLIENT: &str = "networking.liqo.io/v1beta1/wggatewayclienttemplates";
+
     /// Reads `GROUP/VERSION/PLURAL`.
     ///
     /// # Errors
     ///
     /// How it is to be written.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            "write GROUP/VERSION/PLURAL, as in networking.liqo.io/v1beta1/wggatewayservertemplates"
-                .to_owned()
-        };
+        let wrong = || format!("write GROUP/VERSION/PLURAL, as in {}", Self::SERVER);
         let (api_version, plural) = text.rsplit_once('/').ok_or_else(wrong)?;
         let is_whole = api_version
             .split_once('/')
@@ -128,8 +130,8 @@ async fn resource(end: &End<'_>, typed: &TypedTemplate<'_>) -> Result<ApiResourc
         side: end.side,
         typed: format!("{}/{}", type_.api_version, type_.plural),
         example: match mode {
-            Mode::Server => "networking.liqo.io/v1beta1/wggatewayservertemplates",
-            Mode::Client => "networking.liqo.io/v1beta1/wggatewayclienttemplates",
+            Mode::Server => TemplateType::SERVER,
+            Mode::Client => TemplateType::CLIENT,
         },
     };
     let version: GroupVersion = type_.api_version.parse().map_err(|_| unknown())?;

@@ -7,10 +7,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::cluster::flags::{self, ClusterFlags};
-use super::commands::args::{ContextArgs, Format, RemoteArgs, UserCommand};
+use super::commands::args::{
+    ContextArgs, Format, FormatArgs, PlanCommand, RemoteArgs, UserCommand,
+};
 use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::explain::{Protocol, parse_protocol};
@@ -166,14 +168,23 @@ pub(crate) struct CheckArgs {
     /// Print JSON
     #[arg(long, env = "STRAIT_JSON")]
     pub(crate) json: bool,
-    /// Print yaml or json, of clusters
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
 }
+
+impl CheckArgs {
+    /// How the answer is written down; `None` if people are to read it.
+    pub(crate) fn format(&self) -> Option<Format> {
+        self.format.output.or_else(|| self.json.then_some(Format::Json))
+    }
+}
+
+/// Flags of `strait check` that mean something beside a file.
+const BESIDE_A_CHECKED_FILE: [&str; 5] = ["config", "json", "log_format", "log_level", "output"];
 
 /// `strait explain`
 #[derive(Debug, clap::Args)]
@@ -321,21 +332,66 @@ fn parse_known(words: &[OsString]) -> Result<Args, clap::Error> {
     let mut command = Args::command();
     let matches = command.try_get_matches_from_mut(words)?;
     let mut args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    if let Command::Gateway(gateway) = &mut args.command
-        && let Some((name, matches)) = matches.subcommand()
-        && let Some(command) = command.find_subcommand(name)
-    {
-        let given = Given::new(command, matches);
-        if gateway.config.is_some()
-            && let Some(other) = given.at_odds_with_a_file()
-        {
-            let statement = format!("{other} cannot be used with --config: the file says all that");
-            return Err(command.clone().error(ErrorKind::ArgumentConflict, statement));
-        }
+    let (command, matches) = innermost(&command, &matches);
+    let given = Given::new(command, matches);
+    if let Some(statement) = at_odds(&args.command, &given) {
+        return Err(command.clone().error(ErrorKind::ArgumentConflict, statement));
+    }
+    if let Command::Gateway(gateway) = &mut args.command {
         gateway.given = given;
     }
 
     Ok(args)
+}
+
+/// The subcommand that was typed, of the subcommand that was typed, and so on.
+fn innermost<'a>(
+    command: &'a clap::Command,
+    matches: &'a ArgMatches,
+) -> (&'a clap::Command, &'a ArgMatches) {
+    let inner = matches.subcommand().and_then(|(name, matches)| {
+        let command = command.find_subcommand(name)?;
+        Some(innermost(command, matches))
+    });
+
+    inner.unwrap_or((command, matches))
+}
+
+/// What to say of a flag that means nothing beside the others, or without them.
+fn at_odds(command: &Command, given: &Given) -> Option<String> {
+    let typed = |is_wrong: fn(&str) -> bool| {
+        let flag = given.typed().find(|(name, _)| is_wrong(name));
+        flag.map(|(_, flag)| flag)
+    };
+    if let Command::Gateway(gateway) = command {
+        gateway.config.as_ref()?;
+        let other = given.at_odds_with_a_file()?;
+        return Some(format!("{other} cannot be used with --config: the file says all that"));
+    }
+    if let Command::Check(check) = command
+        && check.config.is_some()
+    {
+        let other = typed(|name| !BESIDE_A_CHECKED_FILE.contains(&name))?;
+        return Some(format!("{other} cannot be used with --config: no cluster is asked then"));
+    }
+    if let Command::Check(check) = command
+        && !check.remote.is_named()
+    {
+        let other = typed(|name| name.starts_with("remote_"))?;
+        return Some(format!(
+            "{other} is about another cluster: name it with --remote-kubeconfig or --remote-context"
+        ));
+    }
+    if let Command::User(UserCommand::Plan(plan)) = command
+        && matches!(plan.as_ref(), PlanCommand::Network(_))
+    {
+        let other = typed(|name| name == "namespace")?;
+        return Some(format!(
+            "{other} cannot be used here: the Network is one of the installation, in --liqo-namespace"
+        ));
+    }
+
+    None
 }
 
 /// Whether `words` start a gateway that an API server feeds.
@@ -437,6 +493,12 @@ mod tests {
             (vec!["strait", "gateway", "--config", "f", "--name=milan"], "--name cannot"),
             (vec!["strait", "gateway", "--config", "f", "--kube"], "--kube cannot"),
             (vec!["strait", "gateway", "--config", "f", "--speed"], "--speed"),
+            (vec!["strait", "check", "--config", "f", "--context=rome"], "--context cannot"),
+            (vec!["strait", "check", "--config", "f", "--remote-context=a"], "--remote-context c"),
+            (vec!["strait", "check", "--remote-namespace=a"], "--remote-namespace is about"),
+            (vec!["strait", "check", "--remote-cluster-id=a"], "--remote-cluster-id is about"),
+            (vec!["strait", "check", "--remote-liqo-namespace", "liqo"], "--remote-liqo-namespace"),
+            (vec!["strait", "plan", "network", "a", "--cidr=10.0.0.0/8", "-n=b"], "--namespace c"),
             (vec!["strait", "--log-level", "a=b=c", "gateway", "--config", "f"], "a=b=c"),
         ] {
             let error = parse(words.clone()).unwrap_err();
@@ -445,6 +507,20 @@ mod tests {
             assert!(matches!(error, UsageError::Wrong(_)), "{words:?}");
             assert!(text.contains(offending) && text.contains("strait --help"), "{text}");
             assert_eq!(text.lines().count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_that_belong_together_are_taken() {
+        for words in [
+            "strait check --config f -o yaml --log-level debug",
+            "strait check --config f --json",
+            "strait check --remote-context a --remote-namespace b --remote-cluster-id c",
+            "strait check -n a --context b",
+            "strait plan network a --cidr 10.0.0.0/8 --liqo-namespace b",
+            "strait plan apply -f - -n b",
+        ] {
+            assert!(parse(words.split(' ')).is_ok(), "{words}");
         }
     }
 

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::args::CheckArgs;
 use super::commands;
-use super::commands::args::Format;
 use super::config::{Config, Peer, or_else};
 use super::mtu::{self, DeviceMtu, Underlay};
 use super::netlink::Netlink;
@@ -27,12 +26,9 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let host = Host::look(&config);
 
     let report = Report::new(&config, host);
-    let text = if args.json || args.output == Some(Format::Json) {
-        let mut json = serde_json::to_string_pretty(&report)?;
-        json.push('\n');
-        json
-    } else {
-        report.to_string()
+    let text = match args.format() {
+        Some(format) => control::commands::text(&report, format.into())?,
+        None => report.to_string(),
     };
     output::print(&text)?;
 

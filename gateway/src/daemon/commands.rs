@@ -176,22 +176,20 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
 }
 
 async fn generate(command: &GenerateCommand, terminal: &Terminal) -> anyhow::Result<()> {
-    let (context, format, wanted) = match command {
-        GenerateCommand::Configuration(args) => {
-            (&args.context, args.output, commands::Generate::Configuration)
-        }
+    let (args, wanted) = match command {
+        GenerateCommand::Configuration(args) => (args, commands::Generate::Configuration),
         GenerateCommand::Publickey(args) => {
             let mode = match args.gateway_type {
                 GatewayType::Server => Mode::Server,
                 GatewayType::Client => Mode::Client,
             };
             let name = args.gateway_name.clone();
-            (&args.context, args.output, commands::Generate::PublicKey { mode, name })
+            (&args.generate, commands::Generate::PublicKey { mode, name })
         }
     };
-    let contact = kubeconfig::contact(context).await?;
-    let session = terminal.session(context.timeout);
-    let text = commands::generate(&contact, &wanted, format.into(), session).await?;
+    let contact = kubeconfig::contact(&args.context).await?;
+    let session = terminal.session(args.context.timeout);
+    let text = commands::generate(&contact, &wanted, args.output.into(), session).await?;
 
     Ok(terminal.print(&text)?)
 }
@@ -203,8 +201,8 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
     let contact = kubeconfig::contact(&args.context).await?;
     let session = terminal.session(args.context.timeout);
     let info = commands::info(&contact, session).await?;
-    let OutputArgs { get, output } = &args.output;
-    let text = match (get, output) {
+    let OutputArgs { get, format } = &args.output;
+    let text = match (get, &format.output) {
         (Some(path), format) => part(&serde_json::to_value(&info)?, path, *format)?,
         (None, Some(format)) => commands::text(&info, (*format).into())?,
         (None, None) => info.text(args.verbose),
@@ -220,7 +218,7 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
         terminal.session(args.context.timeout),
     )
     .await?;
-    let OutputArgs { get, output } = &args.output;
+    let OutputArgs { get, format } = &args.output;
     let by_id = || -> serde_json::Result<serde_json::Value> {
         let entries = peers.iter().map(|peer| {
             let value = serde_json::to_value(peer)?;
@@ -228,7 +226,7 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
         });
         entries.collect::<serde_json::Result<serde_json::Map<_, _>>>().map(Into::into)
     };
-    let text = match (get, output, peers.as_slice()) {
+    let text = match (get, &format.output, peers.as_slice()) {
         // One that was named needs no name in a path.
         (Some(path), format, [peer]) if args.ids.len() == 1 => {
             part(&serde_json::to_value(peer)?, path, *format)?
@@ -249,7 +247,7 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
     let contact = everywhere(&args.context).await?;
     let session: Session<'_> = terminal.session(args.context.timeout);
     let peers = commands::peers(&contact, &[], session).await?;
-    let text = match args.output {
+    let text = match args.format.output {
         Some(format) => commands::text(&peers, format.into())?,
         None => table::of_peers(&peers),
     };

@@ -57,6 +57,18 @@ impl Given {
         })
     }
 
+    /// Those that were typed, each with its name in the code.
+    pub(super) fn typed(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.settings().filter_map(|(name, setting)| match &setting.origin {
+            Origin::Flag { flag } => Some((name, flag.as_str())),
+            Origin::Environment { .. }
+            | Origin::Default
+            | Origin::File { .. }
+            | Origin::Object { .. }
+            | Origin::Request => None,
+        })
+    }
+
     /// All of them, in the order of their names.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&str, &Setting)> {
         self.0.iter().map(|(name, setting)| (name.as_str(), setting))

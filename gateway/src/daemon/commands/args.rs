@@ -28,6 +28,13 @@ const MTU: u16 = 1340;
 /// The port of gateway servers by default: that of Liqo.
 const PORT: u16 = 51840;
 
+/// How gateway servers are exposed by default: as by Liqo.
+const SERVICE_TYPE: Service = Service::LoadBalancer;
+
+/// The templates of gateways by default: those of Liqo, whose names ours have as well.
+const SERVER_TEMPLATE: &str = "wireguard-server";
+const CLIENT_TEMPLATE: &str = "wireguard-client";
+
 /// One variant a verb.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
@@ -121,6 +128,13 @@ pub(crate) struct RemoteArgs {
     pub(crate) remote_cluster_id: Option<String>,
 }
 
+impl RemoteArgs {
+    /// Whether there is to be another cluster.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.remote_kubeconfig.is_some() || self.remote_context.is_some()
+    }
+}
+
 /// What both gateways must agree on.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TunnelArgs {
@@ -186,15 +200,22 @@ impl From<Format> for control::commands::Format {
     }
 }
 
+/// Whether people or programs read the answer.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// Print yaml or json
+    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
 /// What of an answer is shown, and how.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutputArgs {
     /// Show only this part, as in network.gateway.address
     #[arg(short, long, env = "STRAIT_GET", value_name = "PATH")]
     pub(crate) get: Option<String>,
-    /// Print yaml or json
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// `strait info`
@@ -235,9 +256,8 @@ pub(crate) struct InfoPeerArgs {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) context: ContextArgs,
-    /// Print yaml or json
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// `strait completion`

@@ -2,29 +2,23 @@
 
 use std::process::ExitCode;
 
-use control::commands::{self, Contact, Pair, Severity, Side};
+use control::commands::{self, Pair, Severity};
 
 use super::super::args::CheckArgs;
-use super::args::Format;
 use super::colour::{Colour, coloured};
 use super::terminal::Terminal;
-use super::{UNHEALTHY, kubeconfig};
+use super::{UNHEALTHY, everywhere, kubeconfig};
 
 /// Looks at the cluster of the context, and at the remote one if one is named.
 pub(super) async fn run(args: &CheckArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     let session = terminal.session(args.context.timeout);
-    let findings = if kubeconfig::is_named(&args.remote) {
+    let findings = if args.remote.is_named() {
         let Pair { local, remote } = kubeconfig::both(&args.context, &args.remote).await?;
         commands::check_pair([&local, &remote], session).await?
     } else {
-        let contact = kubeconfig::contact(&args.context).await?;
-        // All namespaces unless one is named: peerings have one each.
-        let namespace = args.context.namespace.clone();
-        let contact = Contact { namespace, side: Side::Only, ..contact };
-        commands::check(&contact, session).await?
+        commands::check(&everywhere(&args.context).await?, session).await?
     };
-    let format = args.output.or_else(|| args.json.then_some(Format::Json));
-    let text = match format {
+    let text = match args.format() {
         Some(format) => commands::text(&findings, format.into())?,
         None => coloured(&findings.to_string(), colour_of),
     };

@@ -20,7 +20,7 @@ pub(super) async fn contact(args: &ContextArgs) -> Result<Contact, UsageError> {
 /// Both clusters of a verb, each in the namespace of their peering unless one is named.
 pub(super) async fn pair(args: &ClustersArgs) -> Result<Pair, UsageError> {
     let ClustersArgs { context, remote, .. } = args;
-    if !is_named(remote) {
+    if !remote.is_named() {
         return Err(UsageError::Wrong(
             "which is the other cluster? Name it with --remote-kubeconfig or --remote-context"
                 .to_owned(),
@@ -28,11 +28,6 @@ pub(super) async fn pair(args: &ClustersArgs) -> Result<Pair, UsageError> {
     }
 
     both(context, remote).await
-}
-
-/// Whether there is to be another cluster.
-pub(super) const fn is_named(remote: &RemoteArgs) -> bool {
-    remote.remote_kubeconfig.is_some() || remote.remote_context.is_some()
 }
 
 /// The clusters of both contexts, each in all namespaces unless one is named.

@@ -45,7 +45,7 @@ pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::R
             (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, output)
         }
     };
-    let text = match output.output {
+    let text = match output.format.output {
         Some(format) => commands::text(&plan, format.into())?,
         None => coloured(&plan.to_string(), colour_of),
     };

@@ -6,7 +6,10 @@ use clap::{Args, Subcommand};
 use control::commands::TemplateType;
 
 use super::objects::{Service, template_type};
-use super::{ContextArgs, MarksArgs, PORT, RemoteArgs, TunnelArgs};
+use super::{
+    CLIENT_TEMPLATE, ContextArgs, MarksArgs, PORT, RemoteArgs, SERVER_TEMPLATE, SERVICE_TYPE,
+    TunnelArgs,
+};
 
 /// `strait network`
 #[derive(Debug, Subcommand)]
@@ -53,7 +56,7 @@ pub(crate) struct ConnectArgs {
         long,
         env = "STRAIT_GW_SERVER_TYPE",
         value_name = "GROUP/VERSION/PLURAL",
-        default_value = "networking.liqo.io/v1beta1/wggatewayservertemplates",
+        default_value = TemplateType::SERVER,
         value_parser = template_type()
     )]
     pub(crate) gw_server_type: TemplateType,
@@ -62,7 +65,7 @@ pub(crate) struct ConnectArgs {
         long,
         env = "STRAIT_GW_SERVER_TEMPLATE_NAME",
         value_name = "NAME",
-        default_value = "wireguard-server"
+        default_value = SERVER_TEMPLATE
     )]
     pub(crate) gw_server_template_name: String,
     /// Namespace of the template of the server [default: --remote-liqo-namespace]
@@ -74,7 +77,7 @@ pub(crate) struct ConnectArgs {
         env = "STRAIT_GW_SERVER_SERVICE_TYPE",
         value_name = "TYPE",
         value_enum,
-        default_value = "LoadBalancer"
+        default_value_t = SERVICE_TYPE
     )]
     pub(crate) gw_server_service_type: Service,
     /// UDP port of the server
@@ -102,7 +105,7 @@ pub(crate) struct ConnectArgs {
         long,
         env = "STRAIT_GW_CLIENT_TYPE",
         value_name = "GROUP/VERSION/PLURAL",
-        default_value = "networking.liqo.io/v1beta1/wggatewayclienttemplates",
+        default_value = TemplateType::CLIENT,
         value_parser = template_type()
     )]
     pub(crate) gw_client_type: TemplateType,
@@ -111,7 +114,7 @@ pub(crate) struct ConnectArgs {
         long,
         env = "STRAIT_GW_CLIENT_TEMPLATE_NAME",
         value_name = "NAME",
-        default_value = "wireguard-client"
+        default_value = CLIENT_TEMPLATE
     )]
     pub(crate) gw_client_template_name: String,
     /// Namespace of the template of the client [default: --liqo-namespace]

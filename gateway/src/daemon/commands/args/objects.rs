@@ -5,7 +5,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use control::commands::{ServiceType, TemplateType, parse_prefix};
 use remap::Prefix;
 
-use super::{ContextArgs, Format, MarksArgs, PORT, TunnelArgs};
+use super::{
+    CLIENT_TEMPLATE, ContextArgs, Format, MarksArgs, PORT, SERVER_TEMPLATE, SERVICE_TYPE,
+    TunnelArgs,
+};
 
 /// `strait create`
 #[derive(Debug, Subcommand)]
@@ -78,7 +81,7 @@ pub(crate) struct ServerArgs {
         long = "type",
         env = "STRAIT_GW_SERVER_TYPE",
         value_name = "GROUP/VERSION/PLURAL",
-        default_value = "networking.liqo.io/v1beta1/wggatewayservertemplates",
+        default_value = TemplateType::SERVER,
         value_parser = template_type()
     )]
     pub(crate) type_: TemplateType,
@@ -87,7 +90,7 @@ pub(crate) struct ServerArgs {
         long,
         env = "STRAIT_GW_SERVER_TEMPLATE_NAME",
         value_name = "NAME",
-        default_value = "wireguard-server"
+        default_value = SERVER_TEMPLATE
     )]
     pub(crate) template_name: String,
     /// Namespace of the template [default: --liqo-namespace]
@@ -99,7 +102,7 @@ pub(crate) struct ServerArgs {
         env = "STRAIT_GW_SERVER_SERVICE_TYPE",
         value_name = "TYPE",
         value_enum,
-        default_value = "LoadBalancer"
+        default_value_t = SERVICE_TYPE
     )]
     pub(crate) service_type: Service,
     #[command(flatten)]
@@ -167,7 +170,7 @@ pub(crate) struct ClientArgs {
         long = "type",
         env = "STRAIT_GW_CLIENT_TYPE",
         value_name = "GROUP/VERSION/PLURAL",
-        default_value = "networking.liqo.io/v1beta1/wggatewayclienttemplates",
+        default_value = TemplateType::CLIENT,
         value_parser = template_type()
     )]
     pub(crate) type_: TemplateType,
@@ -176,7 +179,7 @@ pub(crate) struct ClientArgs {
         long,
         env = "STRAIT_GW_CLIENT_TEMPLATE_NAME",
         value_name = "NAME",
-        default_value = "wireguard-client"
+        default_value = CLIENT_TEMPLATE
     )]
     pub(crate) template_name: String,
     /// Namespace of the template [default: --liqo-namespace]
@@ -227,14 +230,14 @@ pub(crate) struct DeleteArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum GenerateCommand {
     /// Print the Configuration that tells the other cluster the prefixes of this one
-    Configuration(GenerateConfigurationArgs),
+    Configuration(GenerateArgs),
     /// Print the PublicKey that tells the other cluster the key of a gateway of this one
     Publickey(GeneratePublicKeyArgs),
 }
 
-/// `strait generate configuration`
+/// Of all of `strait generate`
 #[derive(Debug, Args)]
-pub(crate) struct GenerateConfigurationArgs {
+pub(crate) struct GenerateArgs {
     /// Format of the object
     #[arg(
         short,
@@ -258,18 +261,8 @@ pub(crate) struct GeneratePublicKeyArgs {
     /// Name of the gateway of this cluster
     #[arg(long, env = "STRAIT_GATEWAY_NAME", value_name = "NAME")]
     pub(crate) gateway_name: String,
-    /// Format of the object
-    #[arg(
-        short,
-        long,
-        env = "STRAIT_OUTPUT",
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "yaml"
-    )]
-    pub(crate) output: Format,
     #[command(flatten)]
-    pub(crate) context: ContextArgs,
+    pub(crate) generate: GenerateArgs,
 }
 
 /// Which end a gateway is.

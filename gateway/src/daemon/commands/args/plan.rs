@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use control::commands::parse_prefix;
 use remap::Prefix;
 
-use super::{ConnectArgs, ContextArgs, Format};
+use super::{ConnectArgs, ContextArgs, FormatArgs};
 
 /// `strait plan`
 #[derive(Debug, Subcommand)]
@@ -35,9 +35,8 @@ pub(crate) struct PlanOutputArgs {
     /// Prefixes that the operator takes others from [default: those that its Deployment names]
     #[arg(long, env = "STRAIT_POOLS", value_name = "PREFIX", value_delimiter = ',')]
     pub(crate) pools: Vec<Prefix>,
-    /// Print yaml or json
-    #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
-    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// `strait plan connect`
