@@ -214,7 +214,7 @@ fn seal_into(
     batch.clear();
     let header = Header::parse(frame).expect("the frame is one");
     let mut segments = Segments::new(frame, virtio, &header).expect("it can be cut");
-    let outer = Outer { destination: SocketAddr::from(([192, 0, 2, 1], 51840)), ecn: Ecn::NotEct };
+    let outer = Outer::data(SocketAddr::from(([192, 0, 2, 1], 51840)), Ecn::NotEct);
     let mut reader = gateway.forwarding.clone();
 
     peer(reader.load()).tunnel.seal(&mut segments, outer, batch, now).packets > 0

@@ -117,7 +117,7 @@ impl World {
         let virtio = VirtioHeader::default();
         let segments = Segments::new(&mut packet, &virtio, &header);
         let mut segments = segments.unwrap_or_else(|error| panic!("{error:?}"));
-        let outer = Outer { destination: self.end(1 - from).address, ecn: Ecn::NotEct };
+        let outer = Outer::data(self.end(1 - from).address, Ecn::NotEct);
         self.end(from).tunnel.seal(&mut segments, outer, &mut out, self.now);
 
         self.put(from, &out);

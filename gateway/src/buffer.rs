@@ -18,20 +18,47 @@ pub const MAX_TRANSMIT_BYTES: usize = 65_507;
 /// Room for a frame that a sender cut into the smallest segments TCP allows, and then some.
 const TRANSMIT_CAPACITY_BYTES: usize = 256 * 1024;
 
-/// Where a datagram goes, and with which congestion mark.
+/// The bits of [`Outer::traffic_class`] that say how urgent a handshake is: AF41 (RFC 2597), as Linux
+/// marks those of its own WireGuard. Without one nothing else can be sent.
+const HANDSHAKE_CLASS: u8 = 34 << 2;
+
+/// Where a datagram goes, and what its outer header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
     /// The peer's endpoint.
     pub destination: SocketAddr,
-    /// For the outer header.
+    /// The congestion mark.
     pub ecn: Ecn,
+    is_handshake: bool,
 }
 
 impl Outer {
-    /// Of a message of the protocol itself.
+    /// Of a datagram with a packet in it. How urgent that is stays in the tunnel.
+    #[must_use]
+    #[inline]
+    pub const fn data(destination: SocketAddr, ecn: Ecn) -> Self {
+        Self { destination, ecn, is_handshake: false }
+    }
+
+    /// Of a message of the protocol itself that begins nothing: a keepalive, a cookie reply.
     #[must_use]
     pub const fn message(destination: SocketAddr) -> Self {
-        Self { destination, ecn: Ecn::NotEct }
+        Self::data(destination, Ecn::NotEct)
+    }
+
+    /// Of an initiation or a response.
+    #[must_use]
+    pub const fn handshake(destination: SocketAddr) -> Self {
+        Self { is_handshake: true, ..Self::message(destination) }
+    }
+
+    /// The type-of-service or traffic-class byte (RFC 2474 and RFC 3168).
+    #[must_use]
+    #[inline]
+    pub const fn traffic_class(self) -> u8 {
+        let class = if self.is_handshake { HANDSHAKE_CLASS } else { 0 };
+
+        class | self.ecn.bits()
     }
 }
 
@@ -137,11 +164,11 @@ impl TransmitBatch {
 
     /// Appends a message of the protocol itself. If the batch is full it is lost, as on the network; says
     /// whether it is not.
-    pub fn push_message(&mut self, message: &[u8], destination: SocketAddr) -> bool {
+    pub fn push_message(&mut self, message: &[u8], outer: Outer) -> bool {
         let len = message.len();
         let Some(room) = self.room(len).and_then(|room| room.get_mut(..len)) else { return false };
         room.copy_from_slice(message);
-        self.commit(len, Outer::message(destination), false);
+        self.commit(len, outer, false);
 
         true
     }
@@ -293,8 +320,11 @@ mod tests {
         push(&mut batch, 100, outer(1));
         push(&mut batch, 100, outer(2));
         push(&mut batch, 100, Outer { ecn: Ecn::Ce, ..outer(2) });
+        batch.push_message(&[1; 100], Outer::handshake(outer(2).destination));
 
-        assert_eq!(batch.transmits().len(), 3);
+        assert_eq!(batch.transmits().len(), 4);
+        let classes = batch.transmits().iter().map(|transmit| transmit.outer.traffic_class());
+        assert_eq!(classes.collect::<Vec<_>>(), [0, 0, 0b11, 0x88]);
     }
 
     #[test]
@@ -328,6 +358,6 @@ mod tests {
     }
 
     fn outer(port: u16) -> Outer {
-        Outer { destination: SocketAddr::from(([192, 0, 2, 1], port)), ecn: Ecn::NotEct }
+        Outer::data(SocketAddr::from(([192, 0, 2, 1], port)), Ecn::NotEct)
     }
 }

@@ -28,7 +28,7 @@ use strait_gateway::lab::{
     Cluster, ClusterSection, HostMapSection, LabError, Layout, Namespace, PeerSection,
     RemapSection, Underlay, wait_until,
 };
-use strait_gateway::wg::PrivateKey;
+use strait_gateway::wg::{Engine, PrivateKey};
 use world::{STRAIT, World};
 
 const ECT_0: u8 = 2;
@@ -136,6 +136,37 @@ fn congestion_marks_cross_the_tunnel() {
 
     assert_eq!([unmarked, capable, congested, still_unmarked], [0, ECT_0, CE, 0]);
     world.finish();
+}
+
+/// A router drops handshakes that are not urgent, and everything else that is.
+#[test]
+fn handshakes_are_marked_as_urgent_and_packets_are_not() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
+    let layout = Layout::equal().without_ipv6().with_underlay(underlay);
+    for engine in Engine::ALL {
+        let world = World::start_with(&layout, |clusters| {
+            let router = clusters.router.as_ref().unwrap();
+            nft(router, "add table ip marks");
+            nft(router, "add chain ip marks forward { type filter hook forward priority 0; }");
+            // The first byte of a message tells its type.
+            nft(
+                router,
+                "add rule ip marks forward udp dport != 0 @th,64,8 < 3 ip dscp != af41 drop",
+            );
+            nft(
+                router,
+                "add rule ip marks forward udp dport != 0 @th,64,8 > 2 ip dscp != cs0 drop",
+            );
+            clusters.milan.config.set_engine(engine.name());
+            clusters.rome.config.set_engine(engine.name());
+        });
+
+        world.assert_traffic();
+        world.finish();
+    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn forward(
     account.packets_in.add(packets);
     account.bytes_in.add(bytes);
     loop {
-        let outer = Outer { destination, ecn: outer_ecn };
+        let outer = Outer::data(destination, outer_ecn);
         let before = out.len();
         let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
         account.count_drops(DropReason::StagingFull, sealed.overflow);

@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::buffer::TransmitBatch;
+use crate::buffer::{Outer, TransmitBatch};
 use crate::wg::Peer;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use crate::wg::tunnel::SessionState;
@@ -76,7 +76,7 @@ fn send_copies(
     out: &mut TransmitBatch,
 ) {
     for destination in destinations {
-        if !out.push_message(initiation, destination) {
+        if !out.push_message(initiation, Outer::handshake(destination)) {
             return;
         }
     }

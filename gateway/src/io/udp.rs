@@ -90,7 +90,7 @@ impl Udp {
             bytes,
             destination: &destination,
             segment_bytes: None,
-            traffic_class: transmit.outer.ecn.bits(),
+            traffic_class: transmit.outer.traffic_class(),
             is_ipv6: transmit.outer.destination.is_ipv6(),
         };
 

@@ -29,7 +29,7 @@ use super::message::MAX_HANDSHAKE_BYTES;
 use super::tunnel::{Identity, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey};
 use crate::DropReason;
-use crate::buffer::TransmitBatch;
+use crate::buffer::{Outer, TransmitBatch};
 
 /// Initiations a second from all sources before cookies are asked for.
 const INITIATIONS_PER_SECOND: u64 = 100;
@@ -85,7 +85,7 @@ impl Identity for BoringtunIdentity {
         let packet = match self.limiter.verify_packet(Some(source.ip()), initiation, &mut reply) {
             Ok(packet) => packet,
             Err(TunnResult::WriteToNetwork(cookie)) => {
-                out.push_message(cookie, source);
+                out.push_message(cookie, Outer::message(source));
                 return Ok(None);
             }
             Err(TunnResult::Err(error)) => return Err(drop_reason(&error)),

@@ -55,7 +55,7 @@ use self::tunnel::NativeTunnel;
 use super::tunnel::{Identity, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey};
 use crate::DropReason;
-use crate::buffer::TransmitBatch;
+use crate::buffer::{Outer, TransmitBatch};
 
 pub use tai64n::Epoch;
 
@@ -203,7 +203,7 @@ impl Shared {
         let mut nonce = [0; COOKIE_NONCE_LEN];
         (self.surroundings.randomness)(&mut nonce);
         if let Some(reply) = mint.reply(&self.macs, message, source, &nonce) {
-            out.push_message(&reply, source);
+            out.push_message(&reply, Outer::message(source));
         }
 
         Ok(false)

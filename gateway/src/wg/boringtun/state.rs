@@ -114,7 +114,7 @@ impl State {
             };
             if let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) {
                 let len = datagram.len();
-                out.commit(len, Outer { destination, ecn }, true);
+                out.commit(len, Outer::data(destination, ecn), true);
                 sealed.add(len);
             }
             self.staged.remove_first();
@@ -153,7 +153,7 @@ impl State {
         if let TunnResult::WriteToNetwork(initiation) =
             self.tunn.format_handshake_initiation(&mut message, is_again)
         {
-            out.push_message(initiation, destination);
+            out.push_message(initiation, Outer::handshake(destination));
             self.asked = Some(now);
         }
     }
@@ -180,7 +180,7 @@ impl State {
         while let TunnResult::WriteToNetwork(keepalive) =
             self.tunn.decapsulate(None, &[], &mut message)
         {
-            out.push_message(keepalive, destination);
+            out.push_message(keepalive, Outer::message(destination));
         }
     }
 

@@ -145,7 +145,7 @@ impl Tunnel for BoringtunTunnel {
         match state.tunn.decapsulate(Some(source.ip()), message, &mut reply) {
             TunnResult::WriteToNetwork(datagram) => {
                 let answer = Message::classify(datagram);
-                out.push_message(datagram, source);
+                out.push_message(datagram, outer(answer, source));
                 match answer {
                     Some(Message::Response { .. }) => {
                         let index = first_index(datagram);
@@ -184,11 +184,12 @@ impl Tunnel for BoringtunTunnel {
 
         match state.tunn.update_timers(&mut message) {
             TunnResult::WriteToNetwork(datagram) => {
-                if Message::classify(datagram) == Some(Message::Initiation) {
+                let message = Message::classify(datagram);
+                if message == Some(Message::Initiation) {
                     state.asked = Some(now);
                 }
                 if let Some(destination) = destination {
-                    out.push_message(datagram, destination);
+                    out.push_message(datagram, outer(message, destination));
                 }
             }
             TunnResult::Err(WireGuardError::ConnectionExpired) => {
@@ -247,6 +248,16 @@ impl Tunnel for BoringtunTunnel {
 
     fn session(&self) -> SessionState {
         self.with(|state| SessionState { staged: state.staged.len(), ..state.session })
+    }
+}
+
+/// How `message` is to go.
+const fn outer(message: Option<Message>, destination: SocketAddr) -> Outer {
+    match message {
+        Some(Message::Initiation | Message::Response { .. }) => Outer::handshake(destination),
+        Some(Message::CookieReply { .. } | Message::Data { .. }) | None => {
+            Outer::message(destination)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 
 use super::*;
-use crate::buffer::{Outer, PacketBatch};
+use crate::buffer::PacketBatch;
 use crate::counters::as_u64;
 use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
@@ -117,7 +117,7 @@ impl Pair {
         let header = Header::parse(&packet).unwrap();
         let virtio = VirtioHeader::default();
         let mut segments = Segments::new(&mut packet, &virtio, &header).unwrap();
-        let outer = Outer { destination: self.ends[1 - from].address, ecn: Ecn::NotEct };
+        let outer = Outer::data(self.ends[1 - from].address, Ecn::NotEct);
         self.ends[from].tunnel.seal(&mut segments, outer, &mut out, self.now);
 
         datagrams(&out)
@@ -559,7 +559,7 @@ fn what_finds_a_session_late_is_sent_with_it() {
     let header = Header::parse(&packet).unwrap();
     let mut segments = Segments::new(&mut packet, &VirtioHeader::default(), &header).unwrap();
     let mut out = TransmitBatch::default();
-    let outer = Outer { destination: address, ecn: Ecn::NotEct };
+    let outer = Outer::data(address, Ecn::NotEct);
     let sealed = ours.seal_without_session(&mut segments, outer, &mut out, pair.now);
 
     assert_eq!((sealed.packets, sealed.overflow), (1, 0));
@@ -669,7 +669,7 @@ proptest! {
         let (mut frame, virtio) = tcp_frame(payload, whole + usize::from(last.min(payload)));
         let header = Header::parse(&frame).unwrap();
         let mut frame_segments = Segments::new(&mut frame, &virtio, &header).unwrap();
-        let outer = Outer { destination: pair.ends[1].address, ecn: Ecn::NotEct };
+        let outer = Outer::data(pair.ends[1].address, Ecn::NotEct);
         let mut sent = Vec::new();
         // What finds no room goes with the next call.
         while frame_segments.next_len().is_some() {

@@ -142,7 +142,7 @@ impl NativeTunnel {
         let sessions = self.sessions.load();
         if let Some(keypair) = sessions.usable(now) {
             while let Some((packet, ecn)) = state.staged.first() {
-                let way = (Outer { destination, ecn }, self.mtu());
+                let way = (Outer::data(destination, ecn), self.mtu());
                 let Some(len) = datagram::seal_one(keypair, packet, way, out) else { break };
                 sealed.add(len);
                 state.staged.remove_first();
@@ -196,7 +196,7 @@ impl NativeTunnel {
     ) {
         let cookie = state.cookie.as_ref().and_then(|cookie| cookie.get(now));
         state.last_mac = Some(self.macs.stamp(message, cookie));
-        if out.push_message(message, destination) {
+        if out.push_message(message, Outer::handshake(destination)) {
             self.traffic.count_sent(false, now);
         }
     }
