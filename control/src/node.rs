@@ -102,7 +102,8 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
     }
 
     let gateways = Gateways::new(&objects.pods);
-    let taken = Taken::new(&objects.nodes);
+    let taken = Taken::new(objects);
+    plan.pods.extend(taken.pods.iter().map(|(pods, _)| *pods));
     let mut configurations: Vec<_> = objects.configurations.iter().collect();
     configurations.sort_by_cached_key(|listed| ObjectName::of(&***listed));
     for listed in configurations {
@@ -141,8 +142,6 @@ fn prefixes(
     taken: &Taken<'_>,
     plan: &mut Plan,
 ) -> Vec<Prefix> {
-    let own = own_pods(configuration);
-    plan.pods.extend(&own);
     let mut prefixes = Vec::new();
     for pair in pairs(configuration).filter(|pair| !pair.local.is_empty()) {
         let object = object.clone();
@@ -155,17 +154,7 @@ fn prefixes(
                 continue;
             }
         };
-        let pods = own.iter().find(|pods| pods.overlaps(prefix));
-        let problem = match (taken.in_the_way(prefix), pods) {
-            _ if prefix.len_bits() == 0 => Some(Problem::Everything { object, prefix }),
-            (Some((node, address)), _) => {
-                let node = node.to_owned();
-                Some(Problem::HoldsNode { object, prefix, node, address: address.to_string() })
-            }
-            (None, Some(pods)) => Some(Problem::HoldsPods { object, prefix, pods: *pods }),
-            (None, None) => None,
-        };
-        match problem {
+        match taken.problem(prefix, object) {
             Some(problem) => plan.problems.push(problem),
             None => prefixes.push(prefix),
         }
@@ -177,33 +166,53 @@ fn prefixes(
     prefixes
 }
 
+/// What belongs to this cluster: a route that pulls it away would cut nodes or pods off.
+struct Taken<'a> {
+    /// Addresses of nodes and of their pods, each with the name of the node.
+    nodes: Vec<(&'a str, Prefix)>,
+    /// The pods, each with the `Configuration` that says so: what one of them leaves out is there all the
+    /// same.
+    pods: Vec<(Prefix, ObjectName)>,
+}
+
+impl<'a> Taken<'a> {
+    fn new(objects: &'a Objects) -> Self {
+        let mut nodes = Vec::new();
+        for node in &objects.nodes {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let hosts = addresses(node).map(|(_, address)| Prefix::of_host(address));
+            nodes.extend(hosts.chain(pod_prefixes(node)).map(|prefix| (name, prefix)));
+        }
+        nodes.sort_unstable();
+        let readable = objects.configurations.iter().filter_map(|listed| listed.0.as_ref().ok());
+        let mut pods: Vec<_> =
+            readable.flat_map(|by| own_pods(by).map(|pods| (pods, ObjectName::of(by)))).collect();
+        pods.sort();
+
+        Self { nodes, pods }
+    }
+
+    /// Why `object` must not call anything `prefix`, if there is a reason.
+    fn problem(&self, prefix: Prefix, object: ObjectName) -> Option<Problem> {
+        if prefix.len_bits() == 0 {
+            return Some(Problem::Everything { object, prefix });
+        }
+        if let Some((node, address)) = self.nodes.iter().find(|(_, taken)| taken.overlaps(prefix)) {
+            let (node, address) = ((*node).to_owned(), address.to_string());
+            return Some(Problem::HoldsNode { object, prefix, node, address });
+        }
+        let (pods, by) = self.pods.iter().find(|(pods, _)| pods.overlaps(prefix))?;
+
+        Some(Problem::HoldsPods { object, prefix, pods: *pods, by: by.clone() })
+    }
+}
+
 /// The pods of this cluster, as a `Configuration` knows them. What is wrong there is for others to say.
-fn own_pods(configuration: &Configuration) -> Vec<Prefix> {
+fn own_pods(configuration: &Configuration) -> impl Iterator<Item = Prefix> {
     let local = configuration.spec.local.as_ref().and_then(|local| local.cidr.as_ref());
     let pods = local.map(|cidr| cidr.pod.as_slice()).unwrap_or_default();
 
-    pods.iter().filter_map(|text| text.parse().ok()).collect()
-}
-
-/// What belongs to nodes: a route that pulls it away would cut them off.
-struct Taken<'a>(Vec<(&'a str, Prefix)>);
-
-impl<'a> Taken<'a> {
-    fn new(nodes: &'a [Arc<Node>]) -> Self {
-        let mut taken = Vec::new();
-        for node in nodes {
-            let name = node.metadata.name.as_deref().unwrap_or_default();
-            let hosts = addresses(node).map(|(_, address)| Prefix::of_host(address));
-            taken.extend(hosts.chain(pod_prefixes(node)).map(|prefix| (name, prefix)));
-        }
-        taken.sort_unstable();
-
-        Self(taken)
-    }
-
-    fn in_the_way(&self, prefix: Prefix) -> Option<(&'a str, Prefix)> {
-        self.0.iter().copied().find(|(_, taken)| taken.overlaps(prefix))
-    }
+    pods.iter().filter_map(|text| text.parse().ok())
 }
 
 /// Of the pods of a node, where it has prefixes of its own.

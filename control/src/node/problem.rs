@@ -29,8 +29,10 @@ pub enum Problem {
     #[error("{object}: {prefix} overlaps {address} of node {node}: give it another name")]
     HoldsNode { object: ObjectName, prefix: Prefix, node: String, address: String },
     /// Pods could not be reached any more.
-    #[error("{object}: {prefix} overlaps {pods}, the pods of this cluster: give it another name")]
-    HoldsPods { object: ObjectName, prefix: Prefix, pods: Prefix },
+    #[error(
+        "{object}: {prefix} overlaps {pods}, the pods of this cluster (spec.local of {by}): give it another name"
+    )]
+    HoldsPods { object: ObjectName, prefix: Prefix, pods: Prefix, by: ObjectName },
     /// Packets can go one way only.
     #[error("{object}: {prefix} is a prefix of {by} too, which keeps it: give it another name")]
     Shared { object: ObjectName, prefix: Prefix, by: ObjectName },

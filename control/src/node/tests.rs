@@ -27,6 +27,11 @@ fn node(number: u8) -> Arc<Node> {
 }
 
 fn configuration(cluster: &str, pods: &[&str]) -> Listed<Configuration> {
+    configuration_here(cluster, pods, &["10.244.0.0/16"])
+}
+
+/// One that knows `local` for the pods of this cluster.
+fn configuration_here(cluster: &str, pods: &[&str], local: &[&str]) -> Listed<Configuration> {
     let remote: Vec<_> = pods.iter().map(|_| "10.244.0.0/16").collect();
 
     of_value(json!({
@@ -35,7 +40,7 @@ fn configuration(cluster: &str, pods: &[&str]) -> Listed<Configuration> {
             "labels": {"liqo.io/remote-cluster-id": cluster},
         },
         "spec": {
-            "local": {"cidr": {"pod": ["10.244.0.0/16"]}}, "remote": {"cidr": {"pod": remote}},
+            "local": {"cidr": {"pod": local}}, "remote": {"cidr": {"pod": remote}},
         },
         "status": {"remote": {"cidr": {"pod": pods}}},
     }))
@@ -177,6 +182,22 @@ fn what_would_cut_a_node_off_gets_no_route_and_a_word() {
 }
 
 #[test]
+fn pods_that_one_configuration_knows_are_safe_from_the_names_of_all() {
+    let oslo = configuration_here("oslo", &["10.96.0.0/16"], &[]);
+    let rome = configuration_here("rome", &["10.71.0.0/16"], &["10.96.0.0/14"]);
+    let objects = objects(vec![oslo, rome], Vec::new());
+
+    let plan = plan("node-1", &objects);
+
+    assert_eq!(plan.hops.keys().collect::<Vec<_>>(), [&prefix("10.71.0.0/16")]);
+    assert_eq!(
+        said(&plan),
+        "Configuration liqo-tenant-oslo/oslo: 10.96.0.0/16 overlaps 10.96.0.0/14, the pods of this \
+         cluster (spec.local of Configuration liqo-tenant-rome/rome): give it another name"
+    );
+}
+
+#[test]
 fn one_of_two_equal_prefixes_is_kept_whatever_the_order() {
     let [oslo, rome] = ["oslo", "rome"].map(|name| configuration(name, &["10.71.0.0/16"]));
     let pods = || vec![pod("rome", 2, 7), pod("oslo", 3, 9)];
@@ -232,17 +253,22 @@ fn clusters() -> impl Strategy<Value = (Vec<Listed<Configuration>>, Vec<Pod>)> {
         (0..20_u8).prop_map(|number| format!("10.{}.0.0/16", 60 + number)),
         (0..4_u8).prop_map(|number| format!("fd00:{number}::/64")),
         Just("10.244.0.0/17".to_owned()),
+        // Of no node.
+        Just("10.244.128.0/17".to_owned()),
         Just("172.16.0.0/12".to_owned()),
         Just("nonsense".to_owned()),
         Just(String::new()),
     ];
-    let clusters = (0..6_u8, proptest::collection::vec(name, 0..4));
+    // Not each of them says which pods are here.
+    let local =
+        prop_oneof![Just(&[][..]), Just(&["10.244.0.0/16"][..]), Just(&["10.65.0.0/16"][..])];
+    let clusters = (0..6_u8, proptest::collection::vec(name, 0..4), local);
     let configurations = proptest::collection::vec(clusters, 0..6).prop_map(|clusters| {
         let mut seen = BTreeSet::new();
-        let clusters = clusters.into_iter().filter(|(cluster, _)| seen.insert(*cluster));
-        let listed = clusters.map(|(cluster, names)| {
+        let clusters = clusters.into_iter().filter(|(cluster, ..)| seen.insert(*cluster));
+        let listed = clusters.map(|(cluster, names, local)| {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
-            configuration(&format!("cluster-{cluster}"), &names)
+            configuration_here(&format!("cluster-{cluster}"), &names, local)
         });
         listed.collect::<Vec<_>>()
     });
@@ -266,6 +292,12 @@ proptest! {
             objects.nodes.reverse();
             objects
         };
+        let mut taken: Vec<Prefix> = (1..=3).map(|number| prefix(&format!("10.244.{number}.0/24"))).collect();
+        taken.extend(["172.18.0.0/30", "fd00:18::/126"].map(prefix));
+        taken.extend(forwards.configurations.iter().flat_map(|listed| {
+            let local = listed.0.as_ref().unwrap().spec.local.as_ref().unwrap();
+            local.cidr.as_ref().unwrap().pod.iter().map(|pods| prefix(pods))
+        }));
         let plans: Vec<_> = (1..=3)
             .map(|number| plan(&format!("node-{number}"), &forwards))
             .collect();
@@ -278,9 +310,7 @@ proptest! {
                 plans[0].hops.keys().collect::<Vec<_>>()
             );
             for (prefix, hop) in &plan_of_one.hops {
-                for taken in ["10.244.0.0/16", "172.18.0.0/30", "fd00:18::/126"] {
-                    prop_assert!(!prefix.overlaps(taken.parse().unwrap()), "{prefix}");
-                }
+                prop_assert!(!taken.iter().any(|taken| taken.overlaps(*prefix)), "{prefix}");
                 // Who is sent to is a node that sends to its own pod.
                 let target = match hop {
                     Hop::Node { name, .. } => name.strip_prefix("node-").unwrap().parse().unwrap(),
