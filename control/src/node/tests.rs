@@ -241,6 +241,7 @@ fn what_is_wrong_with_a_gateway_or_a_node_is_named() {
 
     let elsewhere = plan("node-1", &objects(rome(), vec![pod("rome", 9, 7)]));
     assert!(said(&elsewhere).contains("node node-9 has no address of the IP version"));
+    assert!(elsewhere.problems[0].is_of_one_node() && !plan_on_host.problems[0].is_of_one_node());
 
     let nobody = plan("node-9", &objects(rome(), vec![pod("rome", 2, 7)]));
     assert!(said(&nobody).contains("node node-9 is not there, or has no InternalIP"));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use control::node::condition::{self, Known, Statement};
 use control::node::{Objects, Plan};
 use control::objects::ObjectName;
+use kube::ResourceExt as _;
 use remap::Prefix;
 
 use super::forwarding::WayProblem;
@@ -18,6 +19,7 @@ pub(super) struct Facts {
     /// Of this cluster.
     pub(super) pods: BTreeSet<Prefix>,
     node: String,
+    /// All that there are. This one is not among them if it has another name, or its Node was deleted.
     nodes: BTreeSet<String>,
     /// What each `Configuration` says already.
     known: BTreeMap<ObjectName, Known>,
@@ -34,34 +36,43 @@ impl Facts {
         of_way: &[WayProblem],
         refused: &[String],
     ) -> Self {
-        let own = node.to_owned();
-        let of_all = plan
-            .problems
-            .iter()
-            .filter_map(|problem| Some((problem.object()?.clone(), problem.to_string())));
-        let of_way = of_way.iter().filter_map(|problem| {
-            let owner = plan.owners.get(&problem.prefix()?)?;
-            Some((owner.clone(), problem.to_string()))
+        // What is of no object concerns every prefix.
+        let whose = |object: Option<&ObjectName>| match object {
+            Some(object) => vec![object.clone()],
+            None => plan.owners.values().cloned().collect(),
+        };
+        let said = |object: Option<&ObjectName>, text: String| {
+            whose(object).into_iter().map(move |object| (object, text.clone()))
+        };
+        let (of_one, of_all): (Vec<_>, Vec<_>) =
+            plan.problems.iter().partition(|problem| problem.is_of_one_node());
+        let [of_one, of_all] = [of_one, of_all].map(|problems| {
+            problems.into_iter().flat_map(|problem| said(problem.object(), problem.to_string()))
         });
-        // What the kernel refuses concerns every prefix.
-        let refused = refused.first().into_iter().flat_map(|refused| {
-            plan.owners.values().map(move |owner| (owner.clone(), refused.clone()))
+        let of_way = of_way.iter().flat_map(|problem| {
+            let owner = problem.prefix().and_then(|prefix| plan.owners.get(&prefix));
+            said(owner, problem.to_string())
         });
+        let refused = refused.iter().flat_map(|refused| said(None, refused.clone()));
 
         Self {
             owners: plan.owners.clone(),
             pods: plan.pods.clone(),
-            nodes: plan.others.keys().cloned().chain([own.clone()]).collect(),
-            node: own,
+            nodes: objects.nodes.iter().map(|node| node.name_any()).collect(),
+            node: node.to_owned(),
             known: condition::known(objects),
             // The first of each is enough: the log has the others.
             of_all: of_all.fold(BTreeMap::new(), keep_first),
-            of_own: of_way.chain(refused).fold(BTreeMap::new(), keep_first),
+            of_own: of_one.chain(of_way).chain(refused).fold(BTreeMap::new(), keep_first),
         }
     }
 
     /// What is to be said that nobody has read yet.
     pub(super) fn news(&self, findings: Option<&Findings>) -> Vec<Statement> {
+        // Who speaks for all would take its word back, and it would say it again, for ever.
+        if !self.nodes.contains(&self.node) {
+            return Vec::new();
+        }
         let speaks_for_all = self.nodes.first() == Some(&self.node);
         let statement = |object: &ObjectName| {
             let finding = findings.and_then(|findings| findings.get(object));
@@ -91,4 +102,113 @@ fn keep_first(
     map.entry(object).or_insert(text);
 
     map
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use control::node::plan;
+    use kube::core::DeserializeGuard;
+    use serde_json::{Value, json};
+
+    use super::super::conntrack::Flow;
+    use super::super::masquerade::Finding;
+    use super::*;
+
+    fn node(name: &str, address: Option<&str>) -> Value {
+        let address = address.map(|address| json!({"type": "InternalIP", "address": address}));
+
+        json!({
+            "metadata": {"name": name},
+            "status": {"addresses": address.into_iter().collect::<Vec<_>>()},
+        })
+    }
+
+    /// A cluster with the gateway to Rome on node-2, which has but an IPv4 address.
+    fn objects(nodes: &[Value], prefix: &str) -> Objects {
+        let configuration = json!({
+            "metadata": {
+                "name": "rome", "namespace": "tenant", "labels": {"liqo.io/remote-cluster-id": "rome"},
+            },
+            "spec": {"remote": {"cidr": {"pod": ["10.244.0.0/16"]}}},
+            "status": {"remote": {"cidr": {"pod": [prefix]}}},
+        });
+        let pod = json!({
+            "metadata": {"name": "gw", "namespace": "tenant", "labels": {
+                "networking.liqo.io/component": "gateway", "networking.liqo.io/active": "true",
+            }},
+            "spec": {"nodeName": "node-2", "containers": []},
+            "status": {"phase": "Running", "podIP": "10.244.2.9"},
+        });
+        let configuration: DeserializeGuard<_> = serde_json::from_value(configuration).unwrap();
+
+        Objects {
+            configurations: vec![Arc::new(configuration)],
+            pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
+            nodes: nodes
+                .iter()
+                .map(|node| Arc::new(serde_json::from_value(node.clone()).unwrap()))
+                .collect(),
+        }
+    }
+
+    fn facts(own: &str, objects: &Objects, of_way: &[WayProblem], refused: &[String]) -> Facts {
+        Facts::new(own, objects, &plan(own, objects), of_way, refused)
+    }
+
+    /// What the node has to say of Rome; nothing that anybody would have to write down.
+    fn said(facts: &Facts) -> Option<String> {
+        facts.news(None).into_iter().find_map(|statement| statement.problem)
+    }
+
+    #[test]
+    fn what_one_node_alone_sees_is_said_by_it_and_by_no_other() {
+        let nodes = [node("node-1", Some("fd00::1")), node("node-2", Some("172.18.0.2"))];
+        let objects = objects(&nodes, "fd00:71::/56");
+
+        let [first, second] = ["node-1", "node-2"].map(|own| facts(own, &objects, &[], &[]));
+
+        assert!(said(&first).unwrap().contains("node node-2 has no address of the IP version"));
+        // The node with the gateway sends to the pod, and knows nothing of the other problem.
+        assert!(said(&second).unwrap().contains("pod gw has no address of the IP version"));
+    }
+
+    #[test]
+    fn what_is_of_no_prefix_is_said_of_all_of_them() {
+        let whole = [node("node-1", Some("172.18.0.1")), node("node-2", Some("172.18.0.2"))];
+        let nameless = [node("node-1", None), node("node-2", Some("172.18.0.2"))];
+        let objects = |nodes| objects(nodes, "10.71.0.0/16");
+        let refused = ["cannot list IPv4 rules".to_owned()];
+
+        let lost = facts("node-1", &objects(&whole), &[WayProblem::NoOwnAddress], &refused);
+        let own = facts("node-1", &objects(&nameless), &[], &[]);
+        let refused = facts("node-2", &objects(&whole), &[], &refused);
+
+        assert!(said(&lost).unwrap().contains("none of the addresses of the Node is on"));
+        assert!(said(&own).unwrap().contains("node node-1 is not there, or has no InternalIP"));
+        assert_eq!(said(&refused).unwrap(), "cannot list IPv4 rules");
+    }
+
+    #[test]
+    fn a_host_that_is_no_node_says_nothing() {
+        let nodes = [node("node-1", Some("172.18.0.1")), node("node-2", Some("172.18.0.2"))];
+        let objects = objects(&nodes, "10.71.0.0/16");
+        let flow = Flow {
+            source: IpAddr::from([10, 244, 2, 5]),
+            destination: IpAddr::from([10, 71, 2, 7]),
+            seen_as: IpAddr::from([172, 18, 0, 2]),
+        };
+        let findings = |facts: &Facts| -> Findings {
+            let finding = Finding { flows: 1, example: flow };
+            facts.owners.values().map(|owner| (owner.clone(), finding)).collect()
+        };
+
+        for (own, statements) in [("node-0", 0), ("node-1", 1), ("node-2", 1)] {
+            let facts = facts(own, &objects, &[], &["cannot list IPv4 rules".to_owned()]);
+
+            assert_eq!(facts.news(Some(&findings(&facts))).len(), statements, "{own}");
+        }
+    }
 }
