@@ -31,11 +31,12 @@ pub(super) struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { flows, example: Flow { source, destination, seen_as } } = self;
+        // Without their number: this goes into objects, where each change is an event for all who watch.
+        let Self { flows: _, example: Flow { source, destination, seen_as } } = self;
 
         write!(
             f,
-            "{flows} flows of pods leave with another source, as {source} to {destination} with {seen_as}: exempt the prefix from the masquerade of the CNI"
+            "flows of pods leave with another source, as {source} to {destination} with {seen_as}: exempt the prefix from the masquerade of the CNI"
         )
     }
 }
@@ -53,7 +54,8 @@ pub(super) async fn look(facts: watch::Receiver<Facts>, findings: watch::Sender<
             findings.send_if_modified(|known| known.replace(Findings::new()) != *known);
             continue;
         }
-        let found = spawn_blocking(move || find(&facts)).await;
+        let former = findings.borrow().clone().unwrap_or_default();
+        let found = spawn_blocking(move || find(&facts, &former)).await;
         let found = found.unwrap_or_else(|panic| Err(io::Error::other(panic)));
         match &found {
             Ok(_) => was_seen = true,
@@ -69,7 +71,7 @@ pub(super) async fn look(facts: watch::Receiver<Facts>, findings: watch::Sender<
             for (object, finding) in found {
                 let is_known = known.as_ref().is_some_and(|known| known.contains_key(object));
                 if !is_known {
-                    warn!(%object, "{finding}");
+                    warn!(%object, flows = finding.flows, "{finding}");
                 }
             }
         }
@@ -77,21 +79,76 @@ pub(super) async fn look(facts: watch::Receiver<Facts>, findings: watch::Sender<
     }
 }
 
-fn find(facts: &Facts) -> io::Result<Findings> {
+fn find(facts: &Facts, former: &Findings) -> io::Result<Findings> {
     let mut findings = Findings::new();
-    conntrack::for_each(|flow| {
-        let is_of_pod = facts.pods.iter().any(|pods| pods.contains(flow.source));
-        if !flow.is_masqueraded() || !is_of_pod {
-            return;
-        }
-        // The longest one, as routes have it.
-        let owners = facts.owners.iter().filter(|(prefix, _)| prefix.contains(flow.destination));
-        if let Some((_, object)) = owners.max_by_key(|(prefix, _)| prefix.len_bits()) {
-            let finding =
-                findings.entry(object.clone()).or_insert(Finding { flows: 0, example: flow });
-            finding.flows += 1;
-        }
-    })?;
+    conntrack::for_each(|flow| add(&mut findings, flow, facts, former))?;
 
     Ok(findings)
+}
+
+/// Adds `flow`, if it is a masqueraded one of a pod. The example of `former` stays one for as long as it is
+/// found.
+fn add(findings: &mut Findings, flow: Flow, facts: &Facts, former: &Findings) {
+    // Of the most flows nothing else needs to be asked.
+    if !flow.is_masqueraded() || !facts.pods.iter().any(|pods| pods.contains(flow.source)) {
+        return;
+    }
+    // The longest one, as routes have it.
+    let owners = facts.owners.iter().filter(|(prefix, _)| prefix.contains(flow.destination));
+    if let Some((_, object)) = owners.max_by_key(|(prefix, _)| prefix.len_bits()) {
+        let finding = findings.entry(object.clone()).or_insert(Finding { flows: 0, example: flow });
+        finding.flows += 1;
+        if former.get(object).is_some_and(|former| former.example == flow) {
+            finding.example = flow;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn flow(pod: u8, seen_as: [u8; 4]) -> Flow {
+        Flow {
+            source: IpAddr::from([10, 244, 2, pod]),
+            destination: IpAddr::from([10, 71, 2, 7]),
+            seen_as: IpAddr::from(seen_as),
+        }
+    }
+
+    #[test]
+    fn what_is_said_stays_the_same_while_flows_come_and_go() {
+        const NODE: [u8; 4] = [172, 18, 0, 2];
+        let object = ObjectName {
+            kind: "Configuration".to_owned(),
+            namespace: "tenant".to_owned(),
+            name: "rome".to_owned(),
+        };
+        let mut facts = Facts::default();
+        facts.owners.insert("10.71.0.0/16".parse().unwrap(), object.clone());
+        facts.pods.insert("10.244.0.0/16".parse().unwrap());
+        let look = |flows: &[Flow], former: &Findings| {
+            let mut findings = Findings::new();
+            for flow in flows {
+                add(&mut findings, *flow, &facts, former);
+            }
+            findings
+        };
+        let untouched = flow(9, [10, 244, 2, 9]);
+        let strange = Flow { source: IpAddr::from([192, 0, 2, 1]), ..flow(8, NODE) };
+
+        let first = look(&[untouched, strange, flow(5, NODE), flow(6, NODE)], &Findings::new());
+        let second = look(&[flow(7, NODE), flow(6, NODE), flow(5, NODE)], &first);
+        let third = look(&[flow(7, NODE), flow(6, NODE)], &second);
+
+        assert_eq!((first[&object].flows, second[&object].flows), (2, 3));
+        let said = "flows of pods leave with another source, as 10.244.2.5 to 10.71.2.7 with \
+                    172.18.0.2: exempt the prefix from the masquerade of the CNI";
+        assert_eq!(first[&object].to_string(), said);
+        assert_eq!(second[&object].to_string(), said);
+        assert_eq!(third[&object].example, flow(7, NODE), "one that is there");
+        assert_eq!(look(&[untouched, strange], &third), Findings::new());
+    }
 }
