@@ -37,10 +37,11 @@ const TUPLE_IP: u16 = 1;
 const SOURCES: [u16; 2] = [1, 3];
 const DESTINATIONS: [u16; 2] = [2, 4];
 
-/// A flow as its sender has it, and the source that the next node sees.
+/// Who sends to whom, and the source that the next node sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) source: IpAddr,
+    /// Who answers: what packets are sent to may be a Service, in whose place one of its pods stands.
     pub(super) destination: IpAddr,
     pub(super) seen_as: IpAddr,
 }
@@ -120,7 +121,7 @@ fn flow(attributes: &[u8]) -> Option<Flow> {
 
     Some(Flow {
         source: address(&within(&original, &SOURCES)?)?,
-        destination: address(&within(&original, &DESTINATIONS)?)?,
+        destination: address(&within(&reply, &SOURCES)?)?,
         // Who answers is answered by sends to whom it saw.
         seen_as: address(&within(&reply, &DESTINATIONS)?)?,
     })
@@ -157,7 +158,12 @@ mod tests {
     }
 
     /// As the kernel sends one, with what else a tuple has.
-    fn message(source: [u8; 4], destination: [u8; 4], seen_as: [u8; 4]) -> Vec<u8> {
+    fn message(
+        source: [u8; 4],
+        destination: [u8; 4],
+        answers: [u8; 4],
+        seen_as: [u8; 4],
+    ) -> Vec<u8> {
         const NESTED: u16 = 1 << 15;
         let tuple = |kind, source: [u8; 4], destination: [u8; 4]| {
             let ip = [attribute(1, &source), attribute(2, &destination)].concat();
@@ -167,7 +173,7 @@ mod tests {
         let content = [
             vec![2, 0, 0, 0],
             tuple(1, source, destination),
-            tuple(2, destination, seen_as),
+            tuple(2, answers, seen_as),
             attribute(3, &[0; 4]),
         ]
         .concat();
@@ -188,18 +194,20 @@ mod tests {
 
     #[test]
     fn the_source_that_answers_go_to_is_the_one_that_was_seen() {
-        let masqueraded = message([10, 244, 2, 5], [10, 71, 2, 7], [172, 18, 0, 2]);
-        let untouched = message([10, 244, 2, 6], [10, 71, 2, 7], [10, 244, 2, 6]);
+        const REMOTE: [u8; 4] = [10, 71, 2, 7];
+        let masqueraded = message([10, 244, 2, 5], REMOTE, REMOTE, [172, 18, 0, 2]);
+        let untouched = message([10, 244, 2, 6], REMOTE, REMOTE, [10, 244, 2, 6]);
+        let to_service = message([10, 244, 2, 5], [10, 96, 0, 9], REMOTE, [172, 18, 0, 2]);
         let mut done = 20_u32.to_ne_bytes().to_vec();
         done.extend(DONE.to_ne_bytes());
         done.resize(20, 0);
 
-        let (flows, more) = all(&[masqueraded, untouched].concat());
+        let (flows, more) = all(&[masqueraded, untouched, to_service].concat());
 
         let is_masqueraded: Vec<_> = flows.iter().map(Flow::is_masqueraded).collect();
-        assert_eq!(is_masqueraded, [true, false]);
+        assert_eq!(is_masqueraded, [true, false, true]);
         assert_eq!(flows[0].seen_as, IpAddr::from([172, 18, 0, 2]));
-        assert_eq!(flows[1].destination, IpAddr::from([10, 71, 2, 7]));
+        assert!(flows.iter().all(|flow| flow.destination == IpAddr::from(REMOTE)), "{flows:?}");
         assert_eq!(more, Some(true));
         assert_eq!(all(&done), (Vec::new(), Some(false)));
     }
@@ -210,7 +218,8 @@ mod tests {
             noise in proptest::collection::vec(any::<u8>(), 0..200), place in 0..100_usize,
         ) {
             let _ = all(&noise);
-            let mut broken = message([10, 244, 2, 5], [10, 71, 2, 7], [172, 18, 0, 2]);
+            let mut broken =
+                message([10, 244, 2, 5], [10, 71, 2, 7], [10, 71, 2, 7], [172, 18, 0, 2]);
             for (byte, noise) in broken.iter_mut().skip(place).zip(noise) {
                 *byte = noise;
             }
