@@ -307,4 +307,4 @@ pub(super) fn to_io(error: rtnetlink::Error) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

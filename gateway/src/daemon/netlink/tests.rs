@@ -105,7 +105,9 @@ fn an_interface_is_up_until_somebody_takes_it_down() {
 }
 
 /// Runs `test` with a connection and the number of `lo`, which is up and alone.
-fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netlink, u32) -> F) {
+pub(in crate::daemon) fn in_namespace<F: Future<Output = ()>>(
+    test: impl FnOnce(Netlink, u32) -> F,
+) {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         let is_ci = std::env::var_os("CI").is_some();
         assert!(!is_ci, "CI must be able to make a network namespace: {error}");

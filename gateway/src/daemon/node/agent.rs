@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use super::facts::Facts;
 use super::flags::{Place, Settings};
-use super::forwarding::{self, Wanted};
+use super::forwarding::{self, Overlay, VxlanDevice, Wanted};
 use super::kernel::{Found, Kernel, KernelError};
 use super::pages::Report;
 use super::state::{Change, State};
@@ -98,51 +98,71 @@ impl Agent {
     async fn round(&self, plan: &Plan) -> Result<Round, KernelError> {
         let Self { settings, kernel, .. } = self;
         let ground = kernel.ground(plan, settings.vxlan).await?;
-        let found = kernel.found(&settings.overlay.device).await?;
+        let mut found = kernel.found(&settings.overlay.device).await?;
+        let own = found.own_device().map(|own| own.index);
 
         let mut failures = Vec::new();
-        let is_in_use = found.keeps_device(plan);
-        let overlay =
-            forwarding::overlay(plan, &ground, settings.vxlan, &settings.overlay, is_in_use);
-        let (overlay, no_overlay) = match overlay {
-            Ok(overlay) => (overlay, None),
-            Err(problem) => (None, Some(problem)),
+        let before = own.map(|_| &found.state);
+        let overlay = forwarding::overlay(plan, &ground, settings.vxlan, &settings.overlay, before);
+        let device = match &overlay {
+            Ok(Some(overlay)) => self.device(overlay, &found, &mut failures).await,
+            Ok(None) => None,
+            Err(_) => own.map(|index| VxlanDevice { index, local: None }),
         };
-        let mut device = None;
-        if let Some(overlay) = &overlay {
-            match kernel.set_device(found.device.as_ref(), overlay).await {
-                Ok(index) => {
-                    if found.device.as_ref().is_none_or(|before| before.index != index) {
-                        info!(%overlay, index, "made the VXLAN device");
-                    }
-                    device = Some((overlay, index));
+        let mut before = found.state.clone();
+        if let Some(own) = own {
+            match device {
+                // It goes, and what is on it with it.
+                None => before = before.without_device(own),
+                // It is gone; what was on it is to be on the other one.
+                Some(device) if device.index != own => {
+                    before = before.with_device(own, device.index);
+                    found.state = found.state.without_device(own);
                 }
-                Err(failure) => {
-                    failures.push(failure);
-                    // As it is, it may still carry packets.
-                    let before = found.device.as_ref().filter(|before| before.is_ours);
-                    device = before.map(|before| (overlay, before.index));
-                }
+                Some(_) => {}
             }
         }
-        let mut wanted = forwarding::wanted(plan, &ground, settings.vxlan, device, &found.state);
-        wanted.problems.extend(no_overlay);
+        let mut wanted = forwarding::wanted(plan, &ground, settings.vxlan, device, &before);
 
         let changes = found.state.changes(&wanted.state);
-        let index = device.map(|(_, index)| index);
+        let index = device.map(|device| device.index).or(own);
         let (changed, refused) = make(kernel, &changes, &found, index).await;
         failures.extend(refused);
         failures.extend(kernel.remove_stale(&found).await);
-        if let Some(before) =
-            found.device.as_ref().filter(|before| overlay.is_none() && before.is_ours)
-        {
-            match kernel.remove_device(before).await {
-                Ok(()) => info!(device = settings.overlay.device, "removed the VXLAN device"),
+        if let Some(own) = found.own_device().filter(|_| overlay == Ok(None)) {
+            match kernel.remove_device(own).await {
+                Ok(()) => info!(device = own.name, "removed the VXLAN device"),
                 Err(failure) => failures.push(failure),
             }
         }
+        wanted.problems.extend(overlay.err());
 
         Ok(Round { wanted, changed, failures })
+    }
+
+    /// The VXLAN device, made or mended to be as `overlay` says.
+    async fn device(
+        &self,
+        overlay: &Overlay,
+        found: &Found,
+        failures: &mut Vec<KernelError>,
+    ) -> Option<VxlanDevice> {
+        let former = found.device.as_ref();
+        match self.kernel.set_device(former, overlay).await {
+            Ok(index) => {
+                if former.is_none_or(|former| former.index != index) {
+                    info!(%overlay, index, "made the VXLAN device");
+                }
+                Some(VxlanDevice { index, local: Some(overlay.local) })
+            }
+            Err(failure) => {
+                failures.push(failure);
+                // As it is, it may still carry packets; new ones only if just its settings are not right.
+                let own = found.own_device()?;
+                let local = own.is_like(overlay).then_some(overlay.local);
+                Some(VxlanDevice { index: own.index, local })
+            }
+        }
     }
 }
 
@@ -162,17 +182,10 @@ pub(super) async fn clean_up(
     }
     let State { routes, rules, .. } = &found.state;
     let (routes, rules, stale) = (routes.len(), rules.len(), found.stale());
-    // The neighbours go with their device.
-    let bare = State {
-        neighbours: Default::default(),
-        forwarding: Default::default(),
-        ..found.state.clone()
-    };
-    let changes = bare.changes(&State::default());
-    let (_, refused) = make(kernel, &changes, &found, None).await;
-    let mut failures = refused;
+    let own = found.own_device();
+    let changes = found.state.changes(&State::default());
+    let (_, mut failures) = make(kernel, &changes, &found, own.map(|own| own.index)).await;
     failures.extend(kernel.remove_stale(&found).await);
-    let own = found.device.as_ref().filter(|found| found.is_ours);
     if let Some(own) = own {
         failures.extend(kernel.remove_device(own).await.err());
     }
@@ -181,7 +194,7 @@ pub(super) async fn clean_up(
     }
 
     let stale = if stale == 0 { String::new() } else { format!(", {stale} of before") };
-    let device = if own.is_some() { format!(", interface {device}") } else { String::new() };
+    let device = own.map(|own| format!(", interface {}", own.name)).unwrap_or_default();
     Ok(format!("removed {routes} routes, {rules} rules{stale}{device} (table {})\n", place.table))
 }
 
@@ -213,3 +226,6 @@ fn tell_news(before: &[String], now: &[String], tell: impl Fn(&str)) {
         tell(line);
     }
 }
+
+#[cfg(test)]
+mod tests;

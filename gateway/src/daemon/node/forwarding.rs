@@ -32,8 +32,8 @@ pub(super) struct Ground {
     pub(super) reach: BTreeMap<IpAddr, Reach>,
     /// The `InternalIP`s of this node that are on one of its interfaces, in the order of the Node.
     pub(super) own: Vec<OwnAddress>,
-    /// Whether another node is behind a router.
-    pub(super) has_far_nodes: bool,
+    /// Whether another node is behind a router; `None` while that cannot be told of all of them.
+    pub(super) has_far_nodes: Option<bool>,
 }
 
 /// How an address is reached.
@@ -62,6 +62,16 @@ pub(super) struct Overlay {
     pub(super) local: IpAddr,
     pub(super) mac: Mac,
     pub(super) mtu_bytes: u32,
+}
+
+/// The VXLAN device as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VxlanDevice {
+    /// The number of the interface.
+    pub(super) index: u32,
+    /// Where its datagrams come from; `None` if it is not as it should be: then it carries what it carried,
+    /// and nothing else.
+    pub(super) local: Option<IpAddr>,
 }
 
 /// What the kernel is to have, and why not more.
@@ -117,27 +127,35 @@ pub(super) enum WayProblem {
 }
 
 /// The VXLAN device, if packets go through it: to another node, or from one behind a router to a gateway
-/// here. `is_in_use`: packets go by it as before, for as long as nobody knows better.
+/// here. `before` is what the kernel has, if the device is there: then it stays for as long as nobody can
+/// tell that it is not needed. Packets may go by it as before, and those of others come in by it.
 ///
 /// # Errors
 ///
-/// [`WayProblem::NoOwnAddress`]
+/// [`WayProblem::NoOwnAddress`]; a device that is there stays as it is.
 pub(super) fn overlay(
     plan: &Plan,
     ground: &Ground,
     vxlan: Vxlan,
     settings: &OverlaySettings,
-    is_in_use: bool,
+    before: Option<&State>,
 ) -> Result<Option<Overlay>, WayProblem> {
-    let is_needed = |hop: &Hop| match (hop, vxlan) {
-        (Hop::AsBefore, _) | (_, Vxlan::Never) => false,
-        (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => true,
+    // Nothing where it cannot be told.
+    let need = |(prefix, hop): (&Prefix, &Hop)| match (hop, vxlan) {
+        (Hop::AsBefore, _) => {
+            let has_route = before.is_some_and(|before| before.route(prefix.to_net()).is_some());
+            if has_route { None } else { Some(false) }
+        }
+        (_, Vxlan::Never) => Some(false),
+        (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => Some(true),
         (Hop::Pod(_), Vxlan::Auto) => ground.has_far_nodes,
         (Hop::Node { address, .. }, Vxlan::Auto) => {
-            ground.reach.get(address) == Some(&Reach::Routed)
+            ground.reach.get(address).map(|reach| *reach == Reach::Routed)
         }
     };
-    if !is_in_use && !plan.hops.values().any(is_needed) {
+    let needs: Vec<_> = plan.hops.iter().map(need).collect();
+    let stays = before.is_some() && (!plan.is_whole || needs.contains(&None));
+    if !stays && !needs.contains(&Some(true)) {
         return Ok(None);
     }
     let OwnAddress { address, mtu_bytes } = ground.own.first().ok_or(WayProblem::NoOwnAddress)?;
@@ -155,16 +173,16 @@ pub(super) fn overlay(
     }))
 }
 
-/// What the kernel is to have, which has `found`. `overlay` is the VXLAN device and its number.
+/// What the kernel is to have, which had `found` until now.
 pub(super) fn wanted(
     plan: &Plan,
     ground: &Ground,
     vxlan: Vxlan,
-    overlay: Option<(&Overlay, u32)>,
+    device: Option<VxlanDevice>,
     found: &State,
 ) -> Wanted {
     let mut wanted = Wanted::default();
-    let site = Site { plan, ground, vxlan, overlay };
+    let site = Site { plan, ground, vxlan, device };
     for (prefix, hop) in &plan.hops {
         let target = match site.target(*prefix, hop, &mut wanted.state) {
             Ok(target) => target,
@@ -178,7 +196,7 @@ pub(super) fn wanted(
         let (way, target) = match (target, before) {
             (Some((way, target)), _) => (way, Some(target)),
             (None, Some(before)) => {
-                keep_next_hop(before, overlay, found, &mut wanted.state);
+                keep_next_hop(before, device, found, &mut wanted.state);
                 (Way::AsBefore, Some(before))
             }
             (None, None) => (Way::Unreachable, None),
@@ -213,7 +231,7 @@ struct Site<'a> {
     plan: &'a Plan,
     ground: &'a Ground,
     vxlan: Vxlan,
-    overlay: Option<(&'a Overlay, u32)>,
+    device: Option<VxlanDevice>,
 }
 
 impl Site<'_> {
@@ -245,8 +263,10 @@ impl Site<'_> {
                     Err(WayProblem::NodeNotReached { prefix, node, address })
                 }
                 (Some(_), Vxlan::Auto | Vxlan::Always) => {
-                    let Some((overlay, device)) = self.overlay else { return Ok(None) };
-                    let far = self.far_end(prefix, name, overlay.local)?;
+                    let Some(VxlanDevice { index, local: Some(local) }) = self.device else {
+                        return Ok(None);
+                    };
+                    let far = self.far_end(prefix, name, local)?;
                     let mac = Mac::of_node(far);
                     // The kernel takes no next hop of IPv6 that it knows on another interface, unless it is
                     // of the link.
@@ -256,7 +276,7 @@ impl Site<'_> {
                     };
                     state.neighbours.insert(next, mac);
                     state.forwarding.insert(mac, far);
-                    Ok(Some((Way::Vxlan, via(next, device))))
+                    Ok(Some((Way::Vxlan, via(next, index))))
                 }
             },
         }
@@ -279,14 +299,9 @@ impl Site<'_> {
 }
 
 /// Keeps what the route to `target` needs on the VXLAN device.
-fn keep_next_hop(
-    target: Target,
-    overlay: Option<(&Overlay, u32)>,
-    found: &State,
-    state: &mut State,
-) {
+fn keep_next_hop(target: Target, vxlan: Option<VxlanDevice>, found: &State, state: &mut State) {
     let Target::Via { gateway, device, .. } = target else { return };
-    if overlay.is_none_or(|(_, overlay)| overlay != device) {
+    if vxlan.is_none_or(|vxlan| vxlan.index != device) {
         return;
     }
     if let Some(mac) = found.neighbours.get(&gateway) {

@@ -1,7 +1,7 @@
 //! What the kernel of a node is asked and told (rtnetlink).
 //!
 //! Ours are the routes of our protocol number in our table, the rules of that number and the tables they
-//! lead to, and the VXLAN device of our name and alias. Whatever else there is stays as it is.
+//! lead to, and VXLAN devices with our alias. Whatever else there is stays as it is.
 
 mod message;
 mod overlay;
@@ -12,7 +12,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use control::node::{Hop, Plan};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use remap::Prefix;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
@@ -57,8 +56,10 @@ pub(super) struct Kernel {
 pub(super) struct Found {
     /// As far as it is where it belongs.
     pub(super) state: State,
-    /// The VXLAN device.
+    /// The VXLAN device of ours, whatever it is called; if there is none, whatever has its name.
     pub(super) device: Option<Device>,
+    /// Further ones of ours, as processes with other flags left them.
+    stale_devices: Vec<Device>,
     /// Rules of ours that lead elsewhere or have another priority, as a process with other flags left them.
     stale_rules: Vec<RuleMessage>,
     /// Routes of ours in the tables that those lead to.
@@ -113,24 +114,38 @@ impl Kernel {
             }
         }
         if is_gateway_here && vxlan == Vxlan::Auto {
-            let own = ground.own.first().map(|own| own.address.is_ipv4());
-            for addresses in plan.others.values() {
-                let address = addresses.iter().find(|ip| Some(ip.is_ipv4()) == own);
-                if let Some(address) = address
-                    && self.reach(*address).await == Some(Reach::Routed)
-                {
-                    ground.has_far_nodes = true;
-                    break;
-                }
-            }
+            ground.has_far_nodes = self.has_far_nodes(plan, &ground).await;
         }
 
         Ok(ground)
     }
 
+    /// Whether another node is behind a router, as far as that can be told.
+    async fn has_far_nodes(&self, plan: &Plan, ground: &Ground) -> Option<bool> {
+        let own = ground.own.first().map(|own| own.address);
+        // Where VXLAN begins here when this host has its address again.
+        let own = own.or_else(|| plan.own.first().copied())?;
+        let mut are_near = true;
+        for addresses in plan.others.values() {
+            let address = addresses.iter().find(|address| address.is_ipv4() == own.is_ipv4());
+            let reach = match address {
+                Some(address) => self.reach(*address).await,
+                None => None,
+            };
+            match reach {
+                Some(Reach::Routed) => return Some(true),
+                Some(Reach::Neighbour { .. }) => {}
+                None => are_near = false,
+            }
+        }
+
+        are_near.then_some(false)
+    }
+
     /// Everything that is ours; `device` is the name of the VXLAN device.
     pub(super) async fn found(&self, device: &str) -> Result<Found, KernelError> {
-        let mut found = Found { device: self.device(device).await?, ..Found::default() };
+        let (device, stale_devices) = self.devices(device).await?;
+        let mut found = Found { device, stale_devices, ..Found::default() };
         let mut tables = BTreeSet::from([self.place.table]);
         for version in Version::BOTH {
             for rule in self.rules(version).await? {
@@ -162,7 +177,7 @@ impl Kernel {
                 }
             }
         }
-        if let Some(device) = found.device.as_ref().filter(|device| device.is_ours) {
+        if let Some(device) = found.own_device() {
             (found.state.neighbours, found.state.forwarding) = self.next_hops(device.index).await?;
         }
 
@@ -226,7 +241,8 @@ impl Kernel {
         }
     }
 
-    /// Removes what a process with other flags left. Routes last: without a rule nothing leads to them.
+    /// Removes what processes with other flags left. Routes after rules, as without one nothing leads to
+    /// them.
     pub(super) async fn remove_stale(&self, found: &Found) -> Vec<KernelError> {
         let mut errors = Vec::new();
         for rule in &found.stale_rules {
@@ -236,6 +252,9 @@ impl Kernel {
         for route in &found.stale_routes {
             let outcome = self.handle.route().del(route.clone()).execute().await;
             errors.extend(outcome.map_err(KernelError::of("remove a route of before")).err());
+        }
+        for device in &found.stale_devices {
+            errors.extend(self.remove_device(device).await.err());
         }
         let is_there = |error: &KernelError| !is_absent(&error.source);
 
@@ -357,15 +376,9 @@ impl Kernel {
 }
 
 impl Found {
-    /// Whether the VXLAN device stays, as packets are to go where they went before: they may go out
-    /// through it, or have come in by it.
-    pub(super) fn keeps_device(&self, plan: &Plan) -> bool {
-        let stays = |(prefix, hop): (&Prefix, &Hop)| {
-            *hop == Hop::AsBefore && self.state.route(prefix.to_net()).is_some()
-        };
-        let is_ours = self.device.as_ref().is_some_and(|device| device.is_ours);
-
-        is_ours && (!plan.is_whole || plan.hops.iter().any(stays))
+    /// The VXLAN device, if it is ours.
+    pub(super) fn own_device(&self) -> Option<&Device> {
+        self.device.as_ref().filter(|device| device.is_ours)
     }
 
     /// Whether there is anything at all.
@@ -373,12 +386,13 @@ impl Found {
         self.state == State::default()
             && self.stale_rules.is_empty()
             && self.stale_routes.is_empty()
-            && !self.device.as_ref().is_some_and(|device| device.is_ours)
+            && self.stale_devices.is_empty()
+            && self.own_device().is_none()
     }
 
-    /// Rules and routes that no longer lead to where they belong.
+    /// Rules, routes and devices that no longer lead to where they belong.
     pub(super) fn stale(&self) -> usize {
-        self.stale_rules.len() + self.stale_routes.len()
+        self.stale_rules.len() + self.stale_routes.len() + self.stale_devices.len()
     }
 }
 

@@ -104,6 +104,31 @@ impl State {
         self.routes.get(&RouteKey::of(prefix)).copied()
     }
 
+    /// What is left after the VXLAN device, interface `device`, has gone: the kernel takes what is on an
+    /// interface away with it.
+    pub(super) fn without_device(&self, device: u32) -> Self {
+        let mut state = self.clone();
+        state.routes.retain(|_, target| target.device() != Some(device));
+        state.neighbours.clear();
+        state.forwarding.clear();
+
+        state
+    }
+
+    /// The same with the interface `to` in place of the VXLAN device `from`.
+    pub(super) fn with_device(&self, from: u32, to: u32) -> Self {
+        let mut state = self.clone();
+        for target in state.routes.values_mut() {
+            if let Target::Via { device, .. } = target
+                && *device == from
+            {
+                *device = to;
+            }
+        }
+
+        state
+    }
+
     /// What to do, in this order, for `self` to become `wanted`. At no moment between is a wanted prefix
     /// without a route that was not so before, and nothing is touched that stays.
     pub(super) fn changes(&self, wanted: &Self) -> Vec<Change> {
@@ -129,6 +154,16 @@ impl State {
         changes.extend(gone(&self.forwarding, &wanted.forwarding).map(Change::RemoveForwarding));
 
         changes
+    }
+}
+
+impl Target {
+    /// The number of the interface, if it leads anywhere.
+    pub(super) const fn device(&self) -> Option<u32> {
+        match self {
+            Self::Via { device, .. } => Some(*device),
+            Self::Unreachable => None,
+        }
     }
 }
 
@@ -274,6 +309,30 @@ mod tests {
             prop_assert_eq!(&state, &wanted);
             prop_assert_eq!(wanted.changes(&wanted), vec![]);
         }
+    }
+
+    #[test]
+    fn a_device_takes_what_is_on_it_away_and_another_one_can_have_it() {
+        let via = |device| Target::Via { gateway: [172, 18, 0, 2].into(), device, source: None };
+        let mac = Mac([0x0e, 0x53, 172, 18, 0, 2]);
+        let state = |device| State {
+            routes: BTreeMap::from([
+                (RouteKey::of(prefix(71)), via(device)),
+                (RouteKey::of(prefix(72)), via(2)),
+                (RouteKey::of_last_resort(prefix(71)), Target::Unreachable),
+            ]),
+            rules: BTreeSet::from([Version::V4]),
+            neighbours: BTreeMap::from([([172, 18, 0, 2].into(), mac)]),
+            forwarding: BTreeMap::from([(mac, [172, 18, 0, 2].into())]),
+        };
+
+        let left = state(7).without_device(7);
+
+        assert_eq!(left.route(prefix(71)), None);
+        assert_eq!(left.route(prefix(72)), Some(via(2)));
+        assert_eq!((left.routes.len(), left.rules.len()), (2, 1));
+        assert!(left.neighbours.is_empty() && left.forwarding.is_empty());
+        assert_eq!(state(7).with_device(7, 9), state(9));
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn ground() -> Ground {
             (ip("172.18.3.1"), Reach::Routed),
         ]),
         own: vec![OwnAddress { address: ip("172.18.1.1"), mtu_bytes: 1500 }],
-        has_far_nodes: true,
+        has_far_nodes: Some(true),
     }
 }
 
@@ -60,12 +60,13 @@ fn forwarded(
     vxlan: Vxlan,
     found: &State,
 ) -> (Option<Overlay>, Wanted) {
-    let is_in_use = found
-        .routes
-        .values()
-        .any(|target| matches!(target, Target::Via { device, .. } if *device == VXLAN_DEVICE));
-    let overlay = overlay(plan, ground, vxlan, &settings(), is_in_use).unwrap();
-    let device = overlay.as_ref().map(|overlay| (overlay, VXLAN_DEVICE));
+    let is_on_device = |target: &Target| target.device() == Some(VXLAN_DEVICE);
+    let before = found.routes.values().any(is_on_device).then_some(found);
+    let overlay = overlay(plan, ground, vxlan, &settings(), before).unwrap();
+    let device = overlay
+        .as_ref()
+        .map(|overlay| VxlanDevice { index: VXLAN_DEVICE, local: Some(overlay.local) });
+    let found = if device.is_some() { found } else { &found.without_device(VXLAN_DEVICE) };
     let wanted = wanted(plan, ground, vxlan, device, found);
 
     (overlay, wanted)
@@ -141,10 +142,13 @@ fn an_ipv6_prefix_goes_by_the_address_that_the_far_device_gives_itself() {
 #[test]
 fn a_node_without_far_neighbours_opens_no_port() {
     let plan = plan(&[("10.71.0.0/16", Hop::Pod(ip("10.244.1.9")))]);
-    let near = Ground { has_far_nodes: false, ..ground() };
+    let near = Ground { has_far_nodes: Some(false), ..ground() };
+    let unknown = Ground { has_far_nodes: None, ..ground() };
 
-    assert_eq!(overlay(&plan, &near, Vxlan::Auto, &settings(), false), Ok(None));
-    assert!(overlay(&plan, &ground(), Vxlan::Auto, &settings(), false).unwrap().is_some());
+    for ground in [&near, &unknown] {
+        assert_eq!(overlay(&plan, ground, Vxlan::Auto, &settings(), None), Ok(None));
+    }
+    assert!(overlay(&plan, &ground(), Vxlan::Auto, &settings(), None).unwrap().is_some());
 }
 
 #[test]
@@ -153,12 +157,12 @@ fn over_ipv6_the_frames_are_shorter() {
     let own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
     let ground = Ground { own, ..ground() };
 
-    let made = overlay(&plan, &ground, Vxlan::Auto, &settings(), false).unwrap().unwrap();
+    let made = overlay(&plan, &ground, Vxlan::Auto, &settings(), None).unwrap().unwrap();
 
     assert_eq!(made.mtu_bytes, 1430);
     assert_eq!(made.mac.0[0] & 0b11, 0b10, "of one interface, and not given by a manufacturer");
     let chosen = OverlaySettings { mtu_bytes: Some(1400), ..settings() };
-    let made = overlay(&plan, &ground, Vxlan::Auto, &chosen, false).unwrap().unwrap();
+    let made = overlay(&plan, &ground, Vxlan::Auto, &chosen, None).unwrap().unwrap();
     assert_eq!(made.mtu_bytes, 1400);
 }
 
@@ -183,6 +187,54 @@ fn while_no_gateway_is_known_packets_go_where_they_went() {
 }
 
 #[test]
+fn a_device_stays_while_nobody_can_tell_that_it_is_not_needed() {
+    let name = "10.71.0.0/16";
+    let far = plan(&[(name, to_node(3))]);
+    let here = plan(&[(name, Hop::Pod(ip("10.244.1.9")))]);
+    let unread = Plan { is_whole: false, ..plan(&[]) };
+    let found = forwarded(&far, &ground(), Vxlan::Auto, &State::default()).1.state;
+    let without_routes = Ground { reach: BTreeMap::new(), has_far_nodes: None, ..ground() };
+    let near = Ground {
+        reach: [(ip("172.18.3.1"), Reach::Neighbour { device: UPLINK })].into(),
+        has_far_nodes: Some(false),
+        ..ground()
+    };
+
+    for (plan, ground, stays) in [
+        (&far, &without_routes, true),
+        (&here, &without_routes, true),
+        (&unread, &near, true),
+        (&far, &near, false),
+        (&here, &near, false),
+    ] {
+        let overlay = |before| overlay(plan, ground, Vxlan::Auto, &settings(), before);
+        assert_eq!(overlay(Some(&found)).unwrap().is_some(), stays, "{plan:?} {ground:?}");
+        assert_eq!(overlay(None), Ok(None));
+        let never = super::overlay(plan, ground, Vxlan::Never, &settings(), Some(&found)).unwrap();
+        assert_eq!(never.is_some(), !plan.is_whole);
+    }
+}
+
+#[test]
+fn what_goes_through_a_device_goes_on_while_this_host_has_no_address() {
+    let far = plan(&[("10.71.0.0/16", to_node(3)), ("10.72.0.0/16", to_node(2))]);
+    let found = forwarded(&far, &ground(), Vxlan::Auto, &State::default()).1.state;
+    let nowhere = Ground { own: Vec::new(), ..ground() };
+    let device = VxlanDevice { index: VXLAN_DEVICE, local: None };
+
+    let error = overlay(&far, &nowhere, Vxlan::Auto, &settings(), Some(&found)).unwrap_err();
+    let wanted = wanted(&far, &nowhere, Vxlan::Auto, Some(device), &found);
+
+    assert_eq!(error, WayProblem::NoOwnAddress);
+    let ways = [("10.71.0.0/16", Way::AsBefore), ("10.72.0.0/16", Way::Direct)];
+    assert_eq!(wanted.ways, ways.map(|(text, way)| (prefix(text), way)).into());
+    let name = net("10.71.0.0/16");
+    assert_eq!(wanted.state.route(name), Some(via("172.18.3.1", VXLAN_DEVICE)));
+    assert_eq!(wanted.state.neighbours, found.neighbours);
+    assert_eq!(wanted.state.forwarding, found.forwarding);
+}
+
+#[test]
 fn what_is_in_the_way_is_named_and_nothing_leaks_meanwhile() {
     let unknown = |hop| (plan(&[("10.71.0.0/16", hop)]), ground());
     let mut other_version = unknown(to_node(3));
@@ -203,7 +255,7 @@ fn what_is_in_the_way_is_named_and_nothing_leaks_meanwhile() {
 
     let nowhere = Ground { own: Vec::new(), ..ground() };
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
-    let error = overlay(&plan, &nowhere, Vxlan::Auto, &settings(), false).unwrap_err();
+    let error = overlay(&plan, &nowhere, Vxlan::Auto, &settings(), None).unwrap_err();
     assert!(error.to_string().contains("is --node-name the name of this host's Node"));
 }
 

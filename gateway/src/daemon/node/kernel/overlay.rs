@@ -31,10 +31,11 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 83, 83);
 /// Of the datagrams: more routers than any network of nodes has (the default of VXLAN takes that of routes).
 const TTL: u8 = 64;
 
-/// The interface of that name, whoever made it.
+/// An interface that is the VXLAN device, or has its name.
 #[derive(Clone, Debug)]
 pub(in crate::daemon::node) struct Device {
     pub(in crate::daemon::node) index: u32,
+    pub(in crate::daemon::node) name: String,
     /// Whether this program made it.
     pub(in crate::daemon::node) is_ours: bool,
     is_up: bool,
@@ -45,25 +46,48 @@ pub(in crate::daemon::node) struct Device {
 }
 
 impl Device {
-    /// Whether it has what cannot be changed once it is made.
-    fn is_like(&self, wanted: &Overlay) -> bool {
-        fixed(wanted).iter().all(|info| self.info.contains(info))
+    /// Whether it has what cannot be changed once it is made, or not while packets go.
+    pub(in crate::daemon::node) fn is_like(&self, wanted: &Overlay) -> bool {
+        self.name == wanted.device && fixed(wanted).iter().all(|info| self.info.contains(info))
     }
 }
 
 impl Kernel {
-    /// The interface called `name`, if there is one.
-    pub(in crate::daemon::node) async fn device(
+    /// The device that is ours, whatever it is called, and further ones of ours; if there are none, the
+    /// interface called `name`, whoever has made it.
+    pub(super) async fn devices(
         &self,
         name: &str,
-    ) -> Result<Option<Device>, KernelError> {
+    ) -> Result<(Option<Device>, Vec<Device>), KernelError> {
+        let mut request = self.handle.link().get();
+        // The kernel shows no others then, unless it knows none of that kind.
+        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vxlan)]);
+        request.message_mut().attributes.push(kind);
+        let links: Vec<_> =
+            request.execute().try_collect().await.map_err(KernelError::of("list interfaces"))?;
+        let mut ours: Vec<_> = links.iter().map(read).filter(|device| device.is_ours).collect();
+        ours.sort_by_key(|device| device.name != name);
+        let mut ours = ours.into_iter();
+        let device = match ours.next() {
+            Some(device) => {
+                let has_address = self.has_address(device.index).await?;
+                Some(Device { has_address, ..device })
+            }
+            None => self.device(name).await?,
+        };
+
+        Ok((device, ours.collect()))
+    }
+
+    /// The interface called `name`, if there is one.
+    async fn device(&self, name: &str) -> Result<Option<Device>, KernelError> {
         let mut links = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
         match links.try_next().await.map_err(to_io) {
             Ok(None) => Ok(None),
             Ok(Some(link)) => {
-                let mut device = read(&link);
-                device.has_address = self.has_address(device.index).await?;
-                Ok(Some(device))
+                let device = read(&link);
+                let has_address = self.has_address(device.index).await?;
+                Ok(Some(Device { has_address, ..device }))
             }
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(source) => Err(KernelError { operation: format!("look for {name}"), source }),
@@ -81,16 +105,17 @@ impl Kernel {
         wanted: &Overlay,
     ) -> Result<u32, KernelError> {
         let failed = || KernelError::of(format!("make {wanted}"));
+        let taken = || KernelError {
+            operation: format!(
+                "make {wanted}: somebody else has an interface of that name, choose another --vxlan-device"
+            ),
+            source: io::ErrorKind::AlreadyExists.into(),
+        };
         if let Some(found) = found {
             // One without its alias is ours if the process that made it ended at that moment.
             let is_half_made = found.is_like(wanted) && found.mac == Some(wanted.mac);
             if !found.is_ours && !is_half_made {
-                return Err(KernelError {
-                    operation: format!(
-                        "make {wanted}: somebody else has an interface of that name, choose another --vxlan-device"
-                    ),
-                    source: io::ErrorKind::AlreadyExists.into(),
-                });
+                return Err(taken());
             }
             if found.is_like(wanted) {
                 let is_right = found.is_ours
@@ -102,6 +127,9 @@ impl Kernel {
                     self.settle_device(found.index, wanted).await?;
                 }
                 return Ok(found.index);
+            }
+            if found.name != wanted.device && self.device(&wanted.device).await?.is_some() {
+                return Err(taken());
             }
             self.remove_device(found).await?;
         }
@@ -200,6 +228,7 @@ fn settings(index: u32, wanted: &Overlay) -> LinkMessage {
 fn read(link: &LinkMessage) -> Device {
     let mut device = Device {
         index: link.header.index,
+        name: String::new(),
         is_ours: false,
         is_up: link.header.flags.contains(LinkFlags::Up),
         has_address: false,
@@ -209,7 +238,9 @@ fn read(link: &LinkMessage) -> Device {
     };
     let (mut is_vxlan, mut has_alias) = (false, false);
     for attribute in &link.attributes {
-        if let LinkAttribute::Address(bytes) = attribute {
+        if let LinkAttribute::IfName(name) = attribute {
+            device.name.clone_from(name);
+        } else if let LinkAttribute::Address(bytes) = attribute {
             device.mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac);
         } else if let LinkAttribute::Mtu(bytes) = attribute {
             device.mtu_bytes = *bytes;
