@@ -1,6 +1,7 @@
 //! Brings the kernel into line with what objects say, as often as either has changed.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use control::node::{Objects, Plan, plan};
 use tokio::sync::watch;
@@ -9,9 +10,13 @@ use tracing::{error, info, warn};
 use super::facts::Facts;
 use super::flags::{Place, Settings};
 use super::forwarding::{self, Overlay, VxlanDevice, Wanted};
-use super::kernel::{Found, Kernel, KernelError};
+use super::kernel::{Found, Kernel, KernelError, within};
 use super::pages::Report;
 use super::state::{Change, State};
+
+/// How long a round may take. The kernel answers at once; who waits for this long waits for an answer that
+/// was lost, and asks again.
+const ROUND_MAX: Duration = Duration::from_secs(30);
 
 /// One node, for as long as the process runs.
 pub(super) struct Agent {
@@ -62,7 +67,7 @@ impl Agent {
     pub(super) async fn sync(&mut self) {
         let Some(objects) = &self.objects else { return };
         let plan = plan(&self.settings.node, objects);
-        let Round { wanted, changed, failures } = match self.round(&plan).await {
+        let Round { wanted, changed, failures } = match within(ROUND_MAX, self.round(&plan)).await {
             Ok(round) => round,
             Err(failure) => Round { failures: vec![failure], ..Round::default() },
         };

@@ -9,6 +9,7 @@ mod overlay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use control::node::{Hop, Plan};
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -17,6 +18,7 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
 use rtnetlink::{Handle, IpVersion, MulticastGroup, RouteMessageBuilder};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::flags::{Place, Vxlan};
 use super::forwarding::{Ground, OwnAddress, Reach};
@@ -43,7 +45,25 @@ impl KernelError {
     }
 }
 
-/// A connection to the kernel. Must live within the runtime that made it.
+/// What `work` comes to, unless an answer of the kernel keeps it waiting for longer than `limit`.
+///
+/// # Errors
+///
+/// [`KernelError`]
+pub(super) async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, KernelError>>,
+) -> Result<T, KernelError> {
+    timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(KernelError {
+            operation: format!("get an answer of the kernel within {limit:?}"),
+            source: io::ErrorKind::TimedOut.into(),
+        })
+    })
+}
+
+/// Two connections to the kernel, one for questions and one for events. Must live within the runtime that
+/// made it.
 pub(super) struct Kernel {
     handle: Handle,
     place: Place,
@@ -70,18 +90,22 @@ pub(super) struct Found {
 }
 
 impl Kernel {
-    /// Opens the connection. To be called within a runtime.
+    /// Opens the connections. To be called within a runtime.
     ///
     /// # Errors
     ///
     /// If the kernel gives no netlink socket.
     pub(super) fn connect(place: Place) -> io::Result<Self> {
-        let (connection, handle, mut messages) =
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        tokio::spawn(connection);
+        // Not by the same socket: many events fill it, the kernel drops answers that find no room, and
+        // whoever waits for one waits for ever. An event that is lost itself is told as an overrun.
+        let (connection, _, mut events) =
             rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
         tokio::spawn(connection);
         let (sender, links) = mpsc::unbounded_channel();
         tokio::spawn(
-            async move { while messages.next().await.is_some() && sender.send(()).is_ok() {} },
+            async move { while events.next().await.is_some() && sender.send(()).is_ok() {} },
         );
 
         Ok(Self { handle, place, links })

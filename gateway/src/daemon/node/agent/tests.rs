@@ -1,6 +1,7 @@
 //! Rounds against the kernel, each test in a network namespace of its own: node 1, with node 2 on its
 //! network and node 3 behind a router.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
 use control::node::Hop;
@@ -142,6 +143,36 @@ fn a_second_device_of_ours_goes_whatever_it_is_called() {
         let nothing = clean_up(&world.kernel, PLACE, "strait-vxlan").await.unwrap();
         assert_eq!(nothing, "nothing of strait node is on this host (table 8483)\n");
     });
+}
+
+#[test]
+fn events_and_answers_come_by_sockets_of_their_own() {
+    in_world(async |_| {
+        // Protocol 0 is that of routes and links, and group 1 of it that of links.
+        let sockets = |groups: &str| {
+            let all = fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
+            let columns = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            columns.filter(|columns| columns[1] == "0" && columns[3] == groups).count()
+        };
+        let count = || (sockets("00000000"), sockets("00000001"));
+        let (asking, listening) = count();
+
+        let kernel = Kernel::connect(PLACE).unwrap();
+        kernel.found("strait-vxlan").await.unwrap();
+
+        assert_eq!(count(), (asking + 1, listening + 1));
+    });
+}
+
+#[test]
+fn an_answer_that_does_not_come_ends_the_round_with_an_error() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limit = Duration::from_millis(1);
+
+    let outcome = runtime.block_on(within(limit, std::future::pending::<Result<(), _>>()));
+
+    let said = format!("{:#}", anyhow::Error::from(outcome.unwrap_err()));
+    assert_eq!(said, "cannot get an answer of the kernel within 1ms: timed out");
 }
 
 /// Node 1.
