@@ -285,6 +285,7 @@ fn vxlan_is_chosen_by_a_flag_and_what_is_in_the_way_is_said() {
 
     // Somebody else has an interface of that name.
     world.stop(3);
+    world.expect_refusals(3);
     world.make_link(3, "strait-vxlan");
     world.start(3, &small);
     wait_until("it is said", PATIENCE, || {
@@ -297,6 +298,42 @@ fn vxlan_is_chosen_by_a_flag_and_what_is_in_the_way_is_said() {
     world.wait_for_way(3, "vxlan");
     world.wait_for_ping(3, REMOTE);
     assert_eq!(world.get(3, "/readyz").0, 200);
+
+    world.finish();
+}
+
+#[test]
+fn a_node_that_has_no_address_for_a_moment_goes_on_as_before_and_says_so() {
+    let Some(_turn) = require(&[Root]) else {
+        return;
+    };
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    world.start_all(&[]);
+    world.put_gateway(1);
+    world.put_configuration(&["10.71.0.0/16"]);
+    world.wait_for_way(3, "vxlan");
+    world.wait_for_ping(3, REMOTE);
+
+    world.set_addresses(3, &[]);
+    world.wait_for_way(3, "as_before");
+    world.wait_for_condition("False", &["node-3: node node-3 is not there, or has no InternalIP"]);
+    // By its own device, and into that of the gateway's node.
+    let ping = Ping::new(REMOTE, 3).run(&world.pods[2]).unwrap();
+    assert!(ping.is_perfect(), "{ping:?}");
+
+    world.set_addresses(3, &[world::node_address(3)]);
+    world.wait_for_way(3, "vxlan");
+    world.wait_for_condition("True", &["no node reports a problem"]);
+    assert_eq!(world.log(3).matches("made the VXLAN device").count(), 1);
+
+    // A changed flag: what was made under the former one is replaced, not joined.
+    world.stop(3);
+    world.start(3, &["--vxlan-device=another"]);
+    world.wait_for_way(3, "vxlan");
+    world.wait_for_ping(3, REMOTE);
+    assert!(!world.nodes[2].has_link("strait-vxlan").unwrap());
 
     world.finish();
 }

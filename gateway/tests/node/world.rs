@@ -63,6 +63,8 @@ pub(crate) struct World {
     _gateways: Vec<Namespace>,
     fabric: Namespace,
     agents: [Option<Process>; 3],
+    /// Whose agents the kernel may refuse something, as a test has it do.
+    may_be_refused: [bool; 3],
     scratch: Scratch,
     runtime: Runtime,
     admin: Client,
@@ -82,7 +84,7 @@ fn byte(number: usize) -> u8 {
     u8::try_from(number).unwrap()
 }
 
-fn node_address(node: usize) -> IpAddr {
+pub(crate) fn node_address(node: usize) -> IpAddr {
     if node == 3 { [172, 18, 3, 3].into() } else { [172, 18, 0, byte(node)].into() }
 }
 
@@ -133,6 +135,7 @@ impl World {
             _gateways: gateways,
             fabric,
             agents: [const { None }; 3],
+            may_be_refused: [false; 3],
             scratch,
             runtime,
             admin,
@@ -170,9 +173,18 @@ impl World {
         .unwrap();
     }
 
-    /// Ends the agent of a node in order.
+    /// Ends the agent of a node in order. Nothing was refused to it.
     pub(crate) fn stop(&mut self, node: usize) {
+        let refused = [("result", "error")];
+        let refused = self.metrics(node).sum("strait_node_changes_total", &refused);
+        assert!(refused == 0 || self.may_be_refused[node - 1], "{}", self.log(node));
+
         self.agents[node - 1].take().unwrap().stop().unwrap();
+    }
+
+    /// From now on the kernel may refuse something to the agent of a node.
+    pub(crate) fn expect_refusals(&mut self, node: usize) {
+        self.may_be_refused[node - 1] = true;
     }
 
     /// What `strait node --clean-up` says on a node.
@@ -256,6 +268,21 @@ impl World {
         let api: Api<Configuration> = Api::namespaced(self.admin.clone(), TENANT);
 
         self.runtime.block_on(put(api, &configuration));
+    }
+
+    /// Has the Node of a node have these addresses.
+    pub(crate) fn set_addresses(&self, node: usize, addresses: &[IpAddr]) {
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|address| json!({"type": "InternalIP", "address": address.to_string()}))
+            .collect();
+        let status = Patch::Merge(json!({"status": {"addresses": addresses}}));
+        let api: Api<Node> = Api::all(self.admin.clone());
+        let patch = async {
+            api.patch_status(&format!("node-{node}"), &PatchParams::default(), &status).await
+        };
+
+        self.runtime.block_on(patch).unwrap();
     }
 
     pub(crate) fn remove_configuration(&self) {
@@ -357,8 +384,10 @@ impl World {
 
     /// Every agent still runs, ends in order, and was never refused anything by the kernel.
     pub(crate) fn finish(mut self) {
-        for agent in self.agents.iter_mut().filter_map(Option::take) {
-            agent.stop().unwrap();
+        for node in 1..=3 {
+            if self.agents[node - 1].is_some() {
+                self.stop(node);
+            }
         }
     }
 }
