@@ -32,7 +32,7 @@ use crate::DropReason;
 use crate::buffer::Transmit;
 use crate::counters::{Counters, as_u64};
 use crate::wg::tunnel::{Identity, PeerKeys};
-use crate::wg::{Peer, PublicKey};
+use crate::wg::{Indices, Peer, PublicKey};
 
 pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
@@ -95,15 +95,18 @@ pub struct Engine {
 pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, LimitsError> {
     let (publisher, reader) = remap::channel(Forwarding::default());
     let accounts = Accounts::default();
+    let indices =
+        if identity.takes_indices() { Indices::secret(settings.seed) } else { Indices::plain() };
     let keyring = Arc::new(Keyring::new(identity));
     let flows = Arc::new(Flows::new(settings)?);
 
     Ok(Engine {
         outbound: Outbound::new(reader.clone(), Arc::clone(&flows), Arc::clone(&accounts.outbound)),
-        inbound: Inbound::new(reader.clone(), Arc::clone(&flows), accounts.clone()),
+        inbound: Inbound::new(reader.clone(), indices, Arc::clone(&flows), accounts.clone()),
         forwarding: reader.clone(),
         handshakes: Handshakes::new(
             reader,
+            indices,
             Arc::clone(&flows),
             Arc::clone(&keyring),
             accounts.clone(),
@@ -114,7 +117,7 @@ pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, Li
             flows: Arc::clone(&flows),
             accounts,
             configured: Vec::new(),
-            strands: Strands::default(),
+            strands: Strands::new(indices),
             next_realm: flows::OWN_REALM + 1,
         },
         flows,

@@ -11,10 +11,9 @@ use super::keyring::Keyring;
 use super::{Accounts, Flows, Forwarding, race};
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
-use crate::wg::Peer;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
-use crate::wg::tunnel;
+use crate::wg::{Indices, Peer};
 
 /// What one peer may need: a full-size packet that was staged.
 const FLUSH_BELOW_BYTES: usize = 68 * 1024;
@@ -26,6 +25,7 @@ const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
 #[derive(Debug)]
 pub struct Handshakes {
     forwarding: Reader<Forwarding>,
+    indices: Indices,
     flows: Arc<Flows>,
     keyring: Arc<Keyring>,
     accounts: Accounts,
@@ -36,12 +36,14 @@ pub struct Handshakes {
 impl Handshakes {
     pub(super) fn new(
         forwarding: Reader<Forwarding>,
+        indices: Indices,
         flows: Arc<Flows>,
         keyring: Arc<Keyring>,
         accounts: Accounts,
     ) -> Self {
         Self {
             forwarding,
+            indices,
             flows,
             keyring,
             accounts,
@@ -135,7 +137,7 @@ impl Handshakes {
             Message::Response { receiver_index }
             | Message::CookieReply { receiver_index }
             | Message::Data { receiver_index } => {
-                let slot = tunnel::slot(receiver_index);
+                let slot = self.indices.slot(receiver_index);
                 let (_, peer) = forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?;
                 peer.tunnel.handle_answer(slot, message, source, out, now)?;
                 peer

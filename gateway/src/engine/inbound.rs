@@ -16,9 +16,9 @@ use crate::counters::{Counters, as_u64};
 use crate::packet::coalesce::{Coalescer, Frame, Merge};
 use crate::packet::ecn::{self, Ecn};
 use crate::packet::{Header, rewrite};
-use crate::wg::Peer;
 use crate::wg::message::Message;
-use crate::wg::tunnel::{self, Opened};
+use crate::wg::tunnel::Opened;
+use crate::wg::{Indices, Peer};
 
 /// Messages that one system call may receive, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;
@@ -47,6 +47,7 @@ pub struct Received<'a> {
 #[derive(Debug)]
 pub struct Inbound {
     forwarding: Reader<Forwarding>,
+    indices: Indices,
     flows: Arc<Flows>,
     accounts: Accounts,
     packets: PacketBatch,
@@ -57,11 +58,13 @@ pub struct Inbound {
 impl Inbound {
     pub(super) fn new(
         forwarding: Reader<Forwarding>,
+        indices: Indices,
         flows: Arc<Flows>,
         accounts: Accounts,
     ) -> Self {
         Self {
             forwarding,
+            indices,
             flows,
             accounts,
             packets: PacketBatch::with_capacity(
@@ -142,14 +145,14 @@ impl Inbound {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        let Self { forwarding, flows, accounts, packets, coalescer, merge } = self;
+        let Self { forwarding, indices, flows, accounts, packets, coalescer, merge } = self;
         let account = &accounts.inbound;
         let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
         account.packets_in.add(datagrams);
         account.bytes_in.add(as_u64(run.len()));
 
         let forwarding = forwarding.load();
-        let slot = tunnel::slot(receiver_index);
+        let slot = indices.slot(receiver_index);
         let Some((id, peer)) = forwarding.by_slot(slot) else {
             account.count_drops(DropReason::UnknownIndex, datagrams);
             return;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::keyring::Held;
 use crate::wg::succession::{Deadline, MAX_OLDER, Older, Strand};
 use crate::wg::tunnel::PeerKeys;
-use crate::wg::{Peer, PublicKey, Succession};
+use crate::wg::{Indices, Peer, PublicKey, Slot, Succession};
 
 /// Makes strands, and gives each a slot of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Strands {
+    indices: Indices,
     free_slots: Vec<u32>,
     next_slot: u32,
 }
@@ -19,6 +20,11 @@ pub(super) struct Strands {
 type Variant = (PeerKeys, Option<Arc<Deadline>>);
 
 impl Strands {
+    /// No strands yet. Those of this engine have their slots among `indices`.
+    pub(super) const fn new(indices: Indices) -> Self {
+        Self { indices, free_slots: Vec::new(), next_slot: 0 }
+    }
+
     /// The strands of a peer that is to have `keys` and is `known` with others, or not at all.
     /// Strands that there were before stay. `wanted` are the keys that all peers are to have.
     pub(super) fn succession(
@@ -63,7 +69,7 @@ impl Strands {
             self.next_slot += 1;
             slot
         });
-        let tunnel = Arc::from(held.identity.tunnel(keys, slot));
+        let tunnel = Arc::from(held.identity.tunnel(keys, Slot::new(slot, self.indices)));
 
         Strand { own, keys: keys.clone(), slot, tunnel }
     }

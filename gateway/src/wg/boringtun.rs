@@ -27,7 +27,7 @@ use boringtun::x25519;
 use self::tunnel::BoringtunTunnel;
 use super::message::MAX_HANDSHAKE_BYTES;
 use super::tunnel::{Identity, PeerKeys, Tunnel};
-use super::{PrivateKey, PublicKey};
+use super::{PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 
@@ -61,18 +61,22 @@ impl Identity for BoringtunIdentity {
         PublicKey::from_bytes(self.public_key.to_bytes())
     }
 
-    fn tunnel(&self, keys: &PeerKeys, slot: u32) -> Box<dyn Tunnel> {
+    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel> {
         let tunn = Tunn::new(
             self.private_key.clone(),
             x25519::PublicKey::from(*keys.public_key.as_bytes()),
             keys.preshared_key.as_ref().map(|key| *key.as_bytes()),
             keys.persistent_keepalive,
             // The library puts it into the upper 24 bits of its receiver indices.
-            slot,
+            slot.number(),
             None,
         );
 
         Box::new(BoringtunTunnel::new(tunn, keys.persistent_keepalive.is_some()))
+    }
+
+    fn takes_indices(&self) -> bool {
+        false
     }
 
     fn identify(

@@ -53,7 +53,7 @@ use self::state::Accepted;
 use self::tai64n::{Timestamp, Timestamps};
 use self::tunnel::NativeTunnel;
 use super::tunnel::{Identity, PeerKeys, Tunnel};
-use super::{PrivateKey, PublicKey};
+use super::{PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 
@@ -252,7 +252,7 @@ impl Identity for NativeIdentity {
         self.shared.own.public
     }
 
-    fn tunnel(&self, keys: &PeerKeys, slot: u32) -> Box<dyn Tunnel> {
+    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel> {
         // With a point of low order there is no secret, and no handshake is ever completed: the first
         // message takes the ephemeral key to it as well, and is refused there.
         let static_static = shared(&self.shared.own.private, &keys.public_key).unwrap_or_default();
@@ -266,6 +266,10 @@ impl Identity for NativeIdentity {
         let persistent = persistent.map(|seconds| Duration::from_secs(seconds.into()));
 
         Box::new(NativeTunnel::new(Arc::clone(&self.shared), peer, persistent, slot))
+    }
+
+    fn takes_indices(&self) -> bool {
+        true
     }
 
     fn identify(

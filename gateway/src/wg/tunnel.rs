@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::{PresharedKey, PublicKey, Staged};
+use super::{PresharedKey, PublicKey, Slot, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
@@ -19,16 +19,6 @@ use crate::packet::segment::Segments;
 
 /// The most packets of one peer that wait for a handshake.
 pub const MAX_STAGED_PACKETS: usize = 256;
-
-/// The lower bits of a receiver index, with which a tunnel tells its sessions apart.
-pub(super) const SESSION_BITS: u32 = 8;
-
-/// The slot that a receiver index belongs to: its upper 24 bits.
-#[must_use]
-#[inline]
-pub const fn slot(receiver_index: u32) -> u32 {
-    receiver_index >> SESSION_BITS
-}
 
 /// The protocol state of one peer.
 pub trait Tunnel: Send + Sync + fmt::Debug {
@@ -113,9 +103,13 @@ pub trait Identity: Send + Sync + fmt::Debug {
     /// Our public key.
     fn public_key(&self) -> PublicKey;
 
-    /// The state for a peer. `slot` is below 2^24 and no other live tunnel has it; every receiver
-    /// index of the tunnel belongs to it, see [`slot`].
-    fn tunnel(&self, keys: &PeerKeys, slot: u32) -> Box<dyn Tunnel>;
+    /// The state for a peer. No other live tunnel has `slot`; every receiver index of the tunnel belongs
+    /// to it.
+    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel>;
+
+    /// Whether its tunnels take their receiver indices from their [`Slot`], so that they may be
+    /// [secret](super::Indices::secret). Otherwise slots stand in clear.
+    fn takes_indices(&self) -> bool;
 
     /// Who sends this initiation. Under load the answer may be a cookie reply, which is written to
     /// `out`.

@@ -53,7 +53,7 @@ impl Pair {
                 preshared_key,
                 persistent_keepalive: None,
             };
-            let tunnel = identity.tunnel(&peer, u32::try_from(number).unwrap());
+            let tunnel = identity.tunnel(&peer, Slot::from(u16::try_from(number).unwrap()));
             let port = u16::try_from(number).unwrap();
             End { identity, tunnel, address: SocketAddr::from(([192, 0, 2, 1], port)) }
         });
@@ -259,7 +259,7 @@ fn whoever_has_another_preshared_key_gets_no_session() {
         preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
         persistent_keepalive: None,
     };
-    let stranger = ours.ends[0].identity.tunnel(&peer, 1);
+    let stranger = ours.ends[0].identity.tunnel(&peer, Slot::from(1));
     let mut out = TransmitBatch::default();
     stranger.initiate(ours.ends[1].address, &mut out, ours.now);
 
@@ -458,7 +458,7 @@ fn a_peer_that_has_forgotten_the_session_gets_another_one() {
         preshared_key: None,
         persistent_keepalive: None,
     };
-    pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&peer, 5);
+    pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
     pair.tick(Duration::from_secs(1));
 
     assert_eq!(pair.exchange(0, pair.send(0, &packet(2))).len(), 0);
@@ -477,7 +477,7 @@ fn a_persistent_keepalive_keeps_the_session_without_data() {
         preshared_key: None,
         persistent_keepalive: Some(10),
     };
-    pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, 9);
+    pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(9));
 
     let sent = pair.run(Duration::from_secs(100));
 
@@ -625,7 +625,7 @@ fn a_key_of_low_order_gets_no_session() {
         preshared_key: None,
         persistent_keepalive: None,
     };
-    let tunnel = pair.ends[0].identity.tunnel(&peer, 3);
+    let tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(3));
     let mut out = TransmitBatch::default();
 
     tunnel.initiate(pair.ends[1].address, &mut out, pair.now);

@@ -22,16 +22,16 @@ use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
-use crate::wg::Staged;
 use crate::wg::message::Message;
-use crate::wg::tunnel::{Opened, SESSION_BITS, Sealed, SessionState, TimedOut, Tunnel};
+use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel};
+use crate::wg::{Slot, Staged};
 
 /// One peer under one key of ours.
 pub(super) struct NativeTunnel {
     shared: Arc<Shared>,
     peer: Acquaintance,
     macs: MacKeys,
-    slot: u32,
+    slot: Slot,
     persistent: Option<Duration>,
     /// What was answered of the peer, by whatever tunnel. Locked for a moment, after everything else.
     accepted: Arc<Mutex<Accepted>>,
@@ -49,7 +49,7 @@ impl NativeTunnel {
         shared: Arc<Shared>,
         peer: Acquaintance,
         persistent: Option<Duration>,
-        slot: u32,
+        slot: Slot,
     ) -> Self {
         let macs = MacKeys::new(peer.peer);
         let accepted = shared.accepted(peer.peer);
@@ -205,7 +205,7 @@ impl NativeTunnel {
     fn new_index(&self, state: &State) -> u32 {
         let sessions = self.sessions.load();
         loop {
-            let index = (self.slot << SESSION_BITS) | u32::from(self.shared.random_byte());
+            let index = self.slot.index(self.shared.random_byte());
             let is_pending =
                 state.attempt.as_ref().is_some_and(|attempt| attempt.answered(index).is_some());
             if !is_pending && sessions.with_index(index).is_none() {

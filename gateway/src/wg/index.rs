@@ -1,0 +1,206 @@
+//! Receiver indices: a slot is found in one step, and nobody else can read or guess it.
+//!
+//! Every datagram carries its receiver index in clear. If slots could be read there, whoever listens could
+//! tell that two sessions, perhaps from two networks, are of one peer, and how many peers there are; and
+//! whoever does not listen could guess an index and make us try keys. So an index is a slot and a random
+//! number, enciphered under a key of this process: it looks random, and is taken apart without a table.
+//!
+//! The cipher is Speck32/64, because its block is as long as an index: R. Beaulieu et al., The Simon and
+//! Speck Families of Lightweight Block Ciphers, IACR ePrint 2013/404. It protects no content: who breaks it
+//! can tell sessions apart as if there were no cipher.
+
+use blake2::{Blake2s256, Digest as _};
+
+/// The lower bits of an index in clear, with which a tunnel tells its sessions apart.
+const SESSION_BITS: u32 = 8;
+
+const ROUNDS: usize = 22;
+
+/// How receiver indices stand for slots, in one engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Indices {
+    /// `None` if slots stand in clear.
+    round_keys: Option<[u16; ROUNDS]>,
+}
+
+impl Indices {
+    /// In clear, for implementations of the protocol that choose their indices themselves.
+    #[must_use]
+    pub const fn plain() -> Self {
+        Self { round_keys: None }
+    }
+
+    /// Enciphered under a key that follows from `seed`, which nobody outside may foresee.
+    #[must_use]
+    pub fn secret(seed: u64) -> Self {
+        let digest =
+            Blake2s256::new().chain_update(b"receiver indices").chain_update(seed.to_le_bytes());
+        let digest: [u8; 32] = digest.finalize().into();
+        let mut words = digest
+            .chunks_exact(2)
+            .map(|word| word.iter().fold(0, |word, byte| word << 8 | u16::from(*byte)));
+        let key = std::array::from_fn(|_| words.next().unwrap_or_default());
+
+        Self { round_keys: Some(expand(key)) }
+    }
+
+    /// The slot that `index` belongs to, if we have chosen it: one below 2^24.
+    #[must_use]
+    #[inline]
+    pub fn slot(&self, index: u32) -> u32 {
+        let clear = self.round_keys.as_ref().map_or(index, |keys| decipher(keys, index));
+
+        clear >> SESSION_BITS
+    }
+}
+
+/// The place of one tunnel in receiver indices.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    number: u32,
+    indices: Indices,
+}
+
+impl Slot {
+    /// Slot `number`, below 2^24, among `indices`.
+    #[must_use]
+    pub const fn new(number: u32, indices: Indices) -> Self {
+        Self { number, indices }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The receiver index of a session that the tunnel calls `session`.
+    #[must_use]
+    pub fn index(&self, session: u8) -> u32 {
+        let clear = self.number << SESSION_BITS | u32::from(session);
+
+        self.indices.round_keys.as_ref().map_or(clear, |keys| encipher(keys, clear))
+    }
+}
+
+/// A slot in clear: for a tunnel that is alone.
+impl From<u16> for Slot {
+    fn from(number: u16) -> Self {
+        Self::new(number.into(), Indices::plain())
+    }
+}
+
+/// The keys of all rounds. `key` begins with the word that is the key of the first round.
+fn expand([first, rest @ ..]: [u16; 4]) -> [u16; ROUNDS] {
+    let (mut key, [mut next, mut second, mut third]) = (first, rest);
+    let mut round = 0;
+
+    std::array::from_fn(|_| {
+        let used = key;
+        let fresh = key.wrapping_add(next.rotate_right(7)) ^ round;
+        key = key.rotate_left(2) ^ fresh;
+        (next, second, third) = (second, third, fresh);
+        round += 1;
+
+        used
+    })
+}
+
+fn encipher(keys: &[u16; ROUNDS], block: u32) -> u32 {
+    let (high, low) = keys.iter().fold(split(block), |(high, low), key| {
+        let high = high.rotate_right(7).wrapping_add(low) ^ key;
+
+        (high, low.rotate_left(2) ^ high)
+    });
+
+    join(high, low)
+}
+
+#[inline]
+fn decipher(keys: &[u16; ROUNDS], block: u32) -> u32 {
+    let (high, low) = keys.iter().rev().fold(split(block), |(high, low), key| {
+        let low = (low ^ high).rotate_right(2);
+
+        ((high ^ key).wrapping_sub(low).rotate_left(7), low)
+    });
+
+    join(high, low)
+}
+
+#[inline]
+fn split(block: u32) -> (u16, u16) {
+    let [a, b, c, d] = block.to_be_bytes();
+
+    (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+}
+
+#[inline]
+fn join(high: u16, low: u16) -> u32 {
+    u32::from(high) << 16 | u32::from(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The paper, appendix C.
+    #[test]
+    fn the_cipher_is_the_one_of_the_paper() {
+        let keys = expand([0x0100, 0x0908, 0x1110, 0x1918]);
+
+        assert_eq!(encipher(&keys, 0x6574_694c), 0xa868_42f2);
+        assert_eq!(decipher(&keys, 0xa868_42f2), 0x6574_694c);
+    }
+
+    #[test]
+    fn the_sessions_of_one_slot_have_nothing_in_common() {
+        let slot = Slot::new(0, Indices::secret(7));
+
+        let indices: Vec<_> = (0..=255).map(|session| slot.index(session)).collect();
+
+        let [upper, lower] = [24, 0].map(|shift| {
+            indices.iter().map(|index| index >> shift & 0xff).collect::<HashSet<_>>().len()
+        });
+        // Of 256 random bytes about 162 differ; in clear it is one, and all.
+        assert!((130..195).contains(&upper) && (130..195).contains(&lower), "{upper}, {lower}");
+    }
+
+    #[test]
+    fn another_process_has_other_indices() {
+        let [one, other] = [1, 2].map(|seed| Slot::new(3, Indices::secret(seed)));
+
+        let equal = (0..=255).filter(|session| one.index(*session) == other.index(*session));
+
+        assert_eq!(equal.count(), 0);
+    }
+
+    #[test]
+    fn a_guess_meets_one_of_a_thousand_slots_as_rarely_as_chance() {
+        let indices = Indices::secret(7);
+        let hits = |guesses: &mut dyn Iterator<Item = u32>| {
+            guesses.filter(|guess| indices.slot(*guess) < 1_000).count()
+        };
+
+        // Each guess has a chance of 1,000 in 2^24.
+        let near_zero = hits(&mut (0..1_000_000));
+        let spread = hits(&mut (0..1_000_000).map(|number: u32| number.wrapping_mul(0x9e37_79b9)));
+
+        assert!(
+            (25..100).contains(&near_zero) && (25..100).contains(&spread),
+            "{near_zero}, {spread}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_slot_of_an_index_is_found(number in 0..1_u32 << 24, session: u8, seed: u64) {
+            for indices in [Indices::plain(), Indices::secret(seed)] {
+                prop_assert_eq!(indices.slot(Slot::new(number, indices).index(session)), number);
+            }
+        }
+    }
+}
