@@ -22,6 +22,12 @@ macro_rules! between {
             mod keys {
                 include!("pair/keys.rs");
             }
+            mod seeds {
+                include!("pair/seeds.rs");
+            }
+            mod watcher {
+                include!("pair/watcher.rs");
+            }
             mod world {
                 include!("pair/world.rs");
             }

@@ -20,6 +20,7 @@ use strait_gateway::wg::tunnel::{Identity, PeerKeys, SessionState};
 use strait_gateway::wg::{Peer, PrivateKey};
 
 use super::ENGINES;
+use super::watcher::Watcher;
 
 /// The server: knows no endpoint, learns it.
 pub(crate) const MILAN: usize = 0;
@@ -90,6 +91,8 @@ pub(crate) struct World {
     wire: Vec<Datagram>,
     dead: Vec<SocketAddr>,
     initiations: Vec<SocketAddr>,
+    restarts: u64,
+    pub(crate) watcher: Watcher,
     pub(crate) eavesdropped: Vec<Vec<u8>>,
 }
 
@@ -140,6 +143,8 @@ impl World {
             wire: Vec::new(),
             dead: Vec::new(),
             initiations: Vec::new(),
+            restarts: 0,
+            watcher: Watcher::default(),
             eavesdropped: Vec::new(),
         }
     }
@@ -168,11 +173,37 @@ impl World {
         while self.elapsed < until {
             self.tick();
             self.deliver();
-            let step = STEP.min(until - self.elapsed);
+            let step = self.quiet().unwrap_or(STEP).min(until - self.elapsed);
             self.elapsed += step;
             MockClock::advance(step);
         }
         self.deliver();
+    }
+
+    /// Both clocks leap, as when both machines were asleep.
+    pub(crate) fn leap(&mut self, duration: Duration) {
+        self.elapsed += duration;
+        MockClock::advance(duration);
+        self.tick();
+    }
+
+    /// `side` ends and begins again: it knows what its configuration says and nothing else.
+    pub(crate) fn restart(&mut self, side: usize) {
+        self.restarts += 1;
+        self.watcher.forget(side);
+        let identity = ENGINES[side].identity(&self.sides[side].key, &surroundings(self.start));
+        let settings =
+            engine::Settings { max_flows: 1024, seed: 7 + self.restarts, start: self.now() };
+        let restarted = &mut self.sides[side];
+        restarted.identity = Arc::downgrade(&identity);
+        restarted.engine = engine::new(identity, settings).unwrap();
+        restarted.next_tick = Duration::ZERO;
+        restarted.apply(1);
+    }
+
+    /// From now on the network does to datagrams what `network` says.
+    pub(crate) fn set_network(&mut self, network: Network) {
+        self.network = network;
     }
 
     /// A datagram appears at `to` as if `from` had sent it.
@@ -368,7 +399,16 @@ impl World {
             let now = self.now();
             self.sides[side].engine.handshakes.handle_timeout(now, &mut out, |_| {});
             self.transmit(side, &mut out);
+            let has_session = self.session(side).is_established;
+            self.watcher.look(side, has_session && self.endpoint(side).is_some(), self.elapsed);
         }
+    }
+
+    /// How long nothing will happen, if nothing is under way.
+    fn quiet(&self) -> Option<Duration> {
+        let next = self.sides.iter().map(|side| side.next_tick).min()?;
+
+        next.checked_sub(self.elapsed).filter(|quiet| self.wire.is_empty() && !quiet.is_zero())
     }
 
     /// Hands over what is due, and what that causes without delay.
@@ -419,6 +459,9 @@ impl World {
                 packets.push(bytes[range].to_vec());
             }
         });
+        if !packets.is_empty() {
+            self.watcher.received_data(side, self.elapsed);
+        }
         self.sides[side].received.extend(packets);
         self.transmit(side, &mut out);
     }
@@ -429,6 +472,7 @@ impl World {
         for transmit in out.transmits() {
             accounts.handle_transmit(transmit, true);
             for bytes in out.bytes(transmit).chunks(transmit.segment_bytes) {
+                self.watcher.sent(from, bytes, self.elapsed);
                 self.eavesdropped.push(bytes.to_vec());
                 if Message::classify(bytes) == Some(Message::Initiation) {
                     self.initiations.push(transmit.outer.destination);

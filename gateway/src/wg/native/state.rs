@@ -26,7 +26,7 @@ pub(super) struct State {
 
 /// Initiations of ours, for one purpose.
 pub(super) struct Attempt {
-    /// When the first of them went.
+    /// When the first of them went, or somebody last wanted a session.
     began: Instant,
     /// When the next is to go.
     pub(super) again: Instant,
@@ -83,6 +83,14 @@ impl State {
         self.attempt.is_some() || self.is_asking(now)
     }
 
+    /// Somebody wants a session: what is under way for one goes on as if it had begun `now` (whitepaper,
+    /// section 6.4).
+    pub(super) fn want_session(&mut self, now: Instant) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.began = now;
+        }
+    }
+
     /// Notes that `pending` goes `now`, and is to be repeated at `again`.
     pub(super) fn ask(&mut self, pending: Pending, now: Instant, again: Instant) {
         let (began, before) = match self.attempt.take() {
@@ -102,13 +110,6 @@ impl State {
         self.attempt = self.attempt.take().filter(|attempt| !attempt.newest.pending.is_for(index));
         if let Some(attempt) = &mut self.attempt {
             attempt.before = None;
-        }
-    }
-
-    /// What is asked for is asked for anew.
-    pub(super) fn begin_again(&mut self, now: Instant) {
-        if let Some(attempt) = &mut self.attempt {
-            attempt.began = now;
         }
     }
 

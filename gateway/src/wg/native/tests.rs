@@ -448,6 +448,39 @@ fn an_initiation_is_repeated_for_ninety_seconds_and_then_given_up() {
     assert!((16..=18).contains(&repeated), "{repeated}");
 }
 
+/// Whitepaper, section 6.4: what is queued begins the time anew.
+#[test]
+fn nobody_gives_up_while_there_is_more_to_send() {
+    let mut pair = Pair::new([Native, Native], None);
+    let mut given_up = 0;
+    for second in 0..200 {
+        if second <= 100 {
+            pair.send(0, &packet(second));
+        }
+        pair.tick(Duration::from_secs(1));
+        let mut out = TransmitBatch::default();
+        let destination = Some(pair.ends[1].address);
+        given_up += pair.ends[0].tunnel.handle_timeout(destination, &mut out, pair.now).given_up;
+        assert_eq!(given_up > 0, second >= 189, "in second {second}");
+    }
+
+    assert_eq!(given_up, 101, "and then all of it");
+}
+
+#[test]
+fn who_begins_again_at_the_last_moment_does_not_give_up() {
+    let mut pair = Pair::new([Native, Native], None);
+    pair.send(0, &packet(0));
+    pair.tick(Duration::from_secs(90));
+
+    let mut out = TransmitBatch::default();
+    pair.ends[0].tunnel.restart(pair.ends[1].address, &mut out, pair.now);
+    let initiation = datagrams(&out);
+    assert_eq!(pair.timers(0).len(), 0, "it has just asked");
+
+    assert_eq!(pair.exchange(0, initiation), [packet(0)]);
+}
+
 #[test]
 fn a_peer_that_has_forgotten_the_session_gets_another_one() {
     let mut pair = Pair::established([Native, Native]);

@@ -143,7 +143,8 @@ impl Debts {
         if news.has_received {
             self.unanswered = None;
         }
-        if has_sent_data && self.unanswered.is_none() && seen.sent_data > seen.received {
+        // What waited for a handshake goes at the very moment at which its response came.
+        if has_sent_data && self.unanswered.is_none() && seen.sent_data >= seen.received {
             self.unanswered = Some(traffic.instant(seen.sent_data));
         }
         if news.has_sent {
@@ -197,6 +198,18 @@ mod tests {
         assert!(debts.take_silence(at(16)));
         debts.look(&traffic);
         assert!(!debts.take_silence(at(99)), "nothing more was sent");
+    }
+
+    #[test]
+    fn who_answers_the_handshake_and_not_what_waited_for_it_is_missed() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (traffic, mut debts) = (Traffic::new(start), Debts::default());
+        traffic.count_received(false, at(1));
+        traffic.count_sent(true, at(1));
+        debts.look(&traffic);
+
+        assert!(debts.take_silence(at(16)));
     }
 
     #[test]

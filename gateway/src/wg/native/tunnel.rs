@@ -114,8 +114,11 @@ impl NativeTunnel {
         let overflow = state.staged.stage(segments, outer.ecn);
         // One may have come while the lock was waited for.
         let sealed = self.flush(state, outer.destination, out, now);
-        if self.sessions.load().usable(now).is_none() && !state.is_asking(now) {
-            self.ask(state, outer.destination, out, now);
+        if self.sessions.load().usable(now).is_none() {
+            state.want_session(now);
+            if !state.is_asking(now) {
+                self.ask(state, outer.destination, out, now);
+            }
         }
 
         Sealed { overflow, ..sealed }
@@ -466,7 +469,7 @@ impl Tunnel for NativeTunnel {
 
     fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
         if let Some(state) = self.lock().as_mut() {
-            state.begin_again(now);
+            state.want_session(now);
             self.ask(state, destination, out, now);
         }
     }
