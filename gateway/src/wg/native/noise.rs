@@ -39,8 +39,13 @@ pub(super) struct Transcript {
 impl Transcript {
     /// The beginning of a handshake with the owner of `responder`.
     pub(super) fn new(responder: PublicKey) -> Self {
+        Self::with_prologue(IDENTIFIER, responder)
+    }
+
+    /// The same for another protocol than WireGuard.
+    pub(super) fn with_prologue(prologue: &[u8], responder: PublicKey) -> Self {
         let chaining_key = hash(&[CONSTRUCTION]);
-        let hash = hash(&[&hash(&[&chaining_key, IDENTIFIER]), responder.as_bytes()]);
+        let hash = hash(&[&hash(&[&chaining_key, prologue]), responder.as_bytes()]);
 
         Self { chaining_key: Zeroizing::new(chaining_key), hash }
     }
