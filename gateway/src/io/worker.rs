@@ -11,11 +11,13 @@
 //! over eight (eight pairs each).
 
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::thread;
 use std::time::Duration;
 
 use mio::unix::SourceFd;
@@ -32,8 +34,16 @@ use crate::wg::message::MAX_HANDSHAKE_BYTES;
 /// How often the timers of all peers are looked at.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Handshake messages that may wait for the handshake thread.
-pub(super) const HANDSHAKE_QUEUE_LEN: usize = 1024;
+/// Handshake messages that may wait for the handshake thread: a flood of a million a second for as long as
+/// the scheduler may let it wait.
+pub(super) const HANDSHAKE_QUEUE_LEN: usize = 4096;
+
+/// More messages than this within a [`TICK`] are a flood: five thousand a second.
+const CROWD: u32 = 500;
+
+/// In a flood the handshake thread waits so long before it looks again: to be woken for each message costs
+/// the inbound thread more than the message does.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A batch goes out when it holds this much, even if more frames wait: a full send.
 const FLUSH_AT_BYTES: usize = 60 * 1024;
@@ -195,10 +205,12 @@ pub(super) fn run_handshakes(
     let _alive = Alive(shared);
     let mut batch = TransmitBatch::default();
     let mut next_tick = clock::now();
+    let (mut count, mut is_flood) = (0_u32, false);
 
     loop {
         let now = clock::now();
         if now >= next_tick {
+            is_flood = mem::take(&mut count) > CROWD;
             handshakes.handle_timeout(now, &mut batch, |batch| {
                 shared.udp.send_all(batch, &shared.accounts);
             });
@@ -206,13 +218,22 @@ pub(super) fn run_handshakes(
         }
         shared.udp.send_all(&mut batch, &shared.accounts);
 
-        match messages.recv_timeout(next_tick.saturating_duration_since(now)) {
-            Ok(message) => {
-                let now = clock::now();
-                handshakes.handle_message(message.bytes(), message.source, now, &mut batch);
+        let message = match messages.try_recv() {
+            Ok(message) => message,
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                if is_flood {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+                match messages.recv_timeout(next_tick.saturating_duration_since(now)) {
+                    Ok(message) => message,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
+        };
+        count = count.saturating_add(1);
+        handshakes.handle_message(message.bytes(), message.source, clock::now(), &mut batch);
     }
 }

@@ -200,6 +200,12 @@ impl Shared {
         if mint.check(message, source) {
             return Ok(load.admit(source.ip(), *now));
         }
+        if load.admit_newcomer(source.ip(), *now) {
+            return Ok(true);
+        }
+        if !load.may_reply(*now) {
+            return Ok(false);
+        }
         let mut nonce = [0; COOKIE_NONCE_LEN];
         (self.surroundings.randomness)(&mut nonce);
         if let Some(reply) = mint.reply(&self.macs, message, source, &nonce) {

@@ -1,7 +1,17 @@
 //! Whether there are more handshakes than can be answered, and whose turn it is then.
 //!
-//! Source: WireGuard whitepaper, section 5.3. Three bounds: a rate of messages above which cookies are
-//! asked for, a rate for each source that has shown one, and the memory that this takes.
+//! Source: WireGuard whitepaper, section 5.3, which leaves to us whether a message without a cookie is
+//! worked for under load. It is, once for each source, as long as that takes a small part of a core:
+//!
+//! | who | under load |
+//! |---|---|
+//! | a source that was not heard of since it began | is answered, [`NEWCOMER_RATE`] of them a second |
+//! | anybody without a cookie | is sent one, [`REPLY_RATE`] of them a second |
+//! | a source with a cookie | is answered [`SOURCE_RATE`] times a second |
+//!
+//! An honest peer is new: it sends one message, and without an answer the next after five seconds
+//! (section 6.4), a cookie or none (section 6.6). So a flood from few sources delays nobody, and one from
+//! more than [`NEWCOMERS_MAX`] makes a peer try twice.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,8 +33,27 @@ const SOURCE_RATE: u32 = 20;
 /// Handshakes of one source that a pause saves up.
 const SOURCE_BURST: u32 = 5;
 
-/// Sources that are remembered at the most: less than a megabyte.
+/// Sources with a cookie that are remembered at the most: less than a megabyte.
 const SOURCES_MAX: usize = 8192;
+
+/// Handshakes a second of sources that are new, under load. To find out that one is of nobody takes a
+/// multiplication on the curve: all of them a tenth of a core.
+const NEWCOMER_RATE: u32 = 3000;
+
+/// Those that a pause saves up: more than the rate gives between two looks at the clock.
+const NEWCOMER_BURST: u32 = 600;
+
+/// After this a source is new again.
+const NEWCOMER_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Sources without a cookie that are remembered at the most: about a megabyte.
+const NEWCOMERS_MAX: usize = 16_384;
+
+/// Cookies a second, under load. To make and send them takes a few hundredths of a core.
+const REPLY_RATE: u32 = 5_000;
+
+/// Those that a pause saves up.
+const REPLY_BURST: u32 = 1_000;
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug)]
@@ -58,12 +87,27 @@ impl Bucket {
 pub(super) struct Load {
     all: Bucket,
     last_excess: Option<Instant>,
+    /// Those that have shown a cookie: they are where they say.
     sources: HashMap<IpAddr, Bucket>,
+    /// Those that have not, and when they were new. Anybody can be anywhere here.
+    newcomers: HashMap<IpAddr, Instant>,
+    /// Until then there is no room for more of them.
+    newcomers_full: Option<Instant>,
+    new: Bucket,
+    replies: Bucket,
 }
 
 impl Load {
     pub(super) fn new(now: Instant) -> Self {
-        Self { all: Bucket::new(RATE, BURST, now), last_excess: None, sources: HashMap::new() }
+        Self {
+            all: Bucket::new(RATE, BURST, now),
+            last_excess: None,
+            sources: HashMap::new(),
+            newcomers: HashMap::new(),
+            newcomers_full: None,
+            new: Bucket::new(NEWCOMER_RATE, NEWCOMER_BURST, now),
+            replies: Bucket::new(REPLY_RATE, REPLY_BURST, now),
+        }
     }
 
     /// A message with a right first MAC came. Says whether it must have a second one.
@@ -90,12 +134,45 @@ impl Load {
         self.sources.entry(network).or_insert(bucket).take(now)
     }
 
+    /// Whether `source`, which shows no cookie and may be anywhere, is answered because it is new.
+    pub(super) fn admit_newcomer(&mut self, source: IpAddr, now: Instant) -> bool {
+        let network = network(source);
+        let is_known = |at: &Instant| now.saturating_duration_since(*at) < NEWCOMER_INTERVAL;
+        if self.newcomers.get(&network).is_some_and(is_known) {
+            return false;
+        }
+        if self.newcomers.len() >= NEWCOMERS_MAX && !self.newcomers.contains_key(&network) {
+            // Nobody becomes old earlier than the first of them, so one look in a while will do.
+            if self.newcomers_full.is_some_and(|until| now < until) {
+                return false;
+            }
+            self.newcomers.retain(|_, at| is_known(at));
+            self.newcomers_full = self.newcomers.values().min().map(|at| *at + NEWCOMER_INTERVAL);
+            if self.newcomers.len() >= NEWCOMERS_MAX {
+                return false;
+            }
+        }
+        if !self.new.take(now) {
+            return false;
+        }
+        self.newcomers.insert(network, now);
+
+        true
+    }
+
+    /// Whether one more cookie is sent.
+    pub(super) fn may_reply(&mut self, now: Instant) -> bool {
+        self.replies.take(now)
+    }
+
     /// Forgets sources when they do not matter.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if !self.sources.is_empty()
-            && self.last_excess.is_none_or(|last| now.saturating_duration_since(last) >= CALM)
-        {
+        let is_calm =
+            self.last_excess.is_none_or(|last| now.saturating_duration_since(last) >= CALM);
+        if is_calm && !(self.sources.is_empty() && self.newcomers.is_empty()) {
             self.sources = HashMap::new();
+            self.newcomers = HashMap::new();
+            self.newcomers_full = None;
         }
     }
 }
@@ -164,5 +241,55 @@ mod tests {
         assert!(load.admit(IpAddr::from([192, 0, 2, 1]), later), "room for somebody new");
         load.handle_timeout(later);
         assert_eq!(load.sources.capacity(), 0);
+    }
+
+    #[test]
+    fn a_flood_from_ten_thousand_sources_leaves_room_for_somebody_new() {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+        let mut admitted = 0;
+        // Thirty messages a second from each; by the third second all were new once.
+        for millis in 0..4_000_u32 {
+            let now = start + Duration::from_millis(1) * millis;
+            for number in 0..300 {
+                let source = 0x0a00_0000 + (millis * 300 + number) % 10_000;
+                admitted += u32::from(load.admit_newcomer(IpAddr::from(source.to_be_bytes()), now));
+            }
+        }
+
+        assert_eq!(admitted, 10_000, "each of them once");
+        let now = start + Duration::from_secs(4);
+        assert!(load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), now));
+        assert!(!load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), now), "not new any more");
+    }
+
+    #[test]
+    fn a_flood_from_everywhere_takes_bounded_memory_and_passes() {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+        let mut admitted = 0;
+        for number in 0..400_000_u32 {
+            let now = start + Duration::from_micros(50) * number;
+            admitted += usize::from(load.admit_newcomer(IpAddr::from(number.to_be_bytes()), now));
+        }
+        assert_eq!((admitted, load.newcomers.len()), (NEWCOMERS_MAX, NEWCOMERS_MAX));
+
+        let later = start + NEWCOMER_INTERVAL + Duration::from_secs(1);
+        assert!(load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), later), "the first are old");
+        load.handle_timeout(later);
+        assert_eq!(load.newcomers.capacity(), 0);
+    }
+
+    #[test]
+    fn cookies_are_sent_at_a_bounded_rate() {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+
+        let sent = (0..1_000_000_u32)
+            .filter(|number| load.may_reply(start + Duration::from_micros(1) * *number))
+            .count();
+
+        let most = usize::try_from(REPLY_RATE + REPLY_BURST).unwrap();
+        assert!((most - 10..=most).contains(&sent), "{sent}");
     }
 }
