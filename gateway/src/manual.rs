@@ -4,6 +4,7 @@
 //! - [`commands`]: joining clusters, and seeing how they are
 //! - [`nodes`]: the way from pods to the gateway, what nodes and CNIs must allow, what reaches what
 //! - [`operator`]: clusters without Liqo: installing, gateways, prefixes, replicas
+//! - [`protocol`]: on the wire: with whom it was tried, floods, receiver indices
 //! - [`remapping`]: which address stands where, and what a remap does to each protocol
 //! - [`troubleshooting`]: by symptom
 
@@ -18,6 +19,9 @@ pub mod nodes {}
 
 #[doc = include_str!("manual/operator.md")]
 pub mod operator {}
+
+#[doc = include_str!("manual/protocol.md")]
+pub mod protocol {}
 
 #[doc = include_str!("manual/remapping.md")]
 pub mod remapping {}
