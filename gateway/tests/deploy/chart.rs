@@ -102,7 +102,7 @@ fn the_chart_can_be_in_any_namespace() {
 
     let rendered = tools.chart(OTHER_NAMESPACE, &["--set=monitoring.podMonitors.enabled=true"]);
 
-    assert_eq!(rendered.len(), tools.chart("liqo", &[]).len() + 2);
+    assert_eq!(rendered.len(), tools.chart("liqo", &[]).len() + 3);
     for ([kind, namespace, name], object) in &rendered {
         let has_none = kind.starts_with("Cluster");
         assert_eq!(namespace, if has_none { "" } else { OTHER_NAMESPACE }, "{kind} {name}");

@@ -15,7 +15,7 @@ use crate::served::served;
 const COLUMNS: u64 = 24;
 
 #[test]
-fn panels_and_variables_ask_for_what_a_gateway_serves() {
+fn panels_and_variables_ask_for_what_gateways_and_agents_serve() {
     let Some(served) = served() else {
         return;
     };

@@ -19,7 +19,7 @@ const CASES: &str = include_str!("alerts.yaml");
 const SEVERITIES: [&str; 3] = ["critical", "warning", "info"];
 
 #[test]
-fn alerts_ask_for_what_a_gateway_serves() {
+fn alerts_ask_for_what_gateways_and_agents_serve() {
     let Some(served) = served() else {
         return;
     };

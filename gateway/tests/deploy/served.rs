@@ -1,8 +1,12 @@
-//! What a gateway in a cluster really serves, and whether an expression asks for anything else.
+//! What a gateway in a cluster and the agent of its node really serve, and whether an expression asks for
+//! anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::OnceLock;
 
+use strait_gateway::lab::process::Process;
+use strait_gateway::lab::scrape;
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, wait_until};
 
@@ -11,9 +15,14 @@ use crate::fed::{Mode, PATIENCE};
 use crate::peering::Peering;
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
+use crate::world::STRAIT;
 
-/// Of every sample that Prometheus reads from a pod; `cluster` where it reads several clusters.
-const OF_THE_TARGET: [&str; 5] = ["cluster", "instance", "job", "namespace", "pod"];
+/// Of every sample that Prometheus reads from a pod; `cluster` where it reads several clusters, `node` where
+/// the PodMonitor says so.
+const OF_THE_TARGET: [&str; 6] = ["cluster", "instance", "job", "namespace", "node", "pod"];
+
+/// Where the agent serves its pages.
+const AGENT: &str = "127.0.0.1:9483";
 
 /// Of the kubelet's cAdvisor, which every installation of Prometheus in a cluster reads.
 const OF_CADVISOR: [&str; 2] =
@@ -40,9 +49,41 @@ fn ask() -> Option<Served> {
     })
     .unwrap();
     let text = peering.in_rome.get("/metrics");
+    // Only now: it leads packets elsewhere, as no pod here is the gateway.
+    let text = text + &of_agent(&peering);
     peering.finish();
 
     Some(Served::read(&text))
+}
+
+/// What the agent of Rome's node serves.
+fn of_agent(peering: &Peering) -> String {
+    let (rome, folder) = (&peering.rome().gateway, peering.in_rome.folder());
+    let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"rome"}}"#;
+    peering.in_rome.shell(&format!("echo '{node}' | kubectl create --filename=-"));
+    let words = [
+        format!("KUBECONFIG={}", folder.join("admin").display()),
+        STRAIT.to_owned(),
+        "node".to_owned(),
+        "--node-name=rome".to_owned(),
+        format!("--metrics-address={AGENT}"),
+    ];
+    let env = Path::new("/usr/bin/env");
+    let agent = Process::start(rome, "agent", env, words, folder.join("agent")).unwrap();
+
+    let mut text = String::new();
+    wait_until("the agent has seen all objects", PATIENCE, || {
+        let ask = |path| scrape::get(AGENT.parse().unwrap(), path);
+        let is_ready = rome.run(move || ask("/readyz")).is_ok_and(|(status, _)| status == 200);
+        if is_ready {
+            text = rome.run(move || ask("/metrics"))?.1;
+        }
+        Ok(is_ready)
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", agent.log()));
+    agent.stop().unwrap();
+
+    text
 }
 
 impl Served {

@@ -107,9 +107,11 @@ fn values() -> Value {
 fn without_the_agent_nothing_of_it_is_there() {
     let Some(tools) = Tools::find() else { return };
 
-    let rendered = tools.chart("liqo", &["--set=nodes.enabled=false"]);
+    let monitored = "--set=monitoring.podMonitors.enabled=true";
+    let rendered = tools.chart("liqo", &["--set=nodes.enabled=false", monitored]);
 
-    let kinds: Vec<_> = rendered.keys().filter(|[.., name]| name == "strait-node").collect();
+    let ours = |name: &str| name.starts_with("strait-node");
+    let kinds: Vec<_> = rendered.keys().filter(|[.., name]| ours(name)).collect();
     assert_eq!(kinds, [&id("ClusterRole", "", "strait-node")]);
 }
 
@@ -177,7 +179,7 @@ fn effects() -> Vec<Effect> {
         effect("NetworkPolicy", "strait-gateway", &pointer, nodes.clone());
     }
 
-    for name in ["strait-operator", "strait-gateways"] {
+    for name in ["strait-operator", "strait-gateways", "strait-nodes"] {
         let interval = "/spec/podMetricsEndpoints/0/interval";
         effect("PodMonitor", name, interval, json!("15s"));
         effect("PodMonitor", name, "/metadata/labels/release", json!("main"));
