@@ -49,6 +49,7 @@ pub use info::{
 };
 pub use plan::{
     Action, Change, ClusterPlan, Conflict, Field, Plan, Proposal, objects, plan, plan_connect,
+    plan_disconnect, plan_reset,
 };
 pub use prefixes::{Prefixes, PrefixesError, parse_prefix};
 pub use preflight::TemplateType;

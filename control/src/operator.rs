@@ -46,6 +46,7 @@ pub use problem::Problem;
 pub use run::run;
 pub use tally::Tally;
 pub use workload::WorkloadError;
+pub(crate) use workload::{GATEWAY_NAME, GATEWAY_NAMESPACE};
 
 /// How an operator works.
 #[derive(Clone, Debug)]

@@ -272,6 +272,7 @@ async fn joins_and_takes_apart(desk: &Desk) {
         )
     );
 
+    foretells_the_end(desk).await;
     let before = desk.world.content().await;
     for answer in ["", "n\n", "\n", "yesterday\n"] {
         let output = desk.network(&["disconnect"], answer).await;
@@ -311,6 +312,43 @@ async fn joins_and_takes_apart(desk: &Desk) {
     desk.world.let_work(Work::All).await;
     let output = desk.network(&["reset", "-y", "--wait"], "").await;
     assert_eq!(output.status.code(), Some(0));
+    let output = desk.in_rome(&["plan", "reset", "--remote-kubeconfig", &desk.file("milan")]).await;
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "No changes.\n"));
+}
+
+/// `strait plan disconnect` and `reset` of clusters that are joined.
+async fn foretells_the_end(desk: &Desk) {
+    let before = desk.world.content().await;
+    let remote = desk.file("milan");
+    for (verb, has_configuration) in [("disconnect", false), ("reset", true)] {
+        let words = ["plan", verb, "--remote-kubeconfig", &remote];
+        let output = desk.in_rome(&words).await;
+        let text = stdout(&output);
+        assert_eq!((output.status.code(), stderr(&output)), (Some(2), String::new()), "{text}");
+        for line in [
+            "(local) cluster rome\n",
+            "- Deployment liqo-tenant-milan/gw-milan\n",
+            "- GatewayClient liqo-tenant-milan/milan\n-   spec.clientTemplateRef.apiVersion  ",
+            "- PublicKey liqo-tenant-milan/milan\n",
+            "(remote) cluster milan\n",
+            "- GatewayServer liqo-tenant-rome/rome\n",
+            "- Secret liqo-tenant-rome/gw-rome\n- Service liqo-tenant-rome/gw-rome\n",
+        ] {
+            assert!(text.contains(line), "{line}:\n{text}");
+        }
+        let deleted = text.contains("- Configuration liqo-tenant-milan/milan\n");
+        assert_eq!(deleted, has_configuration, "{text}");
+        let json = desk.in_rome(&[&words[..], &["-o", "json", "--yes"]].concat()).await;
+        let plan: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!((json.status.code(), &plan["clusters"][1]["side"]), (Some(2), &"remote".into()));
+        let changes = plan["clusters"][0]["changes"].as_array().unwrap();
+        assert!(changes.iter().all(|change| change["action"] == "delete"), "{plan}");
+    }
+    let pools =
+        ["plan", "reset", "--remote-kubeconfig", &remote, "--pools", "10.0.0.0/8,10.1.0.0/16"];
+    assert_refused(&desk.in_rome(&pools).await, 64, &["--pools", "10.1.0.0/16"]);
+    assert_refused(&desk.in_rome(&["plan", "reset"]).await, 64, &["--remote-kubeconfig"]);
+    assert_eq!(desk.world.content().await, before);
 }
 
 /// The steps of the documentation for administrators who have one cluster each.

@@ -7,6 +7,7 @@
 mod change;
 mod connect;
 mod copy;
+mod disconnect;
 mod file;
 mod surroundings;
 mod words;
@@ -26,6 +27,7 @@ pub use change::{Action, Change, Conflict, Field};
 pub use connect::plan_connect;
 use copy::Copied;
 pub(super) use copy::OPERATOR;
+pub use disconnect::{plan_disconnect, plan_reset};
 pub use file::objects;
 pub(super) use surroundings::{NodeConflict, node_conflicts};
 

@@ -10,8 +10,8 @@ use super::kind::WireGuard;
 use crate::api::embedded::EmbeddedMetadata;
 
 /// Name the gateway that something belongs to.
-pub(super) const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";
-pub(super) const GATEWAY_NAMESPACE: &str = "networking.liqo.io/gateway-namespace";
+pub(crate) const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";
+pub(crate) const GATEWAY_NAMESPACE: &str = "networking.liqo.io/gateway-namespace";
 
 /// The volume with the keys, whichever secret the template names for it.
 const KEYS_VOLUME: &str = "wireguard-config";

@@ -1,18 +1,23 @@
 //! `plan` and `check`, with an account that may only read, against what is then done.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use control::api::{Configuration, GatewayServer, IP, Network, PublicKey};
+use control::api::{
+    Configuration, Connection, GatewayClient, GatewayServer, IP, Network, PublicKey,
+};
 use control::commands::{
     Action, Change, Connect, Contact, Finding, Findings, Pair, Plan, Proposal, Side, check,
-    check_pair, connect, initialize, plan, plan_connect,
+    check_pair, connect, disconnect, initialize, plan, plan_connect, plan_disconnect, plan_reset,
+    reset,
 };
 use control::ipam;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
-use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::{Resource, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::stand_in::Work;
@@ -32,6 +37,18 @@ fn reader(name: &str, seen: &[Seen<'_>]) -> ClusterRole {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
 
     ClusterRole { metadata, rules: Some(seen.iter().map(rule).collect()), ..ClusterRole::default() }
+}
+
+/// One that may see everything of a peering but the keys.
+fn without_secrets() -> ClusterRole {
+    let seen: [Seen<'_>; 4] = [
+        ("", &["configmaps", "namespaces", "serviceaccounts", "services"]),
+        ("apps", &["deployments"]),
+        ("networking.liqo.io", &["*"]),
+        ("rbac.authorization.k8s.io", &["clusterrolebindings"]),
+    ];
+
+    reader("without-secrets", &seen)
 }
 
 /// Both clusters, seen by somebody who may only read. The role is made under `name`.
@@ -169,8 +186,136 @@ pub(crate) async fn foretells(world: &World) {
     let again = plan_connect(&audited, &wanted, None, ear.session()).await.expect("a plan");
     assert!(change(&again, 0, "Configuration", "milan").is_none(), "{again}");
 
+    taking_apart(world, &audited, &ear).await;
+    initialize(&world.pair(), &wanted, ear.session()).await.expect("both know of each other");
+    for contact in [&audited.local, &audited.remote] {
+        settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
+    }
     another_prefix(world, &audited, &ear).await;
     drop(operators);
+}
+
+/// What goes is what was foretold, and nothing else: gateways first, then the prefixes as well.
+async fn taking_apart(world: &World, audited: &Pair, ear: &Ear) {
+    gateways(world).await;
+    let before = world.content().await;
+
+    let foretold = plan_disconnect(audited, ear.session()).await.expect("a plan");
+    assert_eq!(world.content().await, before, "a plan writes");
+    assert!(foretold.has_changes() && !foretold.has_conflicts(), "{foretold}");
+    assert!(change(&foretold, 0, "Secret", "gw-of-another").is_none(), "{foretold}");
+    assert!(change(&foretold, 0, "Secret", "gw-milan").expect("it").fields.is_empty());
+    let seen_by_few = Contact {
+        client: world.local.server.client_with("liqo", &without_secrets()).await,
+        ..world.local.contact(Side::Local)
+    };
+    let pair = Pair { local: seen_by_few, ..audited.clone() };
+    let in_part = plan_disconnect(&pair, ear.session()).await.expect("a plan");
+    assert!(change(&in_part, 0, "Secret", "gw-milan").is_none(), "{in_part}");
+    let note = "secrets may not be listed: those of the gateways would be gone as well";
+    assert_eq!(in_part.clusters[0].notes[0], note);
+    disconnect(&world.pair(), true, ear.session()).await.expect("parted");
+    assert_gone(world, &before, &foretold).await;
+    let again = plan_disconnect(audited, ear.session()).await.expect("a plan");
+    assert_eq!(again.to_string(), "No changes.\n");
+
+    gateways(world).await;
+    let before = world.content().await;
+    let foretold = plan_reset(audited, None, ear.session()).await.expect("a plan");
+    assert_eq!(world.content().await, before, "a plan writes");
+    let names = |place: usize| {
+        let of_configuration = change(&foretold, place, "Configuration", ["milan", "rome"][place]);
+        let fields = &of_configuration.expect("it").fields;
+        let names = fields.iter().filter(|field| field.path.starts_with("status.remote.cidr."));
+        names.map(|field| field.before.clone().expect("a name")).collect::<Vec<_>>()
+    };
+    for (place, cluster) in [&world.local, &world.remote].into_iter().enumerate() {
+        let note = &foretold.clusters[place].notes[0];
+        assert!(note.starts_with("IPAM gets back 10."), "{note}");
+        for name in names(place) {
+            assert!(note.contains(name.as_str().expect("a prefix")), "{name}: {note}");
+        }
+        assert!(cluster.networks().await > INSTALLED, "names were given");
+    }
+    reset(&world.pair(), true, ear.session()).await.expect("forgotten");
+    assert_gone(world, &before, &foretold).await;
+    for (place, contact) in [(0, &audited.local), (1, &audited.remote)] {
+        settled(contact, &Proposal::Apply { objects: Vec::new() }, ear).await;
+        let cluster = if place == 0 { &world.local } else { &world.remote };
+        assert_true(&foretold, place, cluster).await;
+        assert_eq!(cluster.networks().await, INSTALLED);
+    }
+    let again = plan_reset(audited, None, ear.session()).await.expect("a plan");
+    assert_eq!(again.to_string(), "No changes.\n");
+}
+
+/// How many prefixes the installation has.
+const INSTALLED: usize = 4;
+
+/// Gateways on both sides, each with a part of what operators make of them, and a Secret that is not
+/// theirs alone.
+async fn gateways(world: &World) {
+    let endpoint = json!({"addresses": ["172.18.0.3"], "port": 30742});
+    let labels = |id: &str| json!({"liqo.io/remote-cluster-id": id});
+    let client = json!({
+        "metadata": {"labels": labels("milan")}, "spec": {"endpoint": endpoint, "mtu": 1340},
+    });
+    world.local.put::<GatewayClient>("liqo-tenant-milan", "milan", client).await;
+    let server = json!({
+        "metadata": {"labels": labels("rome")},
+        "spec": {"endpoint": {"port": 51840, "serviceType": "NodePort"}, "mtu": 1340},
+    });
+    world.remote.put::<GatewayServer>("liqo-tenant-rome", "rome", server).await;
+
+    let client = world.local.api::<GatewayClient>("liqo-tenant-milan").get("milan").await;
+    belongings(&world.local, &client.expect("a client"), "milan").await;
+    let server = world.remote.api::<GatewayServer>("liqo-tenant-rome").get("rome").await;
+    belongings(&world.remote, &server.expect("a server"), "rome").await;
+    let another = json!({"data": {"privateKey": ""}});
+    world.local.put::<Secret>("liqo-tenant-milan", "gw-of-another", another).await;
+}
+
+async fn belongings(cluster: &Cluster, gateway: &impl Resource<DynamicType = ()>, id: &str) {
+    let namespace = format!("liqo-tenant-{id}");
+    let metadata = json!({
+        "labels": {"liqo.io/remote-cluster-id": id}, "ownerReferences": [gateway.owner_ref(&())],
+    });
+    let name = format!("gw-{id}");
+    cluster.put::<Secret>(&namespace, &name, json!({"metadata": metadata})).await;
+    let connection = json!({"type": "Server", "gatewayRef": {"name": name}});
+    let connection = json!({"metadata": metadata, "spec": connection});
+    cluster.put::<Connection>(&namespace, &name, connection).await;
+    let service = json!({"metadata": metadata, "spec": {"ports": [{"port": 51840}]}});
+    cluster.put::<Service>(&namespace, &name, service).await;
+    let key = json!({"metadata": metadata, "spec": {"publicKey": "AAAA"}});
+    cluster.put::<PublicKey>(&namespace, id, key).await;
+}
+
+/// What was there `before` and is not any more is what the plan deletes, of all that `content` has.
+async fn assert_gone(world: &World, before: &[String], plan: &Plan) {
+    // Kind, namespace and name.
+    let known = |line: &String| line.rsplit_once(' ').expect("a version").0.to_owned();
+    let before: BTreeSet<_> = before.iter().map(known).collect();
+    let changes = plan.clusters.iter().flat_map(|cluster| &cluster.changes);
+    let foretold: BTreeSet<_> = changes
+        .filter(|change| change.action == Action::Delete && change.kind != "Network")
+        .map(|Change { kind, namespace, name, .. }| {
+            format!("{kind} {}/{name}", namespace.as_deref().unwrap_or_default())
+        })
+        .collect();
+
+    let gone = async || {
+        let after: BTreeSet<_> = world.content().await.iter().map(known).collect();
+        before.difference(&after).cloned().collect::<BTreeSet<_>>()
+    };
+    // The collector has a moment of its own.
+    for _ in 0..100 {
+        if gone().await == foretold {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(gone().await, foretold);
 }
 
 /// Remote pods move: another name is chosen for them, as it was foretold.

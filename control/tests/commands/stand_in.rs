@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::api::{Configuration, Connection, GatewayClient, GatewayServer, PublicKey};
+use control::api::{Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey};
 use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -181,7 +181,26 @@ async fn collect(client: &Client) -> kube::Result<()> {
     orphans::<Service>(client, &owners).await?;
     orphans::<Secret>(client, &owners).await?;
     orphans::<PublicKey>(client, &owners).await?;
-    orphans::<Connection>(client, &owners).await
+    orphans::<Connection>(client, &owners).await?;
+
+    forgotten(client).await
+}
+
+/// Deletes the prefixes of clusters that nobody peers with any more. IPAM makes others meanwhile: whose
+/// owner is missing only afterwards has lost it.
+async fn forgotten(client: &Client) -> kube::Result<()> {
+    let networks = all::<Network>(client).await?;
+    let owners: Vec<_> = all::<Configuration>(client).await?.iter().map(uid).collect();
+    for network in networks {
+        let mut of_network = network.owner_references().iter().peekable();
+        if of_network.peek().is_some() && of_network.all(|owner| !owners.contains(&owner.uid)) {
+            let namespace = network.namespace().unwrap_or_default();
+            let api: Api<Network> = Api::namespaced(client.clone(), &namespace);
+            api.delete(&network.name_any(), &DeleteParams::default()).await?;
+        }
+    }
+
+    Ok(())
 }
 
 async fn orphans<K: Resource<DynamicType = ()>>(

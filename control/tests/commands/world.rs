@@ -128,6 +128,13 @@ impl Cluster {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    /// How many `Network`s there are.
+    pub(crate) async fn networks(&self) -> usize {
+        let all = Api::<Network>::all(self.client.clone());
+
+        all.list(&Default::default()).await.unwrap().items.len()
+    }
+
     /// Kind, namespace, name and version of everything that a verb might have changed.
     pub(crate) async fn content(&self) -> Vec<String> {
         let mut content = Vec::new();

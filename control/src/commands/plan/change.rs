@@ -83,6 +83,11 @@ pub struct Conflict {
 }
 
 impl Change {
+    /// By what changes are sorted: kind, namespace and name.
+    pub(super) fn order(&self) -> (&str, Option<&str>, &str) {
+        (&self.kind, self.namespace.as_deref(), &self.name)
+    }
+
     /// From `before` to `after`, two states of one object; `None` if nobody would see a difference.
     pub(super) fn between(before: Option<&Value>, after: Option<&Value>) -> Option<Self> {
         let uid = |object: &Value| object.pointer("/metadata/uid").cloned();

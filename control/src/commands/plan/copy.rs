@@ -169,9 +169,7 @@ impl Copied {
             of_before.keys().chain(of_after.keys().filter(|key| !of_before.contains_key(*key)));
         let changes = keys.filter_map(|key| Change::between(of_before.get(key), of_after.get(key)));
         let mut changes: Vec<_> = changes.chain(self.others).collect();
-        changes.sort_by(|a, b| {
-            (&a.kind, &a.namespace, &a.name).cmp(&(&b.kind, &b.namespace, &b.name))
-        });
+        changes.sort_by(|a, b| a.order().cmp(&b.order()));
 
         let mut conflicts = self.conflicts;
         let is_news = |unserved: &Unserved| !self.known.contains(unserved);

@@ -11,12 +11,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use control::commands::Marks;
 
-pub(crate) use network::{ClustersArgs, ConnectArgs, NetworkCommand};
+pub(crate) use network::{ClustersArgs, ConnectArgs, DisconnectArgs, NetworkCommand};
 pub(crate) use objects::{
     CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, ObjectArgs, Service,
 };
 pub(crate) use plan::{
-    PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanNetworkArgs, PlanOutputArgs,
+    PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanDisconnectArgs, PlanNetworkArgs,
+    PlanOutputArgs, PlanResetArgs,
 };
 
 /// How long a verb may take by default, waiting included.

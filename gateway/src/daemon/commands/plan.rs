@@ -6,7 +6,10 @@ use control::commands::{self, Plan, Proposal};
 use control::ipam::Pools;
 
 use super::super::args::UsageError;
-use super::args::{PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanNetworkArgs, PlanOutputArgs};
+use super::args::{
+    PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanDisconnectArgs, PlanNetworkArgs,
+    PlanOutputArgs, PlanResetArgs,
+};
 use super::colour::{Colour, coloured};
 use super::terminal::Terminal;
 use super::{kubeconfig, meaning};
@@ -19,14 +22,27 @@ const CONFLICTS: u8 = 3;
 
 /// Runs `strait plan`. The status says what was found.
 pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
-    let (plan, output) = match command {
+    let (plan, format) = match command {
         PlanCommand::Connect(args) => {
             let PlanConnectArgs { connect, output } = args.as_ref();
             let pools = pools(output)?;
             let wanted = meaning::connect(connect);
             let pair = kubeconfig::pair(&connect.clusters).await?;
             let session = terminal.session(connect.clusters.context.timeout);
-            (commands::plan_connect(&pair, &wanted, pools.as_ref(), session).await?, output)
+            (commands::plan_connect(&pair, &wanted, pools.as_ref(), session).await?, &output.format)
+        }
+        PlanCommand::Disconnect(args) => {
+            let PlanDisconnectArgs { disconnect, output } = args.as_ref();
+            let pair = kubeconfig::pair(&disconnect.clusters).await?;
+            let session = terminal.session(disconnect.clusters.context.timeout);
+            (commands::plan_disconnect(&pair, session).await?, output)
+        }
+        PlanCommand::Reset(args) => {
+            let PlanResetArgs { reset, output } = args.as_ref();
+            let pools = pools(output)?;
+            let pair = kubeconfig::pair(&reset.clusters).await?;
+            let session = terminal.session(reset.clusters.context.timeout);
+            (commands::plan_reset(&pair, pools.as_ref(), session).await?, &output.format)
         }
         PlanCommand::Apply(PlanApplyArgs { filename, context, output }) => {
             let pools = pools(output)?;
@@ -35,17 +51,17 @@ pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::R
             let contact = kubeconfig::contact(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Apply { objects };
-            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, output)
+            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
         }
         PlanCommand::Network(PlanNetworkArgs { name, cidr, context, output }) => {
             let pools = pools(output)?;
             let contact = kubeconfig::contact(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Network { name: name.clone(), cidr: *cidr };
-            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, output)
+            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
         }
     };
-    let text = match output.format.output {
+    let text = match format.output {
         Some(format) => commands::text(&plan, format.into())?,
         None => coloured(&plan.to_string(), colour_of),
     };

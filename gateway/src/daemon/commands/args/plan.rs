@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use control::commands::parse_prefix;
 use remap::Prefix;
 
-use super::{ConnectArgs, ContextArgs, FormatArgs};
+use super::{ConnectArgs, ContextArgs, DisconnectArgs, FormatArgs};
 
 /// `strait plan`
 #[derive(Debug, Subcommand)]
@@ -19,6 +19,12 @@ pub(crate) enum PlanCommand {
     /// What each would call the prefixes of the other one, and which objects would be made. What the
     /// operators make of the gateways is not shown.
     Connect(Box<PlanConnectArgs>),
+    /// Show what `strait network disconnect` would delete in both clusters
+    ///
+    /// Both gateways, and what operators made of them, as far as it may be listed.
+    Disconnect(Box<PlanDisconnectArgs>),
+    /// Show what `strait network reset` would delete, and which prefixes IPAM would get back
+    Reset(Box<PlanResetArgs>),
     /// Show what `kubectl apply -f FILE` would lead to, of Networks, IPs and Configurations
     ///
     /// As in `strait generate configuration --context milan | strait plan apply -f - --context rome`.
@@ -44,6 +50,24 @@ pub(crate) struct PlanOutputArgs {
 pub(crate) struct PlanConnectArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
+    #[command(flatten)]
+    pub(crate) output: PlanOutputArgs,
+}
+
+/// `strait plan disconnect`
+#[derive(Debug, Args)]
+pub(crate) struct PlanDisconnectArgs {
+    #[command(flatten)]
+    pub(crate) disconnect: DisconnectArgs,
+    #[command(flatten)]
+    pub(crate) output: FormatArgs,
+}
+
+/// `strait plan reset`
+#[derive(Debug, Args)]
+pub(crate) struct PlanResetArgs {
+    #[command(flatten)]
+    pub(crate) reset: DisconnectArgs,
     #[command(flatten)]
     pub(crate) output: PlanOutputArgs,
 }
