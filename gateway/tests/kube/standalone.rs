@@ -6,7 +6,9 @@
 mod connect;
 mod declarative;
 mod garbage;
+mod hub;
 mod node;
+mod pods;
 mod site;
 
 use std::io::{self, Write as _};
@@ -18,7 +20,7 @@ use std::thread;
 use strait_gateway::lab::{Layout, Namespace, TwoClusters};
 
 use crate::world::{STRAIT, assert_traffic};
-use site::Site;
+use site::{Place, Site};
 
 /// Both clusters, and a place from which commands reach both.
 struct Two {
@@ -32,36 +34,22 @@ impl Two {
     fn start(layout: &Layout) -> Option<Self> {
         let clusters = TwoClusters::new(&layout.clone().without_ipv6()).unwrap();
         let scratch = clusters.scratch.path();
-        let rome = Site::start(&clusters.rome, scratch)?;
-        let milan = Site::start(&clusters.milan, scratch)?;
-        forward(&rome.namespace, &milan);
+        let rome = Site::start(&Place::from(&clusters.rome), scratch)?;
+        let milan = Site::start(&Place::from(&clusters.milan), scratch)?;
+        forward(&rome.namespace, &milan.namespace, milan.port());
         rome.wait_for_operator();
         milan.wait_for_operator();
 
         Some(Self { rome, milan, clusters })
     }
 
-    /// `strait network VERB` with both kubeconfigs.
     fn network(&self, verb: &str, more: &[&str]) -> Output {
-        let mut command = Command::new(STRAIT);
-        command
-            .args(["network", verb])
-            .args(["--kubeconfig", &self.rome.kubeconfig()])
-            .args(["--remote-kubeconfig", &self.milan.kubeconfig()])
-            .args(["--cluster-id=rome", "--remote-cluster-id=milan"])
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let output = self.rome.namespace.start(command).unwrap().wait_with_output().unwrap();
-        let _ = writeln!(
-            io::stderr(),
-            "$ strait network {verb}\n{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        self.strait(&["network", verb], more)
+    }
 
-        output
+    /// The same for any verb about both.
+    fn strait(&self, verb: &[&str], more: &[&str]) -> Output {
+        strait(&self.rome, &self.milan, verb, more)
     }
 
     /// What a pod of Rome calls a pod of Milan.
@@ -87,11 +75,34 @@ impl Two {
     }
 }
 
-/// Whoever is in `from` reaches the API server of `to` there as if it were its own.
-fn forward(from: &Arc<Namespace>, to: &Site) {
-    let port = to.port();
+/// `strait VERB` with both kubeconfigs, where both API servers are reached.
+fn strait(local: &Site, remote: &Site, verb: &[&str], more: &[&str]) -> Output {
+    let mut command = Command::new(STRAIT);
+    command
+        .args(verb)
+        .args(["--kubeconfig", &local.kubeconfig()])
+        .args(["--remote-kubeconfig", &remote.kubeconfig()])
+        .args(["--cluster-id", local.name, "--remote-cluster-id", remote.name])
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = local.namespace.start(command).unwrap().wait_with_output().unwrap();
+    let _ = writeln!(
+        io::stderr(),
+        "$ strait {}\n{}{}",
+        verb.join(" "),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+
+    output
+}
+
+/// Whoever is in `from` reaches the API server of `to` there, on `port`, as if it were its own.
+fn forward(from: &Arc<Namespace>, to: &Arc<Namespace>, port: u16) {
     let listener = from.run(move || Ok(TcpListener::bind(("127.0.0.1", port)).unwrap())).unwrap();
-    let there = Arc::clone(&to.namespace);
+    let there = Arc::clone(to);
     // Ends with the test.
     thread::spawn(move || {
         for near in listener.incoming().flatten() {

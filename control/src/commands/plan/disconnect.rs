@@ -16,7 +16,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::super::contact::{End, Ends};
-use super::super::error::if_allowed;
 use super::super::{CommandError, FormatError, Pair, Session};
 use super::change::{Action, Change};
 use super::copy::Copied;
@@ -193,8 +192,8 @@ impl Gone<'_, '_> {
     {
         let plural = K::plural(&());
         let doing = format!("listing {plural} {place}");
-        let call = async || if_allowed(api.list_metadata(parameters).await.map(|list| list.items));
-        let found = self.end.call(doing.trim_end(), call).await?;
+        let call = async || api.list_metadata(parameters).await.map(|list| list.items);
+        let found = self.end.ask(doing.trim_end(), call).await?;
         if found.is_none() {
             let note = "may not be listed: those of the gateways would be gone as well";
             self.notes.push(format!("{plural} {note}"));

@@ -1,4 +1,5 @@
-//! The only node of a cluster: what deployments ask for runs there, in one network namespace.
+//! The only node of a cluster: what deployments ask for runs there, gateways in networks of their own where
+//! there is one for pods, everything else in that of the node.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,9 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    Container, Pod, PodTemplateSpec, Secret, Service, ServiceAccount, ServicePort,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -19,28 +23,42 @@ use strait_gateway::lab::process::Process;
 use strait_gateway::lab::{Namespace, scrape};
 
 use super::garbage::collect_garbage;
+use super::pods::{self, Exposed, PodNetwork};
 use crate::api_server::kubelet::NODE;
 use crate::world::STRAIT;
+
+/// Of pods that are gateways.
+const COMPONENT: &str = "networking.liqo.io/component";
 
 /// A stand-in for the kubelet, and for the controller of deployments, whose strategy is Recreate.
 pub(super) struct NodeOf {
     namespace: Arc<Namespace>,
     folder: PathBuf,
     address: IpAddr,
+    /// Without one gateways are in the network of the node, and no agent is needed there.
+    pods: Option<PodNetwork>,
     /// By the UID of their deployments.
     running: BTreeMap<String, Running>,
+    agent: Option<Process>,
 }
 
 /// The only pod of a deployment.
 struct Running {
     process: Process,
     template: PodTemplateSpec,
+    tenant: String,
     pod: String,
+    network: Option<pods::Pod>,
 }
 
 impl NodeOf {
-    pub(super) const fn new(namespace: Arc<Namespace>, folder: PathBuf, address: IpAddr) -> Self {
-        Self { namespace, folder, address, running: BTreeMap::new() }
+    pub(super) const fn new(
+        namespace: Arc<Namespace>,
+        folder: PathBuf,
+        address: IpAddr,
+        pods: Option<PodNetwork>,
+    ) -> Self {
+        Self { namespace, folder, address, pods, running: BTreeMap::new(), agent: None }
     }
 
     /// Has what deployments ask for run, and collects what has lost its owner.
@@ -60,6 +78,10 @@ impl NodeOf {
                 }
                 self.tell_of(&client, deployment).await;
             }
+            if self.pods.is_some() {
+                self.expose(&client).await;
+                self.start_agent(&client).await;
+            }
             collect_garbage(&client).await;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -67,8 +89,10 @@ impl NodeOf {
 
     /// Ends the pod in order, as there is to be another one.
     async fn stop(&mut self, client: &Client, deployment: &Deployment) {
-        let Running { process, pod, .. } = self.running.remove(&deployment.uid().unwrap()).unwrap();
+        let Running { process, pod, network, .. } =
+            self.running.remove(&deployment.uid().unwrap()).unwrap();
         process.stop().unwrap();
+        drop(network);
         let pods: Api<Pod> = Api::namespaced(client.clone(), &deployment.namespace().unwrap());
         let _ = pods.delete(&pod, &DeleteParams::default().grace_period(0)).await;
     }
@@ -87,26 +111,83 @@ impl NodeOf {
             return;
         };
 
-        let start = [
-            format!("KUBECONFIG={}", kubeconfig.display()),
-            "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
+        let args = container(&template).args.clone().unwrap();
+        let args = args
+            .iter()
+            .map(|arg| arg.replace("$(POD_NAME)", &pod).replace("$(POD_NAMESPACE)", &tenant));
+        let words = [
             format!("STRAIT_KEYS_DIR={}", keys.display()),
             format!("STRAIT_ADMIN_SOCKET={}", self.folder.join(format!("{uid}.sock")).display()),
             "STRAIT_PING_INTERVAL=200ms".to_owned(),
             STRAIT.to_owned(),
         ];
-        let args = container(&template).args.clone().unwrap();
-        let args = args
-            .iter()
-            .map(|arg| arg.replace("$(POD_NAME)", &pod).replace("$(POD_NAMESPACE)", &tenant));
-        let log = self.folder.join(format!("{}.log", deployment.name_any()));
-        let env = Path::new("/usr/bin/env");
-        let process =
-            Process::start(&self.namespace, "pod", env, start.into_iter().chain(args), log)
-                .unwrap();
+        let network = self.pods.as_mut().filter(|_| is_gateway(&template)).map(PodNetwork::add);
+        let namespace = network.as_ref().map_or(&self.namespace, |network| &network.namespace);
+        let words = words.into_iter().chain(args);
+        let process = self.run_in(namespace, &deployment.name_any(), &kubeconfig, words);
 
-        self.make_pod(client, deployment, &pod).await;
-        self.running.insert(uid, Running { process, template, pod });
+        let address = network.as_ref().map_or(self.address, |network| network.address);
+        make_pod(client, deployment, &pod, address).await;
+        self.running.insert(uid, Running { process, template, tenant, pod, network });
+    }
+
+    /// Starts `words`, variables first, as whoever has the kubeconfig.
+    fn run_in(
+        &self,
+        namespace: &Namespace,
+        name: &str,
+        kubeconfig: &Path,
+        words: impl IntoIterator<Item = String>,
+    ) -> Process {
+        let start = [
+            format!("KUBECONFIG={}", kubeconfig.display()),
+            "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
+        ];
+        let words = start.into_iter().chain(words);
+        let log = self.folder.join(format!("{name}.log"));
+
+        Process::start(namespace, "pod", Path::new("/usr/bin/env"), words, log).unwrap()
+    }
+
+    /// Starts the agent of the node once it is asked for.
+    async fn start_agent(&mut self, client: &Client) {
+        if self.agent.is_some() {
+            return;
+        }
+        let sets: Api<DaemonSet> = Api::all(client.clone());
+        let Some(set) = sets.list(&Default::default()).await.unwrap().items.pop() else { return };
+        let template = set.spec.template.clone();
+        let kubeconfig = self.folder.join("kubeconfig-of-agent");
+        let tenant = set.namespace().unwrap();
+        let Some(()) = self.mount_token(client, &tenant, &template, &kubeconfig).await else {
+            return;
+        };
+        let args = container(&template).args.clone().unwrap();
+        let args = args.iter().map(|arg| arg.replace("$(NODE_NAME)", NODE));
+        let words = [STRAIT.to_owned()].into_iter().chain(args);
+
+        self.agent = Some(self.run_in(&self.namespace, &set.name_any(), &kubeconfig, words));
+    }
+
+    /// Has the ports that Services have on nodes lead to the pods that they select.
+    async fn expose(&mut self, client: &Client) {
+        let services: Api<Service> = Api::all(client.clone());
+        let mut exposed = Vec::new();
+        for service in services.list(&Default::default()).await.unwrap() {
+            let Some(pod) = self.running.values().find(|running| running.is_behind(&service))
+            else {
+                continue;
+            };
+            let pod = pod.network.as_ref().unwrap().address;
+            for port in service.spec.unwrap().ports.unwrap_or_default() {
+                let ServicePort { node_port, target_port, .. } = port;
+                if let (Some(node_port), Some(IntOrString::Int(port))) = (node_port, target_port) {
+                    exposed.push(Exposed { node_port, pod, port });
+                }
+            }
+        }
+
+        self.pods.as_mut().unwrap().expose(exposed);
     }
 
     async fn mount_token(
@@ -130,39 +211,10 @@ impl NodeOf {
         Some(())
     }
 
-    async fn make_pod(&self, client: &Client, deployment: &Deployment, name: &str) {
-        let template = &deployment.spec.template;
-        let mut container = container(template).clone();
-        container.volume_mounts = None;
-        let pod: Pod = object(json!({
-            "metadata": {
-                "name": name,
-                "labels": template.metadata.as_ref().map(|metadata| metadata.labels.clone()),
-                "ownerReferences": [{
-                    "apiVersion": "apps/v1", "kind": "Deployment", "controller": true,
-                    "name": deployment.name_any(), "uid": deployment.uid(),
-                }],
-            },
-            "spec": {"nodeName": NODE, "containers": [container]},
-        }));
-        let address = self.address.to_string();
-        let status = json!({"status": {
-            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
-        }});
-
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &deployment.namespace().unwrap());
-        pods.create(&Default::default(), &pod).await.unwrap();
-        let status = Patch::Merge(&status);
-        pods.patch_status(name, &PatchParams::default(), &status).await.unwrap();
-    }
-
     /// Whether the probe of the container is answered.
     async fn tell_of(&self, client: &Client, deployment: &Deployment) {
-        let ports = container(&deployment.spec.template).ports.clone().unwrap();
-        let port = ports.iter().find(|port| port.name.as_deref() == Some("healthz")).unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], port.container_port.try_into().unwrap()));
-        let is_ready = scrape::get(address, "/readyz").is_ok_and(|(status, _)| status == 200);
-        let ready = i32::from(is_ready);
+        let running = self.running.get(&deployment.uid().unwrap());
+        let ready = i32::from(running.is_some_and(Running::is_ready));
 
         let was = deployment.status.clone().unwrap_or_default();
         let generation = deployment.metadata.generation;
@@ -178,6 +230,59 @@ impl NodeOf {
         let (name, status) = (deployment.name_any(), Patch::Merge(&status));
         let _ = deployments.patch_status(&name, &PatchParams::default(), &status).await;
     }
+}
+
+impl Running {
+    /// Whether `service` selects it.
+    fn is_behind(&self, service: &Service) -> bool {
+        let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+        let labels = labels(&self.template);
+        let is_selected = selector.is_some_and(|selector| {
+            selector.iter().all(|(key, value)| labels.and_then(|all| all.get(key)) == Some(value))
+        });
+
+        is_selected && self.network.is_some() && service.namespace().as_ref() == Some(&self.tenant)
+    }
+
+    /// What its readiness probe finds.
+    fn is_ready(&self) -> bool {
+        let ports = container(&self.template).ports.clone().unwrap();
+        let port = ports.iter().find(|port| port.name.as_deref() == Some("healthz")).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], port.container_port.try_into().unwrap()));
+        let ask = move || scrape::get(address, "/readyz");
+        let answer = match &self.network {
+            Some(network) => network.namespace.run(ask),
+            None => ask(),
+        };
+
+        answer.is_ok_and(|(status, _)| status == 200)
+    }
+}
+
+async fn make_pod(client: &Client, deployment: &Deployment, name: &str, address: IpAddr) {
+    let template = &deployment.spec.template;
+    let mut container = container(template).clone();
+    container.volume_mounts = None;
+    let pod: Pod = object(json!({
+        "metadata": {
+            "name": name,
+            "labels": template.metadata.as_ref().map(|metadata| metadata.labels.clone()),
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "Deployment", "controller": true,
+                "name": deployment.name_any(), "uid": deployment.uid(),
+            }],
+        },
+        "spec": {"nodeName": NODE, "containers": [container]},
+    }));
+    let address = address.to_string();
+    let status = json!({"status": {
+        "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
+    }});
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &deployment.namespace().unwrap());
+    pods.create(&Default::default(), &pod).await.unwrap();
+    let status = Patch::Merge(&status);
+    pods.patch_status(name, &PatchParams::default(), &status).await.unwrap();
 }
 
 /// The keys that the pod asks for, if it asks for any.
@@ -197,6 +302,14 @@ async fn mount_keys(
     fs::write(keys.join("privateKey"), &secret.data?["privateKey"].0).unwrap();
 
     Some(())
+}
+
+fn is_gateway(template: &PodTemplateSpec) -> bool {
+    labels(template).and_then(|labels| labels.get(COMPONENT)).is_some_and(|it| it == "gateway")
+}
+
+fn labels(template: &PodTemplateSpec) -> Option<&BTreeMap<String, String>> {
+    template.metadata.as_ref()?.labels.as_ref()
 }
 
 fn container(template: &PodTemplateSpec) -> &Container {

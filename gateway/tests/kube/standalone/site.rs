@@ -1,6 +1,7 @@
 //! One cluster without Liqo, and what its administrator does and sees.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,12 +19,32 @@ use strait_gateway::lab::{Cluster, Namespace, wait_until};
 
 use super::garbage::uids;
 use super::node::NodeOf;
+use super::pods::PodNetwork;
 use crate::api_server::ApiServer;
 use crate::api_server::kubelet;
 use crate::fed::{PATIENCE, shell, within};
 
 const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";
 const GATEWAY_RESOURCE: &str = "networking.liqo.io/gateway-resource";
+
+/// Where a cluster is.
+pub(super) struct Place<'a> {
+    pub(super) name: &'static str,
+    /// Its only node, with the API server on its loopback.
+    pub(super) node: &'a Arc<Namespace>,
+    /// Of the node.
+    pub(super) address: IpAddr,
+    /// Whether gateways are pods with networks of their own; else they are in that of the node.
+    pub(super) has_pods: bool,
+}
+
+impl<'a> From<&'a Cluster> for Place<'a> {
+    fn from(cluster: &'a Cluster) -> Self {
+        let Cluster { name, gateway, underlay, .. } = cluster;
+
+        Self { name, node: gateway, address: *underlay, has_pods: false }
+    }
+}
 
 /// One cluster: an API server, an operator, and a node.
 pub(super) struct Site {
@@ -37,32 +58,34 @@ pub(super) struct Site {
 
 impl Site {
     /// `None` if there can be no API server here.
-    pub(super) fn start(cluster: &Cluster, scratch: &Path) -> Option<Self> {
-        let server = within(&cluster.gateway, ApiServer::start_audited())?;
-        let folder = scratch.join(format!("site-{}", cluster.name));
+    pub(super) fn start(place: &Place<'_>, scratch: &Path) -> Option<Self> {
+        let Place { name, node, address, has_pods } = *place;
+        let server = within(node, ApiServer::start_audited())?;
+        let folder = scratch.join(format!("site-{name}"));
         fs::create_dir_all(&folder).unwrap();
-        let (path, address) = (folder.join("admin"), cluster.underlay);
-        let server = within(&cluster.gateway, async move {
+        let path = folder.join("admin");
+        let server = within(node, async move {
             kubelet::node(&server.client().await, &address.to_string()).await;
             let admin = server.kubeconfig_of_admin();
             fs::write(path, serde_json::to_vec(&admin).unwrap()).unwrap();
             server
         });
-        install(&cluster.gateway, &server, &folder);
+        install(node, &server, &folder);
 
         let is_over = Arc::new(AtomicBool::new(false));
-        let node = NodeOf::new(Arc::clone(&cluster.gateway), folder.clone(), address);
+        let pods = has_pods.then(|| PodNetwork::new(Arc::clone(node), server.port()));
+        let node_of = NodeOf::new(Arc::clone(node), folder.clone(), address, pods);
         let (client, over) = (server.client_later(), Arc::clone(&is_over));
         // On a thread of its own: jobs in a namespace wait for each other.
-        let kubelet = cluster.gateway.spawn(move || {
+        let kubelet = node.spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().unwrap();
-            runtime.block_on(async move { node.run(client.await, &over).await });
+            runtime.block_on(async move { node_of.run(client.await, &over).await });
         });
 
         Some(Self {
-            name: cluster.name,
-            namespace: Arc::clone(&cluster.gateway),
+            name,
+            namespace: Arc::clone(node),
             server,
             folder,
             kubelet: Some(kubelet.unwrap()),
@@ -127,11 +150,12 @@ impl Site {
         self.server.port()
     }
 
-    /// What the pods of the other cluster are called here.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.ask(|client| async move {
-            let all = Api::<Configuration>::all(client).list(&ListParams::default()).await.unwrap();
-            let status = all.items[0].status.clone().unwrap_or_default();
+    /// What the pods of the cluster `other` are called here.
+    pub(super) fn names(&self, other: &'static str) -> Vec<String> {
+        self.ask(move |client| async move {
+            let tenant = format!("liqo-tenant-{other}");
+            let all = Api::<Configuration>::namespaced(client, &tenant);
+            let status = all.get(other).await.unwrap().status.unwrap_or_default();
             status.remote.and_then(|remote| remote.cidr).unwrap_or_default().pod
         })
     }
