@@ -5,6 +5,7 @@
 
 mod connect;
 mod declarative;
+mod foretold;
 mod garbage;
 mod hub;
 mod node;

@@ -67,6 +67,7 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
     assert!(two.network("connect", &CONNECT).status.success(), "{}", two.logs());
     assert_eq!(two.rome.ask(uids_of_gateways), before);
 
+    let (objects, foretold) = (two.objects(), two.foretold("disconnect"));
     let start = now();
     assert!(two.network("disconnect", &["--yes"]).status.success());
     for site in [&two.rome, &two.milan] {
@@ -74,10 +75,14 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
             .unwrap_or_else(|_| panic!("{:?}", site.remains()));
     }
     eprintln!("parted in {:?}", start.elapsed());
+    two.wait_until_gone(&objects, &foretold);
     let ping = Ping { count: 1, ..Ping::new(target, 1) };
     assert_eq!(ping.run(pod).map_or(0, |report| report.received), 0);
 
+    let (objects, foretold) = (two.objects(), two.foretold("reset"));
     assert!(two.network("reset", &["--yes"]).status.success());
+    two.wait_until_gone(&objects, &foretold);
+    assert_eq!(two.strait(&["plan", "reset"], &[]).status.code(), Some(0));
     for site in [&two.rome, &two.milan] {
         wait_until("no prefix is taken any more", PATIENCE, || {
             // Those of the installation stay.
