@@ -590,10 +590,11 @@ async fn an_address_has_a_service_in_front_of_it_as_long_as_that_is_asked_for() 
     let services = world.api::<Service>();
     services.delete("db", &DeleteParams::default()).await.expect("a Service");
     world.until::<Service>("db", |other| other.uid() != service.uid()).await;
-    let patch = Patch::Merge(json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}]}}));
-    services.patch("db", &PatchParams::default(), &patch).await.expect("a Service");
-    let port = |service: &Service| service.spec.as_ref()?.ports.as_ref()?.first().map(|it| it.port);
-    world.until("db", |service: &Service| port(service) == Some(5432)).await;
+    for labels in [json!({"team": "harbour"}), json!({"ipam.strait.io/front": null})] {
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        services.patch("db", &PatchParams::default(), &patch).await.expect("a Service");
+        world.until("db", |other: &Service| other.labels() == service.labels()).await;
+    }
     let told = world.told("NameTaken").await;
     assert!(told.contains("Service taken is there and belongs to somebody else"), "{told}");
     let kept = world.api::<Service>().get("taken").await.expect("it");

@@ -61,6 +61,8 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
     let (pod, target) = (&two.clusters.rome.pod, two.target());
     wait_for_ping(pod, target);
     two.assert_traffic();
+    let checked = two.strait(&["check"], &[]);
+    assert!(checked.status.success(), "of sound clusters there is nothing wrong");
 
     // Again, and nothing is another one.
     let before = two.rome.ask(uids_of_gateways);
