@@ -232,7 +232,7 @@ impl World {
     /// Time passes; with every [`TICK`]th call the engines notice.
     fn pass(&mut self, duration: Duration, number: u32) {
         self.now += duration;
-        if number % TICK != 0 {
+        if !number.is_multiple_of(TICK) {
             return;
         }
         let mut out = TransmitBatch::default();
