@@ -514,7 +514,7 @@ fn keepalives_that_come_keep_the_session_as_well() {
         preshared_key: None,
         persistent_keepalive: Some(25),
     };
-    pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&peer, 9);
+    pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&peer, Slot::from(9));
     pair.exchange(0, pair.restart(0));
 
     for _ in 0..1_000 {
@@ -558,10 +558,10 @@ fn what_finds_a_session_late_is_sent_with_it() {
         static_static: shared(&identity.shared.own.private, &there).unwrap(),
         preshared: Secret::default(),
     };
-    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, None, 1);
+    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, None, Slot::from(1));
     let keys =
         PeerKeys { public_key: key.public_key(), preshared_key: None, persistent_keepalive: None };
-    let theirs = pair.ends[1].identity.tunnel(&keys, 2);
+    let theirs = pair.ends[1].identity.tunnel(&keys, Slot::from(2));
     let address = pair.ends[1].address;
     let mut out = TransmitBatch::default();
     ours.initiate(address, &mut out, pair.now);
@@ -594,7 +594,7 @@ fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
         persistent_keepalive: None,
     };
     // The one before stays for a while.
-    let after = pair.ends[1].identity.tunnel(&peer, 5);
+    let after = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
     pair.tick(Duration::from_secs(1));
     let mut out = TransmitBatch::default();
 
