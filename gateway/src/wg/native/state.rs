@@ -14,6 +14,8 @@ use crate::wg::Staged;
 pub(super) struct State {
     pub(super) staged: Staged,
     pub(super) attempt: Option<Attempt>,
+    /// When the last initiation went, whatever has become of it.
+    asked: Option<Instant>,
     pub(super) cookie: Option<Cookie>,
     /// The first MAC of the last message that we sent: a cookie reply must answer it.
     pub(super) last_mac: Option<Mac>,
@@ -61,6 +63,7 @@ impl State {
         Self {
             staged: Staged::default(),
             attempt: None,
+            asked: None,
             cookie: None,
             last_mac: None,
             debts: Debts::default(),
@@ -72,15 +75,9 @@ impl State {
 
     /// Whether a message is on its way that a session may come of.
     pub(super) fn is_asking(&self, now: Instant) -> bool {
-        let asked = self.attempt.as_ref().map(|attempt| attempt.newest.at);
         let answered = self.answered.map(|(at, _)| at);
 
-        asked.max(answered).is_some_and(|at| now < at + REKEY_TIMEOUT)
-    }
-
-    /// Whether a session is asked for, or has just been promised.
-    pub(super) fn is_under_way(&self, now: Instant) -> bool {
-        self.attempt.is_some() || self.is_asking(now)
+        self.asked.max(answered).is_some_and(|at| now < at + REKEY_TIMEOUT)
     }
 
     /// Somebody wants a session: what is under way for one goes on as if it had begun `now` (whitepaper,
@@ -98,6 +95,7 @@ impl State {
             None => (now, None),
         };
         let newest = Asked { pending, at: now };
+        self.asked = Some(now);
 
         self.attempt = Some(Attempt { began, again, newest, before });
     }

@@ -427,7 +427,8 @@ impl Tunnel for NativeTunnel {
             self.publish(sessions);
         }
         let news = state.debts.look(&self.traffic);
-        let is_silent = state.debts.take_silence(now);
+        let may_ask = !state.is_asking(now);
+        let is_silent = may_ask && state.debts.take_silence(now);
         let mut given_up = 0;
         let mut wants_session = is_silent || self.sessions.load().is_succession_due(news, now);
 
@@ -444,12 +445,12 @@ impl Tunnel for NativeTunnel {
         let is_idle = self
             .persistent
             .is_some_and(|interval| state.debts.is_idle(&self.traffic, interval, now));
-        if !has_session && (is_idle || !state.staged.is_empty()) && !state.is_under_way(now) {
+        if !has_session && (is_idle || !state.staged.is_empty()) && state.attempt.is_none() {
             wants_session = true;
         }
 
         if let Some(destination) = destination {
-            if wants_session {
+            if wants_session && may_ask {
                 self.ask(state, destination, out, now);
             }
             if has_session && (is_idle || state.debts.is_keepalive_due(now)) {
