@@ -48,6 +48,8 @@ pub struct Received<'a> {
 pub struct Inbound {
     forwarding: Reader<Forwarding>,
     indices: Indices,
+    /// The last receiver index and its slot: mostly the next is the same.
+    last_index: (u32, u32),
     flows: Arc<Flows>,
     accounts: Accounts,
     packets: PacketBatch,
@@ -65,6 +67,7 @@ impl Inbound {
         Self {
             forwarding,
             indices,
+            last_index: (0, indices.slot(0)),
             flows,
             accounts,
             packets: PacketBatch::with_capacity(
@@ -145,14 +148,18 @@ impl Inbound {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        let Self { forwarding, indices, flows, accounts, packets, coalescer, merge } = self;
+        let Self { forwarding, indices, last_index, flows, accounts, packets, coalescer, merge } =
+            self;
         let account = &accounts.inbound;
         let datagrams = as_u64(run.len().div_ceil(received.stride.max(1)));
         account.packets_in.add(datagrams);
         account.bytes_in.add(as_u64(run.len()));
 
         let forwarding = forwarding.load();
-        let slot = indices.slot(receiver_index);
+        if last_index.0 != receiver_index {
+            *last_index = (receiver_index, indices.slot(receiver_index));
+        }
+        let slot = last_index.1;
         let Some((id, peer)) = forwarding.by_slot(slot) else {
             account.count_drops(DropReason::UnknownIndex, datagrams);
             return;

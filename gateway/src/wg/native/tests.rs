@@ -449,6 +449,32 @@ fn nobody_gives_up_while_there_is_more_to_send() {
     assert_eq!(given_up, 101, "and then all of it");
 }
 
+/// Whitepaper, section 6.2: never more than one initiation in five seconds.
+#[test]
+fn who_has_given_up_waits_before_the_next_attempt() {
+    let mut pair = Pair::new([Native, Native], None);
+    let mut last = pair.now;
+    pair.send(0, &packet(0));
+    for step in 1..4_000 {
+        pair.tick(Duration::from_millis(50));
+        let mut asked = pair.timers(0);
+        // All that was given up was the first packet: this one comes right after.
+        if step == 90 * 20 {
+            asked.extend(pair.send(0, &packet(1)));
+        }
+        if !asked.is_empty() {
+            assert_eq!(asked.len(), 1);
+            assert!(pair.now - last >= Duration::from_secs(5), "{:?}", pair.now - last);
+            last = pair.now;
+            if step > 90 * 20 {
+                return;
+            }
+        }
+    }
+
+    panic!("what came after was never asked for");
+}
+
 #[test]
 fn who_begins_again_at_the_last_moment_does_not_give_up() {
     let mut pair = Pair::new([Native, Native], None);
