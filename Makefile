@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 # Seconds of fuzzing for each target; as many targets run at a time as there are cores.
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= parse rewrite translate segment coalesce message table session
+FUZZ_TARGETS ?= parse rewrite translate segment coalesce message table session uapi
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -90,9 +90,9 @@ fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TA
 	fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 .PHONY: fuzz-quick
-fuzz-quick: ## A minute of parse, rewrite, translate and session, a quarter of that for the other targets
+fuzz-quick: ## A minute of parse, rewrite, translate, session and uapi, a quarter of that for the other targets
 	@.ci/setup fuzz
-	fuzz/run 60 parse rewrite translate session
+	fuzz/run 60 parse rewrite translate session uapi
 	fuzz/run 15 segment coalesce message table
 
 .PHONY: lint

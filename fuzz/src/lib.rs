@@ -18,6 +18,7 @@ mod segment;
 mod session;
 mod table;
 mod translate;
+mod uapi;
 
 pub use coalesce::coalesce;
 pub use message::message;
@@ -27,12 +28,13 @@ pub use segment::segment;
 pub use session::session;
 pub use table::table;
 pub use translate::translate;
+pub use uapi::uapi;
 
 /// A fuzz target: its name, as the folder of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("parse", parse),
     ("rewrite", rewrite),
     ("segment", segment),
@@ -41,4 +43,5 @@ pub const TARGETS: [Target; 8] = [
     ("message", message),
     ("table", table),
     ("translate", translate),
+    ("uapi", uapi),
 ];

@@ -38,6 +38,7 @@ fn the_corpora_hold_the_seeds() {
         ("table", tables()),
         ("translate", conversations()),
         ("session", networks()),
+        ("uapi", dialogues()),
     ];
 
     for (target, seeds) in corpora {
@@ -50,6 +51,38 @@ fn the_corpora_hold_the_seeds() {
             assert_eq!(fs::read(&file).unwrap_or_default(), bytes, "{}", file.display());
         }
     }
+}
+
+/// What a client says, and what a device answers.
+fn dialogues() -> Vec<Seed> {
+    let keys = ["a5", "b2", "77"].map(|byte| byte.repeat(32));
+    let [own, peer, secret] = &keys;
+    let device = format!("private_key={own}\nlisten_port=51820\nfwmark=51820\n");
+    let change = format!(
+        "public_key={peer}\nupdate_only=true\npreshared_key={secret}\nendpoint=192.0.2.3:51820\n\
+         persistent_keepalive_interval=25\nreplace_allowed_ips=true\nallowed_ip=10.1.2.3/8\n\
+         allowed_ip=-fd00::/8\nprotocol_version=1\n"
+    );
+    let report = format!(
+        "{device}strait_engine=native\nstrait_drops_in=replayed 7\npublic_key={peer}\n\
+         preshared_key={secret}\nprotocol_version=1\nendpoint=[2001:db8::3]:51820\n\
+         last_handshake_time_sec=1795251261\nlast_handshake_time_nsec=9\ntx_bytes=148\nrx_bytes=92\n\
+         persistent_keepalive_interval=25\nallowed_ip=::/0\nstrait_name=milan\nstrait_rtt_us=1204\n\
+         strait_path_mtu=1420\nstrait_staged_packets=2\nstrait_unanswered=1\nerrno=0\n\n"
+    );
+    let thief = format!("public_key={secret}\nallowed_ip=10.0.0.0/8\n");
+
+    let seeds = [
+        ("get", "get=1\n\n".to_owned()),
+        ("set", format!("set=1\n{device}replace_peers=true\n{change}\nget=1\n\n")),
+        ("two-sets", format!("set=1\n{change}{thief}\nset=1\npublic_key={peer}\nremove=true\n\n")),
+        ("own-key", format!("set=1\n{device}public_key={own}\n\n")),
+        ("wrong-line", format!("set=1\n{device}wrong\n{change}\nset=1\nfwmark=0\n\n")),
+        ("report", report),
+        ("refusal", "errno=-22\n\n".to_owned()),
+    ];
+
+    seeds.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
 }
 
 /// What a network may do, a step in two bytes.

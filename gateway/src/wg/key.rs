@@ -67,6 +67,15 @@ impl PrivateKey {
         Self::new(&Zeroizing::new(StaticSecret::random().to_bytes()))
     }
 
+    /// Wraps 32 raw bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Zero`] if all of them are zero.
+    pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, KeyError> {
+        not_zero(Zeroizing::new(*bytes)).map(|bytes| Self::new(&bytes))
+    }
+
     /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
     ///
     /// # Errors
@@ -116,6 +125,15 @@ impl fmt::Debug for PrivateKey {
 pub struct PresharedKey([u8; KEY_LEN]);
 
 impl PresharedKey {
+    /// Wraps 32 raw bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Zero`] if all of them are zero.
+    pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, KeyError> {
+        not_zero(Zeroizing::new(*bytes)).map(|bytes| Self(*bytes))
+    }
+
     /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
     ///
     /// # Errors

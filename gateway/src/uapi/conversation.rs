@@ -1,0 +1,217 @@
+//! One connection: requests one after the other, line by line.
+//!
+//! ```text
+//!          get=1             blank line
+//!   Idle ─────────▶ Get ────────────────────▶ Operation::Get, Idle
+//!    │ │   set=1             blank line
+//!    │ └──────────▶ Set ────────────────────▶ Operation::Set, Idle
+//!    │               │ wrong line   blank line
+//!    │               └─▶ Refused ───────────▶ the refusal, Idle
+//!    └─ anything else: the end of the connection, as in wireguard-go
+//! ```
+
+use super::change::Changes;
+use super::{Errno, Refusal};
+
+/// The longest line, in bytes without its end. The longest that means anything has 100.
+pub const MAX_LINE_BYTES: usize = 1024;
+
+/// The longest request, in bytes: about 50,000 peers.
+pub const MAX_REQUEST_BYTES: usize = 8 << 20;
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Tell everything.
+    Get,
+    /// Change something.
+    Set(Changes),
+}
+
+/// What a line leads to.
+#[derive(Debug)]
+#[must_use]
+pub enum Step {
+    /// Nothing yet.
+    More,
+    /// A request is complete, or was wrong; the next may follow.
+    Answer(Result<Operation, Refusal>),
+    /// A request that is not worth reading to its end: answer, and close the connection.
+    Last(Refusal),
+    /// This is no request: close the connection.
+    Close,
+}
+
+/// Feed it with lines, without their ends.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    state: State,
+    request_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Get,
+    Set(Box<Changes>),
+    Refused(Refusal),
+}
+
+impl Conversation {
+    /// Takes one line.
+    pub fn take(&mut self, line: &[u8]) -> Step {
+        self.request_bytes += line.len() + 1;
+        if line.len() > MAX_LINE_BYTES || self.request_bytes > MAX_REQUEST_BYTES {
+            return Step::Last(Self::too_big());
+        }
+
+        let step = self.step(line);
+        if let Step::Answer(_) = step {
+            self.request_bytes = 0;
+        }
+
+        step
+    }
+
+    /// The answer to a line or a request that is longer than is taken.
+    #[must_use]
+    pub fn too_big() -> Refusal {
+        let text = format!(
+            "a request of more than {MAX_REQUEST_BYTES} bytes, or a line of more than \
+             {MAX_LINE_BYTES}: split it up"
+        );
+
+        Refusal::new(Errno::TOO_BIG, text)
+    }
+
+    fn step(&mut self, line: &[u8]) -> Step {
+        if line.is_empty() {
+            return match std::mem::take(&mut self.state) {
+                State::Idle => Step::Close,
+                State::Get => Step::Answer(Ok(Operation::Get)),
+                State::Set(changes) => Step::Answer(Ok(Operation::Set(*changes))),
+                State::Refused(refusal) => Step::Answer(Err(refusal)),
+            };
+        }
+
+        let result = match &mut self.state {
+            State::Idle => {
+                self.state = match line {
+                    b"get=1" => State::Get,
+                    b"set=1" => State::Set(Box::default()),
+                    _ => return Step::Close,
+                };
+                Ok(())
+            }
+            State::Get => {
+                let text = "a get with more than a blank line: leave the rest out";
+                Err(Refusal::new(Errno::INVALID, text))
+            }
+            State::Set(changes) => match str::from_utf8(line) {
+                Ok(line) => changes.take(line),
+                Err(_) => {
+                    let text = "a line that is no UTF-8: write KEY=VALUE";
+                    Err(Refusal::new(Errno::PROTOCOL, text))
+                }
+            },
+            // What follows a wrong line does not count.
+            State::Refused(_) => Ok(()),
+        };
+        if let Err(refusal) = result {
+            self.state = State::Refused(refusal);
+        }
+
+        Step::More
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_follow_each_other() {
+        let mut conversation = Conversation::default();
+
+        let answers =
+            talk(&mut conversation, "get=1\n\nset=1\nlisten_port=7\n\nset=1\n\nget=1\n\n");
+
+        let [
+            Ok(Operation::Get),
+            Ok(Operation::Set(port)),
+            Ok(Operation::Set(_)),
+            Ok(Operation::Get),
+        ] = &answers[..]
+        else {
+            panic!("{answers:?}")
+        };
+        assert_eq!(port.listen_port, Some(7));
+    }
+
+    #[test]
+    fn a_wrong_line_spoils_its_request_and_no_other() {
+        let mut conversation = Conversation::default();
+
+        let answers = talk(
+            &mut conversation,
+            "set=1\nlisten_port=7\nwrong\nget=1\nlisten_port=x\n\nset=1\nfwmark=1\n\nget=1\nx\n\n",
+        );
+
+        let [Err(first), Ok(Operation::Set(changes)), Err(last)] = &answers[..] else {
+            panic!("{answers:?}")
+        };
+        assert_eq!(first.errno, Errno::PROTOCOL, "the first wrong line counts");
+        assert_eq!((changes.listen_port, changes.fwmark), (None, Some(1)));
+        assert_eq!(last.errno, Errno::INVALID);
+    }
+
+    #[test]
+    fn what_is_no_request_ends_the_connection() {
+        for line in ["", "get=2", "get", "set=1 ", "GET / HTTP/1.1", "listen_port=1"] {
+            let step = Conversation::default().take(line.as_bytes());
+
+            assert!(matches!(step, Step::Close), "{line:?}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused() {
+        let mut conversation = Conversation::default();
+        let _ = conversation.take(b"set=1");
+
+        let _ = conversation.take(b"listen_port=\xff");
+        let Step::Answer(Err(refusal)) = conversation.take(b"") else { panic!("an answer") };
+
+        assert_eq!(refusal.errno, Errno::PROTOCOL);
+    }
+
+    #[test]
+    fn neither_a_line_nor_a_request_is_endless() {
+        let mut line = Conversation::default();
+        let _ = line.take(b"set=1");
+        let mut request = Conversation::default();
+        let _ = request.take(b"set=1");
+
+        let of_line = line.take(&[b'x'; MAX_LINE_BYTES + 1]);
+        let taken = (0..=MAX_REQUEST_BYTES / 2)
+            .take_while(|_| matches!(request.take(b"fwmark=1"), Step::More))
+            .count();
+
+        assert!(matches!(of_line, Step::Last(Refusal { errno: Errno::TOO_BIG, .. })));
+        assert_eq!(taken, (MAX_REQUEST_BYTES - 6) / 9);
+    }
+
+    fn talk(conversation: &mut Conversation, text: &str) -> Vec<Result<Operation, Refusal>> {
+        let mut answers = Vec::new();
+        for line in text.split_terminator('\n') {
+            match conversation.take(line.as_bytes()) {
+                Step::More => {}
+                Step::Answer(answer) => answers.push(answer),
+                step @ (Step::Last(_) | Step::Close) => panic!("{line:?}: {step:?}"),
+            }
+        }
+
+        answers
+    }
+}
