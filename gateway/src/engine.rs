@@ -221,6 +221,21 @@ impl Control {
         }
     }
 
+    /// From now on we are `identity`, and who we were before is forgotten, with every session.
+    pub fn replace(&mut self, identity: &Arc<dyn Identity>) {
+        self.keyring.replace(identity);
+        let table = self.publisher.current().table().clone();
+        self.apply(self.configured.clone(), table);
+    }
+
+    /// Datagrams to the peer go to `endpoint` from now on, until it is heard from elsewhere. Does nothing
+    /// if no peer has this key.
+    pub fn move_peer(&self, key: PublicKey, endpoint: SocketAddr) {
+        if let Some(peer) = self.publisher.current().by_key(key) {
+            peer.set_endpoint(endpoint);
+        }
+    }
+
     /// The peer may be at `endpoints` from now on, as if the configuration had named them. Does nothing
     /// if no peer has this key.
     pub fn set_endpoints(&self, key: PublicKey, endpoints: &[SocketAddr]) {

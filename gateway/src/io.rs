@@ -18,8 +18,10 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use arc_swap::ArcSwap;
 use mio::Waker;
 use remap::{Reader, Table, masquerade};
+use tokio::sync::Notify;
 
 use crate::counters::{self, as_u64};
 use crate::engine::translate::{Context, Memory};
@@ -44,6 +46,8 @@ pub struct Settings {
     pub interface: String,
     /// Addresses to give to the device.
     pub addresses: Vec<ipnet::IpNet>,
+    /// Whether to bring the device up. If not, somebody else does.
+    pub is_up: bool,
     /// UDP port to listen on; 0 lets the kernel choose.
     pub listen_port: u16,
     /// MTU of the device in bytes.
@@ -84,6 +88,8 @@ pub struct Gateway {
     shared: Arc<Shared>,
     forwarding: Reader<Forwarding>,
     mtu_bytes: u16,
+    offload: Offload,
+    mark: u32,
     engine: wg::Engine,
     surroundings: Surroundings,
     outbound: Option<Thread>,
@@ -116,18 +122,21 @@ impl Gateway {
 
         let shared = Arc::new(Shared {
             tun,
-            udp,
+            udp: ArcSwap::from(udp),
             accounts: control.accounts().clone(),
             flows,
             calendar: Calendar::new(),
             is_stopping: AtomicBool::new(false),
             is_alive: AtomicBool::new(true),
+            end: Notify::new(),
         });
         let mut gateway = Self {
             control,
             shared: Arc::clone(&shared),
             forwarding,
             mtu_bytes: settings.mtu_bytes,
+            offload: settings.offload,
+            mark: 0,
             engine: settings.engine,
             surroundings,
             outbound: None,
@@ -140,9 +149,10 @@ impl Gateway {
             let shared = Arc::clone(&shared);
             move || worker::run_handshakes(&shared, handshakes, &messages)
         })?);
+        let udp = shared.udp.load_full();
         gateway.inbound =
-            Some(gateway.spawn_waiting("inbound", &*shared.udp, move |shared, wait| {
-                worker::run_inbound(&shared, inbound, wait, &sender);
+            Some(gateway.spawn_waiting("inbound", &*Arc::clone(&udp), move |shared, wait| {
+                worker::run_inbound(&shared, inbound, (udp, wait), &sender);
             })?);
         gateway.outbound =
             Some(gateway.spawn_waiting("outbound", &*shared.tun, move |shared, wait| {
@@ -166,6 +176,61 @@ impl Gateway {
         let identity = self.engine.identity(private_key, &self.surroundings);
 
         self.control.succeed(&identity);
+    }
+
+    /// We are whom `private_key` says from now on, and what peers knew us by until then is wiped, with
+    /// every session.
+    pub fn replace_private_key(&mut self, private_key: &PrivateKey) {
+        let identity = self.engine.identity(private_key, &self.surroundings);
+
+        self.control.replace(&identity);
+    }
+
+    /// Listens on UDP `port` from now on and sends from there; 0 lets the kernel choose. Sessions go on:
+    /// peers follow with the next datagram that they get. What they sent to the port before until then is
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Port`] if the port is taken; then the one before stays in use.
+    pub fn listen(&self, port: u16) -> Result<(), StartError> {
+        let udp = Udp::bind(port, self.offload)?;
+        if self.mark != 0 {
+            udp.set_mark(self.mark)
+                .map_err(|source| StartError::System { operation: "mark what is sent", source })?;
+        }
+
+        self.shared.udp.store(udp);
+        if let Some(thread) = &self.inbound {
+            thread
+                .waker
+                .wake()
+                .map_err(|source| StartError::System { operation: "wake a thread", source })?;
+        }
+
+        Ok(())
+    }
+
+    /// Marks the datagrams that are sent from now on, for rules of the host (`SO_MARK`); 0 is no mark.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::System`] without CAP_NET_ADMIN; then the mark before stays in use.
+    pub fn set_mark(&mut self, mark: u32) -> Result<(), StartError> {
+        self.shared
+            .udp
+            .load()
+            .set_mark(mark)
+            .map_err(|source| StartError::System { operation: "mark what is sent", source })?;
+        self.mark = mark;
+
+        Ok(())
+    }
+
+    /// Datagrams to the peer go to `endpoint` from now on, until it is heard from elsewhere. Does nothing
+    /// if no peer has this key.
+    pub fn move_peer(&self, peer: PublicKey, endpoint: SocketAddr) {
+        self.control.move_peer(peer, endpoint);
     }
 
     /// The peer may be at `endpoints` from now on, as if the configuration had named them. Does nothing
@@ -273,6 +338,7 @@ impl Monitor {
     pub fn status(&self) -> Status {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
         let Shared { tun, udp, accounts, flows, calendar, is_alive, .. } = &*self.shared;
+        let udp = udp.load();
         let peers: Vec<_> = forwarding
             .named_peers()
             .map(|(name, peer)| peer_status(name, peer, calendar))
@@ -294,6 +360,18 @@ impl Monitor {
             peers,
             generation: forwarding.table().generation(),
             is_alive: is_alive.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends when a packet thread has ended that was not told to: the device is gone. Cancel safe.
+    pub async fn ended(&self) {
+        loop {
+            // Registered before the look, so that an end in between is not missed.
+            let end = self.shared.end.notified();
+            if !self.shared.is_alive.load(Ordering::Relaxed) {
+                return;
+            }
+            end.await;
         }
     }
 

@@ -144,6 +144,7 @@ impl Config {
         Settings {
             interface: self.interface.clone(),
             addresses: self.addresses.clone(),
+            is_up: true,
             listen_port: self.listen_port,
             mtu_bytes,
             offload: self.offload,

@@ -29,25 +29,28 @@ pub struct Handshakes {
     flows: Arc<Flows>,
     keyring: Arc<Keyring>,
     accounts: Accounts,
-    greeted_generation: Option<u64>,
+    greeted_generation: u64,
     swept: Tick,
 }
 
 impl Handshakes {
     pub(super) fn new(
-        forwarding: Reader<Forwarding>,
+        mut forwarding: Reader<Forwarding>,
         indices: Indices,
         flows: Arc<Flows>,
         keyring: Arc<Keyring>,
         accounts: Accounts,
     ) -> Self {
+        // There is nobody yet to greet.
+        let greeted_generation = forwarding.load().table().generation();
+
         Self {
             forwarding,
             indices,
             flows,
             keyring,
             accounts,
-            greeted_generation: None,
+            greeted_generation,
             swept: Tick::default(),
         }
     }
@@ -70,7 +73,8 @@ impl Handshakes {
     /// Time has advanced to `now`. Calling early or twice is harmless; call it at least every 250 ms.
     ///
     /// A peer that has just been configured with an endpoint is greeted with a handshake, so that
-    /// the first packet finds a session. A handshake that is not answered, or that a silent peer is
+    /// the first packet finds a session; unless the generation is the one before, or that of an engine
+    /// without peers. A handshake that is not answered, or that a silent peer is
     /// asked for, goes to all addresses of the peer. If `out` fills up, `flush` must empty it.
     pub fn handle_timeout(
         &mut self,
@@ -86,8 +90,8 @@ impl Handshakes {
         }
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
-        let is_new = self.greeted_generation != Some(generation);
-        self.greeted_generation = Some(generation);
+        let is_new = self.greeted_generation != generation;
+        self.greeted_generation = generation;
 
         for peer in forwarding.peers() {
             let endpoint = peer.endpoint();

@@ -70,6 +70,13 @@ impl Keyring {
         true
     }
 
+    /// Puts `identity` in force and forgets every other.
+    pub(super) fn replace(&self, identity: &Arc<dyn Identity>) {
+        let current = Held { identity: Arc::clone(identity), end: None };
+
+        self.keys.store(Arc::new(Keys { current, older: Vec::new() }));
+    }
+
     /// Which key of ours an initiation is for, and who sends it. See [`Identity::identify`].
     pub(super) fn identify(
         &self,

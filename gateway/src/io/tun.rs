@@ -41,7 +41,7 @@ pub(super) struct Tun {
 }
 
 impl Tun {
-    /// Creates the device, gives it its addresses, and brings it up.
+    /// Creates the device, gives it its addresses, and brings it up if it is to be.
     pub(super) fn create(settings: &Settings) -> Result<Arc<Self>, StartError> {
         let name = settings.interface.clone();
         let failed = |source: io::Error| match source.raw_os_error() {
@@ -70,7 +70,9 @@ impl Tun {
                 source,
             })?;
         }
-        device.enabled(true).map_err(failed)?;
+        if settings.is_up {
+            device.enabled(true).map_err(failed)?;
+        }
         device.set_nonblocking(true).map_err(failed)?;
         let file = File::from(device.as_fd().try_clone_to_owned().map_err(failed)?);
 

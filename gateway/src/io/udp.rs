@@ -53,6 +53,11 @@ impl Udp {
         Ok(Arc::new(Self { socket, is_dual_stack, port, segments, coalesces }))
     }
 
+    /// Marks what is sent, for rules of the host; 0 is no mark. Needs CAP_NET_ADMIN.
+    pub(super) fn set_mark(&self, mark: u32) -> io::Result<()> {
+        self.socket.set_mark(mark)
+    }
+
     /// The port in use.
     pub(super) const fn port(&self) -> u16 {
         self.port

@@ -20,8 +20,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use tokio::sync::Notify;
 
 use super::clock::{self, Calendar};
 use super::tun::{FrameBuffer, Tun};
@@ -76,17 +78,32 @@ impl HandshakeMessage {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) tun: Arc<Tun>,
-    pub(super) udp: Arc<Udp>,
+    /// The socket in use. Another port is another socket.
+    pub(super) udp: ArcSwap<Udp>,
     pub(super) accounts: Accounts,
     pub(super) flows: Arc<Flows>,
     pub(super) calendar: Calendar,
     pub(super) is_stopping: AtomicBool,
     pub(super) is_alive: AtomicBool,
+    /// Told when [`Self::is_alive`] ends.
+    pub(super) end: Notify,
 }
 
 impl Shared {
     fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Sends the batch, accounts for it and empties it.
+    fn send_all(&self, batch: &mut TransmitBatch) {
+        self.udp.load().send_all(batch, &self.accounts);
+    }
+
+    /// The socket in use, if it is another one than `udp` by now.
+    fn successor(&self, udp: &Arc<Udp>) -> Option<Arc<Udp>> {
+        let in_use = self.udp.load();
+
+        (!Arc::ptr_eq(udp, &in_use)).then(|| Arc::clone(&in_use))
     }
 }
 
@@ -108,6 +125,14 @@ impl Wait {
         Ok((Self { poll, events: Events::with_capacity(4) }, waker))
     }
 
+    /// Waits for `next` instead of `before`.
+    fn follow(&mut self, before: &impl AsFd, next: &impl AsFd) -> io::Result<()> {
+        let registry = self.poll.registry();
+        registry.deregister(&mut SourceFd(&before.as_fd().as_raw_fd()))?;
+
+        registry.register(&mut SourceFd(&next.as_fd().as_raw_fd()), INPUT, Interest::READABLE)
+    }
+
     fn wait(&mut self) {
         // An interrupted wait is a wake-up like any other: the loop looks again.
         let _ = self.poll.poll(&mut self.events, None);
@@ -121,6 +146,7 @@ impl Drop for Alive<'_> {
     fn drop(&mut self) {
         if !self.0.is_stopping() {
             self.0.is_alive.store(false, Ordering::Relaxed);
+            self.0.end.notify_waiters();
         }
     }
 }
@@ -139,14 +165,14 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
                     let now = clock::now();
                     let disposition =
                         outbound.handle_frame(&virtio, packet, now, &mut batch, |batch| {
-                            shared.udp.send_all(batch, &shared.accounts);
+                            shared.send_all(batch);
                         });
                     if disposition == Disposition::Hairpin {
                         let is_written = shared.tun.write(&virtio, packet);
                         outbound.handle_hairpin(packet, is_written);
                     }
                     if batch.len() >= FLUSH_AT_BYTES {
-                        shared.udp.send_all(&mut batch, &shared.accounts);
+                        shared.send_all(&mut batch);
                     }
                 }
                 Ok(None) => outbound.handle_unreadable_frame(),
@@ -158,15 +184,16 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
                 }
             }
         }
-        shared.udp.send_all(&mut batch, &shared.accounts);
+        shared.send_all(&mut batch);
     }
 }
 
-/// Tunnel to cluster, until stopped.
+/// Tunnel to cluster, until stopped. `wait` waits for `udp`, which may be in use no more when the thread
+/// begins.
 pub(super) fn run_inbound(
     shared: &Shared,
     mut inbound: Inbound,
-    mut wait: Wait,
+    (mut udp, mut wait): (Arc<Udp>, Wait),
     handshakes: &SyncSender<HandshakeMessage>,
 ) {
     let _alive = Alive(shared);
@@ -176,9 +203,17 @@ pub(super) fn run_inbound(
     while !shared.is_stopping() {
         wait.wait();
         while !shared.is_stopping() {
-            let count = match shared.udp.receive(&mut buffer) {
+            let count = match udp.receive(&mut buffer) {
                 Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let Some(next) = shared.successor(&udp) else { break };
+                    if let Err(error) = wait.follow(&*udp, &*next) {
+                        tracing::error!(%error, "cannot wait for the new UDP socket");
+                        return;
+                    }
+                    udp = next;
+                    continue;
+                }
                 // An error that a send left behind on the socket; reading it has cleared it.
                 Err(_) => continue,
             };
@@ -191,7 +226,7 @@ pub(super) fn run_inbound(
                 });
             }
             shared.tun.write_all(&mut inbound);
-            shared.udp.send_all(&mut batch, &shared.accounts);
+            shared.send_all(&mut batch);
         }
     }
 }
@@ -212,11 +247,11 @@ pub(super) fn run_handshakes(
         if now >= next_tick {
             is_flood = mem::take(&mut count) > CROWD;
             handshakes.handle_timeout(now, &mut batch, |batch| {
-                shared.udp.send_all(batch, &shared.accounts);
+                shared.send_all(batch);
             });
             next_tick = now + TICK;
         }
-        shared.udp.send_all(&mut batch, &shared.accounts);
+        shared.send_all(&mut batch);
 
         let message = match messages.try_recv() {
             Ok(message) => message,

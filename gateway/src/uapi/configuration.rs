@@ -294,8 +294,7 @@ mod tests {
         let stranger = Configuration::default()
             .with(&Changes { peers: vec![own.clone()], ..Changes::default() });
 
-        let known =
-            stranger.with(&Changes { private_key: Some(Some(key.clone())), ..Changes::default() });
+        let known = stranger.with(&Changes { private_key: Some(Some(key)), ..Changes::default() });
         let named = known.with(&Changes { peers: vec![own], ..Changes::default() });
 
         assert_eq!((stranger.peers.len(), known.peers.len(), named.peers.len()), (1, 0, 0));

@@ -75,7 +75,8 @@ impl Peer {
         self.endpoints.in_use()
     }
 
-    /// Sends to `endpoint` from now on. Reached only with an authenticated source (roaming).
+    /// Sends to `endpoint` from now on. Reached only with an authenticated source (roaming), or with one
+    /// that somebody with the right to configure names.
     #[inline]
     pub fn set_endpoint(&self, endpoint: SocketAddr) {
         self.endpoints.learn(endpoint);
