@@ -20,8 +20,8 @@ use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
 use daemon::{
-    check, cluster, commands, crds, demo, explain, key, logging, mtu, node, operator, output,
-    socket,
+    check, cluster, commands, crds, demo, device, explain, key, logging, mtu, node, operator,
+    output, show, socket, uapi,
 };
 
 fn main() -> ExitCode {
@@ -51,6 +51,8 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
             logging::start(&args.log, args::in_pod());
             node::run(&node)
         }
+        Command::Device(device) => device::run(&device, &args.log),
+        Command::Show(show) => show::run(&show),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
         Command::Demo(args) => demo::run(args),
@@ -144,6 +146,12 @@ async fn serve(
         .map(|socket| socket.serve(move |request| explain::answer(&monitor, request)))
         .transpose()
         .context("cannot serve the admin socket")?;
+
+    let authority = match &source {
+        Source::File(_) => "the configuration file",
+        Source::Cluster(_) => "the API server",
+    };
+    let _uapi = uapi::serve_gateway(&config.interface, authority, gateway.monitor(), board.clone());
 
     Service::new(source, config, mtu.bytes, gateway, netlink, board).await?.run(signals).await
 }

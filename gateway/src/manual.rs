@@ -2,6 +2,7 @@
 //!
 //! - [`architecture`]: threads, the two flows, what is shared
 //! - [`commands`]: joining clusters, and seeing how they are
+//! - [`device`]: a WireGuard interface for `wg` and `wg-quick`; what `strait show` tells
 //! - [`nodes`]: the way from pods to the gateway, what nodes and CNIs must allow, what reaches what
 //! - [`operator`]: clusters without Liqo: installing, gateways, prefixes, replicas
 //! - [`protocol`]: on the wire: with whom it was tried, floods, receiver indices
@@ -13,6 +14,9 @@ pub mod architecture {}
 
 #[doc = include_str!("manual/commands.md")]
 pub mod commands {}
+
+#[doc = include_str!("manual/device.md")]
+pub mod device {}
 
 #[doc = include_str!("manual/nodes.md")]
 pub mod nodes {}

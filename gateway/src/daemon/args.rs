@@ -2,11 +2,12 @@
 
 mod given;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::cluster::flags::{self, ClusterFlags};
@@ -15,10 +16,12 @@ use super::commands::args::{
 };
 use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
+use super::device::{self, DeviceArgs};
 use super::explain::{Protocol, parse_protocol};
 use super::logging;
 use super::node::NodeArgs;
 use super::operator::OperatorArgs;
+use super::show::ShowArgs;
 
 pub(crate) use given::{Given, Setting, is_beside_a_file};
 
@@ -50,6 +53,9 @@ pub(crate) struct LogArgs {
         global = true
     )]
     pub(crate) log_level: String,
+    /// Whether somebody said so.
+    #[arg(skip)]
+    pub(crate) is_level_given: bool,
 }
 
 /// Form of the log lines.
@@ -86,6 +92,24 @@ pub(crate) enum Command {
     /// `PUT /log?level=FILTER` changes what is logged until the process ends; only from a loopback
     /// address, as others may be let in to scrape.
     Gateway(Box<GatewayArgs>),
+    /// Make a WireGuard device for `wg` and `wg-quick`, as `wireguard-go NAME` does
+    ///
+    /// It has no address, is not up, and waits for configuration on /var/run/wireguard/NAME.sock. Without
+    /// --foreground the command ends when the device is there, which goes on in the background until
+    /// SIGTERM or SIGINT comes, or until the device or its socket is removed.
+    ///
+    /// A link to this program called `strait-device` means the same, for wg-quick:
+    /// WG_QUICK_USERSPACE_IMPLEMENTATION=strait-device. LOG_LEVEL (verbose, error or silent) counts as for
+    /// wireguard-go unless --log-level or RUST_LOG is given; without all of them nothing is logged in the
+    /// background.
+    Device(DeviceArgs),
+    /// Show the WireGuard devices of this host and their peers
+    ///
+    /// As `wg show` does, of gateways, of `strait device` and of any other WireGuard in user space; of
+    /// ours also the round trip, the path MTU, and what was dropped why. Secrets are not shown.
+    ///
+    /// Exit status: 0 done, 69 no such device answers.
+    Show(ShowArgs),
     /// Find what is wrong in a cluster or in a configuration file, with a remedy each
     ///
     /// Of a cluster: the API, the operator, prefixes, gateways, keys, connections and rights; with
@@ -294,7 +318,9 @@ where
     T: Into<OsString> + Clone,
 {
     let mut words: Vec<OsString> = words.into_iter().map(Into::into).collect();
-    if in_pod() && is_without_subcommand(&words) {
+    if is_called_device(&words) {
+        words.insert(1, "device".into());
+    } else if in_pod() && is_without_subcommand(&words) {
         words.insert(1, "gateway".into());
     }
     let is_for_a_cluster = is_for_a_cluster(&words);
@@ -318,6 +344,13 @@ where
     }
 }
 
+/// Whether this program was started by the name under which it is a device.
+fn is_called_device(words: &[OsString]) -> bool {
+    let program = words.first().and_then(|word| Path::new(word).file_name());
+
+    program == Some(OsStr::new(device::PROGRAM))
+}
+
 /// Whether `words` are what Liqo's templates give to an image that has one command.
 fn is_without_subcommand(words: &[OsString]) -> bool {
     let first = words.get(1).map(|word| word.to_string_lossy());
@@ -332,6 +365,7 @@ fn parse_known(words: &[OsString]) -> Result<Args, clap::Error> {
     let mut command = Args::command();
     let matches = command.try_get_matches_from_mut(words)?;
     let mut args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    args.log.is_level_given = matches.value_source("log_level") != Some(ValueSource::DefaultValue);
     let (command, matches) = innermost(&command, &matches);
     let given = Given::new(command, matches);
     if let Some(statement) = at_odds(&args.command, &given) {

@@ -7,6 +7,7 @@ use super::args::UsageError;
 use super::config::{Findings, KeyFileError};
 use super::explain::ExplainError;
 use super::key::KeyCommandError;
+use super::show::ShowError;
 
 /// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was touched.
 const USAGE: u8 = 64;
@@ -51,6 +52,9 @@ fn describe(error: &anyhow::Error) -> String {
 fn exit_status(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<ExplainError>() {
         return if error.is_usage() { USAGE } else { UNAVAILABLE };
+    }
+    if error.is::<ShowError>() {
+        return UNAVAILABLE;
     }
     let is_usage = error.is::<Findings>()
         || error.is::<KeyFileError>()

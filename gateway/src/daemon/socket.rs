@@ -28,9 +28,8 @@ use tracing::{debug, info, warn};
 
 use super::config::{AdminSocket, Config};
 use super::explain::Report;
-use listener::File;
-
-pub(crate) use listener::Listener;
+pub(in crate::daemon) use listener::File;
+pub(crate) use listener::{BindError, Listener};
 
 /// Grows when an older `strait` would misunderstand a newer one.
 const VERSION: u32 = 1;
@@ -43,6 +42,9 @@ const ANSWER_LIMIT_BYTES: u64 = 4 * 1024 * 1024;
 
 /// People ask one question at a time.
 const CONNECTION_LIMIT: usize = 8;
+
+/// Of the directory of the socket: others may see that a gateway runs.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// For one question and its answer, on either side.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -125,7 +127,17 @@ pub(crate) fn open(config: &Config) -> Result<Option<Listener>, SocketError> {
         return Ok(None);
     };
 
-    settle(Listener::bind(&path), &config.admin_socket)
+    settle(bind(&path), &config.admin_socket)
+}
+
+fn bind(path: &Path) -> Result<Listener, SocketError> {
+    let path = path.to_owned();
+
+    Listener::bind(&path, DIRECTORY_MODE).map_err(|error| match error {
+        BindError::InUse => SocketError::InUse { path },
+        BindError::NotASocket => SocketError::NotASocket { path },
+        BindError::Failed(source) => SocketError::Bind { path, source },
+    })
 }
 
 fn settle(

@@ -41,7 +41,7 @@ impl Board {
     }
 
     /// What was applied last, if anything.
-    pub(super) fn in_force(&self) -> Option<Arc<InForce>> {
+    pub(crate) fn in_force(&self) -> Option<Arc<InForce>> {
         self.0.in_force.load_full()
     }
 

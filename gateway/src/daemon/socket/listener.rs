@@ -8,34 +8,44 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::SocketError;
-
 /// A socket that does not answer yet.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(super) listener: UnixListener,
-    pub(super) file: File,
+    pub(in crate::daemon) listener: UnixListener,
+    pub(in crate::daemon) file: File,
+}
+
+/// Why a path cannot be a socket of ours.
+#[derive(Debug)]
+pub(crate) enum BindError {
+    /// Somebody answers there.
+    InUse,
+    /// Something else is there.
+    NotASocket,
+    /// The kernel refuses.
+    Failed(io::Error),
 }
 
 /// The socket in the file system. Dropping it removes it, unless another one is there by then.
 #[derive(Debug)]
-pub(super) struct File {
-    pub(super) path: PathBuf,
+pub(in crate::daemon) struct File {
+    pub(in crate::daemon) path: PathBuf,
     device: u64,
     inode: u64,
 }
 
 impl Listener {
-    /// Binds `path`, for its owner alone. A socket that nobody listens on is replaced.
+    /// Binds `path`, for its owner alone, in a directory that is made with `directory_mode` if there is
+    /// none. A socket that nobody listens on is replaced.
     ///
     /// # Errors
     ///
-    /// [`SocketError`], which names the path and the remedy.
-    pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
-        let failed = |source| SocketError::Bind { path: path.to_owned(), source };
+    /// [`BindError`]: what to do about it depends on what the socket is for.
+    pub(crate) fn bind(path: &Path, directory_mode: u32) -> Result<Self, BindError> {
+        let failed = BindError::Failed;
         check_free(path)?;
         if let Some(dir) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
+            DirBuilder::new().recursive(true).mode(directory_mode).create(dir).map_err(failed)?;
         }
 
         // Under a name of its own until it has its mode: nobody else can connect before.
@@ -53,11 +63,17 @@ impl Listener {
     }
 }
 
+impl File {
+    /// Whether it is there, and not another one in its place.
+    pub(in crate::daemon) fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
+}
+
 impl Drop for File {
     fn drop(&mut self) {
-        let is_ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
-        if is_ours {
+        if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -73,12 +89,12 @@ fn finish(unfinished: &Path, path: &Path, listener: &UnixListener) -> io::Result
     Ok(File { path: path.to_owned(), device: made.dev(), inode: made.ino() })
 }
 
-fn check_free(path: &Path) -> Result<(), SocketError> {
+fn check_free(path: &Path) -> Result<(), BindError> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
     };
     if !found.file_type().is_socket() {
-        return Err(SocketError::NotASocket { path: path.to_owned() });
+        return Err(BindError::NotASocket);
     }
 
     let connected = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
@@ -89,6 +105,6 @@ fn check_free(path: &Path) -> Result<(), SocketError> {
     match connected {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(()) | Err(_) => Err(SocketError::InUse { path: path.to_owned() }),
+        Ok(()) | Err(_) => Err(BindError::InUse),
     }
 }

@@ -56,7 +56,7 @@ fn the_socket_is_for_its_owner_alone_and_goes_with_the_gateway() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("strait").join("admin.sock");
 
-    let listener = Listener::bind(&path).unwrap();
+    let listener = bind(&path).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let modes = (mode(&path), mode(path.parent().unwrap()));
     drop(listener);
@@ -83,8 +83,7 @@ fn a_socket_in_use_and_a_file_are_left_alone() {
     let server = Server::start(&used);
     fs::write(&file, "mine").unwrap();
 
-    let [in_use, not_a_socket] =
-        [&used, &file].map(|path| Listener::bind(path).unwrap_err().to_string());
+    let [in_use, not_a_socket] = [&used, &file].map(|path| bind(path).unwrap_err().to_string());
 
     assert!(in_use.contains("admin.sock already: choose another"), "{in_use}");
     assert!(not_a_socket.contains("notes is there and is no socket"), "{not_a_socket}");
@@ -96,9 +95,9 @@ fn a_socket_in_use_and_a_file_are_left_alone() {
 fn the_socket_of_a_successor_stays() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("admin.sock");
-    let first = Listener::bind(&path).unwrap();
+    let first = bind(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    let _second = Listener::bind(&path).unwrap();
+    let _second = bind(&path).unwrap();
 
     drop(first);
 
@@ -114,7 +113,7 @@ fn a_path_that_nobody_asked_for_is_not_worth_failing_over() {
 
     let [asked_for, default] =
         [AdminSocket::At(impossible.clone()), AdminSocket::Default].map(|wanted| {
-            let opened = settle(Listener::bind(&impossible), &wanted);
+            let opened = settle(bind(&impossible), &wanted);
             opened.map_err(|error| error.to_string())
         });
     let off = Config { admin_socket: AdminSocket::Off, ..example::config() };
@@ -157,7 +156,7 @@ struct Server {
 
 impl Server {
     fn start(path: &Path) -> Self {
-        let listener = Listener::bind(path).unwrap();
+        let listener = bind(path).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,0 +1,195 @@
+//! A device and what it was told.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io;
+
+use remap::Table;
+use strait_gateway::io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError};
+use strait_gateway::uapi::configuration::moved;
+use strait_gateway::uapi::{
+    Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
+};
+use strait_gateway::wg::tunnel::PeerKeys;
+use strait_gateway::wg::{Engine, PrivateKey, PublicKey};
+use tracing::info;
+
+use crate::daemon::uapi::status;
+
+/// Of a device that nobody told another: what Ethernet leaves, as with wireguard-go.
+const MTU_BYTES: u16 = 1420;
+
+/// Nothing is masqueraded here, so nothing of it is ever taken.
+const MAX_FLOWS: u32 = 1024;
+
+/// The packet threads, and the configuration that they have.
+#[derive(Debug)]
+pub(super) struct Device {
+    gateway: Gateway,
+    monitor: Monitor,
+    engine: Engine,
+    configuration: Configuration,
+}
+
+impl Device {
+    /// Makes the device, without a key and without peers, and does not bring it up.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], which names what could not be had and the remedy.
+    pub(super) fn start(interface: &str, engine: Engine) -> Result<Self, StartError> {
+        let settings = Settings {
+            interface: interface.to_owned(),
+            addresses: Vec::new(),
+            is_up: false,
+            listen_port: 0,
+            mtu_bytes: MTU_BYTES,
+            offload: Offload::default(),
+            max_flows: MAX_FLOWS,
+            engine,
+        };
+        let gateway = Gateway::start(&settings, &nobody())?;
+        let monitor = gateway.monitor();
+
+        Ok(Self { gateway, monitor, engine, configuration: Configuration::default() })
+    }
+
+    /// For whoever wants to know how it is.
+    pub(super) fn monitor(&self) -> Monitor {
+        self.monitor.clone()
+    }
+
+    /// See [`Gateway::learn_path_mtu`].
+    pub(super) fn learn_path_mtu(&self, peer: PublicKey, bytes: u16) {
+        self.gateway.learn_path_mtu(peer, bytes);
+    }
+
+    /// Does what a client wants.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] with the number of the kernel. Nothing has changed then.
+    pub(super) fn answer(&mut self, operation: Operation) -> Result<Option<Report>, Refusal> {
+        match operation {
+            Operation::Get => Ok(Some(self.report())),
+            Operation::Set(changes) => self.set(&changes).map(|()| None),
+        }
+    }
+
+    fn set(&mut self, changes: &Changes) -> Result<(), Refusal> {
+        let wanted = self.configuration.with(changes);
+        self.listen(&wanted)?;
+        self.take_key(&wanted);
+        let had_key = self.configuration.private_key.is_some();
+        self.configuration = wanted;
+
+        // Without a key there is nobody to talk to; who they are is kept.
+        let has_key = self.configuration.private_key.is_some();
+        let peers = self.configuration.peers.iter().filter(|_| has_key);
+        self.gateway.apply(peers.map(peer_config).collect(), no_rules());
+        if has_key && !had_key {
+            for peer in &self.configuration.peers {
+                if let Some(endpoint) = peer.endpoint {
+                    self.gateway.move_peer(peer.public_key, endpoint);
+                }
+            }
+        }
+        for (peer, endpoint) in moved(changes) {
+            self.gateway.move_peer(peer, endpoint);
+        }
+        info!(peers = self.configuration.peers.len(), "configured");
+
+        Ok(())
+    }
+
+    /// Mark and port, which the kernel may refuse.
+    fn listen(&mut self, wanted: &Configuration) -> Result<(), Refusal> {
+        let Configuration { listen_port, fwmark, .. } = self.configuration;
+        if wanted.fwmark != fwmark {
+            self.gateway.set_mark(wanted.fwmark).map_err(refusal)?;
+        }
+        if wanted.listen_port != listen_port
+            && let Err(error) = self.gateway.listen(wanted.listen_port)
+        {
+            // What could be set once can be set again.
+            let _ = self.gateway.set_mark(fwmark);
+            return Err(refusal(error));
+        }
+
+        Ok(())
+    }
+
+    /// One key follows another without a lost session; a key that is taken away is forgotten at once.
+    fn take_key(&mut self, wanted: &Configuration) {
+        let before = self.configuration.private_key.as_ref().map(PrivateKey::public_key);
+        match (before, &wanted.private_key) {
+            (Some(before), Some(key)) if before != key.public_key() => {
+                self.gateway.set_private_key(key);
+            }
+            (None, Some(key)) => self.gateway.replace_private_key(key),
+            (Some(_), None) => self.gateway.replace_private_key(&nobody()),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+
+    fn report(&self) -> Report {
+        let found = self.monitor.status();
+        let Configuration { private_key, fwmark, peers, .. } = &self.configuration;
+        let mut device = status::of_device(&found);
+        device.private_key.clone_from(private_key);
+        device.fwmark = *fwmark;
+        device.engine = Some(self.engine.to_string());
+        let learned: HashMap<_, _> =
+            found.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+
+        let peers = peers.iter().map(|peer| {
+            let learned = learned.get(&peer.public_key).map_or_else(
+                || PeerReport { endpoint: peer.endpoint, ..PeerReport::new(peer.public_key) },
+                |found| status::of_peer(found),
+            );
+            PeerReport {
+                preshared_key: peer.preshared_key.clone(),
+                persistent_keepalive: peer.persistent_keepalive,
+                allowed_ips: peer.allowed_ips.clone(),
+                ..learned
+            }
+        });
+
+        Report { device, peers: peers.collect() }
+    }
+}
+
+/// A key that nobody knows, for as long as there is no other.
+fn nobody() -> PrivateKey {
+    PrivateKey::generate()
+}
+
+/// Nothing is remapped. The generation is always that of an engine without peers, which keeps it from
+/// greeting them: a device is silent until there is something to send.
+fn no_rules() -> Table {
+    Table::default()
+}
+
+/// For the engine. A peer is in one place, where it was said to be or heard from last, so there are no
+/// candidates to look for it at.
+fn peer_config(peer: &Peer) -> PeerConfig {
+    PeerConfig {
+        name: peer.public_key.to_string(),
+        keys: PeerKeys {
+            public_key: peer.public_key,
+            preshared_key: peer.preshared_key.clone(),
+            persistent_keepalive: peer.persistent_keepalive.map(std::num::NonZeroU16::get),
+        },
+        endpoints: Vec::new(),
+        allowed_ips: peer.allowed_ips.clone(),
+        clamp_mtu: None,
+    }
+}
+
+/// The number that the kernel gave, and the whole chain of causes.
+fn refusal(error: StartError) -> Refusal {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let errno = source.and_then(io::Error::raw_os_error).map_or(Errno::IO, Errno);
+
+    Refusal::new(errno, format!("{:#}", anyhow::Error::from(error)))
+}

@@ -1,0 +1,186 @@
+//! `strait show`: the devices of this host, as `wg show` has them, and what only ours know.
+//!
+//! Asks over the sockets that `wg` uses, so it sees every WireGuard in user space. Secrets come over
+//! such a socket; they are wiped and never shown.
+
+mod json;
+mod text;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use strait_gateway::uapi::{ReadError, Report};
+use zeroize::Zeroizing;
+
+use super::config::interface_flag;
+use super::{output, uapi};
+
+/// For one question and its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest answer, in bytes: more than 100,000 peers.
+const ANSWER_LIMIT_BYTES: usize = 128 << 20;
+
+/// What is read at first, in bytes.
+const FIRST_BYTES: usize = 64 << 10;
+
+/// `strait show`
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// This device only [default: all of them]
+    #[arg(env = "STRAIT_SHOW_INTERFACE", value_name = "NAME", value_parser = interface_flag)]
+    pub(crate) interface: Option<String>,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ShowError {
+    #[error("no device answers on {}: is it called so, and are you root? `strait show` has all there are", path.display())]
+    Unreachable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the answer on {} cannot be understood", path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: ReadError,
+    },
+    #[error("cannot look into {}: run as root", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// One device.
+#[derive(Debug)]
+struct Shown {
+    interface: String,
+    report: Report,
+}
+
+/// Runs `strait show`.
+///
+/// # Errors
+///
+/// [`ShowError`], or if stdout does not take the result.
+pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let devices = match &args.interface {
+        Some(interface) => vec![ask(interface)?],
+        None => all()?,
+    };
+
+    let text = if args.json {
+        json::of_devices(&devices)?
+    } else {
+        text::of_devices(&devices, jiff::Timestamp::now())
+    };
+    output::print(&text)?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every device that answers, by name. A socket that a dead one left behind is no device.
+fn all() -> Result<Vec<Shown>, ShowError> {
+    let path = Path::new(uapi::DIRECTORY);
+    let failed = |source| ShowError::Directory { path: path.to_owned(), source };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut interfaces = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.extension() == Some(OsStr::new("sock"))
+            && let Some(interface) = path.file_stem().and_then(OsStr::to_str)
+        {
+            interfaces.push(interface.to_owned());
+        }
+    }
+    interfaces.sort_unstable();
+
+    let answers = interfaces.iter().map(|interface| ask(interface));
+    answers.filter(|answer| !matches!(answer, Err(ShowError::Unreachable { .. }))).collect()
+}
+
+fn ask(interface: &str) -> Result<Shown, ShowError> {
+    let path = uapi::path(interface);
+    let text =
+        exchange(&path).map_err(|source| ShowError::Unreachable { path: path.clone(), source })?;
+    let text = String::from_utf8_lossy(&text);
+    let report = Report::parse(&text).map_err(|source| ShowError::Unreadable { path, source })?;
+
+    Ok(Shown { interface: interface.to_owned(), report })
+}
+
+fn exchange(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(b"get=1\n\n")?;
+    // The other end closes after its answer when nothing more can come.
+    stream.shutdown(Shutdown::Write)?;
+
+    read_to_end(&mut stream)
+}
+
+/// As the method of that name, but what was read is wiped wherever it was.
+fn read_to_end(stream: &mut impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(vec![0; FIRST_BYTES]);
+    let mut len = 0;
+    loop {
+        if len == bytes.len() {
+            if len >= ANSWER_LIMIT_BYTES {
+                return Err(io::Error::other("the answer is too long"));
+            }
+            let mut larger = Zeroizing::new(vec![0; len * 2]);
+            larger.get_mut(..len).unwrap_or_default().copy_from_slice(&bytes);
+            bytes = larger;
+        }
+        match stream.read(bytes.get_mut(len..).unwrap_or_default()) {
+            Ok(0) => {
+                bytes.truncate(len);
+                return Ok(bytes);
+            }
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_any_length_is_read_whole() {
+        for len in [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, 5 * FIRST_BYTES] {
+            let bytes: Vec<u8> = (0..=250).cycle().take(len).collect();
+
+            let read = read_to_end(&mut &bytes[..]).unwrap();
+
+            assert_eq!(*read, bytes, "{len}");
+        }
+    }
+
+    #[test]
+    fn nobody_there_is_an_error_that_names_the_socket() {
+        let error = ask("none0").unwrap_err().to_string();
+
+        assert!(error.contains("/var/run/wireguard/none0.sock"), "{error}");
+    }
+}

@@ -1,0 +1,187 @@
+//! The socket on which `wg` configures a device and asks about it.
+//!
+//! The control runtime answers. What a client can hold is bounded in size and number; one that says
+//! nothing is sent away.
+
+mod gateway;
+mod lines;
+pub(crate) mod status;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use strait_gateway::uapi::{Conversation, Operation, Refusal, Report, Step, ending};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::socket::{BindError, File, Listener};
+use lines::{Line, Lines};
+
+pub(crate) use gateway::serve_gateway;
+
+/// Where `wg` looks for devices in user space.
+pub(crate) const DIRECTORY: &str = "/var/run/wireguard";
+
+/// Of the directory: whoever may not configure need not see what there is.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// People and scripts ask one question at a time; a few of them may meet.
+const CONNECTION_LIMIT: usize = 16;
+
+/// How long a client may say nothing, or not listen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the socket of the device called `interface` is.
+pub(crate) fn path(interface: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{interface}.sock"))
+}
+
+/// Why a device has no socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UapiError {
+    #[error("somebody answers on {} already: choose another name, or end that device", path.display())]
+    InUse { path: PathBuf },
+    #[error("{} is there and is no socket: remove it", path.display())]
+    NotASocket { path: PathBuf },
+    #[error("cannot answer on {}: run as root, with a /var/run that can be written", path.display())]
+    Bind {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Binds the socket of the device called `interface`.
+///
+/// # Errors
+///
+/// [`UapiError`], which names the path and the remedy.
+pub(crate) fn bind(interface: &str) -> Result<Listener, UapiError> {
+    let path = path(interface);
+
+    Listener::bind(&path, DIRECTORY_MODE).map_err(|error| match error {
+        BindError::InUse => UapiError::InUse { path },
+        BindError::NotASocket => UapiError::NotASocket { path },
+        BindError::Failed(source) => UapiError::Bind { path, source },
+    })
+}
+
+/// What answers: a report for a get, nothing for a set.
+pub(crate) type Answering = dyn Fn(Operation) -> Result<Option<Report>, Refusal> + Send + Sync;
+
+/// A socket that answers. Dropping it ends that and removes the socket.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    task: AbortHandle,
+    file: File,
+}
+
+impl Serving {
+    /// Whether the socket is still in the file system. Removing it is a way to end a device.
+    pub(crate) fn is_there(&self) -> bool {
+        self.file.is_there()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Answers on `listener` from now on with `answer`, on the runtime of the caller, until the result is
+/// dropped.
+///
+/// # Errors
+///
+/// If the runtime does not take the socket.
+pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Serving> {
+    let Listener { listener, file } = listener;
+    let listener = UnixListener::from_std(listener)?;
+    let task = tokio::spawn(accept(listener, answer));
+
+    Ok(Serving { task: task.abort_handle(), file })
+}
+
+async fn accept(listener: UnixListener, answer: Arc<Answering>) {
+    let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let answer = Arc::clone(&answer);
+                tokio::spawn(async move {
+                    if let Err(error) = converse(stream, &*answer).await {
+                        debug!(%error, "a connection for configuration ended early");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a connection for configuration");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Requests one after the other, until the client ends.
+async fn converse(stream: UnixStream, answer: &Answering) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut lines = Lines::new(read);
+    let mut conversation = Conversation::default();
+
+    loop {
+        let step = match timeout(PATIENCE, lines.next()).await?? {
+            Line::End => return Ok(()),
+            Line::Text(line) => conversation.take(line),
+            Line::TooLong => Step::Last(Conversation::too_big()),
+        };
+        let (result, is_last) = match step {
+            Step::More => continue,
+            Step::Close => return Ok(()),
+            Step::Answer(request) => (request.and_then(answer), false),
+            Step::Last(refusal) => (Err(refusal), true),
+        };
+        timeout(PATIENCE, respond(&mut write, result)).await??;
+        if is_last {
+            write.shutdown().await?;
+            // Closed with something unread, the client would hear of that instead of the answer.
+            return timeout(PATIENCE, lines.drain()).await?;
+        }
+    }
+}
+
+async fn respond(
+    write: &mut (impl AsyncWriteExt + Unpin),
+    result: Result<Option<Report>, Refusal>,
+) -> io::Result<()> {
+    let end = match result {
+        Ok(report) => {
+            if let Some(report) = report {
+                write.write_all(report.to_text().as_bytes()).await?;
+            }
+            ending(Ok(()))
+        }
+        Err(refusal) => {
+            warn!(errno = refusal.errno.0, "refused: {refusal}");
+            ending(Err(refusal.errno))
+        }
+    };
+
+    write.write_all(end.as_bytes()).await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Lines of a stream that may hold secrets: one buffer that never grows and is wiped at the end.
+
+use std::io;
+
+use strait_gateway::uapi::conversation::MAX_LINE_BYTES;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use zeroize::Zeroizing;
+
+/// Room for the longest line with its end, and for what follows short ones.
+const BUFFER_BYTES: usize = 4 * (MAX_LINE_BYTES + 1);
+
+/// The next line, or why there is none.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// Without its end.
+    Text(&'a [u8]),
+    /// Longer than the buffer. Nothing can be read any more.
+    TooLong,
+    /// The stream is over. A line without its end is none.
+    End,
+}
+
+/// Reads lines.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    stream: R,
+    bytes: Zeroizing<Vec<u8>>,
+    /// What was read and not yet given out.
+    start: usize,
+    end: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(stream: R) -> Self {
+        Self { stream, bytes: Zeroizing::new(vec![0; BUFFER_BYTES]), start: 0, end: 0 }
+    }
+
+    /// Cancel safe: what was read stays.
+    ///
+    /// # Errors
+    ///
+    /// The stream's.
+    pub(super) async fn next(&mut self) -> io::Result<Line<'_>> {
+        loop {
+            let unread = self.bytes.get(self.start..self.end).unwrap_or_default();
+            if let Some(len) = unread.iter().position(|byte| *byte == b'\n') {
+                let line = self.start..self.start + len;
+                self.start += len + 1;
+                return Ok(Line::Text(self.bytes.get(line).unwrap_or_default()));
+            }
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            let room = self.bytes.get_mut(self.end..).unwrap_or_default();
+            if room.is_empty() {
+                return Ok(Line::TooLong);
+            }
+            match self.stream.read(room).await? {
+                0 => return Ok(Line::End),
+                len => self.end += len,
+            }
+        }
+    }
+
+    /// Reads what is left and forgets it.
+    ///
+    /// # Errors
+    ///
+    /// The stream's.
+    pub(super) async fn drain(&mut self) -> io::Result<()> {
+        while self.stream.read(&mut self.bytes).await? > 0 {}
+
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_come_one_by_one_however_they_were_sent() {
+        let mut lines = Lines::new(&b"get=1\n\nrest"[..]);
+
+        assert_eq!(lines.next().await.unwrap(), Line::Text(b"get=1"));
+        assert_eq!(lines.next().await.unwrap(), Line::Text(b""));
+        assert_eq!(lines.next().await.unwrap(), Line::End, "a line has an end");
+    }
+
+    #[tokio::test]
+    async fn a_long_stream_fits_into_the_buffer() {
+        let text = "fwmark=1\n".repeat(5000);
+        let mut lines = Lines::new(text.as_bytes());
+
+        for _ in 0..5000 {
+            assert_eq!(lines.next().await.unwrap(), Line::Text(b"fwmark=1"));
+        }
+        assert_eq!(lines.next().await.unwrap(), Line::End);
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_too_long() {
+        let text = vec![b'x'; BUFFER_BYTES];
+
+        assert_eq!(Lines::new(&text[..]).next().await.unwrap(), Line::TooLong);
+    }
+}
