@@ -171,7 +171,11 @@ impl Inbound {
         if opened.authentic == 0 {
             return;
         }
-        peer.set_endpoint(received.source);
+        // A datagram that was overtaken must not lead back to where the peer was before it moved. QUIC has
+        // the same rule (RFC 9000, section 9.3).
+        if !opened.is_late {
+            peer.set_endpoint(received.source);
+        }
         peer.receive.bytes.add(opened.bytes);
         peer.receive.packets.add(opened.packets);
         if opened.has_staged {

@@ -179,6 +179,9 @@ pub struct Opened {
     pub unauthenticated: u64,
     /// Authentic, but no IP packet, or longer than the batch has room for.
     pub malformed: u64,
+    /// Something newer had arrived before, as far as the implementation can tell: where these come from is
+    /// where the peer was.
+    pub is_late: bool,
     /// There is a session now, and packets wait for it: call [`Tunnel::seal_staged`].
     pub has_staged: bool,
 }

@@ -73,6 +73,7 @@ pub(super) fn open_run(
 ) -> Opened {
     let mut opened = Opened::default();
     let mut window = keypair.window();
+    let before = window.next();
     for datagram in run.chunks(stride) {
         let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
             opened.malformed += 1;
@@ -112,6 +113,7 @@ pub(super) fn open_run(
             None => opened.malformed += 1,
         }
     }
+    opened.is_late = window.next() == before;
 
     opened
 }

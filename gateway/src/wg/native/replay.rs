@@ -26,6 +26,12 @@ impl Default for Window {
 }
 
 impl Window {
+    /// One above the greatest counter that was seen.
+    #[inline]
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Whether `counter` is neither too old nor seen before. What is not authentic must not go further
     /// than to this question.
     #[inline]

@@ -44,6 +44,14 @@ impl Sessions {
         self.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair))
     }
 
+    /// Whether the peer has gone on from `keypair` to the session in use.
+    pub(super) fn is_over(&self, keypair: &Arc<Keypair>) -> bool {
+        let is_previous =
+            self.previous.as_ref().is_some_and(|previous| Arc::ptr_eq(previous, keypair));
+
+        is_previous && self.current.as_ref().is_some_and(|current| current.window().next() > 0)
+    }
+
     /// A response promises the peer `next`.
     pub(super) fn promised(&self, next: Keypair) -> Self {
         Self { next: Some(Arc::new(next)), ..self.clone() }

@@ -609,6 +609,32 @@ fn what_finds_a_session_late_is_sent_with_it() {
     assert_eq!(sent.len(), 1, "nothing is asked for");
 }
 
+/// What tells whether a peer is to be looked for where its datagram comes from.
+#[test]
+fn what_was_overtaken_is_late_within_a_session_and_from_one_to_the_next() {
+    let mut pair = Pair::established([Native, Native]);
+    let is_late = |pair: &Pair, datagram: &[u8]| {
+        let mut out = PacketBatch::with_capacity(1 << 16, 64);
+        let opened = pair.ends[1].tunnel.open(datagram, datagram.len(), &mut out, pair.now);
+        assert_eq!(opened.authentic, 1);
+        opened.is_late
+    };
+    let send = |pair: &Pair, number| pair.send(0, &packet(number)).remove(0);
+
+    let [first, second] = [1, 2].map(|number| send(&pair, number));
+    assert!(!is_late(&pair, &second));
+    assert!(is_late(&pair, &first));
+
+    let [third, fourth] = [3, 4].map(|number| send(&pair, number));
+    pair.tick(Duration::from_secs(10));
+    let answer = pair.deliver(0, &pair.restart(0)[0]).1.remove(0);
+    // The response is on its way: the peer still uses the session before.
+    assert!(!is_late(&pair, &third));
+    pair.exchange(1, vec![answer]);
+    assert!(!is_late(&pair, &send(&pair, 5)));
+    assert!(is_late(&pair, &fourth), "of the session before");
+}
+
 #[test]
 fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
     let mut pair = Pair::new([Native, Native], None);

@@ -383,6 +383,7 @@ impl Tunnel for NativeTunnel {
         let mut opened = datagram::open_run(keypair, run, stride, out);
         if opened.authentic > 0 {
             self.traffic.count_received(opened.packets > 0, now);
+            opened.is_late |= sessions.is_over(keypair);
             if sessions.is_promised(keypair) {
                 self.confirm(keypair, now);
             }
