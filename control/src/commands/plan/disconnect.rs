@@ -73,6 +73,10 @@ pub async fn plan_reset(
             copied.delete("Configuration", &end.namespace, &configuration.name_any());
         }
         let mut plan = copied.compare(end, cluster_id).await?;
+        if plan.changes.is_empty() && plan.conflicts.is_empty() {
+            // What notes say of names concerns those that change hands.
+            plan.notes.clear();
+        }
         plan.notes.extend(given_back(&plan.changes));
         clusters.push(plan);
     }
