@@ -154,7 +154,7 @@ fn prefixes(
                 continue;
             }
         };
-        match taken.problem(prefix, object) {
+        match taken.problem(prefix, object, configuration) {
             Some(problem) => plan.problems.push(problem),
             None => prefixes.push(prefix),
         }
@@ -170,8 +170,8 @@ fn prefixes(
 struct Taken<'a> {
     /// Addresses of nodes and of their pods, each with the name of the node.
     nodes: Vec<(&'a str, Prefix)>,
-    /// The pods, each with the `Configuration` that says so: what one of them leaves out is there all the
-    /// same.
+    /// The pods, each with a `Configuration` that says so: one that says nothing of pods knows of them all
+    /// the same.
     pods: Vec<(Prefix, ObjectName)>,
 }
 
@@ -185,15 +185,28 @@ impl<'a> Taken<'a> {
         }
         nodes.sort_unstable();
         let readable = objects.configurations.iter().filter_map(|listed| listed.0.as_ref().ok());
-        let mut pods: Vec<_> =
-            readable.flat_map(|by| own_pods(by).map(|pods| (pods, ObjectName::of(by)))).collect();
+        let said: Vec<(_, Vec<_>)> =
+            readable.map(|by| (ObjectName::of(by), own_pods(by).collect())).collect();
+        // Who leads one remote cluster to another one names that one's prefixes here as well, but not to
+        // all: pods are what everybody is told of.
+        let is_told_to_all = |pods: &Prefix| {
+            said.iter().all(|(_, others)| others.is_empty() || others.contains(pods))
+        };
+        let each =
+            said.iter().flat_map(|(by, all)| all.iter().map(move |pods| (*pods, by.clone())));
+        let mut pods: Vec<_> = each.filter(|(pods, _)| is_told_to_all(pods)).collect();
         pods.sort();
 
         Self { nodes, pods }
     }
 
-    /// Why `object` must not call anything `prefix`, if there is a reason.
-    fn problem(&self, prefix: Prefix, object: ObjectName) -> Option<Problem> {
+    /// Why `object`, which is `configuration`, must not call anything `prefix`, if there is a reason.
+    fn problem(
+        &self,
+        prefix: Prefix,
+        object: ObjectName,
+        configuration: &Configuration,
+    ) -> Option<Problem> {
         if prefix.len_bits() == 0 {
             return Some(Problem::Everything { object, prefix });
         }
@@ -201,9 +214,11 @@ impl<'a> Taken<'a> {
             let (node, address) = ((*node).to_owned(), address.to_string());
             return Some(Problem::HoldsNode { object, prefix, node, address });
         }
-        let (pods, by) = self.pods.iter().find(|(pods, _)| pods.overlaps(prefix))?;
+        let own = own_pods(configuration).map(|pods| (pods, object.clone()));
+        let mut pods = self.pods.iter().cloned().chain(own);
+        let (pods, by) = pods.find(|(pods, _)| pods.overlaps(prefix))?;
 
-        Some(Problem::HoldsPods { object, prefix, pods: *pods, by: by.clone() })
+        Some(Problem::HoldsPods { object, prefix, pods, by })
     }
 }
 

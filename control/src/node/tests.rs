@@ -197,6 +197,21 @@ fn pods_that_one_configuration_knows_are_safe_from_the_names_of_all() {
     );
 }
 
+/// Milan leads Rome to Naples: it names the prefixes of each to the other one as if they were its own.
+#[test]
+fn a_hub_goes_on_to_lead_to_those_that_it_tells_others_of() {
+    const PODS: &str = "10.244.0.0/16";
+    let naples = configuration_here("naples", &["10.69.0.0/16"], &[PODS, "10.68.0.0/16"]);
+    let rome = configuration_here("rome", &["10.68.0.0/16"], &[PODS, "10.69.0.0/16"]);
+    let objects = objects(vec![naples, rome], Vec::new());
+
+    let plan = plan("node-1", &objects);
+
+    let led_to = ["10.68.0.0/16", "10.69.0.0/16"].map(prefix);
+    assert_eq!(plan.hops.keys().collect::<Vec<_>>(), led_to.iter().collect::<Vec<_>>());
+    assert_eq!(plan.problems, []);
+}
+
 #[test]
 fn one_of_two_equal_prefixes_is_kept_whatever_the_order() {
     let [oslo, rome] = ["oslo", "rome"].map(|name| configuration(name, &["10.71.0.0/16"]));
@@ -295,10 +310,14 @@ proptest! {
         };
         let mut taken: Vec<Prefix> = (1..=3).map(|number| prefix(&format!("10.244.{number}.0/24"))).collect();
         taken.extend(["172.18.0.0/30", "fd00:18::/126"].map(prefix));
-        taken.extend(forwards.configurations.iter().flat_map(|listed| {
+        let local = |listed: &Listed<Configuration>| -> Vec<Prefix> {
             let local = listed.0.as_ref().unwrap().spec.local.as_ref().unwrap();
-            local.cidr.as_ref().unwrap().pod.iter().map(|pods| prefix(pods))
-        }));
+            local.cidr.as_ref().unwrap().pod.iter().map(|pods| prefix(pods)).collect()
+        };
+        let said: Vec<_> = forwards.configurations.iter().map(local).collect();
+        let told_to_all =
+            |pods: &&Prefix| said.iter().all(|others| others.is_empty() || others.contains(pods));
+        taken.extend(said.iter().flatten().filter(told_to_all));
         let plans: Vec<_> = (1..=3)
             .map(|number| plan(&format!("node-{number}"), &forwards))
             .collect();
