@@ -23,7 +23,8 @@ use super::logging;
 use super::netlink::Netlink;
 use super::path_mtu::PathMtus;
 use super::service::Signals;
-use super::uapi::{self, Serving};
+use super::socket::Serving;
+use super::uapi;
 use state::Device;
 
 /// The name under which a link to this program means `strait device`.

@@ -10,6 +10,7 @@
 //! The control runtime answers. What a client can hold is bounded in size, number and time.
 
 mod listener;
+mod serving;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,15 +22,14 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 use strait_gateway::explain::Question;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use super::config::{AdminSocket, Config};
 use super::explain::Report;
-pub(in crate::daemon) use listener::File;
+use listener::File;
 pub(crate) use listener::{BindError, Listener};
+pub(crate) use serving::Serving;
 
 /// Grows when an older `strait` would misunderstand a newer one.
 const VERSION: u32 = 1;
@@ -48,9 +48,6 @@ const DIRECTORY_MODE: u32 = 0o755;
 
 /// For one question and its answer, on either side.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a client wants to know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -165,55 +162,23 @@ impl Listener {
         self,
         answer: impl Fn(Request) -> Answer + Send + Sync + 'static,
     ) -> io::Result<Serving> {
-        let Self { listener, file } = self;
-        let listener = tokio::net::UnixListener::from_std(listener)?;
-        info!(socket = %file.path.display(), "questions are answered");
-        let task = tokio::spawn(accept(listener, Arc::new(answer)));
+        info!(socket = %self.file.path.display(), "questions are answered");
+        let answer: Arc<Answering> = Arc::new(answer);
 
-        Ok(Serving { task: task.abort_handle(), _file: file })
-    }
-}
-
-/// A socket that answers. Dropping it ends that and removes the socket.
-#[derive(Debug)]
-pub(crate) struct Serving {
-    task: AbortHandle,
-    _file: File,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.accept(CONNECTION_LIMIT, move |stream| {
+            let answer = Arc::clone(&answer);
+            async move {
+                match timeout(PATIENCE, converse(stream, &*answer)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => debug!(%error, "a question was not answered"),
+                    Err(_) => debug!("a question was not answered: it took too long"),
+                }
+            }
+        })
     }
 }
 
 type Answering = dyn Fn(Request) -> Answer + Send + Sync;
-
-async fn accept(listener: tokio::net::UnixListener, answer: Arc<Answering>) {
-    let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let answer = Arc::clone(&answer);
-                tokio::spawn(async move {
-                    match timeout(PATIENCE, converse(stream, &*answer)).await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(error)) => debug!(%error, "a question was not answered"),
-                        Err(_) => debug!("a question was not answered: it took too long"),
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept a question");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
 
 async fn converse(stream: tokio::net::UnixStream, answer: &Answering) -> io::Result<()> {
     let (read, mut write) = stream.into_split();

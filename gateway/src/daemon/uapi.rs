@@ -14,13 +14,11 @@ use std::time::Duration;
 
 use strait_gateway::uapi::{Conversation, Operation, Refusal, Report, Step, ending};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::socket::{BindError, File, Listener};
+use super::socket::{BindError, Listener, Serving};
 use lines::{Line, Lines};
 
 pub(crate) use gateway::serve_gateway;
@@ -36,9 +34,6 @@ const CONNECTION_LIMIT: usize = 16;
 
 /// How long a client may say nothing, or not listen.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where the socket of the device called `interface` is.
 pub(crate) fn path(interface: &str) -> PathBuf {
@@ -78,26 +73,6 @@ pub(crate) fn bind(interface: &str) -> Result<Listener, UapiError> {
 /// What answers: a report for a get, nothing for a set.
 pub(crate) type Answering = dyn Fn(Operation) -> Result<Option<Report>, Refusal> + Send + Sync;
 
-/// A socket that answers. Dropping it ends that and removes the socket.
-#[derive(Debug)]
-pub(crate) struct Serving {
-    task: AbortHandle,
-    file: File,
-}
-
-impl Serving {
-    /// Whether the socket is still in the file system. Removing it is a way to end a device.
-    pub(crate) fn is_there(&self) -> bool {
-        self.file.is_there()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 /// Answers on `listener` from now on with `answer`, on the runtime of the caller, until the result is
 /// dropped.
 ///
@@ -105,35 +80,14 @@ impl Drop for Serving {
 ///
 /// If the runtime does not take the socket.
 pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Serving> {
-    let Listener { listener, file } = listener;
-    let listener = UnixListener::from_std(listener)?;
-    let task = tokio::spawn(accept(listener, answer));
-
-    Ok(Serving { task: task.abort_handle(), file })
-}
-
-async fn accept(listener: UnixListener, answer: Arc<Answering>) {
-    let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let answer = Arc::clone(&answer);
-                tokio::spawn(async move {
-                    if let Err(error) = converse(stream, &*answer).await {
-                        debug!(%error, "a connection for configuration ended early");
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept a connection for configuration");
-                sleep(ACCEPT_PAUSE).await;
+    listener.accept(CONNECTION_LIMIT, move |stream| {
+        let answer = Arc::clone(&answer);
+        async move {
+            if let Err(error) = converse(stream, &*answer).await {
+                debug!(%error, "a connection for configuration ended early");
             }
         }
-    }
+    })
 }
 
 /// Requests one after the other, until the client ends.

@@ -11,8 +11,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 /// A socket that does not answer yet.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(in crate::daemon) listener: UnixListener,
-    pub(in crate::daemon) file: File,
+    pub(super) listener: UnixListener,
+    pub(super) file: File,
 }
 
 /// Why a path cannot be a socket of ours.
@@ -28,8 +28,8 @@ pub(crate) enum BindError {
 
 /// The socket in the file system. Dropping it removes it, unless another one is there by then.
 #[derive(Debug)]
-pub(in crate::daemon) struct File {
-    pub(in crate::daemon) path: PathBuf,
+pub(super) struct File {
+    pub(super) path: PathBuf,
     device: u64,
     inode: u64,
 }
@@ -65,7 +65,7 @@ impl Listener {
 
 impl File {
     /// Whether it is there, and not another one in its place.
-    pub(in crate::daemon) fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
     }

@@ -1,0 +1,84 @@
+//! Callers on a socket: some at a time, the others wait.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::{File, Listener};
+
+/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket that answers. Dropping it ends that and removes the socket.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    task: AbortHandle,
+    file: File,
+}
+
+impl Serving {
+    /// Whether the socket is still in the file system. Removing it is a way to end a device.
+    pub(crate) fn is_there(&self) -> bool {
+        self.file.is_there()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Listener {
+    /// Has `converse` talk to whoever calls, to `limit` callers at a time, on the runtime of the caller,
+    /// until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime does not take the socket.
+    pub(in crate::daemon) fn accept<F>(
+        self,
+        limit: usize,
+        converse: impl Fn(UnixStream) -> F + Send + 'static,
+    ) -> io::Result<Serving>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Self { listener, file } = self;
+        let listener = UnixListener::from_std(listener)?;
+        let task = tokio::spawn(accept(listener, limit, converse));
+
+        Ok(Serving { task: task.abort_handle(), file })
+    }
+}
+
+async fn accept<F>(listener: UnixListener, limit: usize, converse: impl Fn(UnixStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(limit));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let conversation = converse(stream);
+                tokio::spawn(async move {
+                    conversation.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a caller on a socket");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
