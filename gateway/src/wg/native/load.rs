@@ -5,9 +5,9 @@
 //!
 //! | who | under load |
 //! |---|---|
-//! | a source that was not heard of since it began | is answered, [`NEWCOMER_RATE`] of them a second |
-//! | anybody without a cookie | is sent one, [`REPLY_RATE`] of them a second |
-//! | a source with a cookie | is answered [`SOURCE_RATE`] times a second |
+//! | a source that was not heard of since it began | is answered, [`NEWCOMERS`] of them a second |
+//! | anybody without a cookie | is sent one, [`REPLIES`] of them a second |
+//! | a source with a cookie | is answered as [`SOURCE`] says |
 //!
 //! An honest peer is new: it sends one message, and without an answer the next after five seconds
 //! (section 6.4), a cookie or none (section 6.6). So a flood from few sources delays nobody, and one from
@@ -19,29 +19,24 @@ use std::time::{Duration, Instant};
 
 /// Handshake messages a second above which we are under load. Answering this many takes about a tenth
 /// of a core: four multiplications on the curve each.
-const RATE: u32 = 500;
-
-/// Messages above the rate that are let pass: peers of a gateway that has restarted come at once.
-const BURST: u32 = 250;
+///
+/// The burst is let pass: peers of a gateway that has restarted come at once.
+const ALL: Rate = Rate { per_second: 500, burst: 250 };
 
 /// Once under load, we are until the rate was kept for this long.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Handshakes a second from one source, under load.
-const SOURCE_RATE: u32 = 20;
-
-/// Handshakes of one source that a pause saves up.
-const SOURCE_BURST: u32 = 5;
+const SOURCE: Rate = Rate { per_second: 20, burst: 5 };
 
 /// Sources with a cookie that are remembered at the most: less than a megabyte.
 const SOURCES_MAX: usize = 8192;
 
 /// Handshakes a second of sources that are new, under load. To find out that one is of nobody takes a
 /// multiplication on the curve: all of them a tenth of a core.
-const NEWCOMER_RATE: u32 = 3000;
-
-/// Those that a pause saves up: more than the rate gives between two looks at the clock.
-const NEWCOMER_BURST: u32 = 600;
+///
+/// The burst is more than the rate gives between two looks at the clock.
+const NEWCOMERS: Rate = Rate { per_second: 3000, burst: 600 };
 
 /// After this a source is new again.
 const NEWCOMER_INTERVAL: Duration = Duration::from_secs(30);
@@ -50,30 +45,32 @@ const NEWCOMER_INTERVAL: Duration = Duration::from_secs(30);
 const NEWCOMERS_MAX: usize = 16_384;
 
 /// Cookies a second, under load. To make and send them takes a few hundredths of a core.
-const REPLY_RATE: u32 = 5_000;
+const REPLIES: Rate = Rate { per_second: 5_000, burst: 1_000 };
 
-/// Those that a pause saves up.
-const REPLY_BURST: u32 = 1_000;
+/// How many may be, and how many a pause saves up.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    per_second: u32,
+    burst: u32,
+}
 
-/// A token bucket.
+/// A token bucket. What it lets pass is up to whoever takes from it.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    rate: u32,
-    burst: u32,
     /// When all that was taken would be there again.
     full: Instant,
 }
 
 impl Bucket {
-    const fn new(rate: u32, burst: u32, now: Instant) -> Self {
-        Self { rate, burst, full: now }
+    const fn new(now: Instant) -> Self {
+        Self { full: now }
     }
 
     /// Takes one token, if there is one.
-    fn take(&mut self, now: Instant) -> bool {
-        let price = Duration::from_secs(1) / self.rate;
+    fn take(&mut self, rate: Rate, now: Instant) -> bool {
+        let price = Duration::from_secs(1) / rate.per_second;
         let full = self.full.max(now) + price;
-        if full.saturating_duration_since(now) > price * self.burst {
+        if full.saturating_duration_since(now) > price * rate.burst {
             return false;
         }
         self.full = full;
@@ -100,19 +97,19 @@ pub(super) struct Load {
 impl Load {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            all: Bucket::new(RATE, BURST, now),
+            all: Bucket::new(now),
             last_excess: None,
             sources: HashMap::new(),
             newcomers: HashMap::new(),
             newcomers_full: None,
-            new: Bucket::new(NEWCOMER_RATE, NEWCOMER_BURST, now),
-            replies: Bucket::new(REPLY_RATE, REPLY_BURST, now),
+            new: Bucket::new(now),
+            replies: Bucket::new(now),
         }
     }
 
     /// A message with a right first MAC came. Says whether it must have a second one.
     pub(super) fn is_heavy(&mut self, now: Instant) -> bool {
-        if !self.all.take(now) {
+        if !self.all.take(ALL, now) {
             self.last_excess = Some(now);
         }
 
@@ -129,9 +126,8 @@ impl Load {
                 return false;
             }
         }
-        let bucket = Bucket::new(SOURCE_RATE, SOURCE_BURST, now);
 
-        self.sources.entry(network).or_insert(bucket).take(now)
+        self.sources.entry(network).or_insert(Bucket::new(now)).take(SOURCE, now)
     }
 
     /// Whether `source`, which shows no cookie and may be anywhere, is answered because it is new.
@@ -152,7 +148,7 @@ impl Load {
                 return false;
             }
         }
-        if !self.new.take(now) {
+        if !self.new.take(NEWCOMERS, now) {
             return false;
         }
         self.newcomers.insert(network, now);
@@ -162,7 +158,7 @@ impl Load {
 
     /// Whether one more cookie is sent.
     pub(super) fn may_reply(&mut self, now: Instant) -> bool {
-        self.replies.take(now)
+        self.replies.take(REPLIES, now)
     }
 
     /// Forgets sources when they do not matter.
@@ -197,7 +193,7 @@ mod tests {
         let start = Instant::now();
         let mut load = Load::new(start);
 
-        assert!((0..BURST).all(|_| !load.is_heavy(start)), "a burst is no load");
+        assert!((0..ALL.burst).all(|_| !load.is_heavy(start)), "a burst is no load");
         assert!(load.is_heavy(start));
         assert!(load.is_heavy(start + CALM / 2), "not over yet");
         assert!(!load.is_heavy(start + CALM));
@@ -213,7 +209,7 @@ mod tests {
             .filter(|number| load.admit(source, start + Duration::from_millis(1) * *number))
             .count();
 
-        assert_eq!(admitted, usize::try_from(SOURCE_RATE * 10 + SOURCE_BURST - 1).unwrap());
+        assert_eq!(admitted, usize::try_from(SOURCE.per_second * 10 + SOURCE.burst - 1).unwrap());
         assert!(load.admit(IpAddr::from([192, 0, 2, 2]), start), "another source");
     }
 
@@ -225,7 +221,7 @@ mod tests {
 
         let admitted = (0..100).filter(|host| load.admit(source(*host), start)).count();
 
-        assert_eq!(admitted, usize::try_from(SOURCE_BURST).unwrap());
+        assert_eq!(admitted, usize::try_from(SOURCE.burst).unwrap());
     }
 
     #[test]
@@ -289,7 +285,7 @@ mod tests {
             .filter(|number| load.may_reply(start + Duration::from_micros(1) * *number))
             .count();
 
-        let most = usize::try_from(REPLY_RATE + REPLY_BURST).unwrap();
+        let most = usize::try_from(REPLIES.per_second + REPLIES.burst).unwrap();
         assert!((most - 10..=most).contains(&sent), "{sent}");
     }
 }
