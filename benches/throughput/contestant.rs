@@ -53,8 +53,8 @@ impl Kind {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Plain => "plain",
-            Self::Strait(_, Engine::Boringtun) => "strait",
-            Self::Strait(_, Engine::Native) => "strait-native",
+            Self::Strait(_, Engine::Native) => "strait",
+            Self::Strait(_, Engine::Boringtun) => "strait-boringtun",
             Self::Wireguard => "wireguard",
             Self::WireguardGo(_) => "wireguard-go",
             Self::BoringtunCli(_) => "boringtun-cli",

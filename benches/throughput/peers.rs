@@ -19,7 +19,7 @@ const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
 pub(crate) const NAMES: [&str; 7] = [
     "plain",
     "strait",
-    "strait-native",
+    "strait-boringtun",
     "wireguard",
     "wireguard-go",
     "boringtun-cli",
@@ -34,8 +34,8 @@ pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
     for name in wanted {
         let kind = match name {
             "plain" => Some(Kind::Plain),
-            "strait" => Some(Kind::Strait(strait.to_owned(), Engine::Boringtun)),
-            "strait-native" => Some(Kind::Strait(strait.to_owned(), Engine::Native)),
+            "strait" => Some(Kind::Strait(strait.to_owned(), Engine::Native)),
+            "strait-boringtun" => Some(Kind::Strait(strait.to_owned(), Engine::Boringtun)),
             "wireguard" => contestant::kernel_has_wireguard().then_some(Kind::Wireguard),
             "wireguard-go" => wireguard_go().map(Kind::WireguardGo),
             "boringtun-cli" => installed(name, name).map(Kind::BoringtunCli),

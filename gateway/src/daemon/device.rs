@@ -49,7 +49,7 @@ pub(crate) struct DeviceArgs {
     )]
     pub(crate) foreground: bool,
     /// What encrypts: native, which is Strait's own, or boringtun
-    #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t = Engine::Native)]
+    #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
     pub(crate) engine: Engine,
     /// Device to make
     #[arg(env = "STRAIT_INTERFACE", value_name = "NAME", value_parser = interface_flag)]

@@ -12,16 +12,16 @@ use super::tunnel::Identity;
 /// The implementations of WireGuard to choose from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// The boringtun crate.
-    #[default]
-    Boringtun,
     /// Our own.
+    #[default]
     Native,
+    /// The boringtun crate.
+    Boringtun,
 }
 
 impl Engine {
     /// Every one of them.
-    pub const ALL: [Self; 2] = [Self::Boringtun, Self::Native];
+    pub const ALL: [Self; 2] = [Self::Native, Self::Boringtun];
 
     /// How it is called in configurations.
     #[must_use]
@@ -54,7 +54,7 @@ impl fmt::Display for Engine {
 
 /// There is no engine of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no engine is called so: use \"boringtun\" or \"native\"")]
+#[error("no engine is called so: use \"native\" or \"boringtun\"")]
 pub struct UnknownEngine;
 
 impl FromStr for Engine {

@@ -161,7 +161,7 @@ pub(crate) struct ClusterFlags {
     /// File that remembers the peers, to forward after a restart before the API server answers
     #[arg(long, env = "STRAIT_STATE_FILE", value_name = "PATH")]
     pub(crate) state_file: Option<PathBuf>,
-    /// What encrypts: boringtun, or native, which is Strait's own
+    /// What encrypts: native, which is Strait's own, or boringtun
     #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
     pub(crate) engine: Engine,
     /// Unix socket on which Liqo's gateway container says when to start

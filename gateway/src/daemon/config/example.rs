@@ -17,7 +17,7 @@ pub(crate) fn config() -> Config {
         private_key: PrivateKey::from_file_content(&[7; 32]).unwrap(),
         metrics_address: Some("127.0.0.1:9090".parse().unwrap()),
         admin_socket: AdminSocket::default(),
-        engine: Engine::Boringtun,
+        engine: Engine::default(),
         routes: true,
         mss_clamp: true,
         max_flows: 1 << 18,

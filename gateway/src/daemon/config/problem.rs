@@ -53,7 +53,7 @@ pub(crate) enum Problem {
          bytes, or \"\" for none"
     )]
     AdminSocket { value: String, max: usize },
-    #[error("engine {value:?} is not known: use \"boringtun\" or \"native\"")]
+    #[error("engine {value:?} is not known: use \"native\" or \"boringtun\"")]
     Engine { value: String },
     #[error("public_key {value:?}: {cause}; use what `strait key public` prints at the peer")]
     PublicKey { value: String, cause: KeyError },

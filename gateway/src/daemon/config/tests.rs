@@ -86,7 +86,7 @@ fn everything_optional_has_its_default() {
     assert_eq!((config.listen_port, config.mtu_bytes), (51840, None));
     assert_eq!(config.metrics_address, None);
     assert_eq!(config.admin_socket_path(), Some("/run/strait/strait0.sock".into()));
-    assert_eq!(config.engine, Engine::Boringtun);
+    assert_eq!(config.engine, Engine::Native);
     assert!(config.routes);
     assert_eq!(config.offload, Offload::default());
     let peer = &config.peers[0];
