@@ -26,6 +26,7 @@
 //! The WireGuard whitepaper for the protocol and its names, RFC 1624 for checksums, RFC 6040 for
 //! congestion marks, RFC 4787, 5382 and 5508 for what address translation owes to its users.
 
+mod bucket;
 pub mod buffer;
 pub mod counters;
 pub mod engine;

@@ -17,6 +17,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use crate::bucket::{Bucket, Rate};
+
 /// Handshake messages a second above which we are under load. Answering this many takes about a tenth
 /// of a core: four multiplications on the curve each.
 ///
@@ -47,38 +49,6 @@ const NEWCOMERS_MAX: usize = 16_384;
 /// Cookies a second, under load. To make and send them takes a few hundredths of a core.
 const REPLIES: Rate = Rate { per_second: 5_000, burst: 1_000 };
 
-/// How many may be, and how many a pause saves up.
-#[derive(Clone, Copy, Debug)]
-struct Rate {
-    per_second: u32,
-    burst: u32,
-}
-
-/// A token bucket. What it lets pass is up to whoever takes from it.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    /// When all that was taken would be there again.
-    full: Instant,
-}
-
-impl Bucket {
-    const fn new(now: Instant) -> Self {
-        Self { full: now }
-    }
-
-    /// Takes one token, if there is one.
-    fn take(&mut self, rate: Rate, now: Instant) -> bool {
-        let price = Duration::from_secs(1) / rate.per_second;
-        let full = self.full.max(now) + price;
-        if full.saturating_duration_since(now) > price * rate.burst {
-            return false;
-        }
-        self.full = full;
-
-        true
-    }
-}
-
 /// How busy we are, and who makes us so.
 #[derive(Debug)]
 pub(super) struct Load {
@@ -97,19 +67,19 @@ pub(super) struct Load {
 impl Load {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            all: Bucket::new(now),
+            all: Bucket::new(ALL, now),
             last_excess: None,
             sources: HashMap::new(),
             newcomers: HashMap::new(),
             newcomers_full: None,
-            new: Bucket::new(now),
-            replies: Bucket::new(now),
+            new: Bucket::new(NEWCOMERS, now),
+            replies: Bucket::new(REPLIES, now),
         }
     }
 
     /// A message with a right first MAC came. Says whether it must have a second one.
     pub(super) fn is_heavy(&mut self, now: Instant) -> bool {
-        if !self.all.take(ALL, now) {
+        if !self.all.take(now) {
             self.last_excess = Some(now);
         }
 
@@ -121,13 +91,13 @@ impl Load {
         let network = network(source);
         if !self.sources.contains_key(&network) && self.sources.len() >= SOURCES_MAX {
             // Whoever has all tokens is no other than somebody new.
-            self.sources.retain(|_, bucket| bucket.full > now);
+            self.sources.retain(|_, bucket| !bucket.is_full(now));
             if self.sources.len() >= SOURCES_MAX {
                 return false;
             }
         }
 
-        self.sources.entry(network).or_insert(Bucket::new(now)).take(SOURCE, now)
+        self.sources.entry(network).or_insert(Bucket::new(SOURCE, now)).take(now)
     }
 
     /// Whether `source`, which shows no cookie and may be anywhere, is answered because it is new.
@@ -148,7 +118,7 @@ impl Load {
                 return false;
             }
         }
-        if !self.new.take(NEWCOMERS, now) {
+        if !self.new.take(now) {
             return false;
         }
         self.newcomers.insert(network, now);
@@ -158,7 +128,7 @@ impl Load {
 
     /// Whether one more cookie is sent.
     pub(super) fn may_reply(&mut self, now: Instant) -> bool {
-        self.replies.take(REPLIES, now)
+        self.replies.take(now)
     }
 
     /// Forgets sources when they do not matter.
