@@ -28,6 +28,7 @@ pub mod ecn;
 pub mod icmp;
 pub mod mss;
 pub mod ports;
+pub mod reply;
 pub mod rewrite;
 pub mod segment;
 pub mod virtio;

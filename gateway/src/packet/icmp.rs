@@ -9,8 +9,14 @@ use std::net::IpAddr;
 use super::ports::Ports;
 use super::{Header, Transport};
 
+/// The type "destination unreachable" of ICMP.
+pub(super) const UNREACHABLE_V4: u8 = 3;
+
+/// The type "destination unreachable" of ICMPv6.
+pub(super) const UNREACHABLE_V6: u8 = 1;
+
 /// Length of the ICMP and ICMPv6 error header in front of the quoted packet, in bytes.
-const ERROR_HEADER_LEN: usize = 8;
+pub(super) const ERROR_HEADER_LEN: usize = 8;
 
 /// The packet quoted by an ICMP error. Nothing in it is promised to be valid but its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +86,22 @@ const fn is_error(kind: u8, is_ipv6: bool) -> bool {
         (false, 3 | 4 | 5 | 11 | 12) => true,
         // Destination unreachable, packet too big, time exceeded, parameter problem.
         (true, 1..=4) => true,
+        (false | true, _) => false,
+    }
+}
+
+/// Whether a message of this type asks, answers or announces something, and so is neither an error nor a
+/// redirect. A type of ICMP that nobody has assigned may be either, and counts as an error.
+pub(super) const fn is_informational(kind: u8, is_ipv6: bool) -> bool {
+    const REDIRECT_V6: u8 = 137;
+
+    match (is_ipv6, kind) {
+        // Echo, routers, timestamp, information and address mask (RFC 792, 1256, 950), extended echo
+        // (RFC 8335).
+        (false, 0 | 8 | 9 | 10 | 13..=18 | 42 | 43) => true,
+        (true, REDIRECT_V6) => false,
+        // RFC 4443 section 2.1.
+        (true, 128..) => true,
         (false | true, _) => false,
     }
 }

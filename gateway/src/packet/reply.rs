@@ -1,0 +1,195 @@
+//! ICMP errors that we originate: the sender of a packet is told that it goes nowhere.
+//!
+//! The error comes from the address that the packet was sent to. That is the one address of which the
+//! kernel believes that it lies behind our device, whatever its routes and `rp_filter` are, and the
+//! one that the sender has a flow with. An own address of the gateway would be a martian there.
+//!
+//! The packet is quoted as the device gave it, before any translation. Where its sender left the
+//! transport checksum to the hardware, the quoted one may be that of the pseudo-header alone, and the
+//! length that of an offload frame; who receives an error looks at addresses and ports (RFC 5508
+//! section 4.1, REQ-3c). A kernel that answers for a device of its own quotes the same.
+//!
+//! # Sources
+//!
+//! RFC 1812 section 4.3 and RFC 5508 for IPv4, RFC 4443 for IPv6.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use remap::checksum::{add, complete, pseudo_header, sum};
+
+use super::{Fragment, Header, Transport, field, icmp, ipv4, ipv6};
+
+/// The longest error, in bytes: that of IPv6, which must fit the least MTU (RFC 4443 section 2.4 (c)).
+pub const MAX_REPLY_BYTES: usize = 1280;
+
+/// The longest error of IPv4, in bytes, as every host must accept it (RFC 1812 section 4.3.2.3).
+const MAX_REPLY_V4_BYTES: usize = 576;
+
+/// Where the checksum of an ICMP message stands.
+const CHECKSUM_AT: usize = 2;
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// As other systems begin (RFC 1700).
+const HOP_LIMIT: u8 = 64;
+
+/// Network control, as DSCP CS6, without ECN: an error has precedence 6 or 7 (RFC 1812 section 4.3.2.5).
+const TRAFFIC_CLASS: u8 = 0xc0;
+
+/// What the sender is told. Each is a code of "destination unreachable".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nobody has the address, or nobody knows the way to who has it. "Host unreachable" in IPv4, "address
+    /// unreachable" in IPv6, as the WireGuard of the kernel has it.
+    Unreachable,
+    /// The destination may well be there, but this packet cannot be translated on the way (RFC 5508
+    /// section 6, REQ-8). "Communication administratively prohibited" in both.
+    Prohibited,
+}
+
+impl Cause {
+    /// The code of RFC 1812 section 5.2.7.1, or of RFC 4443 section 3.1.
+    const fn code(self, is_ipv6: bool) -> u8 {
+        match (self, is_ipv6) {
+            (Self::Unreachable, false) => 1,
+            (Self::Unreachable, true) => 3,
+            (Self::Prohibited, false) => 13,
+            (Self::Prohibited, true) => 1,
+        }
+    }
+}
+
+/// Writes the ICMP error that tells the sender of `packet` of `cause`, and gives its bytes; `None` if
+/// nobody may be told.
+///
+/// Nobody is told of an ICMP error or a redirect, a fragment other than the first, a packet too short for its
+/// transport header, one that is from or to anything but one host, or bytes that are no packet (RFC 1812
+/// section 4.3.2.7, RFC 4443 section 2.4 (e)).
+#[must_use]
+pub fn write<'a>(
+    packet: &[u8],
+    cause: Cause,
+    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+) -> Option<&'a [u8]> {
+    let header = Header::parse(packet).ok()?;
+    if !may_be_answered(packet, &header) {
+        return None;
+    }
+    let packet = packet.get(..header.packet_len())?;
+    let code = cause.code(header.is_ipv6());
+
+    match (header.source(), header.destination()) {
+        (IpAddr::V4(to), IpAddr::V4(from)) => write_v4(packet, (from, to), code, buffer),
+        (IpAddr::V6(to), IpAddr::V6(from)) => write_v6(packet, (from, to), code, buffer),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
+    }
+}
+
+/// Whether RFC 1812 section 4.3.2.7 and RFC 4443 section 2.4 (e) let anybody be told of `packet`.
+fn may_be_answered(packet: &[u8], header: &Header) -> bool {
+    let is_one_host = |address| match address {
+        // This network, loopback, multicast, and what is reserved, with the limited broadcast.
+        IpAddr::V4(address) => !matches!(address.octets(), [0 | 127 | 224.., ..]),
+        IpAddr::V6(address) => {
+            !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
+        }
+    };
+    let is_answerable = match header.transport() {
+        // Too short for its header, or a fragment that has none.
+        Transport::None => false,
+        Transport::Icmp | Transport::Icmpv6 => {
+            let kind = packet.get(header.transport_offset()).copied();
+            kind.is_some_and(|kind| icmp::is_informational(kind, header.is_ipv6()))
+        }
+        Transport::Tcp
+        | Transport::Udp
+        | Transport::UdpLite
+        | Transport::AuthenticationHeader
+        | Transport::Other(_) => true,
+    };
+
+    is_answerable
+        && header.fragment() != Fragment::Later
+        && is_one_host(header.source())
+        && is_one_host(header.destination())
+}
+
+fn write_v4<'a>(
+    packet: &[u8],
+    (from, to): (Ipv4Addr, Ipv4Addr),
+    code: u8,
+    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+) -> Option<&'a [u8]> {
+    let room = buffer.get_mut(..MAX_REPLY_V4_BYTES)?;
+    let (fixed, room) = room.split_first_chunk_mut::<{ ipv4::FIXED_LEN }>()?;
+    let message = put_message(packet, [icmp::UNREACHABLE_V4, code], room)?;
+    put_checksum(message, 0);
+    let len = fixed.len() + message.len();
+
+    *fixed = [0; ipv4::FIXED_LEN];
+    fixed[0] = 0x45;
+    fixed[1] = TRAFFIC_CLASS;
+    [fixed[2], fixed[3]] = field::length(len).to_be_bytes();
+    // DF: never a fragment, so without an identification (RFC 6864 section 4.1).
+    fixed[6] = 0x40;
+    fixed[8] = HOP_LIMIT;
+    fixed[9] = ICMP;
+    fixed[12..16].copy_from_slice(&from.octets());
+    fixed[16..20].copy_from_slice(&to.octets());
+    [fixed[10], fixed[11]] = complete(sum(fixed)).to_be_bytes();
+
+    buffer.get(..len)
+}
+
+fn write_v6<'a>(
+    packet: &[u8],
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    code: u8,
+    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+) -> Option<&'a [u8]> {
+    let (fixed, room) = buffer.split_first_chunk_mut::<{ ipv6::FIXED_LEN }>()?;
+    let message = put_message(packet, [icmp::UNREACHABLE_V6, code], room)?;
+    let payload_len = field::length(message.len());
+    put_checksum(message, pseudo_header(from.into(), to.into(), ICMPV6, payload_len.into()));
+    let len = fixed.len() + message.len();
+
+    *fixed = [0; ipv6::FIXED_LEN];
+    fixed[0] = 0x60 | (TRAFFIC_CLASS >> 4);
+    fixed[1] = TRAFFIC_CLASS << 4;
+    [fixed[4], fixed[5]] = payload_len.to_be_bytes();
+    fixed[6] = ICMPV6;
+    fixed[7] = HOP_LIMIT;
+    fixed[8..24].copy_from_slice(&from.octets());
+    fixed[24..40].copy_from_slice(&to.octets());
+
+    buffer.get(..len)
+}
+
+/// Writes the error at the start of `room`, with as much of `packet` as there is room for and a
+/// checksum of zero.
+fn put_message<'a>(
+    packet: &[u8],
+    kind_and_code: [u8; 2],
+    room: &'a mut [u8],
+) -> Option<&'a mut [u8]> {
+    let quoted_len = packet.len().min(room.len().saturating_sub(icmp::ERROR_HEADER_LEN));
+    let message = room.get_mut(..icmp::ERROR_HEADER_LEN + quoted_len)?;
+    let (start, quoted) = message.split_first_chunk_mut::<{ icmp::ERROR_HEADER_LEN }>()?;
+
+    quoted.copy_from_slice(packet.get(..quoted_len)?);
+    *start = [0; icmp::ERROR_HEADER_LEN];
+    [start[0], start[1]] = kind_and_code;
+
+    Some(message)
+}
+
+/// `before` is the sum of what the checksum covers in front of the message.
+fn put_checksum(message: &mut [u8], before: u16) {
+    let checksum = complete(add(before, sum(message)));
+
+    field::put_word(message, CHECKSUM_AT, checksum);
+}
+
+#[cfg(test)]
+mod tests;
