@@ -77,7 +77,9 @@ fn outbound(
     let mut rewrite = || {
         restore(&mut rewritten, &headers);
         let mut header = header;
-        translate::outbound(&context, &mut rewritten, &mut header, checksum).is_ok()
+        translate::route(&context, &header).is_ok_and(|outgoing| {
+            translate::outbound(&context, &outgoing, &mut rewritten, &mut header, checksum).is_ok()
+        })
     };
     // Once in any case: a filter may leave out the benchmark that others need.
     assert!(rewrite(), "there is a rule for the frame");

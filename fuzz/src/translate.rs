@@ -8,6 +8,7 @@ use remap::{Cluster, HostMap, PeerId, Prefix, Rule, Table};
 use strait_gateway::engine::translate::{self, Context, Memory};
 use strait_gateway::engine::{self, Engine, PeerConfig, Settings};
 use strait_gateway::packet::Header;
+use strait_gateway::packet::reply::{self, Cause, MAX_REPLY_BYTES};
 use strait_gateway::packet::rewrite::Checksum;
 use strait_gateway::wg::boringtun::BoringtunIdentity;
 use strait_gateway::wg::tunnel::PeerKeys;
@@ -97,7 +98,7 @@ fn pass(engine: &Engine, start: Instant, direction: u8, ends: u8, mut packet: Ve
     };
 
     let is_sent = if is_outbound {
-        translate::outbound(&context, &mut packet, &mut header, Checksum::Complete).is_ok()
+        leaves(&context, &mut packet, &mut header)
     } else {
         translate::inbound(&context, (PEER, peer), &mut packet, &mut header).is_ok()
     };
@@ -107,6 +108,25 @@ fn pass(engine: &Engine, start: Instant, direction: u8, ends: u8, mut packet: Ve
         assert_eq!(Header::parse(&packet), Ok(header));
         assert_eq!(residues(&packet), before);
     }
+}
+
+/// What does not leave is as it was, and its sender may be told, but not about an error.
+fn leaves(context: &Context<'_>, packet: &mut [u8], header: &mut Header) -> bool {
+    let before = packet.to_vec();
+    let left = translate::route(context, header).and_then(|outgoing| {
+        translate::outbound(context, &outgoing, packet, header, Checksum::Complete)
+    });
+    let mut buffers = [[0; MAX_REPLY_BYTES]; 2];
+    let [told, told_of_that] = &mut buffers;
+    if left.is_err()
+        && let Some(reply) = reply::write(packet, Cause::Unreachable, told)
+    {
+        assert_eq!(packet, before);
+        assert!(Header::parse(reply).is_ok());
+        assert!(reply::write(reply, Cause::Unreachable, told_of_that).is_none());
+    }
+
+    left.is_ok()
 }
 
 /// Ours and theirs, in the order of the direction.

@@ -51,6 +51,9 @@ pub struct Counters {
     /// Inbound only: messages of the protocol that carry no packet, accepted: handshakes, cookie
     /// replies, keepalives.
     pub protocol_messages: Counter,
+    /// Outbound only: senders of packets that were dropped, told so by an ICMP error. Not part of the account:
+    /// the packet is a drop.
+    pub icmp_errors: Counter,
     drops: [Counter; DropReason::ALL.len()],
 }
 
@@ -76,6 +79,7 @@ impl Counters {
             packets_out: self.packets_out.get(),
             bytes_out: self.bytes_out.get(),
             protocol_messages: self.protocol_messages.get(),
+            icmp_errors: self.icmp_errors.get(),
             drops,
         }
     }
@@ -90,6 +94,7 @@ pub struct Snapshot {
     pub packets_out: u64,
     pub bytes_out: u64,
     pub protocol_messages: u64,
+    pub icmp_errors: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 

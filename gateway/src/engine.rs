@@ -15,6 +15,7 @@ mod forwarding;
 pub mod handshakes;
 pub mod inbound;
 mod keyring;
+pub mod notice;
 pub mod outbound;
 mod race;
 mod strands;
@@ -101,7 +102,12 @@ pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, Li
     let flows = Arc::new(Flows::new(settings)?);
 
     Ok(Engine {
-        outbound: Outbound::new(reader.clone(), Arc::clone(&flows), Arc::clone(&accounts.outbound)),
+        outbound: Outbound::new(
+            reader.clone(),
+            Arc::clone(&flows),
+            Arc::clone(&accounts.outbound),
+            settings.start,
+        ),
         inbound: Inbound::new(reader.clone(), indices, Arc::clone(&flows), accounts.clone()),
         forwarding: reader.clone(),
         handshakes: Handshakes::new(

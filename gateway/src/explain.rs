@@ -28,8 +28,10 @@ use remap::{Arrival, PeerId, Source};
 use crate::DropReason;
 use crate::engine::Forwarding;
 use crate::engine::flows::OWN_REALM;
+use crate::engine::notice;
 use crate::engine::translate::{self, Context, Outgoing};
 use crate::packet::Header;
+use crate::packet::reply::{self, Cause, MAX_REPLY_BYTES};
 use crate::packet::rewrite::Checksum;
 use crate::wg::Peer;
 
@@ -57,6 +59,7 @@ pub fn explain(
 ) -> Result<Explanation, QuestionError> {
     let mut packet = question.packet()?;
     let mut header = packet::parse(&packet, question)?;
+    let as_sent = packet.clone();
     let was_right = packet::is_checksum_right(&packet, &header);
     let before = Summary::read(&packet, &header);
 
@@ -73,7 +76,7 @@ pub fn explain(
         let packet = (Summary::read(&packet, &header), packet::mss(&packet, &header));
         journey.after(context, &before, packet)
     });
-    let outcome = journey.outcome(context, situation, question);
+    let outcome = journey.outcome(context, situation, question, &as_sent);
 
     Ok(Explanation {
         generation: context.forwarding.table().generation(),
@@ -92,6 +95,8 @@ struct Journey {
     peer: Option<PeerId>,
     may_send: Vec<String>,
     routing: Option<Routing>,
+    /// Whether it needs an endpoint.
+    is_for_peer: bool,
     result: Result<End, DropReason>,
 }
 
@@ -115,17 +120,17 @@ impl Journey {
             (None, Some(id)) => (Some(id), allowed_prefix(forwarding, id, destination)),
             (None, None) => (None, None),
         };
-        let result = translate::outbound(context, packet, header, Checksum::Complete);
-
-        Self {
-            peer,
-            may_send: Vec::new(),
-            routing,
-            result: result.map(|outgoing| match outgoing {
+        let outgoing = translate::route(context, header);
+        let is_for_peer = matches!(outgoing, Ok(Outgoing::Peer(_)));
+        let result = outgoing.and_then(|outgoing| {
+            translate::outbound(context, &outgoing, packet, header, Checksum::Complete)?;
+            Ok(match outgoing {
                 Outgoing::Peer(_) => End::Peer,
                 Outgoing::Hairpin => End::Hairpin,
-            }),
-        }
+            })
+        });
+
+        Self { peer, may_send: Vec::new(), routing, is_for_peer, result }
     }
 
     fn inbound(
@@ -139,7 +144,7 @@ impl Journey {
         let (sender, may_send) = sender(forwarding, question)?;
         let Some((id, peer)) = sender else {
             let result = Err(DropReason::SourceNotAllowed);
-            return Ok(Self { peer: None, may_send, routing: None, result });
+            return Ok(Self { peer: None, may_send, routing: None, is_for_peer: false, result });
         };
 
         let routing = match forwarding.table().inbound_rule(id, source) {
@@ -147,11 +152,18 @@ impl Journey {
             None => allowed_prefix(forwarding, id, source),
         };
         let result = translate::inbound(context, (id, peer), packet, header);
+        let result = result.map(|()| End::Cluster);
 
-        Ok(Self { peer: Some(id), may_send, routing, result: result.map(|()| End::Cluster) })
+        Ok(Self { peer: Some(id), may_send, routing, is_for_peer: false, result })
     }
 
-    fn outcome(&self, context: &Context<'_>, situation: Situation, question: &Question) -> Outcome {
+    fn outcome(
+        &self,
+        context: &Context<'_>,
+        situation: Situation,
+        question: &Question,
+        as_sent: &[u8],
+    ) -> Outcome {
         let has_endpoint = || {
             let peer = self.peer.and_then(|id| context.forwarding.peer(id));
             !situation.is_running || peer.is_some_and(|peer| peer.endpoint().is_some())
@@ -159,12 +171,15 @@ impl Journey {
         let dropped = |reason| Outcome::Dropped {
             reason,
             remedy: remedy::remedy(context.forwarding, question, self.peer, reason),
+            told: told(question.direction, as_sent, reason),
         };
+        if self.is_for_peer && !has_endpoint() {
+            return dropped(DropReason::NoEndpoint);
+        }
 
         let outcome = match self.result {
             Err(reason) => return dropped(reason),
             Ok(End::Cluster) => return Outcome::Delivered,
-            Ok(End::Peer) if !has_endpoint() => return dropped(DropReason::NoEndpoint),
             Ok(End::Peer) => Outcome::Sent,
             Ok(End::Hairpin) => Outcome::Returned,
         };
@@ -220,6 +235,16 @@ impl Journey {
                 Treatment::Masquerade { is_new: !is_known }
             }
         }
+    }
+}
+
+/// What the sender of `packet` is told of its drop. Only our own senders are told anything.
+fn told(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause> {
+    let may_be = |cause: &Cause| reply::write(packet, *cause, &mut [0; MAX_REPLY_BYTES]).is_some();
+
+    match direction {
+        Direction::Outbound => notice::cause(reason).filter(may_be),
+        Direction::Inbound => None,
     }
 }
 

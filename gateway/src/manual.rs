@@ -5,7 +5,7 @@
 //! - [`device`]: a WireGuard interface for `wg` and `wg-quick`; what `strait show` tells
 //! - [`nodes`]: the way from pods to the gateway, what nodes and CNIs must allow, what reaches what
 //! - [`operator`]: clusters without Liqo: installing, gateways, prefixes, replicas
-//! - [`protocol`]: on the wire: with whom it was tried, floods, receiver indices
+//! - [`protocol`]: on the wire: with whom it was tried, floods, receiver indices, what senders are told
 //! - [`remapping`]: which address stands where, and what a remap does to each protocol
 //! - [`troubleshooting`]: by symptom
 

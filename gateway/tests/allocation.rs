@@ -48,9 +48,11 @@ fn carries_without_an_allocation(implementation: wg::Engine) {
         scratch.copy_from_slice(&frame);
         carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
     }
+    let nowhere = tell(&mut rome, &virtio, &mut scratch, &frame, &mut batch);
     let after = dhat::HeapStats::get().total_blocks;
 
     dhat::assert_eq!(after - before, 0, "{implementation}");
+    dhat::assert_eq!(nowhere, Disposition::Reply);
     let account = milan.control.accounts().inbound.snapshot();
     dhat::assert!(account.packets_out > 100 * 45, "the frames did arrive: {account:?}");
 }
@@ -83,6 +85,20 @@ fn carry(
         accounts.handle_frame(u64::try_from(frame.packet_count()).unwrap(), 0, true);
     });
     batch.clear();
+}
+
+/// One frame to an address that nobody has.
+fn tell(
+    from: &mut Engine,
+    virtio: &VirtioHeader,
+    scratch: &mut [u8],
+    frame: &[u8],
+    batch: &mut TransmitBatch,
+) -> Disposition {
+    scratch.copy_from_slice(frame);
+    scratch[16..20].copy_from_slice(&[10, 99, 0, 1]);
+
+    from.outbound.handle_frame(virtio, scratch, now(), batch, |_| panic!("nothing is sent"))
 }
 
 fn engines(implementation: wg::Engine) -> [Engine; 2] {

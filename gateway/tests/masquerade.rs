@@ -210,7 +210,9 @@ impl Pair {
 
         match from {
             Side::Cluster => {
-                translate::outbound(&context, &mut packet, &mut header, Checksum::Complete)
+                let outgoing = translate::route(&context, &header).unwrap();
+                let checksum = Checksum::Complete;
+                translate::outbound(&context, &outgoing, &mut packet, &mut header, checksum)
                     .unwrap();
             }
             Side::Tunnel => {

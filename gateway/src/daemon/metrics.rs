@@ -154,6 +154,13 @@ impl Families<'_> {
             "Accepted messages of the protocol that carry no packet: handshakes, cookie replies, keepalives.",
             |side| side.protocol_messages,
         )?;
+        let icmp_errors = ConstCounter::new(outbound.icmp_errors);
+        icmp_errors.encode(self.0.encode_descriptor(
+            "strait_icmp_errors",
+            "Senders that were told by an ICMP error that their packet went nowhere.",
+            None,
+            MetricType::Counter,
+        )?)?;
 
         let drops = both.into_iter().flat_map(|(label, side)| {
             DropReason::ALL.into_iter().map(move |reason| {

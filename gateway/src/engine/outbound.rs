@@ -1,4 +1,5 @@
-//! Cluster to tunnel: classify, remap the destination, rewrite once, choose the peer, segment, seal.
+//! Cluster to tunnel: classify, remap the destination, rewrite once, choose the peer, segment, seal. Who
+//! sends what goes nowhere is told.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,6 +8,7 @@ use remap::Reader;
 
 use super::Forwarding;
 use super::flows::Flows;
+use super::notice::Notice;
 use super::race;
 use super::translate::{self, Context, Memory, Outgoing};
 use crate::DropReason;
@@ -22,6 +24,7 @@ pub struct Outbound {
     forwarding: Reader<Forwarding>,
     flows: Arc<Flows>,
     account: Arc<Counters>,
+    notice: Notice,
 }
 
 /// What is left to do for a frame.
@@ -33,6 +36,9 @@ pub enum Disposition {
     /// Write it back to the device, with the virtio header it came with, and report that to
     /// [`Outbound::handle_hairpin`]: it is for this cluster.
     Hairpin,
+    /// It was dropped, and its sender is to be told: write [`Outbound::reply`] to the device, with an empty
+    /// virtio header, and report that to [`Outbound::handle_reply`].
+    Reply,
 }
 
 impl Outbound {
@@ -40,8 +46,9 @@ impl Outbound {
         forwarding: Reader<Forwarding>,
         flows: Arc<Flows>,
         account: Arc<Counters>,
+        start: Instant,
     ) -> Self {
-        Self { forwarding, flows, account }
+        Self { forwarding, flows, account, notice: Notice::new(start) }
     }
 
     /// Takes one frame as the device gave it: a virtio header, and a packet of up to 64 KiB that
@@ -57,7 +64,7 @@ impl Outbound {
         out: &mut TransmitBatch,
         flush: impl FnMut(&mut TransmitBatch),
     ) -> Disposition {
-        let Self { forwarding, flows, account } = self;
+        let Self { forwarding, flows, account, notice } = self;
 
         let context = Context {
             forwarding: forwarding.load(),
@@ -71,8 +78,25 @@ impl Outbound {
                 account.packets_in.add(packets);
                 account.bytes_in.add(bytes);
                 account.count_drops(reason, packets);
-                Disposition::Taken
+                if notice.prepare(frame, reason, now) {
+                    Disposition::Reply
+                } else {
+                    Disposition::Taken
+                }
             }
+        }
+    }
+
+    /// The ICMP error that [`Disposition::Reply`] spoke of last.
+    #[must_use]
+    pub fn reply(&self) -> &[u8] {
+        self.notice.bytes()
+    }
+
+    /// Counts an ICMP error that was to be written to the device, and was, or was not.
+    pub fn handle_reply(&self, is_written: bool) {
+        if is_written {
+            self.account.icmp_errors.add(1);
         }
     }
 
@@ -98,7 +122,8 @@ impl Outbound {
     }
 }
 
-/// A whole frame that goes nowhere.
+/// A whole frame that goes nowhere. Unless it is an ICMP error, it is as it was, but for a checksum that was
+/// left to us.
 struct Dropped {
     reason: DropReason,
     packets: u64,
@@ -119,22 +144,27 @@ fn forward(
 
     let mut header = Header::parse(frame).map_err(|_| whole(DropReason::Malformed))?;
     let checksum = virtio.checksum(&header);
-    let route = match translate::outbound(&context, frame, &mut header, checksum).map_err(whole)? {
-        Outgoing::Peer(route) => route,
-        Outgoing::Hairpin => return Ok(Disposition::Hairpin),
+    let outgoing = translate::route(&context, &header).map_err(whole)?;
+    let peer = match &outgoing {
+        Outgoing::Hairpin => None,
+        Outgoing::Peer(route) => match route.peer.endpoint() {
+            Some(endpoint) => Some((route, endpoint)),
+            // Before anything is changed or remembered for a packet that cannot be sent.
+            None => return Err(without_endpoint(virtio, frame, &header)),
+        },
+    };
+    translate::outbound(&context, &outgoing, frame, &mut header, checksum).map_err(whole)?;
+    let Some((route, destination)) = peer else {
+        return Ok(Disposition::Hairpin);
     };
 
     let outer_ecn = ecn::encapsulate(header.ecn());
     let mut segments =
         Segments::new(frame, virtio, &header).map_err(|_| whole(DropReason::Malformed))?;
     let packets = as_u64(segments.count());
-    let bytes = as_u64(segments.total_bytes());
-    let Some(destination) = route.peer.endpoint() else {
-        return Err(Dropped { reason: DropReason::NoEndpoint, packets, bytes });
-    };
 
     account.packets_in.add(packets);
-    account.bytes_in.add(bytes);
+    account.bytes_in.add(as_u64(segments.total_bytes()));
     loop {
         let outer = Outer::data(destination, outer_ecn);
         let before = out.len();
@@ -155,5 +185,20 @@ fn forward(
             return Ok(Disposition::Taken);
         }
         flush(out);
+    }
+}
+
+/// Nobody knows where the peer is. The packets are counted as they would have been sent.
+#[cold]
+fn without_endpoint(virtio: &VirtioHeader, frame: &mut [u8], header: &Header) -> Dropped {
+    let bytes = as_u64(frame.len());
+
+    match Segments::new(frame, virtio, header) {
+        Ok(segments) => Dropped {
+            reason: DropReason::NoEndpoint,
+            packets: as_u64(segments.count()),
+            bytes: as_u64(segments.total_bytes()),
+        },
+        Err(_) => Dropped { reason: DropReason::Malformed, packets: 1, bytes },
     }
 }

@@ -28,7 +28,7 @@ use crate::packet::{Header, Transport, mss};
 use crate::wg::Peer;
 
 pub use inbound::inbound;
-pub use outbound::outbound;
+pub use outbound::{outbound, route};
 
 /// What a translation looks at.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ pub enum Memory {
 pub enum Outgoing<'a> {
     /// To a peer.
     Peer(Route<'a>),
-    /// Back into the cluster: it was for an external address of ours.
+    /// Back into the cluster, if it is for an external address of ours.
     Hairpin,
 }
 
@@ -84,18 +84,26 @@ impl From<Mismatch> for DropReason {
     }
 }
 
+/// An authentication header (AH) covers the addresses, so a packet with one cannot change them.
 fn write(
     packet: &mut [u8],
     header: &mut Header,
     side: Side,
     (address, port): Endpoint,
     checksum: Checksum,
-) -> Result<(), Mismatch> {
+) -> Result<(), DropReason> {
+    let before = match side {
+        Side::Source => header.source(),
+        Side::Destination => header.destination(),
+    };
+    if header.transport() == Transport::AuthenticationHeader && address != before {
+        return Err(DropReason::AddressAuthenticated);
+    }
     if let Some(port) = port {
         rewrite::port(packet, header, side, port, checksum)?;
     }
 
-    rewrite::address(packet, header, side, address, checksum)
+    Ok(rewrite::address(packet, header, side, address, checksum)?)
 }
 
 fn write_embedded(
@@ -110,18 +118,6 @@ fn write_embedded(
     }
 
     rewrite::embedded_address(packet, header, embedded, side, address)
-}
-
-/// An authentication header (AH) covers the addresses, so a packet with one cannot change them.
-fn check_authenticated(before: &Header, after: &Header) -> Result<(), DropReason> {
-    let is_changed =
-        (before.source(), before.destination()) != (after.source(), after.destination());
-
-    if is_changed && before.transport() == Transport::AuthenticationHeader {
-        Err(DropReason::AddressAuthenticated)
-    } else {
-        Ok(())
-    }
 }
 
 #[inline]

@@ -6,6 +6,7 @@ use remap::{Prefix, Rule};
 
 use super::Content;
 use crate::DropReason;
+use crate::packet::reply::Cause;
 use crate::wg::PublicKey;
 
 /// The answer.
@@ -110,6 +111,8 @@ pub enum Outcome {
         reason: DropReason,
         /// What is the matter, and what to do about it: one sentence.
         remedy: String,
+        /// What its sender is told of it by an ICMP error, unless too many had to be told already.
+        told: Option<Cause>,
     },
 }
 

@@ -9,6 +9,7 @@ use crate::buffer::TransmitBatch;
 use crate::engine::outbound::Disposition;
 use crate::engine::translate::Memory;
 use crate::engine::{self, Engine, PeerConfig, Settings};
+use crate::packet::reply::{self, MAX_REPLY_BYTES};
 use crate::packet::virtio::VirtioHeader;
 use crate::wg::PrivateKey;
 use crate::wg::boringtun::BoringtunIdentity;
@@ -299,7 +300,8 @@ proptest! {
             prop_assert!(source.is_ipv4() != destination.is_ipv4());
             return Ok(());
         };
-        let mut frame = question.packet().unwrap();
+        let as_sent = question.packet().unwrap();
+        let mut frame = as_sent.clone();
 
         let mut out = TransmitBatch::default();
         let disposition = world.engine.outbound.handle_frame(
@@ -309,7 +311,15 @@ proptest! {
         let account = world.engine.control.accounts().outbound.snapshot();
         let reason = DropReason::ALL.into_iter().find(|reason| account.drops(*reason) > 0);
         match &explanation.outcome {
-            Outcome::Dropped { reason: expected, .. } => prop_assert_eq!(reason, Some(*expected)),
+            Outcome::Dropped { reason: expected, told, .. } => {
+                prop_assert_eq!(reason, Some(*expected));
+                prop_assert_eq!(disposition == Disposition::Reply, told.is_some());
+                if let Some(cause) = told {
+                    let mut buffer = [0; MAX_REPLY_BYTES];
+                    let expected = reply::write(&as_sent, *cause, &mut buffer).unwrap();
+                    prop_assert_eq!(world.engine.outbound.reply(), expected);
+                }
+            }
             Outcome::Returned => {
                 prop_assert_eq!((disposition, reason), (Disposition::Hairpin, None));
             }
@@ -504,7 +514,7 @@ fn summary(source: &str, destination: &str, content: Content) -> Summary {
 
 #[track_caller]
 fn dropped(explanation: &Explanation) -> (DropReason, String) {
-    let Outcome::Dropped { reason, remedy } = &explanation.outcome else {
+    let Outcome::Dropped { reason, remedy, .. } = &explanation.outcome else {
         panic!("it is {:?}", explanation.outcome);
     };
 

@@ -31,6 +31,7 @@ use super::udp::{ReceiveBuffer, Udp};
 use crate::buffer::TransmitBatch;
 use crate::engine::outbound::Disposition;
 use crate::engine::{Accounts, Flows, Handshakes, Inbound, Outbound};
+use crate::packet::virtio::VirtioHeader;
 use crate::wg::message::MAX_HANDSHAKE_BYTES;
 
 /// How often the timers of all peers are looked at.
@@ -167,9 +168,17 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
                         outbound.handle_frame(&virtio, packet, now, &mut batch, |batch| {
                             shared.send_all(batch);
                         });
-                    if disposition == Disposition::Hairpin {
-                        let is_written = shared.tun.write(&virtio, packet);
-                        outbound.handle_hairpin(packet, is_written);
+                    match disposition {
+                        Disposition::Taken => {}
+                        Disposition::Hairpin => {
+                            let is_written = shared.tun.write(&virtio, packet);
+                            outbound.handle_hairpin(packet, is_written);
+                        }
+                        Disposition::Reply => {
+                            let reply = outbound.reply();
+                            let is_written = shared.tun.write(&VirtioHeader::default(), reply);
+                            outbound.handle_reply(is_written);
+                        }
                     }
                     if batch.len() >= FLUSH_AT_BYTES {
                         shared.send_all(&mut batch);

@@ -184,13 +184,41 @@ fn a_destination_without_a_rule_never_leaves() {
     world.run(SECOND);
     let before = world.eavesdropped.len();
 
-    for destination in ["10.72.0.1", "192.0.2.1", "10.244.2.7"] {
-        world.send(ROME, &udp_packet("10.244.1.5", destination, 0));
+    let lost = ["10.72.0.1", "192.0.2.1", "10.244.2.7"]
+        .map(|destination| udp_packet("10.244.1.5", destination, 0));
+    for packet in &lost {
+        world.send(ROME, packet);
     }
 
     assert_eq!(world.outbound(ROME).drops(DropReason::NoRoute), 3);
     assert_eq!(world.eavesdropped.len(), before);
+    assert_told(&world, ROME, &lost);
     world.assert_accounts_balance();
+}
+
+/// The server learns where the client is. Until then, nothing is translated or remembered.
+#[test]
+fn a_packet_to_a_peer_without_an_endpoint_is_quoted_as_it_was_sent() {
+    let mut world = World::new(Network::PERFECT);
+    let lost = [udp_packet("10.244.2.7", "10.71.1.5", 0)];
+
+    world.send(MILAN, &lost[0]);
+
+    assert_eq!(world.outbound(MILAN).drops(DropReason::NoEndpoint), 1);
+    assert_told(&world, MILAN, &lost);
+    world.assert_accounts_balance();
+}
+
+/// What waits for a handshake that never comes is given up in silence, as the kernel does.
+#[test]
+fn nobody_is_told_of_packets_that_a_handshake_never_came_for() {
+    let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
+
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    world.run(Duration::from_secs(120));
+
+    assert_eq!(world.outbound(ROME).drops(DropReason::HandshakeTimeout), 1);
+    assert_told(&world, ROME, &[]);
 }
 
 #[test]
@@ -353,5 +381,16 @@ proptest! {
             let id = super::world::packet_id(&packet);
             prop_assert_eq!(packet, udp_packet("10.71.1.5", "10.244.2.7", id));
         }
+    }
+}
+
+/// Host unreachable about each of `lost`, which it quotes, and nothing else.
+#[track_caller]
+fn assert_told(world: &World, side: usize, lost: &[Vec<u8>]) {
+    let quoted: Vec<_> = world.told(side).iter().map(|error| &error[28..]).collect();
+
+    assert_eq!(quoted, lost);
+    for error in world.told(side) {
+        assert_eq!((error[9], &error[20..22]), (1, &[3, 1][..]));
     }
 }

@@ -71,6 +71,8 @@ struct Side {
     peer: PeerConfig,
     rule: Rule,
     received: Vec<Vec<u8>>,
+    /// ICMP errors about packets of its cluster.
+    told: Vec<Vec<u8>>,
     next_tick: Duration,
 }
 
@@ -127,6 +129,7 @@ impl World {
                 peer,
                 rule,
                 received: Vec::new(),
+                told: Vec::new(),
                 next_tick: Duration::ZERO,
             };
             side.apply(1);
@@ -155,14 +158,19 @@ impl World {
         let mut out = TransmitBatch::default();
         let mut packet = packet.to_vec();
 
-        let disposition = self.sides[from].engine.outbound.handle_frame(
+        let side = &mut self.sides[from];
+        let disposition = side.engine.outbound.handle_frame(
             &VirtioHeader::default(),
             &mut packet,
             now,
             &mut out,
             |_| panic!("one packet cannot fill the batch"),
         );
-        assert_eq!(disposition, Disposition::Taken);
+        match disposition {
+            Disposition::Taken => {}
+            Disposition::Reply => side.told.push(side.engine.outbound.reply().to_vec()),
+            Disposition::Hairpin => panic!("nothing here has an external address"),
+        }
         self.transmit(from, &mut out);
     }
 
@@ -345,6 +353,11 @@ impl World {
 
     pub(crate) fn remove_peer(&mut self, side: usize) {
         self.sides[side].engine.control.apply(Vec::new(), Table::default());
+    }
+
+    /// The ICMP errors that the cluster of `side` was given.
+    pub(crate) fn told(&self, side: usize) -> &[Vec<u8>] {
+        &self.sides[side].told
     }
 
     pub(crate) fn received(&self, side: usize) -> Vec<Vec<u8>> {

@@ -8,6 +8,7 @@ use strait_gateway::explain::{
     After, Content, Direction, Explanation, Outcome, PeerFacts, Question, Routing, Summary,
     Treatment,
 };
+use strait_gateway::packet::reply::Cause;
 
 use super::protocol;
 
@@ -20,6 +21,8 @@ pub(crate) struct Report {
     reason: Option<String>,
     /// What to do about it.
     remedy: Option<String>,
+    /// What the sender is told, if it is told of a drop.
+    icmp_error: Option<String>,
     peer: Option<PeerReport>,
     /// Inbound: who may send from the source.
     may_send: Vec<String>,
@@ -95,13 +98,14 @@ impl Report {
     /// What `explanation` says to `question`.
     pub(crate) fn new(question: &Question, explanation: &Explanation) -> Self {
         let Explanation { peer, may_send, routing, before, after, mtu_bytes, .. } = explanation;
-        let (verdict, reason, remedy) = match &explanation.outcome {
-            Outcome::Sent => (Verdict::Sent, None, None),
-            Outcome::Delivered => (Verdict::Delivered, None, None),
-            Outcome::Returned => (Verdict::Returned, None, None),
-            Outcome::TooBig => (Verdict::TooBig, None, None),
-            Outcome::Dropped { reason, remedy } => {
-                (Verdict::Dropped, Some(reason.label().to_owned()), Some(remedy.clone()))
+        let (verdict, reason, remedy, told) = match &explanation.outcome {
+            Outcome::Sent => (Verdict::Sent, None, None, None),
+            Outcome::Delivered => (Verdict::Delivered, None, None, None),
+            Outcome::Returned => (Verdict::Returned, None, None, None),
+            Outcome::TooBig => (Verdict::TooBig, None, None, None),
+            Outcome::Dropped { reason, remedy, told } => {
+                let reason = reason.label().to_owned();
+                (Verdict::Dropped, Some(reason), Some(remedy.clone()), *told)
             }
         };
         let (rule, allowed_ip) = match routing {
@@ -122,6 +126,7 @@ impl Report {
             verdict,
             reason,
             remedy,
+            icmp_error: told.map(|cause| error_name(cause, before.source.is_ipv6()).to_owned()),
             peer: peer.as_ref().map(PeerReport::new),
             may_send: may_send.clone(),
             rule,
@@ -163,6 +168,15 @@ impl Report {
             (Some(fit), Some(clamp)) => Some(format!("{fit}; {clamp}")),
             (fit, clamp) => fit.or(clamp),
         }
+    }
+}
+
+/// As RFC 1812 section 5.2.7.1 and RFC 4443 section 3.1 call it, and Wireshark shows it.
+const fn error_name(cause: Cause, is_ipv6: bool) -> &'static str {
+    match (cause, is_ipv6) {
+        (Cause::Unreachable, false) => "host unreachable",
+        (Cause::Unreachable, true) => "address unreachable",
+        (Cause::Prohibited, _) => "communication administratively prohibited",
     }
 }
 
@@ -269,6 +283,9 @@ impl fmt::Display for Report {
             Verdict::Returned => line(f, "verdict", "returned to the cluster")?,
             Verdict::TooBig => line(f, "verdict", "too big")?,
             Verdict::Dropped => line(f, "verdict", &format!("dropped: {reason}"))?,
+        }
+        if let Some(error) = &self.icmp_error {
+            line(f, "sender", &format!("is told {error:?}"))?;
         }
         match &self.remedy {
             Some(remedy) => line(f, "remedy", remedy),

@@ -31,6 +31,7 @@ fn a_dropped_packet_is_shown_with_the_remedy() {
   before   10.244.1.5 → 10.99.0.1, identifier 1
   mtu      1340
   verdict  dropped: no_route
+  sender   is told \"host unreachable\"
   remedy   no remap covers 10.99.0.1 and it is in nobody's allowed_ips: add it to the peer that has it
 "
     );
@@ -78,6 +79,7 @@ fn the_json_form_has_these_keys_and_no_others() {
             "verdict": "sent",
             "reason": null,
             "remedy": null,
+            "icmp_error": null,
             "peer": {
                 "name": "rome",
                 "public_key": example::config().peers[0].public_key.to_string(),

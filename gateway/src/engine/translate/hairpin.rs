@@ -52,8 +52,7 @@ pub(super) fn hairpin(
     };
 
     write(packet, header, Side::Destination, to, checksum)?;
-    write(packet, header, Side::Source, from, checksum)?;
-    Ok(())
+    write(packet, header, Side::Source, from, checksum)
 }
 
 /// An ICMP error about a packet that came this way goes back to who sent that, and quotes it as it
@@ -96,8 +95,7 @@ fn error(
     write_embedded(packet, header, embedded, Side::Source, to)?;
     write_embedded(packet, header, embedded, Side::Destination, called)?;
     write(packet, header, Side::Destination, (to.0, None), checksum)?;
-    write(packet, header, Side::Source, (reporter, None), checksum)?;
-    Ok(())
+    write(packet, header, Side::Source, (reporter, None), checksum)
 }
 
 /// Which of our hosts uses a shared address and port, towards whichever remote.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use remap::{Arrival, PeerId};
 
-use super::{Context, Endpoint, check_authenticated, clamp, write, write_embedded};
+use super::{Context, Endpoint, clamp, write, write_embedded};
 use crate::DropReason;
 use crate::engine::flows::Seen;
 use crate::packet::Header;
@@ -27,7 +27,6 @@ pub fn inbound(
     if header.is_source_routed() {
         return Err(DropReason::SourceRouted);
     }
-    let before = *header;
     let local = context.forwarding.inbound(id, header.source())?;
 
     let quoted = match icmp::embedded(packet, header) {
@@ -37,9 +36,7 @@ pub fn inbound(
     destination(context, peer, packet, header, quoted)?;
     write(packet, header, Side::Source, (local, None), Checksum::Complete)?;
 
-    check_authenticated(&before, header)?;
-    clamp(packet, header, peer, Checksum::Complete)?;
-    Ok(())
+    Ok(clamp(packet, header, peer, Checksum::Complete)?)
 }
 
 /// The packet that an ICMP error quotes was ours. Gives it the addresses that it had here, and tells
@@ -101,5 +98,5 @@ fn destination(
         },
     };
 
-    Ok(write(packet, header, Side::Destination, internal, Checksum::Complete)?)
+    write(packet, header, Side::Destination, internal, Checksum::Complete)
 }

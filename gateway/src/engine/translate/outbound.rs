@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use remap::Source;
 
 use super::hairpin::hairpin;
-use super::{Context, Outgoing, check_authenticated, clamp, has_address, write, write_embedded};
+use super::{Context, Outgoing, clamp, has_address, write, write_embedded};
 use crate::DropReason;
 use crate::engine::Route;
 use crate::engine::flows::Seen;
@@ -13,42 +13,52 @@ use crate::packet::icmp::{self, Embedded};
 use crate::packet::rewrite::{Checksum, Side};
 use crate::packet::{Header, ports::Ports};
 
-/// Gives `packet` the addresses that the remote knows, and says which peer it is for.
+/// Where a packet goes, if it can be translated. Changes nothing and remembers nothing.
 ///
 /// # Errors
 ///
-/// Why it goes nowhere. The packet may have been changed by then.
+/// [`DropReason::SourceRouted`], or [`DropReason::Untranslatable`] if the rule that covers the destination has
+/// no counterpart for it.
 #[inline]
-pub fn outbound<'a>(
-    context: &Context<'a>,
-    packet: &mut [u8],
-    header: &mut Header,
-    checksum: Checksum,
-) -> Result<Outgoing<'a>, DropReason> {
+pub fn route<'a>(context: &Context<'a>, header: &Header) -> Result<Outgoing<'a>, DropReason> {
     if header.is_source_routed() {
         return Err(DropReason::SourceRouted);
     }
-    let before = *header;
-    let route = match context.forwarding.outbound(header.destination()) {
-        Ok(route) => route,
-        Err(DropReason::NoRoute) => {
-            hairpin(context, packet, header, checksum)?;
-            check_authenticated(&before, header)?;
-            return Ok(Outgoing::Hairpin);
-        }
-        Err(reason) => return Err(reason),
+
+    match context.forwarding.outbound(header.destination()) {
+        Ok(route) => Ok(Outgoing::Peer(route)),
+        Err(DropReason::NoRoute) => Ok(Outgoing::Hairpin),
+        Err(reason) => Err(reason),
+    }
+}
+
+/// Gives `packet` the addresses with which it goes where [`route`] says.
+///
+/// # Errors
+///
+/// Why it goes nowhere. An ICMP error may have been changed by then; any other packet is as it was, for
+/// an error that quotes it.
+#[inline]
+pub fn outbound(
+    context: &Context<'_>,
+    outgoing: &Outgoing<'_>,
+    packet: &mut [u8],
+    header: &mut Header,
+    checksum: Checksum,
+) -> Result<(), DropReason> {
+    let route = match outgoing {
+        Outgoing::Peer(route) => route,
+        Outgoing::Hairpin => return hairpin(context, packet, header, checksum),
     };
 
     let quoted = match icmp::embedded(packet, header) {
-        Some(mut embedded) => Some(quoted(context, &route, packet, header, &mut embedded)?),
+        Some(mut embedded) => Some(quoted(context, route, packet, header, &mut embedded)?),
         None => None,
     };
-    source(context, &route, packet, header, checksum, quoted)?;
+    source(context, route, packet, header, checksum, quoted)?;
     write(packet, header, Side::Destination, (route.destination, None), checksum)?;
 
-    check_authenticated(&before, header)?;
-    clamp(packet, header, route.peer, checksum)?;
-    Ok(Outgoing::Peer(route))
+    Ok(clamp(packet, header, route.peer, checksum)?)
 }
 
 /// The packet that an ICMP error quotes came from the remote. Gives it the addresses that it had on
@@ -141,5 +151,5 @@ fn source(
         },
     };
 
-    Ok(write(packet, header, Side::Source, external, checksum)?)
+    write(packet, header, Side::Source, external, checksum)
 }

@@ -239,7 +239,8 @@ fn whoever_only_asks_changes_nothing() {
     let mut header = Header::parse(&bytes).unwrap();
     let context = Context { memory: Memory::Unchanged, ..world.context(&forwarding) };
 
-    outbound(&context, &mut bytes, &mut header, Checksum::Complete).unwrap();
+    let outgoing = route(&context, &header).unwrap();
+    outbound(&context, &outgoing, &mut bytes, &mut header, Checksum::Complete).unwrap();
 
     assert_eq!(header.source(), ip("10.70.0.1"));
     assert_eq!(world.flows.mappings(context.now).count(), 0);
@@ -446,8 +447,14 @@ impl World {
         let forwarding = self.control.current();
         let mut header = Header::parse(&bytes).unwrap();
         let context = self.context(&forwarding);
+        let before = bytes.clone();
 
-        outbound(&context, &mut bytes, &mut header, Checksum::Complete)?;
+        let outgoing = route(&context, &header)?;
+        let result = outbound(&context, &outgoing, &mut bytes, &mut header, Checksum::Complete);
+        if result.is_err() && crate::packet::icmp::embedded(&before, &header).is_none() {
+            assert_eq!(bytes, before, "what is quoted is what was sent");
+        }
+        result?;
         assert_eq!(Header::parse(&bytes), Ok(header));
         Ok(bytes)
     }

@@ -1,0 +1,173 @@
+//! What pods are told of packets that go nowhere, end to end: network namespaces, real gateways, and the
+//! kernel's own idea of what an ICMP error is good for.
+//!
+//! Needs root and `/dev/net/tun`.
+
+#![cfg(feature = "daemon")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[expect(dead_code, reason = "no tools are needed here")]
+#[path = "harness/require.rs"]
+mod require;
+#[path = "harness/world.rs"]
+mod world;
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use require::Need::{Root, Tun};
+use require::require;
+use strait_gateway::lab::netlink::Via;
+use strait_gateway::lab::traffic::{Ping, PingReport};
+use strait_gateway::lab::{Cluster, Layout, Namespace};
+use world::{STRAIT, World};
+
+/// The device of a gateway.
+const DEVICE: &str = "strait0";
+
+/// MTU of the device, in bytes: that of the underlay, less 80.
+const DEVICE_MTU: u32 = 1420;
+
+/// Prefixes that are led to the gateway and that nobody has.
+const NOWHERE: [&str; 2] = ["10.99.0.0/16", "fd00:99::/64"];
+
+/// A router that looks closely: what comes out of the device must come from where it would go.
+const STRICT: [(&str, &str); 2] =
+    [("ipv4/conf/all/rp_filter", "1"), ("ipv4/conf/default/rp_filter", "1")];
+
+#[test]
+fn a_pod_is_told_at_once_that_nobody_has_an_address() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::prepare(&Layout::equal());
+    world.rome().gateway.set(&STRICT).unwrap();
+    let mut world = world;
+    world.clusters.start(Path::new(STRAIT)).unwrap();
+    let rome = world.rome();
+    for prefix in NOWHERE {
+        rome.gateway.add_route(prefix.parse().unwrap(), DEVICE, Via::Link).unwrap();
+    }
+    let targets = ["10.99.0.1", "fd00:99::1"].map(|target| target.parse::<IpAddr>().unwrap());
+
+    for (target, own) in targets.into_iter().zip(rome.side.pod_addresses()) {
+        assert_told(rome, target, own);
+        // The gateway's own processes are no worse off than pods.
+        assert_eq!(connect(&rome.gateway, target), ErrorKind::HostUnreachable);
+    }
+
+    let metrics = rome.metrics().unwrap();
+    let drops = [("direction", "outbound"), ("reason", "no_route")];
+    let told = metrics.sum("strait_icmp_errors_total", &[]);
+    assert!(told >= 10 && told <= metrics.sum("strait_drops_total", &drops), "{told}");
+    // Who can be reached is, as before.
+    world.assert_traffic();
+    world.finish();
+}
+
+#[test]
+fn a_pod_is_told_at_once_that_the_peer_has_no_endpoint() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let mut world = World::prepare(&Layout::different());
+    world.rome().gateway.set(&STRICT).unwrap();
+    let clusters = &mut world.clusters;
+    clusters.rome.config.peers[0].endpoint = None;
+    clusters.rome.start(Path::new(STRAIT), &clusters.scratch).unwrap();
+    let (rome, milan) = (world.rome(), world.milan());
+
+    for (target, own) in rome.side.sees(&milan.side).zip(rome.side.pod_addresses()) {
+        assert_told(rome, target, own);
+    }
+
+    let metrics = rome.metrics_at_rest().unwrap();
+    let drops = [("direction", "outbound"), ("reason", "no_endpoint")];
+    assert!(metrics.sum("strait_drops_total", &drops) >= 8);
+    world.clusters.stop().unwrap();
+}
+
+/// The kernel says so itself, before it gives us the packet.
+#[test]
+fn a_pod_is_told_what_fits_into_the_device() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::different());
+    let (rome, milan) = (world.rome(), world.milan());
+
+    for (target, own) in rome.side.sees(&milan.side).zip(rome.side.pod_addresses()) {
+        let ping = Ping { payload_bytes: 1450, ..Ping::new(target, 1) };
+        let report = ping.run(&rome.pod).unwrap();
+
+        let [error] = report.errors[..] else { panic!("one error for {target}: {report:?}") };
+        let too_big = if target.is_ipv4() { (3, 4) } else { (2, 0) };
+        assert_eq!((error.kind, error.code, error.mtu_bytes), (too_big.0, too_big.1, DEVICE_MTU));
+        assert_eq!((error.embedded_source, error.embedded_destination), (own, target));
+    }
+    world.finish();
+}
+
+#[test]
+fn a_flood_to_nobody_is_not_answered_by_a_flood() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal());
+    let rome = world.rome();
+    rome.gateway.add_route(NOWHERE[0].parse().unwrap(), DEVICE, Via::Link).unwrap();
+    let flood = Ping {
+        interval: Duration::from_millis(1),
+        ..Ping::new("10.99.0.1".parse().unwrap(), 1_000)
+    };
+
+    let begin = now();
+    let report = flood.run(&rome.pod).unwrap();
+    let seconds = begin.elapsed().as_secs_f64();
+
+    let told = report.errors.len();
+    assert_eq!(report.sent, 1_000);
+    assert!(told >= 100, "{told} of {} in {seconds} s", report.sent);
+    #[expect(
+        clippy::as_conversions,
+        clippy::cast_precision_loss,
+        reason = "a thousand is a thousand"
+    )]
+    let told = told as f64;
+    assert!(told <= 50.0 + 100.0 * seconds + 1.0, "{told} in {seconds} s");
+    world.finish();
+}
+
+/// Ping and TCP, from the pod of `cluster`, which is `own`, to a `target` that cannot be reached.
+fn assert_told(cluster: &Cluster, target: IpAddr, own: IpAddr) {
+    let PingReport { sent, errors, .. } = Ping::new(target, 3).run(&cluster.pod).unwrap();
+    assert_eq!((sent, errors.len()), (3, 3), "{target}");
+    for error in errors {
+        // Host unreachable; address unreachable.
+        let expected = if target.is_ipv4() { (3, 1) } else { (1, 3) };
+        assert_eq!((error.kind, error.code), expected, "{target}");
+        assert_eq!((error.embedded_source, error.embedded_destination), (own, target));
+    }
+
+    let begin = now();
+    assert_eq!(connect(&cluster.pod, target), ErrorKind::HostUnreachable, "{target}");
+    // Without an answer, the kernel would try again after a second, and for two minutes.
+    assert!(begin.elapsed() < Duration::from_millis(900), "{target}: {:?}", begin.elapsed());
+}
+
+/// Why a TCP connection cannot be made.
+fn connect(from: &Namespace, target: IpAddr) -> ErrorKind {
+    let attempt = move || {
+        let address = SocketAddr::new(target, 443);
+        Ok(TcpStream::connect_timeout(&address, Duration::from_secs(5)).unwrap_err().kind())
+    };
+
+    from.run(attempt).unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures real time")]
+fn now() -> Instant {
+    Instant::now()
+}
