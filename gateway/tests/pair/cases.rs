@@ -1,5 +1,6 @@
 // What two engines do for packets, whatever is between them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -237,6 +238,26 @@ fn the_endpoint_follows_an_authentic_peer_and_nobody_else() {
     world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 2));
     world.run(SECOND);
     assert_eq!(world.received(ROME).len(), 2, "the answer went to the old endpoint");
+}
+
+/// It is authentic, but anybody on the way can have one made and send it from anywhere.
+#[test]
+fn a_cookie_reply_moves_nobody() {
+    let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    let initiation = world.eavesdropped.last().unwrap().clone();
+    for port in 1_000..3_000 {
+        world.inject_from(SocketAddr::from(([203, 0, 113, 7], port)), MILAN, &initiation);
+    }
+    let is_cookie =
+        |d: &&Vec<u8>| matches!(Message::classify(d), Some(Message::CookieReply { .. }));
+    let reply = world.eavesdropped.iter().find(is_cookie).unwrap().clone();
+    let before = world.endpoint(ROME);
+
+    world.inject_from("203.0.113.9:9".parse().unwrap(), ROME, &reply);
+
+    assert_eq!(world.inbound(ROME).protocol_messages, 1, "it was believed");
+    assert_eq!(world.endpoint(ROME), before);
 }
 
 #[test]

@@ -112,6 +112,14 @@ impl Keypair {
             .is_ok()
     }
 
+    /// The library does not wipe its keys, so others are put into their place.
+    pub(super) fn wipe(&mut self) {
+        let nothing = Secret::default();
+        self.sending = aead(&nothing);
+        self.receiving = aead(&nothing);
+        black_box((&self.sending, &self.receiving));
+    }
+
     /// What was received. Nobody waits here: only the receiving thread asks.
     pub(super) fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,11 +128,7 @@ impl Keypair {
 
 impl Drop for Keypair {
     fn drop(&mut self) {
-        // The library does not wipe its keys, so others are put into their place.
-        let nothing = Secret::default();
-        self.sending = aead(&nothing);
-        self.receiving = aead(&nothing);
-        black_box((&self.sending, &self.receiving));
+        self.wipe();
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod hex;
 mod hostile;
-
+mod limits;
 mod primitives;
 mod transcripts;
 mod vectors;
