@@ -185,12 +185,12 @@ impl Control {
         let old = self.publisher.current();
         let held = self.keyring.keys();
         let keys: HashSet<PublicKey> = peers.iter().map(|peer| peer.keys.public_key).collect();
+        let before = std::mem::take(&mut self.configured);
+        let predecessors = Predecessors::new(&old, &before, &keys);
         let mut heirs = HashMap::with_capacity(peers.len());
         let mut wanted = Vec::with_capacity(peers.len());
         for config in &peers {
-            let known = self
-                .predecessor(&old, config, &keys)
-                .filter(|known| !heirs.contains_key(&known.realm));
+            let known = predecessors.of(config).filter(|known| !heirs.contains_key(&known.realm));
             let peer = self.peer(known, config, &keys, (&held.current, &held.older));
             heirs.insert(peer.realm, Arc::clone(&peer));
             wanted.push(peer);
@@ -269,25 +269,6 @@ impl Control {
         &self.accounts
     }
 
-    /// Who `config` means: the peer with this key, or else the one with this name, if its key is not
-    /// wanted any more.
-    fn predecessor(
-        &self,
-        old: &Forwarding,
-        config: &PeerConfig,
-        wanted: &HashSet<PublicKey>,
-    ) -> Option<Arc<Peer>> {
-        let key = config.keys.public_key;
-        let mut before = self.configured.iter();
-        let before = before.clone().find(|before| before.keys.public_key == key).or_else(|| {
-            before.find(|before| {
-                before.name == config.name && !wanted.contains(&before.keys.public_key)
-            })
-        })?;
-
-        old.by_key(before.keys.public_key).map(Arc::clone)
-    }
-
     fn peer(
         &mut self,
         known: Option<Arc<Peer>>,
@@ -313,5 +294,41 @@ impl Control {
         peer.endpoints.set_candidates(&config.endpoints, has_session);
 
         peer
+    }
+}
+
+/// Who was there before, found without a search: there may be thousands.
+struct Predecessors<'a> {
+    peers: &'a Forwarding,
+    keys: HashSet<PublicKey>,
+    /// Only those whose key nobody is to have: a name counts for them alone.
+    by_name: HashMap<&'a str, PublicKey>,
+}
+
+impl<'a> Predecessors<'a> {
+    /// `peers` were made from `configured`; `wanted` are the keys that all are to have from now on.
+    fn new(
+        peers: &'a Forwarding,
+        configured: &'a [PeerConfig],
+        wanted: &HashSet<PublicKey>,
+    ) -> Self {
+        let mut by_name = HashMap::new();
+        for config in configured {
+            if !wanted.contains(&config.keys.public_key) {
+                by_name.entry(config.name.as_str()).or_insert(config.keys.public_key);
+            }
+        }
+        let keys = configured.iter().map(|config| config.keys.public_key).collect();
+
+        Self { peers, keys, by_name }
+    }
+
+    /// Who `config` means: the peer with this key, or else the one with this name, if its key is not
+    /// wanted any more.
+    fn of(&self, config: &PeerConfig) -> Option<Arc<Peer>> {
+        let key = &config.keys.public_key;
+        let key = self.keys.get(key).or_else(|| self.by_name.get(config.name.as_str()))?;
+
+        self.peers.by_key(*key).map(Arc::clone)
     }
 }

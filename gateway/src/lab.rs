@@ -110,6 +110,21 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
+/// How long the calling thread has been on a core, for tests that must not mind what else the machine does.
+///
+/// # Errors
+///
+/// [`LabError::Io`] if the kernel keeps no account (`CONFIG_SCHED_INFO`).
+pub fn thread_time() -> Result<Duration, LabError> {
+    let file = "/proc/thread-self/schedstat";
+    let text = std::fs::read_to_string(file).map_err(LabError::io(format!("read {file}")))?;
+    let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
+
+    nanos
+        .map(Duration::from_nanos)
+        .ok_or_else(|| LabError::Protocol(format!("{file} has another form: {text:?}")))
+}
+
 /// Asks again and again until `is_met`.
 ///
 /// # Errors

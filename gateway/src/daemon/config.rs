@@ -35,6 +35,9 @@ pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN, MTU_MIN_IP
 pub(crate) use problem::{Finding, Findings, Problem};
 pub(crate) use strait_gateway::wg::Engine;
 
+/// How many peers are logged: a line of megabytes is no use to anybody, and `/config` has them all.
+const SHOWN_PEERS: usize = 64;
+
 /// The whole configuration of one gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -245,8 +248,13 @@ impl fmt::Display for Config {
         f.write_str(" host_maps=")?;
         list(f, &self.cluster.host_maps)?;
         f.write_str("} peers=")?;
+        let shown = self.peers.get(..SHOWN_PEERS).unwrap_or(&self.peers);
+        list(f, shown)?;
 
-        list(f, &self.peers)
+        match self.peers.len() - shown.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 

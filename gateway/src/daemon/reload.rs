@@ -1,8 +1,10 @@
 //! What a changed configuration means for a gateway that runs. Pure.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use strait_gateway::io::Offload;
+use strait_gateway::wg::PublicKey;
 
 use super::config::{Config, OFFLOAD, Peer, or_else};
 
@@ -61,15 +63,17 @@ pub(crate) struct PeerChanges {
 impl PeerChanges {
     fn between(running: &[Peer], wanted: &[Peer]) -> Self {
         let mut changes = Self::default();
+        let before = Counterparts::new(wanted, running);
+        let after = Counterparts::new(running, wanted);
         for peer in wanted {
-            match counterpart(peer, wanted, running) {
+            match before.of(peer) {
                 None => changes.added.push(peer.name.clone()),
                 Some(before) if before != peer => changes.changed.push(peer.name.clone()),
                 Some(_) => {}
             }
         }
         for peer in running {
-            if counterpart(peer, running, wanted).is_none() {
+            if after.of(peer).is_none() {
                 changes.removed.push(peer.name.clone());
             }
         }
@@ -117,14 +121,31 @@ impl Reload {
     }
 }
 
-/// Who `peer`, one of `its`, is among `others`.
-fn counterpart<'a>(peer: &Peer, its: &[Peer], others: &'a [Peer]) -> Option<&'a Peer> {
-    let by_key = |peers: &'a [Peer], key| peers.iter().find(|other| other.public_key == key);
-    let has_key = |key| its.iter().any(|peer| peer.public_key == key);
+/// Who the peers of one configuration are in another one.
+struct Counterparts<'a> {
+    by_key: HashMap<PublicKey, &'a Peer>,
+    /// Those whose key is nobody's in the first one.
+    by_name: HashMap<&'a str, &'a Peer>,
+}
 
-    by_key(others, peer.public_key).or_else(|| {
-        others.iter().find(|other| other.name == peer.name && !has_key(other.public_key))
-    })
+impl<'a> Counterparts<'a> {
+    /// Of the peers of `its`, among `others`.
+    fn new(its: &[Peer], others: &'a [Peer]) -> Self {
+        let keys: HashSet<PublicKey> = its.iter().map(|peer| peer.public_key).collect();
+        let (mut by_key, mut by_name) = (HashMap::new(), HashMap::new());
+        for other in others {
+            by_key.entry(other.public_key).or_insert(other);
+            if !keys.contains(&other.public_key) {
+                by_name.entry(other.name.as_str()).or_insert(other);
+            }
+        }
+
+        Self { by_key, by_name }
+    }
+
+    fn of(&self, peer: &Peer) -> Option<&'a Peer> {
+        self.by_key.get(&peer.public_key).or_else(|| self.by_name.get(peer.name.as_str())).copied()
+    }
 }
 
 /// Shows one value of a configuration.
@@ -161,7 +182,7 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
 
 #[cfg(test)]
 mod tests {
-    use strait_gateway::wg::{PrivateKey, PublicKey};
+    use strait_gateway::wg::PrivateKey;
 
     use super::super::config::{AdminSocket, Origin, Origins, example};
     use super::*;

@@ -22,7 +22,7 @@ pub(crate) struct Routes {
 }
 
 /// A prefix that gets no route.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Skipped {
     pub(crate) prefix: IpNet,
     pub(crate) peer: String,
@@ -30,7 +30,7 @@ pub(crate) struct Skipped {
 }
 
 /// Why a prefix gets no route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SkipReason {
     /// The default route: taking it over is for whoever runs the host.
     Default,
@@ -68,12 +68,14 @@ impl Routes {
             return routes;
         }
 
+        let endpoints = Addresses::new(endpoints);
+        let own = Addresses::new(own_addresses);
         for peer in &config.peers {
             for rule in &peer.remaps {
-                routes.add(peer, rule.local().to_net(), endpoints, own_addresses);
+                routes.add(peer, rule.local().to_net(), &endpoints, &own);
             }
             for prefix in &peer.allowed_ips {
-                routes.add_direct(peer, prefix.to_net(), endpoints, own_addresses);
+                routes.add_direct(peer, prefix.to_net(), &endpoints, &own);
             }
         }
 
@@ -87,7 +89,7 @@ impl Routes {
 
     /// An allowed prefix that shares addresses with a remapped one is not what this cluster calls
     /// it. If it is the larger of the two, a part of it is reachable and gets lost.
-    fn add_direct(&mut self, peer: &Peer, prefix: IpNet, endpoints: &[IpAddr], own: &[IpAddr]) {
+    fn add_direct(&mut self, peer: &Peer, prefix: IpNet, endpoints: &Addresses, own: &Addresses) {
         let remotes = || peer.remaps.iter().map(|rule| rule.remote().to_net());
         if remotes().any(|remote| remote.contains(&prefix)) {
             return;
@@ -101,15 +103,12 @@ impl Routes {
         self.add(peer, prefix, endpoints, own);
     }
 
-    fn add(&mut self, peer: &Peer, prefix: IpNet, endpoints: &[IpAddr], own: &[IpAddr]) {
-        let covered = |addresses: &[IpAddr]| {
-            addresses.iter().copied().find(|address| prefix.contains(address))
-        };
+    fn add(&mut self, peer: &Peer, prefix: IpNet, endpoints: &Addresses, own: &Addresses) {
         if prefix.prefix_len() == 0 {
             self.skip(peer, prefix, SkipReason::Default);
-        } else if let Some(endpoint) = covered(endpoints) {
+        } else if let Some(endpoint) = endpoints.first_in(prefix) {
             self.skip(peer, prefix, SkipReason::CoversEndpoint(endpoint));
-        } else if let Some(address) = covered(own) {
+        } else if let Some(address) = own.first_in(prefix) {
             self.skip(peer, prefix, SkipReason::CoversOwnAddress(address));
         } else {
             self.wanted.entry(prefix).or_insert_with(|| peer.name.clone());
@@ -118,6 +117,22 @@ impl Routes {
 
     fn skip(&mut self, peer: &Peer, prefix: IpNet, reason: SkipReason) {
         self.skipped.push(Skipped { prefix, peer: peer.name.clone(), reason });
+    }
+}
+
+/// Addresses in order: thousands of prefixes are held against thousands of them.
+struct Addresses(BTreeSet<IpAddr>);
+
+impl Addresses {
+    fn new(addresses: &[IpAddr]) -> Self {
+        Self(addresses.iter().copied().collect())
+    }
+
+    /// The lowest of them that `prefix` covers.
+    fn first_in(&self, prefix: IpNet) -> Option<IpAddr> {
+        let first = self.0.range(prefix.network()..).next().copied();
+
+        first.filter(|address| prefix.contains(address))
     }
 }
 

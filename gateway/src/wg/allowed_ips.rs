@@ -31,18 +31,27 @@ impl AllowedIps {
     /// Where two peers claim one prefix of the shared map, the last one has it, as with `wg set`.
     #[must_use]
     pub fn new<'a>(peers: impl IntoIterator<Item = &'a [Prefix]>, table: &Table) -> Self {
-        let mut shared = std::collections::BTreeMap::new();
+        let mut shared = Vec::new();
         let mut realms = Vec::new();
 
         for (id, prefixes) in (0..).map(PeerId).zip(peers) {
             let remotes = PrefixMap::new(table.rules(id).map(|rule| (rule.remote(), ())));
             for prefix in prefixes {
                 if remotes.overlapping(*prefix).next().is_none() {
-                    shared.insert(*prefix, id);
+                    shared.push((*prefix, id));
                 }
             }
             realms.push(table.has_rules(id).then(|| unique(prefixes)));
         }
+        // Who claims a prefix last stands last among those who do.
+        shared.sort_by_key(|(prefix, _)| *prefix);
+        shared.dedup_by(|later, first| {
+            let is_same = later.0 == first.0;
+            if is_same {
+                first.1 = later.1;
+            }
+            is_same
+        });
 
         Self { shared: Lpm::new(shared).unwrap_or_default(), realms }
     }
@@ -129,6 +138,17 @@ mod tests {
 
         assert_eq!(allowed.owner(ip("169.254.18.1")), Some(PeerId(0)));
         assert!(allowed.allows(PeerId(0), ip("169.254.18.1")));
+    }
+
+    #[test]
+    fn a_prefix_that_several_claim_is_of_the_last_of_them() {
+        let prefixes = [prefix("10.1.0.0/16"), prefix("10.2.0.0/16")];
+
+        let allowed =
+            AllowedIps::new([&prefixes[..], &prefixes[..1], &prefixes[..1]], &Table::default());
+
+        assert_eq!(allowed.owner(ip("10.1.0.1")), Some(PeerId(2)));
+        assert_eq!(allowed.owner(ip("10.2.0.1")), Some(PeerId(0)));
     }
 
     #[test]

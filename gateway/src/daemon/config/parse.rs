@@ -47,12 +47,12 @@ const DEFAULT_LISTEN_PORT: u16 = 51840;
 /// Everything that is wrong, in no particular order. Never empty.
 pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config, Vec<Finding>> {
     let file = file::parse(text).map_err(|fault| {
-        let line = fault.offset.map(|offset| line_at(text, offset));
+        let line = fault.offset.map(|offset| Lines::new(text).number(offset));
         vec![Finding { line, problem: Problem::Syntax { message: fault.message } }]
     })?;
 
     let dir = path.parent().unwrap_or(Path::new(""));
-    let mut parser = Parser { text, dir, findings: Vec::new() };
+    let mut parser = Parser { lines: Lines::new(text), dir, findings: Vec::new() };
     let config = parser.config(file, host_name);
 
     match config {
@@ -65,7 +65,7 @@ pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config,
 }
 
 struct Parser<'a> {
-    text: &'a str,
+    lines: Lines,
     dir: &'a Path,
     findings: Vec<Finding>,
 }
@@ -296,15 +296,22 @@ impl Parser<'_> {
     }
 
     fn line<S>(&self, place: &Spanned<S>) -> usize {
-        line_at(self.text, place.span().start)
+        self.lines.number(place.span().start)
     }
 }
 
-/// The line of the byte at `offset`, counted from 1.
-pub(super) fn line_at(text: &str, offset: usize) -> usize {
-    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+/// Where the lines of a text end.
+pub(super) struct Lines(Vec<usize>);
 
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
+impl Lines {
+    pub(super) fn new(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(end, _)| end).collect())
+    }
+
+    /// The line of the byte at `offset`, counted from 1.
+    pub(super) fn number(&self, offset: usize) -> usize {
+        1 + self.0.partition_point(|end| *end < offset)
+    }
 }
 
 fn is_host(address: IpAddr) -> bool {

@@ -2,7 +2,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use strait_gateway::lab::thread_time;
+
 use super::*;
+use crate::daemon::reload::Reload;
+use crate::daemon::routes::Routes;
 
 /// RFC 7748 section 6.1, the public keys of Alice and Bob.
 const ALICE: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
@@ -399,10 +403,61 @@ fn the_configuration_is_logged_in_one_line() {
 }
 
 #[test]
+fn thousands_of_peers_are_logged_in_a_line_that_can_be_read() {
+    let mut config = Site::new(EXAMPLE).load().unwrap();
+    let peer = config.peers[0].clone();
+    config.peers = vec![peer; SHOWN_PEERS + 9_000];
+
+    let shown = config.to_string();
+
+    assert!(shown.ends_with(" and 9000 more"), "{shown}");
+    assert_eq!(shown.matches("public_key=").count(), 1 + SHOWN_PEERS);
+}
+
+/// Reading it, comparing it with another one, and finding its routes.
+#[test]
+fn four_times_the_peers_take_four_times_the_time() {
+    let [few, many] = [1_500, 6_000].map(|count| {
+        let before = thread_time().unwrap();
+        let config = Site::new(&with_peers(count)).load().unwrap();
+        let mut other = config.clone();
+        other.peers[0].name = "another".to_owned();
+        let reload = Reload::between(&config, other);
+        let endpoints: Vec<_> = config.endpoint_addresses().collect();
+        let routes = Routes::new(&config, &endpoints, &endpoints);
+
+        assert_eq!(reload.peers.changed, ["another"]);
+        assert_eq!(routes.wanted.len(), count);
+        thread_time().unwrap() - before
+    });
+
+    assert!(many < 8 * few, "{few:?}, {many:?}");
+}
+
+fn with_peers(count: usize) -> String {
+    use std::fmt::Write as _;
+
+    let (gateway, _) = EXAMPLE.split_once("[[peer]]").unwrap();
+    let mut text = gateway.to_owned();
+    for number in 0..u32::try_from(count).unwrap() {
+        let mut key = [0x55; 32];
+        key[..4].copy_from_slice(&number.to_le_bytes());
+        let key = PublicKey::from_bytes(key);
+        let [_, a, b, c] = number.to_be_bytes();
+        let text = &mut text;
+        writeln!(text, "[[peer]]\nname = \"peer-{number}\"\npublic_key = \"{key}\"").unwrap();
+        writeln!(text, "endpoint = \"198.{a}.{b}.{c}:51840\"").unwrap();
+        writeln!(text, "allowed_ips = [\"172.{a}.{b}.{c}/32\"]").unwrap();
+    }
+
+    text
+}
+
+#[test]
 fn the_line_of_a_place_is_counted_from_1() {
-    assert_eq!(parse::line_at("a\nb\n", 0), 1);
-    assert_eq!(parse::line_at("a\nb\n", 2), 2);
-    assert_eq!(parse::line_at("a\nb\n", 99), 3);
+    assert_eq!(parse::Lines::new("a\nb\n").number(0), 1);
+    assert_eq!(parse::Lines::new("a\nb\n").number(2), 2);
+    assert_eq!(parse::Lines::new("a\nb\n").number(99), 3);
 }
 
 /// 32 times 0x2a.

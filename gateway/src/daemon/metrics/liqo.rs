@@ -1,6 +1,6 @@
 //! The metrics of Liqo's gateway under their own names, labels and help texts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -61,7 +61,8 @@ impl Liqo {
     fn encode_histogram(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
         // A scrape that panicked leaves at worst one observation too few.
         let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
-        latency.retain(|name, _| peers.iter().any(|peer| peer.status.name == *name));
+        let names: HashSet<&str> = peers.iter().map(|peer| peer.status.name.as_str()).collect();
+        latency.retain(|name, _| names.contains(name.as_str()));
         for peer in peers {
             let histogram = latency
                 .entry(peer.status.name.clone())
