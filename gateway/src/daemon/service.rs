@@ -8,6 +8,7 @@ use std::future::pending;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -130,7 +131,7 @@ impl Source {
 /// A started gateway and everything that follows its configuration.
 pub(crate) struct Service {
     source: Source,
-    config: Config,
+    config: Arc<Config>,
     mtu_bytes: u16,
     generation: u64,
     gateway: Gateway,
@@ -175,7 +176,7 @@ impl Service {
             device,
             last_routes: Routes::default(),
             resolver: Resolver::new(config.dns_check_interval),
-            config,
+            config: Arc::new(config),
             path_mtus: PathMtus::default(),
             board,
         })
@@ -242,7 +243,7 @@ impl Service {
                     }
                     self.look_at_device().await;
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
-                        self.reconfigure(Config { private_key, ..self.config.clone() }).await;
+                        self.reconfigure(Config { private_key, ..Config::clone(&self.config) }).await;
                     }
                     self.source.remember(&status.peers);
                     self.resolver.handle_status(&status.peers, now());
@@ -289,7 +290,7 @@ impl Service {
             warn!("{setting}");
         }
         let is_unchanged = reload.is_unchanged();
-        self.config = reload.config;
+        self.config = Arc::new(reload.config);
         if is_unchanged {
             // What is in force may be somebody else's word now.
             self.show();
@@ -343,7 +344,7 @@ impl Service {
         let Self { config, mtu_bytes, generation, .. } = self;
 
         self.board.set_in_force(InForce {
-            config: config.clone(),
+            config: Arc::clone(config),
             mtu_bytes: *mtu_bytes,
             generation: *generation,
         });
@@ -376,10 +377,9 @@ impl Service {
             }
         };
         let routes = Routes::new(&self.config, &self.endpoints(), &own);
-        for skipped in &routes.skipped {
-            if !self.last_routes.skipped.contains(skipped) {
-                warn!("{skipped}");
-            }
+        let known: BTreeSet<_> = self.last_routes.skipped.iter().collect();
+        for skipped in routes.skipped.iter().filter(|skipped| !known.contains(skipped)) {
+            warn!("{skipped}");
         }
 
         let errors = self.routes.sync(&routes.prefixes()).await;

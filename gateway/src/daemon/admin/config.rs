@@ -1,6 +1,7 @@
 //! `/config`: the configuration in force, every key with whose word it is, without secrets.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,7 +14,8 @@ use crate::daemon::logging::Log;
 /// What the control loop has applied.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
-    pub(crate) config: Config,
+    /// Shared with the control loop: it may have thousands of peers.
+    pub(crate) config: Arc<Config>,
     /// Of the device.
     pub(crate) mtu_bytes: u16,
     /// Of the table.
@@ -78,7 +80,7 @@ fn gateway(in_force: &InForce) -> Settings {
         // No key of the file; the flag is shown among the others.
         dns_check_interval: _,
         origins,
-    } = config;
+    } = &**config;
     let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = *offload;
     let own =
         if origins.of("pod_cidrs") == Origin::Default { "external_cidrs" } else { "pod_cidrs" };

@@ -78,7 +78,7 @@ fn the_configuration_is_the_one_that_was_applied_last() {
     let ask = || server.request("GET /config HTTP/1.1");
     let apply = |name: &str, generation| {
         let config = Config { name: name.to_owned(), ..example::config() };
-        server.board.set_in_force(InForce { config, mtu_bytes: 1420, generation });
+        server.board.set_in_force(InForce { config: config.into(), mtu_bytes: 1420, generation });
     };
 
     let before = ask();

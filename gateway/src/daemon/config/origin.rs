@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -26,9 +27,10 @@ pub(crate) enum Origin {
     Request,
 }
 
-/// The origins of some keys. A key that is not there has its default.
+/// The origins of some keys. A key that is not there has its default. Shared, because thousands of peers
+/// have the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Origins(BTreeMap<&'static str, Origin>);
+pub(crate) struct Origins(Arc<BTreeMap<&'static str, Origin>>);
 
 impl Origins {
     /// Of `key`, as it is spelled in the file.
@@ -39,7 +41,7 @@ impl Origins {
     /// With `key` from `origin`.
     #[must_use]
     pub(crate) fn with(mut self, key: &'static str, origin: Origin) -> Self {
-        self.0.insert(key, origin);
+        Arc::make_mut(&mut self.0).insert(key, origin);
 
         self
     }
@@ -47,9 +49,10 @@ impl Origins {
     /// With `key` from where `other` has it from.
     #[must_use]
     pub(crate) fn with_that_of(mut self, key: &'static str, other: &Self) -> Self {
+        let origins = Arc::make_mut(&mut self.0);
         match other.0.get(key) {
-            Some(origin) => self.0.insert(key, origin.clone()),
-            None => self.0.remove(key),
+            Some(origin) => origins.insert(key, origin.clone()),
+            None => origins.remove(key),
         };
 
         self
@@ -60,7 +63,7 @@ impl Origins {
         let origin = Origin::File { path: path.display().to_string() };
         let present = keys.iter().filter(|key| section.is_some_and(|s| s.get(**key).is_some()));
 
-        Self(present.map(|key| (*key, origin.clone())).collect())
+        Self(Arc::new(present.map(|key| (*key, origin.clone())).collect()))
     }
 }
 
@@ -103,10 +106,17 @@ pub(super) fn fill(config: &mut Config, text: &str, path: &Path) {
     let offload = gateway.and_then(|gateway| gateway.get("offload"));
     let sections =
         [(&GATEWAY[..], gateway), (&OFFLOAD[..], offload), (&CLUSTER[..], file.get("cluster"))];
-    let origins = sections.map(|(keys, section)| Origins::of_section(keys, section, path).0);
-    config.origins = Origins(origins.into_iter().flatten().collect());
+    let origins = sections.map(|(keys, section)| Origins::of_section(keys, section, path));
+    let all = origins.iter().flat_map(|origins| origins.0.iter());
+    config.origins = Origins(Arc::new(all.map(|(key, origin)| (*key, origin.clone())).collect()));
+    let mut before = Origins::default();
     for (place, peer) in config.peers.iter_mut().enumerate() {
         let section = file.get("peer").and_then(|peers| peers.get(place));
-        peer.origins = Origins::of_section(&PEER, section, path);
+        let origins = Origins::of_section(&PEER, section, path);
+        // Neighbours are mostly written alike.
+        if origins != before {
+            before = origins;
+        }
+        peer.origins = before.clone();
     }
 }

@@ -54,7 +54,7 @@ fn answer(
 fn of_gateway(monitor: &Monitor, board: &Board) -> Report {
     let found = monitor.status();
     let in_force = board.in_force();
-    let config = in_force.as_ref().map(|in_force| &in_force.config);
+    let config = in_force.as_ref().map(|in_force| &*in_force.config);
     let peers: HashMap<_, _> = config
         .iter()
         .flat_map(|config| &config.peers)

@@ -5,7 +5,7 @@ use crate::daemon::args::LogFormat;
 use crate::daemon::config::example;
 
 fn page(config: Config) -> Value {
-    let in_force = InForce { config, mtu_bytes: 1340, generation: 3 };
+    let in_force = InForce { config: config.into(), mtu_bytes: 1340, generation: 3 };
     let (_layer, log) = Log::new("warn", LogFormat::Json);
     log.set_filter("debug").unwrap();
 
