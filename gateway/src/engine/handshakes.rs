@@ -21,6 +21,11 @@ const FLUSH_BELOW_BYTES: usize = 68 * 1024;
 /// The same in sends: all that may be staged, and two initiations to every address.
 const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
 
+/// Handshakes that are begun in one look at the clock with peers that no packet waits for: two thousand a
+/// second, for which the curve takes about a tenth of a core. A gateway that starts with thousands of peers, or whose
+/// peers are all away, sends them no burst, and answers others in between.
+const BEGINNINGS: usize = 200;
+
 /// Answers handshakes and drives the timers of all peers. One thread owns it.
 #[derive(Debug)]
 pub struct Handshakes {
@@ -30,6 +35,10 @@ pub struct Handshakes {
     keyring: Arc<Keyring>,
     accounts: Accounts,
     greeted_generation: u64,
+    /// How many peers of the generation are yet to be greeted, from the one whose turn it is.
+    ungreeted: usize,
+    /// The peer whose turn it is to begin a handshake: there may have been too many before it.
+    turn: usize,
     swept: Tick,
 }
 
@@ -51,6 +60,8 @@ impl Handshakes {
             keyring,
             accounts,
             greeted_generation,
+            ungreeted: 0,
+            turn: 0,
             swept: Tick::default(),
         }
     }
@@ -75,7 +86,8 @@ impl Handshakes {
     /// A peer that has just been configured with an endpoint is greeted with a handshake, so that
     /// the first packet finds a session; unless the generation is the one before, or that of an engine
     /// without peers. A handshake that is not answered, or that a silent peer is
-    /// asked for, goes to all addresses of the peer. If `out` fills up, `flush` must empty it.
+    /// asked for, goes to all addresses of the peer. Of many that are due at once, those that no packet
+    /// waits for take turns. If `out` fills up, `flush` must empty it.
     pub fn handle_timeout(
         &mut self,
         now: Instant,
@@ -90,31 +102,40 @@ impl Handshakes {
         }
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
-        let is_new = self.greeted_generation != generation;
-        self.greeted_generation = generation;
+        let peers = forwarding.peers();
+        if self.greeted_generation != generation {
+            self.greeted_generation = generation;
+            self.ungreeted = peers.len();
+        }
 
-        for peer in forwarding.peers() {
-            let endpoint = peer.endpoint();
+        let turn = self.turn.min(peers.len());
+        let places = || peers.iter().enumerate();
+        let mut begun = 0;
+        for (place, peer) in places().skip(turn).chain(places().take(turn)) {
+            let may_begin = begun < BEGINNINGS;
             if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
                 flush(out);
             }
-            race::seek(peer, out, now);
+            let endpoint = peer.endpoint().filter(|_| may_begin || is_busy(peer));
+            let mut is_new = false;
+            if may_begin {
+                self.turn = place + 1;
+                is_new = self.ungreeted > 0;
+                self.ungreeted = self.ungreeted.saturating_sub(1);
+                begun += race::seek(peer, out, now);
+            }
             let before = out.len();
             let timed_out = peer.tunnel.handle_timeout(endpoint, out, now);
-            race::spread(peer, before, out, now);
+            begun += race::spread(peer, before, out, now);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
-            if let Some(endpoint) = endpoint.filter(|_| timed_out.has_staged) {
-                seal_staged(peer, endpoint, out, now);
-            }
-
-            let Some(endpoint) = endpoint.filter(|_| is_new) else {
+            let Some(endpoint) = endpoint else {
                 continue;
             };
-            let session = peer.tunnel.session();
-            if !session.is_established && session.last_handshake.is_none() {
-                let before = out.len();
-                peer.tunnel.initiate(endpoint, out, now);
-                race::spread(peer, before, out, now);
+            if timed_out.has_staged {
+                seal_staged(peer, endpoint, out, now);
+            }
+            if is_new {
+                begun += greet(peer, endpoint, out, now);
             }
         }
     }
@@ -158,6 +179,25 @@ impl Handshakes {
     }
 }
 
+/// Whether anybody would notice if the peer had to wait for its turn.
+fn is_busy(peer: &Peer) -> bool {
+    let session = peer.tunnel.session();
+
+    session.is_established || session.staged > 0
+}
+
+/// Begins a handshake with a peer that never had one. Says how many it began.
+fn greet(peer: &Peer, endpoint: SocketAddr, out: &mut TransmitBatch, now: Instant) -> usize {
+    let session = peer.tunnel.session();
+    if session.is_established || session.last_handshake.is_some() {
+        return 0;
+    }
+    let before = out.len();
+    peer.tunnel.initiate(endpoint, out, now);
+
+    race::spread(peer, before, out, now)
+}
+
 /// Seals what waited for the handshake. What does not fit into `out` goes with the next call.
 pub(super) fn seal_staged(
     peer: &Peer,
@@ -168,4 +208,127 @@ pub(super) fn seal_staged(
     let sealed = peer.tunnel.seal_staged(destination, out, now);
     peer.transmit.packets.add(sealed.packets);
     peer.transmit.bytes.add(sealed.bytes);
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use remap::{Cluster, Table};
+
+    use super::*;
+    use crate::engine::{self, Engine, PeerConfig, Settings};
+    use crate::wg::native::{Epoch, Surroundings};
+    use crate::wg::tunnel::PeerKeys;
+    use crate::wg::{self, PrivateKey, PublicKey};
+
+    const TICK: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn many_peers_are_greeted_in_turn() {
+        for keepalive in [None, Some(25)] {
+            let mut hub = Hub::new(5 * BEGINNINGS, keepalive);
+
+            for turn in 1..=5 {
+                let asked = hub.tick(TICK);
+                assert_eq!(asked.len(), BEGINNINGS, "{keepalive:?}, {turn}");
+            }
+
+            assert_eq!(hub.asked.len(), 5 * BEGINNINGS, "each of them");
+            assert_eq!(hub.tick(TICK), [], "nobody is asked again so soon");
+        }
+    }
+
+    #[test]
+    fn nobody_is_left_out_while_more_are_away_than_can_be_asked() {
+        let mut hub = Hub::new(5 * BEGINNINGS, Some(25));
+
+        // They should be asked every five seconds, which is too often by half.
+        for _ in 0..40 {
+            assert_eq!(hub.tick(Duration::from_secs(2)).len(), BEGINNINGS);
+        }
+
+        assert!(hub.asked.values().all(|count| *count == 8), "{:?}", hub.asked);
+    }
+
+    #[test]
+    fn another_generation_greets_whoever_is_new() {
+        let mut hub = Hub::new(2 * BEGINNINGS, None);
+        for _ in 0..2 {
+            hub.tick(TICK);
+        }
+
+        hub.apply(2 * BEGINNINGS + 1, 2);
+
+        assert_eq!(hub.tick(TICK).len(), 1);
+    }
+
+    /// Peers that are away, each at an address of its own.
+    struct Hub {
+        engine: Engine,
+        keepalive: Option<u16>,
+        now: Instant,
+        /// How often each was asked.
+        asked: BTreeMap<SocketAddr, usize>,
+    }
+
+    impl Hub {
+        fn new(peers: usize, keepalive: Option<u16>) -> Self {
+            let now = Instant::now();
+            let epoch = Epoch::new(now, Duration::from_secs(1_700_000_000));
+            let surroundings = Surroundings::new(epoch, 1420);
+            let identity = wg::Engine::Native.identity(&PrivateKey::generate(), &surroundings);
+            let settings = Settings { max_flows: 1024, seed: 7, start: now };
+            let engine = engine::new(identity, settings).unwrap();
+            let mut hub = Self { engine, keepalive, now, asked: BTreeMap::new() };
+            hub.apply(peers, 1);
+
+            hub
+        }
+
+        fn apply(&mut self, peers: usize, generation: u64) {
+            let peers = (0..u32::try_from(peers).unwrap()).map(|number| self.peer(number));
+            let table = Table::build(generation, &Cluster::default(), []).0;
+            let peers = peers.collect();
+
+            self.engine.control.apply(peers, table);
+        }
+
+        fn peer(&self, number: u32) -> PeerConfig {
+            let mut key = [0x55; 32];
+            key[..4].copy_from_slice(&number.to_le_bytes());
+
+            PeerConfig {
+                name: number.to_string(),
+                keys: PeerKeys {
+                    public_key: PublicKey::from_bytes(key),
+                    preshared_key: None,
+                    persistent_keepalive: self.keepalive,
+                },
+                endpoints: vec![(number.to_be_bytes(), 51840).into()],
+                allowed_ips: Vec::new(),
+                clamp_mtu: None,
+            }
+        }
+
+        /// Lets time pass. Whom it makes the gateway ask.
+        fn tick(&mut self, by: Duration) -> Vec<SocketAddr> {
+            self.now += by;
+            let mut asked = Vec::new();
+            let mut collect = |out: &mut TransmitBatch| {
+                asked.extend(out.datagrams_behind(0).map(|(_, peer)| peer));
+                out.clear();
+            };
+            let mut out = TransmitBatch::default();
+            self.engine.handshakes.handle_timeout(self.now, &mut out, &mut collect);
+            collect(&mut out);
+            for peer in &asked {
+                *self.asked.entry(*peer).or_default() += 1;
+            }
+
+            asked
+        }
+    }
 }

@@ -22,11 +22,13 @@ const YOUNGER_THAN_A_REKEY: Duration = Duration::from_secs(115);
 /// If initiations were written behind the first `before` bytes of `out`, counts that as one, and sends
 /// each to the other addresses of `peer` as well unless its session is merely renewed.
 ///
-/// There are several at once while one key follows another: one for each that the peer may know.
-pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) {
+/// There are several at once while one key follows another: one for each that the peer may know. Says
+/// how many.
+pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) -> usize {
     let initiations = initiations_behind(before, out);
-    if initiations.is_empty() {
-        return;
+    let count = initiations.len();
+    if count == 0 {
+        return 0;
     }
     let is_first = peer.endpoints.unanswered() == 0;
     let addresses = peer.endpoints.to_seek();
@@ -39,24 +41,29 @@ pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: I
             send_copies(&initiation, others, out);
         }
     }
+
+    count
 }
 
-/// Begins a handshake at all addresses of `peer` if that was asked for.
-pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) {
+/// Begins a handshake at all addresses of `peer` if that was asked for. Says how many it began.
+pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize {
     if !peer.endpoints.poll_seek() {
-        return;
+        return 0;
     }
     let addresses = peer.endpoints.to_seek();
     let Some((first, others)) = addresses.split_first() else {
-        return;
+        return 0;
     };
 
     let before = out.len();
     peer.tunnel.restart(*first, out, now);
-    if let [(initiation, _)] = &*initiations_behind(before, out) {
-        peer.endpoints.handle_initiation();
-        send_copies(initiation, others.iter().copied(), out);
-    }
+    let [(initiation, _)] = &*initiations_behind(before, out) else {
+        return 0;
+    };
+    peer.endpoints.handle_initiation();
+    send_copies(initiation, others.iter().copied(), out);
+
+    1
 }
 
 type Initiation = [u8; MAX_HANDSHAKE_BYTES];
