@@ -32,6 +32,10 @@ impl Sessions {
         self.current.is_some()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
     /// That whose datagrams have this receiver index.
     #[inline]
     pub(super) fn with_index(&self, index: u32) -> Option<&Arc<Keypair>> {

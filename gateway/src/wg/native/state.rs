@@ -2,6 +2,7 @@
 //!
 //! Only handshakes, timers and packets without a session come here; it stands behind a lock.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use super::handshake::Pending;
@@ -13,7 +14,8 @@ use crate::wg::Staged;
 
 pub(super) struct State {
     pub(super) staged: Staged,
-    pub(super) attempt: Option<Attempt>,
+    /// Most peers are not asked most of the time.
+    pub(super) attempt: Option<Box<Attempt>>,
     /// When the last initiation went, whatever has become of it.
     asked: Option<Instant>,
     pub(super) cookie: Option<Cookie>,
@@ -73,6 +75,11 @@ impl State {
         }
     }
 
+    /// Whether nothing waits for time to pass, if there is no session.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.attempt.is_none() && self.staged.is_empty() && self.debts.is_clear()
+    }
+
     /// Whether a message is on its way that a session may come of.
     pub(super) fn is_asking(&self, now: Instant) -> bool {
         let answered = self.answered.map(|(at, _)| at);
@@ -90,14 +97,18 @@ impl State {
 
     /// Notes that `pending` goes `now`, and is to be repeated at `again`.
     pub(super) fn ask(&mut self, pending: Pending, now: Instant, again: Instant) {
-        let (began, before) = match self.attempt.take() {
-            Some(Attempt { began, newest, .. }) => (began, Some(newest)),
-            None => (now, None),
-        };
         let newest = Asked { pending, at: now };
         self.asked = Some(now);
-
-        self.attempt = Some(Attempt { began, again, newest, before });
+        match &mut self.attempt {
+            Some(attempt) => {
+                attempt.before = Some(mem::replace(&mut attempt.newest, newest));
+                attempt.again = again;
+            }
+            None => {
+                let attempt = Attempt { began: now, again, newest, before: None };
+                self.attempt = Some(Box::new(attempt));
+            }
+        }
     }
 
     /// The initiation with this index was answered.

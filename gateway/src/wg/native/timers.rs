@@ -159,6 +159,11 @@ impl Debts {
         news
     }
 
+    /// Whether nothing is owed.
+    pub(super) const fn is_clear(&self) -> bool {
+        self.unanswered.is_none() && self.unacknowledged.is_none()
+    }
+
     /// Whether the peer should have said something by now. Asked for once.
     pub(super) fn take_silence(&mut self, now: Instant) -> bool {
         self.unanswered.take_if(|since| now >= *since + NEW_HANDSHAKE_TIME).is_some()

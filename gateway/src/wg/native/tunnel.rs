@@ -40,6 +40,9 @@ pub(super) struct NativeTunnel {
     traffic: Traffic,
     /// Packets wait, which go before others.
     has_staged: AtomicBool,
+    /// Nothing is due, nor will be before something happens that takes the lock of the state. Thousands
+    /// of peers are like this at any time, and time passes for all of them.
+    is_dormant: AtomicBool,
     /// `None` once it is closed.
     state: Mutex<Option<State>>,
 }
@@ -65,11 +68,21 @@ impl NativeTunnel {
             sessions: ArcSwap::default(),
             traffic,
             has_staged: AtomicBool::new(false),
+            is_dormant: AtomicBool::new(false),
             state: Mutex::new(Some(State::new())),
         }
     }
 
+    /// For whoever may change something.
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        let state = self.look();
+        self.is_dormant.store(false, Ordering::Relaxed);
+
+        state
+    }
+
+    /// For whoever changes nothing.
+    fn look(&self) -> MutexGuard<'_, Option<State>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -421,17 +434,22 @@ impl Tunnel for NativeTunnel {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
+        if self.is_dormant.load(Ordering::Relaxed) {
+            return TimedOut::default();
+        }
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return TimedOut::default() };
+        let mut sessions = self.sessions.load();
         // With the last who reads them they are wiped.
-        if let Some(sessions) = self.sessions.load().without_expired(now) {
-            self.publish(sessions);
+        if let Some(fresh) = sessions.without_expired(now) {
+            self.publish(fresh);
+            sessions = self.sessions.load();
         }
         let news = state.debts.look(&self.traffic);
         let may_ask = !state.is_asking(now);
         let is_silent = may_ask && state.debts.take_silence(now);
         let mut given_up = 0;
-        let mut wants_session = is_silent || self.sessions.load().is_succession_due(news, now);
+        let mut wants_session = is_silent || sessions.is_succession_due(news, now);
 
         if let Some(attempt) = &state.attempt {
             if attempt.has_failed(now) {
@@ -442,7 +460,7 @@ impl Tunnel for NativeTunnel {
                 wants_session = now >= attempt.again;
             }
         }
-        let has_session = self.sessions.load().has_current();
+        let has_session = sessions.has_current();
         let is_idle = self
             .persistent
             .is_some_and(|interval| state.debts.is_idle(&self.traffic, interval, now));
@@ -458,6 +476,8 @@ impl Tunnel for NativeTunnel {
                 self.send_keepalive(destination, out, now);
             }
         }
+        let is_dormant = self.persistent.is_none() && sessions.is_empty() && state.is_at_rest();
+        self.is_dormant.store(is_dormant, Ordering::Relaxed);
 
         TimedOut { given_up, has_staged: has_session && !state.staged.is_empty() }
     }
@@ -504,7 +524,7 @@ impl Tunnel for NativeTunnel {
     }
 
     fn session(&self) -> SessionState {
-        let state = self.lock();
+        let state = self.look();
         let Some(state) = state.as_ref() else { return SessionState::default() };
 
         SessionState {
