@@ -1,10 +1,14 @@
 // Whatever happens, in an order that nobody has thought of: each seed is one run.
 //
-// `STRAIT_SEEDS=100000` makes it so many runs for each pair of engines, `STRAIT_SEED=7` that one only.
+// `STRAIT_SEEDS=100000` makes it so many runs for each pair of engines, on all cores, and says how far they
+// are; `STRAIT_SEED=7` makes it that one only.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use strait_gateway::wg::Engine;
 
@@ -13,6 +17,9 @@ use super::world::{MILAN, Network, ROME, World, packet_id, udp_packet};
 
 /// Runs for each pair of engines, unless somebody wants more.
 const SEEDS: u64 = 40;
+
+/// How often somebody who wants more hears of them.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What happens in one run.
 const STEPS: u64 = 60;
@@ -27,14 +34,83 @@ const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 #[test]
 fn whatever_happens_what_arrives_was_sent_and_both_ends_find_each_other_again() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let wanted = number("STRAIT_SEEDS");
     let seeds = match number("STRAIT_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("STRAIT_SEEDS").unwrap_or(SEEDS),
+        Some(seed) => Seeds::new(seed..seed + 1),
+        None => Seeds::new(0..wanted.unwrap_or(SEEDS)),
     };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = if wanted.is_some() { cores } else { 1 };
 
-    for seed in seeds {
-        let result = catch_unwind(AssertUnwindSafe(|| Run::new(seed).run()));
-        assert!(result.is_ok(), "{ENGINES:?}: see above, and again with STRAIT_SEED={seed}");
+    thread::scope(|scope| {
+        for number in 0..threads {
+            let is_reporter = number == 0 && wanted.is_some();
+            let seeds = &seeds;
+            scope.spawn(move || seeds.work(is_reporter));
+        }
+    });
+
+    let failed = seeds.failed.load(Ordering::Relaxed);
+    assert!(failed == NONE, "{ENGINES:?}: see above, and again with STRAIT_SEED={failed}");
+}
+
+/// No seed has failed.
+const NONE: u64 = u64::MAX;
+
+/// Runs that several threads share. The virtual clock is one of each thread.
+struct Seeds {
+    start: Instant,
+    first: u64,
+    end: u64,
+    next: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Seeds {
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is measured in real time")]
+    fn new(seeds: std::ops::Range<u64>) -> Self {
+        let next = AtomicU64::new(seeds.start);
+
+        Self {
+            start: Instant::now(),
+            first: seeds.start,
+            end: seeds.end,
+            next,
+            failed: AtomicU64::new(NONE),
+        }
+    }
+
+    /// Until none is left, or one has failed.
+    fn work(&self, is_reporter: bool) {
+        let mut reported = Duration::ZERO;
+        while self.failed.load(Ordering::Relaxed) == NONE {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.end {
+                return;
+            }
+            let result = catch_unwind(AssertUnwindSafe(|| Run::new(seed).run()));
+            if result.is_err() {
+                self.failed.fetch_min(seed, Ordering::Relaxed);
+            }
+            let elapsed = self.start.elapsed();
+            if is_reporter && elapsed - reported >= REPORT_INTERVAL {
+                reported = elapsed;
+                self.report(elapsed);
+            }
+        }
+    }
+
+    /// Past the test harness, which would keep it to itself until the end.
+    fn report(&self, elapsed: Duration) {
+        let (begun, all) = (self.next.load(Ordering::Relaxed) - self.first, self.end - self.first);
+        let per_second = f64::from(u32::try_from(begun).unwrap()) / elapsed.as_secs_f64();
+
+        // Nobody is left to tell if stderr is closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{ENGINES:?}: seed {begun} of {all} after {:.0} s, {per_second:.1} a second",
+            elapsed.as_secs_f64(),
+        );
     }
 }
 
