@@ -185,6 +185,11 @@ impl GatewayConfig {
         self.gateway.engine = Some(engine.to_owned());
     }
 
+    /// Chooses whether the gateway installs routes. It does unless told otherwise.
+    pub const fn set_routes(&mut self, routes: bool) {
+        self.gateway.routes = routes;
+    }
+
     /// Sets the MTU of the device in bytes.
     pub const fn set_mtu(&mut self, mtu_bytes: u16) {
         self.gateway.mtu = Some(mtu_bytes);
