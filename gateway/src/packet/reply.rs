@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use remap::checksum::{add, complete, pseudo_header, sum};
 
-use super::{Fragment, Header, Transport, field, icmp, ipv4, ipv6};
+use super::{Header, Transport, field, icmp, ipv4, ipv6};
 
 /// The longest error, in bytes: that of IPv6, which must fit the least MTU (RFC 4443 section 2.4 (c)).
 pub const MAX_REPLY_BYTES: usize = 1280;
@@ -109,10 +109,7 @@ fn may_be_answered(packet: &[u8], header: &Header) -> bool {
         | Transport::Other(_) => true,
     };
 
-    is_answerable
-        && header.fragment() != Fragment::Later
-        && is_one_host(header.source())
-        && is_one_host(header.destination())
+    is_answerable && is_one_host(header.source()) && is_one_host(header.destination())
 }
 
 fn write_v4<'a>(
