@@ -71,7 +71,7 @@ impl Pair {
             let received = Received {
                 bytes: self.batch.bytes(transmit),
                 stride: transmit.segment_bytes,
-                source: self.endpoint,
+                path: self.endpoint.into(),
                 ecn: Ecn::NotEct,
             };
             self.milan.inbound.handle_datagrams(received, now, &mut replies, |_, _| false);
@@ -87,13 +87,13 @@ impl Pair {
         self.rome.handshakes.handle_timeout(now(), &mut batch, |_| {});
         for to in [&mut self.milan, &mut self.rome] {
             let message = take(&mut batch);
-            to.handshakes.handle_message(&message, self.endpoint, now(), &mut batch);
+            to.handshakes.handle_message(&message, self.endpoint.into(), now(), &mut batch);
         }
         let keepalive = take(&mut batch);
         let received = Received {
             bytes: &keepalive,
             stride: keepalive.len(),
-            source: self.endpoint,
+            path: self.endpoint.into(),
             ecn: Ecn::NotEct,
         };
         self.milan.inbound.handle_datagrams(received, now(), &mut batch, |_, _| false);

@@ -126,7 +126,7 @@ impl World {
     fn restart(&mut self, from: usize) {
         let mut out = TransmitBatch::with_capacity(1 << 16);
         let destination = self.end(1 - from).address;
-        self.end(from).tunnel.restart(destination, &mut out, self.now);
+        self.end(from).tunnel.restart(destination.into(), &mut out, self.now);
 
         self.put(from, &out);
     }
@@ -155,16 +155,17 @@ impl World {
                 receiver.tunnel.open(datagram, datagram.len(), &mut opened, now);
             }
             Some(Message::Initiation) => {
-                let known = receiver.identity.identify(datagram, source, &mut out);
+                let known = receiver.identity.identify(datagram, source.into(), &mut out);
                 if matches!(known, Ok(Some(_))) {
-                    let _ = receiver.tunnel.handle_handshake(datagram, source, &mut out, now);
+                    let _ =
+                        receiver.tunnel.handle_handshake(datagram, source.into(), &mut out, now);
                 }
             }
             Some(Message::Response { .. } | Message::CookieReply { .. }) => {
-                let _ = receiver.tunnel.handle_handshake(datagram, source, &mut out, now);
+                let _ = receiver.tunnel.handle_handshake(datagram, source.into(), &mut out, now);
             }
         }
-        receiver.tunnel.seal_staged(source, &mut out, now);
+        receiver.tunnel.seal_staged(source.into(), &mut out, now);
 
         for range in opened.packets() {
             let arrived = opened.bytes().get(range.clone()).unwrap_or_default();
@@ -186,7 +187,11 @@ impl World {
                 let mut out = TransmitBatch::with_capacity(1 << 16);
                 let destination = self.end(1 - number).address;
                 self.end(number).identity.handle_timeout(self.now);
-                self.end(number).tunnel.handle_timeout(Some(destination), &mut out, self.now);
+                self.end(number).tunnel.handle_timeout(
+                    Some(destination.into()),
+                    &mut out,
+                    self.now,
+                );
                 self.put(number, &out);
             }
         }

@@ -3,11 +3,11 @@
 //! Both are allocated once and reused for every batch. Nothing is zeroed in between: a range is only
 //! ever read after it was written in the same batch.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::counters::as_u64;
 use crate::packet::ecn::Ecn;
+use crate::path::Path;
 
 /// The most datagrams the kernel takes as one segmented send (`UDP_MAX_SEGMENTS` before Linux 6.9).
 pub const MAX_SEGMENTS: usize = 64;
@@ -22,11 +22,11 @@ const TRANSMIT_CAPACITY_BYTES: usize = 256 * 1024;
 /// marks those of its own WireGuard. Without one nothing else can be sent.
 const HANDSHAKE_CLASS: u8 = 34 << 2;
 
-/// Where a datagram goes, and what its outer header says.
+/// Where a datagram goes and comes from, and what else its outer header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
-    /// The peer's endpoint.
-    pub destination: SocketAddr,
+    /// The peer's endpoint, and the address of ours that it knows.
+    pub path: Path,
     /// The congestion mark.
     pub ecn: Ecn,
     is_handshake: bool,
@@ -36,20 +36,20 @@ impl Outer {
     /// Of a datagram with a packet in it. How urgent that is stays in the tunnel.
     #[must_use]
     #[inline]
-    pub const fn data(destination: SocketAddr, ecn: Ecn) -> Self {
-        Self { destination, ecn, is_handshake: false }
+    pub fn data(path: impl Into<Path>, ecn: Ecn) -> Self {
+        Self { path: path.into(), ecn, is_handshake: false }
     }
 
     /// Of a message of the protocol itself that begins nothing: a keepalive, a cookie reply.
     #[must_use]
-    pub const fn message(destination: SocketAddr) -> Self {
-        Self::data(destination, Ecn::NotEct)
+    pub fn message(path: impl Into<Path>) -> Self {
+        Self::data(path, Ecn::NotEct)
     }
 
     /// Of an initiation or a response.
     #[must_use]
-    pub const fn handshake(destination: SocketAddr) -> Self {
-        Self { is_handshake: true, ..Self::message(destination) }
+    pub fn handshake(path: impl Into<Path>) -> Self {
+        Self { is_handshake: true, ..Self::message(path) }
     }
 
     /// The type-of-service or traffic-class byte (RFC 2474 and RFC 3168).
@@ -187,7 +187,7 @@ impl TransmitBatch {
 
     /// The datagrams behind the first `len` bytes, a boundary between two, and where they go; the
     /// order of the newest transmits first.
-    pub fn datagrams_behind(&self, len: usize) -> impl Iterator<Item = (&[u8], SocketAddr)> {
+    pub fn datagrams_behind(&self, len: usize) -> impl Iterator<Item = (&[u8], Path)> {
         let newest =
             self.transmits.iter().rev().take_while(move |transmit| transmit.range.end > len);
 
@@ -195,7 +195,7 @@ impl TransmitBatch {
             let range = transmit.range.start.max(len)..transmit.range.end;
             let bytes = self.bytes.get(range).unwrap_or_default();
             let datagrams = bytes.chunks(transmit.segment_bytes.max(1));
-            datagrams.map(|datagram| (datagram, transmit.outer.destination))
+            datagrams.map(|datagram| (datagram, transmit.outer.path))
         })
     }
 
@@ -286,7 +286,10 @@ impl PacketBatch {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
+    use crate::path::Local;
 
     #[test]
     fn equal_datagrams_to_one_peer_become_one_send() {
@@ -320,11 +323,25 @@ mod tests {
         push(&mut batch, 100, outer(1));
         push(&mut batch, 100, outer(2));
         push(&mut batch, 100, Outer { ecn: Ecn::Ce, ..outer(2) });
-        batch.push_message(&[1; 100], Outer::handshake(outer(2).destination));
+        batch.push_message(&[1; 100], Outer::handshake(outer(2).path));
 
         assert_eq!(batch.transmits().len(), 4);
         let classes = batch.transmits().iter().map(|transmit| transmit.outer.traffic_class());
         assert_eq!(classes.collect::<Vec<_>>(), [0, 0, 0b11, 0x88]);
+    }
+
+    #[test]
+    fn another_address_of_ours_begins_another_send() {
+        let mut batch = TransmitBatch::with_capacity(4096);
+        let from = |last| Local::new([198, 51, 100, last].into(), 0);
+
+        for local in [None, from(1), from(1), from(2)] {
+            let path = Path { local, ..outer(1).path };
+            push(&mut batch, 100, Outer { path, ..outer(1) });
+        }
+
+        let sends = batch.transmits().iter().map(|send| (send.outer.path.local, send.packets));
+        assert_eq!(sends.collect::<Vec<_>>(), [(None, 1), (from(1), 2), (from(2), 1)]);
     }
 
     #[test]

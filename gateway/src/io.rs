@@ -124,6 +124,7 @@ impl Gateway {
             tun,
             udp: ArcSwap::from(udp),
             accounts: control.accounts().clone(),
+            forwarding: forwarding.clone(),
             flows,
             calendar: Calendar::new(),
             is_stopping: AtomicBool::new(false),

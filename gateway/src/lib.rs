@@ -33,6 +33,7 @@ pub mod engine;
 pub mod explain;
 pub mod manual;
 pub mod packet;
+pub mod path;
 pub mod uapi;
 pub mod verdict;
 pub mod wg;

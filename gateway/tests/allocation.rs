@@ -76,7 +76,7 @@ fn carry(
         let received = Received {
             bytes: batch.bytes(transmit),
             stride: transmit.segment_bytes,
-            source,
+            path: source.into(),
             ecn: Ecn::NotEct,
         };
         to.inbound.handle_datagrams(received, now, replies, |_, _| false);
@@ -141,12 +141,16 @@ fn establish(rome: &mut Engine, milan: &mut Engine) {
     for to in [&mut *milan, &mut *rome] {
         let message = batch.bytes(&batch.transmits()[0]).to_vec();
         batch.clear();
-        to.handshakes.handle_message(&message, source, now(), &mut batch);
+        to.handshakes.handle_message(&message, source.into(), now(), &mut batch);
     }
     let keepalive = batch.bytes(&batch.transmits()[0]).to_vec();
     batch.clear();
-    let received =
-        Received { bytes: &keepalive, stride: keepalive.len(), source, ecn: Ecn::NotEct };
+    let received = Received {
+        bytes: &keepalive,
+        stride: keepalive.len(),
+        path: source.into(),
+        ecn: Ecn::NotEct,
+    };
     milan.inbound.handle_datagrams(received, now(), &mut batch, |_, _| false);
 }
 

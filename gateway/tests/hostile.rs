@@ -214,14 +214,15 @@ impl World {
     fn receive(&mut self, to: usize, bytes: &[u8], source: SocketAddr, out: &mut TransmitBatch) {
         let now = self.now;
         let Engine { inbound, handshakes, .. } = &mut self.sides[to];
-        let received = Received { bytes, stride: bytes.len(), source, ecn: Ecn::NotEct };
+        let received =
+            Received { bytes, stride: bytes.len(), path: source.into(), ecn: Ecn::NotEct };
         let mut is_handshake = false;
         inbound.handle_datagrams(received, now, out, |_, _| {
             is_handshake = true;
             true
         });
         if is_handshake {
-            handshakes.handle_message(bytes, source, now, out);
+            handshakes.handle_message(bytes, source.into(), now, out);
         }
         inbound.drain(|frame, _, accounts| {
             self.arrived += frame.packet_count();

@@ -8,6 +8,7 @@ use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
 use crate::DropReason;
+use crate::path::Path;
 use crate::wg::{AllowedIps, Peer, PublicKey};
 
 /// The table, cryptokey routing and the peers of one generation.
@@ -105,6 +106,14 @@ impl Forwarding {
             Some(rule) => rule.to_local(source).ok_or(DropReason::Untranslatable),
             None if self.table.outbound_rule(source).is_some() => Err(DropReason::SourceNotAllowed),
             None => Ok(source),
+        }
+    }
+
+    /// The kernel does not send by `path` any more: whoever is reached by it is reached from another
+    /// address of ours from now on.
+    pub fn forget_local(&self, path: Path) {
+        for peer in &self.peers {
+            peer.endpoints.forget_local(path);
         }
     }
 

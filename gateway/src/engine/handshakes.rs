@@ -1,6 +1,5 @@
 //! Handshakes and time: what neither direction waits for.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use super::keyring::Keyring;
 use super::{Accounts, Flows, Forwarding, race};
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
+use crate::path::Path;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
 use crate::wg::{Indices, Peer};
@@ -66,16 +66,16 @@ impl Handshakes {
         }
     }
 
-    /// Takes a handshake message or a cookie reply. Answers, and packets that were staged for this
-    /// handshake, are appended to `out`.
+    /// Takes a handshake message or a cookie reply that came by `path`. Answers go back the same way;
+    /// they, and packets that were staged for this handshake, are appended to `out`.
     pub fn handle_message(
         &mut self,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        match self.answer(message, source, now, out) {
+        match self.answer(message, path, now, out) {
             Ok(()) => self.accounts.inbound.protocol_messages.add(1),
             Err(reason) => self.accounts.inbound.count_drops(reason, 1),
         }
@@ -116,7 +116,7 @@ impl Handshakes {
             if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
                 flush(out);
             }
-            let endpoint = peer.endpoint().filter(|_| may_begin || is_busy(peer));
+            let path = peer.path().filter(|_| may_begin || is_busy(peer));
             let mut is_new = false;
             if may_begin {
                 self.turn = place + 1;
@@ -125,17 +125,17 @@ impl Handshakes {
                 begun += race::seek(peer, out, now);
             }
             let before = out.len();
-            let timed_out = peer.tunnel.handle_timeout(endpoint, out, now);
+            let timed_out = peer.tunnel.handle_timeout(path, out, now);
             begun += race::spread(peer, before, out, now);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
-            let Some(endpoint) = endpoint else {
+            let Some(path) = path else {
                 continue;
             };
             if timed_out.has_staged {
-                seal_staged(peer, endpoint, out, now);
+                seal_staged(peer, path, out, now);
             }
             if is_new {
-                begun += greet(peer, endpoint, out, now);
+                begun += greet(peer, path, out, now);
             }
         }
     }
@@ -143,7 +143,7 @@ impl Handshakes {
     fn answer(
         &mut self,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         now: Instant,
         out: &mut TransmitBatch,
     ) -> Result<(), DropReason> {
@@ -151,12 +151,12 @@ impl Handshakes {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
         let peer: &Peer = match kind {
             Message::Initiation => {
-                let Some(keys) = self.keyring.identify(message, source, out)? else {
+                let Some(keys) = self.keyring.identify(message, path, out)? else {
                     return Err(DropReason::UnderLoad);
                 };
                 let (_, key) = keys;
                 let peer = forwarding.by_key(key).ok_or(DropReason::Unauthenticated)?;
-                peer.tunnel.handle_initiation(keys, message, source, out, now)?;
+                peer.tunnel.handle_initiation(keys, message, path, out, now)?;
                 peer
             }
             Message::Response { receiver_index }
@@ -164,16 +164,16 @@ impl Handshakes {
             | Message::Data { receiver_index } => {
                 let slot = self.indices.slot(receiver_index);
                 let (_, peer) = forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?;
-                peer.tunnel.handle_answer(slot, message, source, out, now)?;
+                peer.tunnel.handle_answer(slot, message, path, out, now)?;
                 peer
             }
         };
 
         if !matches!(kind, Message::CookieReply { .. }) {
-            peer.set_endpoint(source);
+            peer.learn_path(path);
             peer.endpoints.handle_answer();
         }
-        seal_staged(peer, source, out, now);
+        seal_staged(peer, path, out, now);
 
         Ok(())
     }
@@ -187,25 +187,20 @@ fn is_busy(peer: &Peer) -> bool {
 }
 
 /// Begins a handshake with a peer that never had one. Says how many it began.
-fn greet(peer: &Peer, endpoint: SocketAddr, out: &mut TransmitBatch, now: Instant) -> usize {
+fn greet(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usize {
     let session = peer.tunnel.session();
     if session.is_established || session.last_handshake.is_some() {
         return 0;
     }
     let before = out.len();
-    peer.tunnel.initiate(endpoint, out, now);
+    peer.tunnel.initiate(path, out, now);
 
     race::spread(peer, before, out, now)
 }
 
 /// Seals what waited for the handshake. What does not fit into `out` goes with the next call.
-pub(super) fn seal_staged(
-    peer: &Peer,
-    destination: SocketAddr,
-    out: &mut TransmitBatch,
-    now: Instant,
-) {
-    let sealed = peer.tunnel.seal_staged(destination, out, now);
+pub(super) fn seal_staged(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) {
+    let sealed = peer.tunnel.seal_staged(path, out, now);
     peer.transmit.packets.add(sealed.packets);
     peer.transmit.bytes.add(sealed.bytes);
 }
@@ -214,6 +209,7 @@ pub(super) fn seal_staged(
 #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
 mod tests {
     use std::collections::BTreeMap;
+    use std::net::SocketAddr;
     use std::time::Duration;
 
     use remap::{Cluster, Table};
@@ -318,7 +314,7 @@ mod tests {
             self.now += by;
             let mut asked = Vec::new();
             let mut collect = |out: &mut TransmitBatch| {
-                asked.extend(out.datagrams_behind(0).map(|(_, peer)| peer));
+                asked.extend(out.datagrams_behind(0).map(|(_, path)| path.remote));
                 out.clear();
             };
             let mut out = TransmitBatch::default();

@@ -1,6 +1,5 @@
 //! Tunnel to cluster: tell messages apart, open, check the source, remap it, rewrite, coalesce.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +15,7 @@ use crate::counters::{Counters, as_u64};
 use crate::packet::coalesce::{Coalescer, Frame, Merge};
 use crate::packet::ecn::{self, Ecn};
 use crate::packet::{Header, rewrite};
+use crate::path::Path;
 use crate::wg::message::Message;
 use crate::wg::tunnel::Opened;
 use crate::wg::{Indices, Peer};
@@ -29,16 +29,16 @@ pub const MAX_MESSAGE_BYTES: usize = 65_535;
 /// Datagrams the kernel merges into one message at the most.
 const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
 
-/// What one message of a receiving system call brought: datagrams of one source, one behind the
-/// other.
+/// What one message of a receiving system call brought: datagrams of one source to one
+/// address of ours, one behind the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// The datagrams.
     pub bytes: &'a [u8],
     /// Length of every datagram but the last.
     pub stride: usize,
-    /// The outer source.
-    pub source: SocketAddr,
+    /// The outer source, and the address of ours that they were sent to.
+    pub path: Path,
     /// Of the outer header, equal for all of them.
     pub ecn: Ecn,
 }
@@ -93,7 +93,7 @@ impl Inbound {
         received: Received<'_>,
         now: Instant,
         out: &mut TransmitBatch,
-        mut handshake: impl FnMut(&[u8], SocketAddr) -> bool,
+        mut handshake: impl FnMut(&[u8], Path) -> bool,
     ) {
         let mut rest = received.bytes;
         let stride = received.stride.max(1);
@@ -109,7 +109,7 @@ impl Inbound {
                     continue;
                 }
                 Some(_) => {
-                    let is_taken = handshake(datagram, received.source);
+                    let is_taken = handshake(datagram, received.path);
                     self.count_message(datagram, DropReason::HandshakeQueueFull, is_taken);
                 }
                 None => self.count_message(datagram, DropReason::Malformed, false),
@@ -174,12 +174,12 @@ impl Inbound {
         // A datagram that was overtaken must not lead back to where the peer was before it moved. QUIC has
         // the same rule (RFC 9000, section 9.3).
         if !opened.is_late {
-            peer.set_endpoint(received.source);
+            peer.learn_path(received.path);
         }
         peer.receive.bytes.add(opened.bytes);
         peer.receive.packets.add(opened.packets);
         if opened.has_staged {
-            seal_staged(peer, received.source, out, now);
+            seal_staged(peer, received.path, out, now);
         }
 
         let now = flows.tick(now);

@@ -1,6 +1,5 @@
 //! Our own keys: the one in force, and those before it for their grace period.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
+use crate::path::Path;
 use crate::wg::PublicKey;
 use crate::wg::succession::{Deadline, MAX_OLDER};
 use crate::wg::tunnel::Identity;
@@ -81,11 +81,11 @@ impl Keyring {
     pub(super) fn identify(
         &self,
         initiation: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
     ) -> Result<Option<(PublicKey, PublicKey)>, DropReason> {
         for Held { identity, .. } in self.keys.load().all() {
-            match identity.identify(initiation, source, out) {
+            match identity.identify(initiation, path, out) {
                 Ok(key) => return Ok(key.map(|key| (identity.public_key(), key))),
                 Err(DropReason::Unauthenticated) => {}
                 Err(reason) => return Err(reason),

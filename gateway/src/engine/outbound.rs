@@ -147,14 +147,14 @@ fn forward(
     let outgoing = translate::route(&context, &header).map_err(whole)?;
     let peer = match &outgoing {
         Outgoing::Hairpin => None,
-        Outgoing::Peer(route) => match route.peer.endpoint() {
-            Some(endpoint) => Some((route, endpoint)),
+        Outgoing::Peer(route) => match route.peer.path() {
+            Some(path) => Some((route, path)),
             // Before anything is changed or remembered for a packet that cannot be sent.
             None => return Err(without_endpoint(virtio, frame, &header)),
         },
     };
     translate::outbound(&context, &outgoing, frame, &mut header, checksum).map_err(whole)?;
-    let Some((route, destination)) = peer else {
+    let Some((route, path)) = peer else {
         return Ok(Disposition::Hairpin);
     };
 
@@ -166,7 +166,7 @@ fn forward(
     account.packets_in.add(packets);
     account.bytes_in.add(as_u64(segments.total_bytes()));
     loop {
-        let outer = Outer::data(destination, outer_ecn);
+        let outer = Outer::data(path, outer_ecn);
         let before = out.len();
         let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
         account.count_drops(DropReason::StagingFull, sealed.overflow);

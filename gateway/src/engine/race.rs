@@ -5,12 +5,17 @@
 //! copy that comes first and drops the others as repeated, so the answer comes from the quickest
 //! address, and being authentic it makes that address the one in use.
 //!
+//! An address of ours may have died as well, with the link that it is on, and the kernel would send from
+//! it all the same. So the copies come from whatever address the route chooses, one of them to the address
+//! in use, and until somebody answers nothing else is sent from where the peer does not answer.
+//!
 //! Nothing here is reached by packets that find a session.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::buffer::{Outer, TransmitBatch};
+use crate::path::Path;
 use crate::wg::Peer;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use crate::wg::tunnel::SessionState;
@@ -36,9 +41,12 @@ pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: I
     let is_renewal = is_first && is_renewal(peer.tunnel.session(), now);
 
     for (initiation, sent_to) in initiations {
-        if !(is_renewal && addresses.contains(&sent_to)) {
-            let others = addresses.iter().copied().filter(|address| *address != sent_to);
-            send_copies(&initiation, others, out);
+        if is_renewal && addresses.contains(&sent_to.remote) {
+            continue;
+        }
+        send_copies(&initiation, &addresses, sent_to, out);
+        if !is_renewal {
+            peer.endpoints.forget_local(sent_to);
         }
     }
 
@@ -51,17 +59,18 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
         return 0;
     }
     let addresses = peer.endpoints.to_seek();
-    let Some((first, others)) = addresses.split_first() else {
+    let Some(first) = addresses.first().copied() else {
         return 0;
     };
+    let in_use = peer.path().filter(|path| path.remote == first);
 
     let before = out.len();
-    peer.tunnel.restart(*first, out, now);
-    let [(initiation, _)] = &*initiations_behind(before, out) else {
+    peer.tunnel.restart(in_use.unwrap_or(first.into()), out, now);
+    let [(initiation, sent_to)] = &*initiations_behind(before, out) else {
         return 0;
     };
     peer.endpoints.handle_initiation();
-    send_copies(initiation, others.iter().copied(), out);
+    send_copies(initiation, &addresses, *sent_to, out);
 
     1
 }
@@ -69,21 +78,24 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
 type Initiation = [u8; MAX_HANDSHAKE_BYTES];
 
 /// With where each was sent. Does not allocate if there is none.
-fn initiations_behind(before: usize, out: &TransmitBatch) -> Vec<(Initiation, SocketAddr)> {
+fn initiations_behind(before: usize, out: &TransmitBatch) -> Vec<(Initiation, Path)> {
     let is_initiation = |datagram: &[u8]| Message::classify(datagram) == Some(Message::Initiation);
     let initiations = out.datagrams_behind(before).filter(|(datagram, _)| is_initiation(datagram));
 
     initiations.filter_map(|(bytes, sent_to)| Some((bytes.try_into().ok()?, sent_to))).collect()
 }
 
-/// A copy that finds no room is lost, as on the network.
+/// Sends to all `addresses`, from wherever the route leads, what went by the path `sent_to` already. A copy
+/// that finds no room is lost, as on the network.
 fn send_copies(
     initiation: &Initiation,
-    destinations: impl Iterator<Item = SocketAddr>,
+    addresses: &[SocketAddr],
+    sent_to: Path,
     out: &mut TransmitBatch,
 ) {
-    for destination in destinations {
-        if !out.push_message(initiation, Outer::handshake(destination)) {
+    let paths = addresses.iter().map(|address| Path::from(*address));
+    for path in paths.filter(|path| *path != sent_to) {
+        if !out.push_message(initiation, Outer::handshake(path)) {
             return;
         }
     }

@@ -7,13 +7,14 @@
 
 use std::io;
 use std::mem::{self, MaybeUninit};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use socket2::SockAddr;
 
 use crate::engine::inbound::MAX_MESSAGES;
+use crate::path::Local;
 
 /// Checksums may be left to us.
 pub(super) const TUN_F_CSUM: u32 = 0x01;
@@ -28,12 +29,15 @@ pub(super) const TUN_F_USO6: u32 = 0x40;
 
 const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
 
-/// Room for two control messages of an integer each, aligned as the kernel wants them.
+/// Room for two control messages of an integer each and one of an address, aligned as the kernel wants
+/// them.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct Control([u8; CONTROL_BYTES]);
 
-const EMPTY_CONTROL: Control = Control([0; 64]);
+const CONTROL_BYTES: usize = 96;
+
+const EMPTY_CONTROL: Control = Control([0; CONTROL_BYTES]);
 
 /// Tells a TUN device which offload frames we take.
 ///
@@ -82,6 +86,8 @@ pub(super) fn set_option(
 pub(super) struct Send<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) destination: &'a SockAddr,
+    /// From where, if not from the address that the route says.
+    pub(super) source: Option<Local>,
     /// Length of each datagram but the last; `None` if `bytes` is one datagram.
     pub(super) segment_bytes: Option<u16>,
     /// Type-of-service byte (IPv4) or traffic class (IPv6) of the outer header; 0 leaves it alone.
@@ -94,7 +100,8 @@ pub(super) struct Send<'a> {
 ///
 /// # Errors
 ///
-/// What the kernel says; `EIO` or `EINVAL` may mean that it cannot segment.
+/// What the kernel says; `EIO` or `EINVAL` may mean that it cannot segment, and `EINVAL` or
+/// `ENETUNREACH`, among others, that it cannot send from that source.
 pub(super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
     let mut control = EMPTY_CONTROL;
     let mut slice =
@@ -138,6 +145,26 @@ fn encode_control(control: &mut Control, send: Send<'_>) -> usize {
         let value = libc::c_int::from(send.traffic_class).to_ne_bytes();
         len += put(&mut control.0, len, level, name, &value);
     }
+    len += match send.source.map(|source| (source.address(), source.interface())) {
+        // Through a dual-stack socket too: the kernel takes this message for a mapped destination.
+        Some((IpAddr::V4(address), _)) => {
+            let mut info = [0; size_of::<libc::in_pktinfo>()];
+            // Interface, the address to send from, and one that matters only when receiving.
+            if let Some(field) = info.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
+                *field = address.octets();
+            }
+            put(&mut control.0, len, libc::IPPROTO_IP, libc::IP_PKTINFO, &info)
+        }
+        Some((IpAddr::V6(address), interface)) => {
+            let mut info = [0; size_of::<libc::in6_pktinfo>()];
+            let fields = address.octets().into_iter().chain(interface.to_ne_bytes());
+            for (to, from) in info.iter_mut().zip(fields) {
+                *to = from;
+            }
+            put(&mut control.0, len, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
+        }
+        None => 0,
+    };
 
     len
 }
@@ -177,6 +204,8 @@ pub(super) struct Message {
     pub(super) stride: usize,
     /// The outer source as the socket reports it.
     pub(super) source: Option<SocketAddr>,
+    /// Where it was sent to, if the socket is asked to report it.
+    pub(super) local: Option<Local>,
     /// Type-of-service byte or traffic class of the outer header.
     pub(super) traffic_class: u8,
     /// The message was longer than its buffer.
@@ -184,8 +213,14 @@ pub(super) struct Message {
 }
 
 impl Message {
-    const EMPTY: Self =
-        Self { len: 0, stride: 0, source: None, traffic_class: 0, is_truncated: false };
+    const EMPTY: Self = Self {
+        len: 0,
+        stride: 0,
+        source: None,
+        local: None,
+        traffic_class: 0,
+        is_truncated: false,
+    };
 }
 
 /// Receives up to [`MAX_MESSAGES`] messages without waiting, each into its own part of `buffer`,
@@ -282,7 +317,7 @@ fn socket_address(
     address.as_socket()
 }
 
-/// Reads the control messages the kernel wrote: segment size and traffic class.
+/// Reads the control messages the kernel wrote: segment size, traffic class and destination.
 ///
 /// Anything unknown, cut short or contradictory ends the walk: a wrong length must not loop.
 fn decode_control(mut control: &[u8], message: &mut Message) {
@@ -312,6 +347,21 @@ fn decode_control(mut control: &[u8], message: &mut Message) {
                     message.traffic_class = u8::try_from(i32::from_ne_bytes(*class)).unwrap_or(0);
                 }
             }
+            // A dual-stack socket gives an IPv4 address as well in this form, mapped into IPv6.
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                if let Some((address, rest)) = data.split_first_chunk::<16>()
+                    && let Some(interface) = rest.first_chunk::<4>()
+                {
+                    let address = Ipv6Addr::from(*address).into();
+                    message.local = Local::new(address, u32::from_ne_bytes(*interface));
+                }
+            }
+            // Interface, the address of ours that this counts as sent to, and the one in the header.
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                if let Some(address) = data.get(4..).and_then(|rest| rest.first_chunk::<4>()) {
+                    message.local = Local::new(Ipv4Addr::from(*address).into(), 0);
+                }
+            }
             _ => {}
         }
         control = control.get(len.next_multiple_of(WORD)..).unwrap_or_default();
@@ -328,31 +378,51 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_was_encoded_is_decoded() {
-        let destination = SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 1)));
-        let mut control = EMPTY_CONTROL;
-        let send = Send {
-            bytes: &[],
-            destination: &destination,
-            segment_bytes: Some(1452),
-            traffic_class: 2,
-            is_ipv6: true,
-        };
-
-        let len = encode_control(&mut control, send);
-
-        assert_eq!(len, 48, "two messages of header, value and padding");
-        let mut message = Message { len: 60_000, ..Message::EMPTY };
-        decode_control(&control.0[24..len], &mut message);
-        assert_eq!(message.traffic_class, 2);
-    }
-
     proptest! {
+        /// Which is read as what: the kernel puts the same messages into what it hands out.
+        #[test]
+        fn what_was_encoded_is_decoded(
+            segment_bytes in prop::option::of(1..u16::MAX),
+            traffic_class: u8,
+            source in prop::option::of((any::<IpAddr>(), 1..u32::MAX)),
+            is_ipv6: bool,
+        ) {
+            let destination = SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 1)));
+            let mut control = EMPTY_CONTROL;
+            let source = source.and_then(|(address, interface)| Local::new(address, interface));
+            let send =
+                Send { bytes: &[], destination: &destination, source, segment_bytes, traffic_class, is_ipv6 };
+
+            let len = encode_control(&mut control, send);
+
+            let messages = usize::from(segment_bytes.is_some()) + usize::from(traffic_class != 0);
+            let address_bytes = source.map_or(0, |source| if source.address().is_ipv6() { 40 } else { 32 });
+            prop_assert_eq!(len, 24 * messages + address_bytes);
+            prop_assert!(len <= CONTROL_BYTES);
+            // The kernel reads a segment size, and writes one under another name.
+            let at = if segment_bytes.is_some() { 24 } else { 0 };
+            let mut message = Message { len: 60_000, ..Message::EMPTY };
+            decode_control(&control.0[at..len], &mut message);
+            prop_assert_eq!((message.traffic_class, message.local), (traffic_class, source));
+        }
+
+        #[test]
+        fn a_mapped_destination_is_an_ipv4_address(address: [u8; 4], interface: u32) {
+            let mut control = EMPTY_CONTROL;
+            let mapped = Ipv4Addr::from(address).to_ipv6_mapped().octets();
+            let info = [&mapped[..], &interface.to_ne_bytes()].concat();
+            let len = put(&mut control.0, 0, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+            let mut message = Message::EMPTY;
+
+            decode_control(&control.0[..len], &mut message);
+
+            prop_assert_eq!(message.local, Local::new(address.into(), 0));
+        }
+
         /// wireguard-go once looped for ever on a control message that said its length was zero.
         #[test]
         fn any_control_bytes_are_read_without_a_panic_or_a_loop(
-            control in prop::collection::vec(any::<u8>(), 0..64),
+            control in prop::collection::vec(any::<u8>(), 0..96),
             len in 0usize..65_536,
         ) {
             let mut message = Message { len, ..Message::EMPTY };

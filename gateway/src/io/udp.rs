@@ -17,6 +17,7 @@ use crate::buffer::{Transmit, TransmitBatch};
 use crate::engine::Accounts;
 use crate::engine::inbound::{MAX_MESSAGE_BYTES, MAX_MESSAGES, Received};
 use crate::packet::ecn::Ecn;
+use crate::path::{Local, Path, canonical};
 
 /// Receive buffer: 10 ms at 10 Gb/s.
 const RECEIVE_BUFFER_BYTES: i32 = 12 << 20;
@@ -39,6 +40,15 @@ impl Udp {
     pub(super) fn bind(port: u16, offload: Offload) -> Result<Arc<Self>, StartError> {
         let (socket, is_dual_stack) =
             bind(port).map_err(|source| StartError::Port { port, source })?;
+
+        Self::of((socket, is_dual_stack), port, offload)
+    }
+
+    fn of(
+        (socket, is_dual_stack): (Socket, bool),
+        port: u16,
+        offload: Offload,
+    ) -> Result<Arc<Self>, StartError> {
         let system = |operation| move |source| StartError::System { operation, source };
         let port = socket
             .local_addr()
@@ -73,10 +83,27 @@ impl Udp {
         self.coalesces
     }
 
-    /// Sends the batch, accounts for it and empties it.
-    pub(super) fn send_all(&self, batch: &mut TransmitBatch, accounts: &Accounts) {
+    /// Sends the batch, accounts for it and empties it. `refused` hears of paths that the kernel does not
+    /// take any more: what was to go there went out from another address of ours.
+    pub(super) fn send_all(
+        &self,
+        batch: &mut TransmitBatch,
+        accounts: &Accounts,
+        mut refused: impl FnMut(Path),
+    ) {
         for transmit in batch.transmits() {
-            let is_sent = self.send(transmit, batch.bytes(transmit)).is_ok();
+            let bytes = batch.bytes(transmit);
+            let is_sent = match self.send(transmit, bytes, transmit.outer.path.local) {
+                Ok(()) => true,
+                Err(error) if transmit.outer.path.local.is_some() && blames_source(&error) => {
+                    let is_sent = self.send(transmit, bytes, None).is_ok();
+                    if is_sent {
+                        refused(transmit.outer.path);
+                    }
+                    is_sent
+                }
+                Err(_) => false,
+            };
             accounts.handle_transmit(transmit, is_sent);
         }
         batch.clear();
@@ -89,14 +116,16 @@ impl Udp {
         sys::receive(self.socket.as_fd(), bytes, MAX_MESSAGE_BYTES, messages)
     }
 
-    fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
-        let destination = self.destination(transmit.outer.destination);
+    fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<()> {
+        let remote = transmit.outer.path.remote;
+        let destination = self.destination(remote);
         let send = sys::Send {
             bytes,
             destination: &destination,
+            source,
             segment_bytes: None,
             traffic_class: transmit.outer.traffic_class(),
-            is_ipv6: transmit.outer.destination.is_ipv6(),
+            is_ipv6: remote.is_ipv6(),
         };
 
         if transmit.datagrams() == 1 {
@@ -175,7 +204,7 @@ impl ReceiveBuffer {
             Some(Received {
                 bytes,
                 stride: message.stride,
-                source: SocketAddr::new(source.ip().to_canonical(), source.port()),
+                path: Path { remote: canonical(source), local: message.local },
                 ecn: Ecn::from_traffic_class(message.traffic_class),
             })
         })
@@ -185,14 +214,16 @@ impl ReceiveBuffer {
 fn bind(port: u16) -> io::Result<(Socket, bool)> {
     match bind_dual_stack(port) {
         Ok(socket) => Ok((socket, true)),
-        Err(error) if lacks_ipv6(&error) => {
-            let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-            socket.bind(&SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port).into())?;
-
-            Ok((socket, false))
-        }
+        Err(error) if lacks_ipv6(&error) => Ok((bind_ipv4(port)?, false)),
         Err(error) => Err(error),
     }
+}
+
+fn bind_ipv4(port: u16) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port).into())?;
+
+    Ok(socket)
 }
 
 fn bind_dual_stack(port: u16) -> io::Result<Socket> {
@@ -220,12 +251,38 @@ fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     // Outer packets may be fragmented where the path needs it, as the kernel's WireGuard allows.
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)?;
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+    // A dual-stack socket reports the destination of IPv4 as well under the option of IPv6. The kernel
+    // never merges datagrams to different addresses.
+    if is_dual_stack {
+        sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+    } else {
+        sys::set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+    }
     if is_dual_stack {
         sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)?;
         sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
     }
 
     Ok(())
+}
+
+/// Whether the kernel may have refused a send because of the address it was to come from.
+///
+/// Observed on Linux 6.18 for an address that was removed: `ENETUNREACH` for IPv4, `EINVAL` for IPv6.
+/// `ENODEV` if the interface of a link-local address is gone, `EACCES` and `EHOSTUNREACH` if a policy
+/// rule forbids the source. Older kernels say `EINVAL` for both.
+fn blames_source(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EINVAL
+                | libc::ENETUNREACH
+                | libc::EHOSTUNREACH
+                | libc::EADDRNOTAVAIL
+                | libc::ENODEV
+                | libc::EACCES
+        )
+    )
 }
 
 fn set_gro(socket: &Socket) -> bool {
@@ -235,4 +292,101 @@ fn set_gro(socket: &Socket) -> bool {
 /// Whether the kernel knows the option at all; 0 changes nothing.
 fn has_gso(socket: &Socket) -> bool {
     sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::DropReason;
+    use crate::buffer::Outer;
+
+    #[test]
+    fn an_answer_comes_from_the_address_that_was_called() {
+        for (udp, is_dual_stack) in sockets() {
+            let called =
+                ["127.0.0.1", "127.0.0.7", "::1"].into_iter().take(2 + usize::from(is_dual_stack));
+            for called in called.map(|address| address.parse::<IpAddr>().unwrap()) {
+                let (client, path) = call(&udp, called);
+                assert_eq!(path.remote, client.local_addr().unwrap());
+                assert_eq!(path.local, Local::new(called, 0));
+
+                send(&udp, path, |refused| panic!("{refused:?}"));
+
+                assert_eq!(heard(&client), [SocketAddr::new(called, udp.port()); DATAGRAMS]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_come_from_an_address_comes_from_another() {
+        for (udp, is_dual_stack) in sockets() {
+            let cases = [("127.0.0.1", "192.0.2.77"), ("::1", "2001:db8::77")];
+            for (called, gone) in cases.into_iter().take(1 + usize::from(is_dual_stack)) {
+                let (client, path) = call(&udp, called.parse().unwrap());
+                let path = Path { local: Local::new(gone.parse().unwrap(), 0), ..path };
+                let mut refused = Vec::new();
+
+                let accounts = send(&udp, path, |path| refused.push(path));
+
+                assert_eq!(refused, [path]);
+                assert_eq!(heard(&client).len(), DATAGRAMS);
+                assert_eq!(accounts.outbound.snapshot().drops(DropReason::WriteFailed), 0);
+            }
+        }
+    }
+
+    /// Nobody is to blame but the destination.
+    #[test]
+    fn an_address_of_ours_is_not_blamed_for_a_send_that_fails_without_it() {
+        for (udp, _) in sockets() {
+            let nowhere = SocketAddr::from(([255, 255, 255, 255], 9));
+            let path = Path { remote: nowhere, local: Local::new([127, 0, 0, 1].into(), 0) };
+
+            send(&udp, path, |refused| panic!("{refused:?}"));
+        }
+    }
+
+    const DATAGRAMS: usize = 3;
+
+    /// Those that a host may have, and whether they have both IP versions.
+    fn sockets() -> Vec<(Arc<Udp>, bool)> {
+        let any = Udp::bind(0, Offload::default()).unwrap();
+        let ipv4 = Udp::of((bind_ipv4(0).unwrap(), false), 0, Offload::default()).unwrap();
+        let is_dual_stack = any.is_dual_stack && UdpSocket::bind("[::1]:0").is_ok();
+
+        vec![(any, is_dual_stack), (ipv4, false)]
+    }
+
+    /// Somebody calls, and the path by which that came.
+    fn call(udp: &Udp, called: IpAddr) -> (UdpSocket, Path) {
+        let own = if called.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let client = UdpSocket::bind(own).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        client.send_to(b"hello", (called, udp.port())).unwrap();
+        let mut buffer = ReceiveBuffer::new();
+        let count = udp.receive(&mut buffer).unwrap();
+        let received = buffer.received(count).next().unwrap();
+        assert_eq!(received.bytes, b"hello");
+
+        (client, received.path)
+    }
+
+    fn send(udp: &Udp, path: Path, refused: impl FnMut(Path)) -> Accounts {
+        let accounts = Accounts::default();
+        let mut batch = TransmitBatch::default();
+        for _ in 0..DATAGRAMS {
+            batch.push_message(&[7; 100], Outer::message(path));
+        }
+        assert_eq!(batch.transmits().len(), 1);
+        udp.send_all(&mut batch, &accounts, refused);
+
+        accounts
+    }
+
+    fn heard(client: &UdpSocket) -> Vec<SocketAddr> {
+        (0..DATAGRAMS).map(|_| client.recv_from(&mut [0; 200]).unwrap().1).collect()
+    }
 }

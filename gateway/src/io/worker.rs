@@ -12,7 +12,6 @@
 
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +22,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use remap::Reader;
 use tokio::sync::Notify;
 
 use super::clock::{self, Calendar};
@@ -30,8 +30,9 @@ use super::tun::{FrameBuffer, Tun};
 use super::udp::{ReceiveBuffer, Udp};
 use crate::buffer::TransmitBatch;
 use crate::engine::outbound::Disposition;
-use crate::engine::{Accounts, Flows, Handshakes, Inbound, Outbound};
+use crate::engine::{Accounts, Flows, Forwarding, Handshakes, Inbound, Outbound};
 use crate::packet::virtio::VirtioHeader;
+use crate::path::Path;
 use crate::wg::message::MAX_HANDSHAKE_BYTES;
 
 /// How often the timers of all peers are looked at.
@@ -59,15 +60,15 @@ const STOP: Token = Token(1);
 pub(super) struct HandshakeMessage {
     bytes: [u8; MAX_HANDSHAKE_BYTES],
     len: usize,
-    source: SocketAddr,
+    path: Path,
 }
 
 impl HandshakeMessage {
-    fn new(message: &[u8], source: SocketAddr) -> Option<Self> {
+    fn new(message: &[u8], path: Path) -> Option<Self> {
         let mut bytes = [0; MAX_HANDSHAKE_BYTES];
         bytes.get_mut(..message.len())?.copy_from_slice(message);
 
-        Some(Self { bytes, len: message.len(), source })
+        Some(Self { bytes, len: message.len(), path })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -82,6 +83,8 @@ pub(super) struct Shared {
     /// The socket in use. Another port is another socket.
     pub(super) udp: ArcSwap<Udp>,
     pub(super) accounts: Accounts,
+    /// What is in force. Packets go by without a look at this one.
+    pub(super) forwarding: Reader<Forwarding>,
     pub(super) flows: Arc<Flows>,
     pub(super) calendar: Calendar,
     pub(super) is_stopping: AtomicBool,
@@ -97,7 +100,9 @@ impl Shared {
 
     /// Sends the batch, accounts for it and empties it.
     fn send_all(&self, batch: &mut TransmitBatch) {
-        self.udp.load().send_all(batch, &self.accounts);
+        self.udp.load().send_all(batch, &self.accounts, |path| {
+            self.forwarding.clone().load().forget_local(path);
+        });
     }
 
     /// The socket in use, if it is another one than `udp` by now.
@@ -229,8 +234,8 @@ pub(super) fn run_inbound(
             let now = clock::now();
             inbound.set_merge(shared.tun.merge());
             for received in buffer.received(count) {
-                inbound.handle_datagrams(received, now, &mut batch, |message, source| {
-                    HandshakeMessage::new(message, source)
+                inbound.handle_datagrams(received, now, &mut batch, |message, path| {
+                    HandshakeMessage::new(message, path)
                         .is_some_and(|message| handshakes.try_send(message).is_ok())
                 });
             }
@@ -278,6 +283,6 @@ pub(super) fn run_handshakes(
             }
         };
         count = count.saturating_add(1);
-        handshakes.handle_message(message.bytes(), message.source, clock::now(), &mut batch);
+        handshakes.handle_message(message.bytes(), message.path, clock::now(), &mut batch);
     }
 }

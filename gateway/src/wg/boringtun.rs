@@ -15,7 +15,6 @@ mod state;
 mod tunnel;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use boringtun::noise::errors::WireGuardError;
@@ -30,6 +29,7 @@ use super::tunnel::{Identity, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
+use crate::path::Path;
 
 /// Initiations a second from all sources before cookies are asked for.
 const INITIATIONS_PER_SECOND: u64 = 100;
@@ -82,19 +82,20 @@ impl Identity for BoringtunIdentity {
     fn identify(
         &self,
         initiation: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
     ) -> Result<Option<PublicKey>, DropReason> {
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
-        let packet = match self.limiter.verify_packet(Some(source.ip()), initiation, &mut reply) {
-            Ok(packet) => packet,
-            Err(TunnResult::WriteToNetwork(cookie)) => {
-                out.push_message(cookie, Outer::message(source));
-                return Ok(None);
-            }
-            Err(TunnResult::Err(error)) => return Err(drop_reason(&error)),
-            Err(_) => return Err(DropReason::Malformed),
-        };
+        let packet =
+            match self.limiter.verify_packet(Some(path.remote.ip()), initiation, &mut reply) {
+                Ok(packet) => packet,
+                Err(TunnResult::WriteToNetwork(cookie)) => {
+                    out.push_message(cookie, Outer::message(path));
+                    return Ok(None);
+                }
+                Err(TunnResult::Err(error)) => return Err(drop_reason(&error)),
+                Err(_) => return Err(DropReason::Malformed),
+            };
         let Packet::HandshakeInit(initiation) = packet else {
             return Err(DropReason::Malformed);
         };

@@ -1,20 +1,24 @@
 //! Where a peer may be, and where it is.
 //!
-//! Datagrams go to one address, the one *in use*: where the peer was heard from last. The *candidates*
-//! are where the configuration and the DNS say that it may be. They matter while nobody is heard: then
-//! the engine sends a handshake to all of them, and whoever answers is in use from then on.
+//! Datagrams go by one path, the one *in use*: to where the peer was heard from last, and from the address
+//! of ours that it had called. The *candidates* are where the configuration and the DNS say that it may
+//! be. They matter while nobody is heard: then the engine sends a handshake to all of them, and whoever
+//! answers is in use from then on.
 //!
 //! # Invariants
 //!
 //! - An address in use is given up for one that answers, or if the peer has no session and the
 //!   configuration takes the address back. Other candidates alone never replace it.
-//! - Packets read the address in use and nothing else of this.
+//! - An address of ours is learned from what came in, and from nothing else.
+//! - Packets read the path in use and nothing else of this.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+
+use crate::path::Path;
 
 /// The most candidates of a peer. A stock peer answers ten initiations a second, and they may all be
 /// its own.
@@ -23,7 +27,7 @@ pub const MAX_CANDIDATES: usize = 8;
 /// The addresses of one peer.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    in_use: ArcSwapOption<SocketAddr>,
+    in_use: ArcSwapOption<Path>,
     candidates: ArcSwap<Vec<SocketAddr>>,
     /// The address in use was a candidate and is none any more.
     is_withdrawn: AtomicBool,
@@ -39,19 +43,28 @@ impl Endpoints {
         *self.is_withdrawn.get_mut() = before.is_withdrawn.load(Ordering::Relaxed);
     }
 
-    /// Where to send to.
+    /// Where to send to, and from where.
     #[must_use]
     #[inline]
-    pub fn in_use(&self) -> Option<SocketAddr> {
+    pub fn in_use(&self) -> Option<Path> {
         self.in_use.load().as_deref().copied()
     }
 
-    /// The peer was heard at `address`: sends there from now on.
+    /// The peer was heard by `path`: goes that way from now on.
     #[inline]
-    pub fn learn(&self, address: SocketAddr) {
-        if self.in_use() != Some(address) {
-            self.in_use.store(Some(Arc::new(address)));
+    pub fn learn(&self, path: Path) {
+        if self.in_use.load().as_deref() != Some(&path) {
+            self.in_use.store(Some(Arc::new(path)));
             self.is_withdrawn.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Our end of `path` is no good any more: the route chooses one from now on, unless the peer has been
+    /// heard by another path since.
+    pub fn forget_local(&self, path: Path) {
+        let in_use = self.in_use.load();
+        if path.local.is_some() && in_use.as_deref() == Some(&path) {
+            self.in_use.compare_and_swap(&*in_use, Some(Arc::new(path.without_local())));
         }
     }
 
@@ -76,14 +89,16 @@ impl Endpoints {
         let has_session = has_session();
         let is_news = wanted.iter().any(|candidate| !before.contains(candidate));
         let first = wanted.first().copied();
-        let in_use = self.in_use();
+        let in_use = self.endpoint();
         let was_wanted = in_use.is_some_and(|address| before.contains(&address));
         let is_wanted = in_use.is_some_and(|address| wanted.contains(&address));
         self.candidates.store(Arc::new(wanted));
 
         let is_taken_back = !is_wanted && (was_wanted || self.is_withdrawn.load(Ordering::Relaxed));
         match first {
-            Some(first) if in_use.is_none() || (is_taken_back && !has_session) => self.learn(first),
+            Some(first) if in_use.is_none() || (is_taken_back && !has_session) => {
+                self.learn(first.into())
+            }
             Some(_) => self.is_withdrawn.store(is_taken_back, Ordering::Relaxed),
             None => {}
         }
@@ -110,7 +125,7 @@ impl Endpoints {
     #[must_use]
     pub fn to_seek(&self) -> Vec<SocketAddr> {
         let is_withdrawn = self.is_withdrawn.load(Ordering::Relaxed) && self.unanswered() == 0;
-        let mut addresses: Vec<_> = self.in_use().filter(|_| !is_withdrawn).into_iter().collect();
+        let mut addresses: Vec<_> = self.endpoint().filter(|_| !is_withdrawn).into_iter().collect();
         for candidate in self.candidates.load().iter() {
             if !addresses.contains(candidate) {
                 addresses.push(*candidate);
@@ -131,6 +146,11 @@ impl Endpoints {
         self.unanswered.store(0, Ordering::Relaxed);
     }
 
+    /// The far end of the path in use.
+    fn endpoint(&self) -> Option<SocketAddr> {
+        self.in_use().map(|path| path.remote)
+    }
+
     /// How many initiations went out since a handshake succeeded. The last of them may yet be
     /// answered.
     #[must_use]
@@ -144,6 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::path::Local;
 
     #[test]
     fn the_first_candidate_is_in_use_until_somebody_is_heard() {
@@ -151,7 +172,7 @@ mod tests {
 
         endpoints.set_candidates(&[at(1), at(2)], || false);
 
-        assert_eq!(endpoints.in_use(), Some(at(1)));
+        assert_eq!(endpoints.endpoint(), Some(at(1)));
         assert_eq!(endpoints.to_seek(), [at(1), at(2)]);
         assert!(endpoints.poll_seek());
         assert!(!endpoints.poll_seek());
@@ -169,9 +190,9 @@ mod tests {
         let endpoints = with_session_at(at(2), &[at(1), at(2)]);
 
         endpoints.set_candidates(&[at(3)], || true);
-        assert_eq!(endpoints.in_use(), Some(at(2)));
+        assert_eq!(endpoints.endpoint(), Some(at(2)));
         endpoints.set_candidates(&[], || true);
-        assert_eq!(endpoints.in_use(), Some(at(2)));
+        assert_eq!(endpoints.endpoint(), Some(at(2)));
     }
 
     #[test]
@@ -193,7 +214,7 @@ mod tests {
         endpoints.set_candidates(&[at(2), at(1)], || true);
 
         assert!(!endpoints.poll_seek());
-        assert_eq!(endpoints.in_use(), Some(at(1)));
+        assert_eq!(endpoints.endpoint(), Some(at(1)));
     }
 
     #[test]
@@ -203,14 +224,14 @@ mod tests {
 
         endpoints.set_candidates(&[at(2)], || false);
 
-        assert_eq!(endpoints.in_use(), Some(at(2)));
+        assert_eq!(endpoints.endpoint(), Some(at(2)));
         assert_eq!(endpoints.to_seek(), [at(2)]);
     }
 
     #[test]
     fn a_peer_without_candidates_is_nowhere_to_be_looked_for() {
         let endpoints = Endpoints::default();
-        endpoints.learn(at(1));
+        endpoints.learn(at(1).into());
 
         endpoints.seek();
 
@@ -218,28 +239,46 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is configured and heard, in whatever order.
+        /// Whatever is configured, heard and refused, in whatever order.
         #[test]
         fn an_address_in_use_was_heard_last_or_configured(
             steps in prop::collection::vec(
-                (prop::collection::vec(0u8..12, 0..12), any::<bool>(), prop::option::of(0u8..12)),
+                (
+                    prop::collection::vec(0u8..12, 0..12),
+                    any::<bool>(),
+                    prop::option::of(path()),
+                    prop::option::of(path()),
+                ),
                 1..20,
             ),
         ) {
             let endpoints = Endpoints::default();
             let mut heard = None;
 
-            for (candidates, has_session, hears) in steps {
+            for (candidates, has_session, hears, refused) in steps {
                 let before = endpoints.in_use();
                 let candidates: Vec<_> = candidates.into_iter().map(at).collect();
                 endpoints.set_candidates(&candidates, || has_session);
                 if has_session && before.is_some() {
                     prop_assert_eq!(endpoints.in_use(), before, "a session was disturbed");
                 }
-                if let Some(place) = hears {
-                    endpoints.learn(at(place));
-                    heard = Some(at(place));
+                if let Some(path) = hears {
+                    endpoints.learn(path);
+                    prop_assert_eq!(endpoints.in_use(), Some(path));
+                    heard = Some(path);
                 }
+                let before = endpoints.in_use();
+                if let Some(path) = refused {
+                    endpoints.forget_local(path);
+                }
+                let local = |path: Path| path.local;
+                prop_assert_eq!(endpoints.endpoint(), before.map(|path| path.remote));
+                prop_assert_eq!(
+                    endpoints.in_use().and_then(local),
+                    before.filter(|path| Some(*path) != refused).and_then(local)
+                );
+                let is_learned = endpoints.in_use() == heard;
+                prop_assert!(is_learned || endpoints.in_use().and_then(local).is_none());
 
                 let sought = endpoints.to_seek();
                 prop_assert!(sought.len() <= MAX_CANDIDATES + 1);
@@ -248,16 +287,24 @@ mod tests {
                     prop_assert!(candidates.iter().take(1).all(|first| sought.contains(first)));
                 }
                 if let (Some(heard), []) = (heard, candidates.as_slice()) {
-                    prop_assert!(endpoints.in_use().is_some(), "{} was forgotten", heard);
+                    prop_assert!(endpoints.in_use().is_some(), "{heard:?} was forgotten");
                 }
             }
         }
     }
 
+    /// A few that have an end in common.
+    fn path() -> impl Strategy<Value = Path> {
+        (0u8..12, 0u8..3).prop_map(|(remote, local)| Path {
+            remote: at(remote),
+            local: Local::new([198, 51, 100, local].into(), 0).filter(|_| local > 0),
+        })
+    }
+
     fn with_session_at(address: SocketAddr, candidates: &[SocketAddr]) -> Endpoints {
         let endpoints = Endpoints::default();
         endpoints.set_candidates(candidates, || false);
-        endpoints.learn(address);
+        endpoints.learn(address.into());
         endpoints.handle_answer();
         let _ = endpoints.poll_seek();
 

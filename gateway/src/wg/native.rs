@@ -37,7 +37,6 @@ mod tunnel;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -56,6 +55,7 @@ use super::tunnel::{Identity, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
+use crate::path::Path;
 
 pub use tai64n::Epoch;
 
@@ -187,7 +187,7 @@ impl Shared {
     fn admit(
         &self,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
     ) -> Result<bool, DropReason> {
         self.macs.check(message).map_err(|_| DropReason::Unauthenticated)?;
@@ -197,10 +197,10 @@ impl Shared {
         }
 
         mint.refresh(*now, |bytes| (self.surroundings.randomness)(bytes));
-        if mint.check(message, source) {
-            return Ok(load.admit(source.ip(), *now));
+        if mint.check(message, path.remote) {
+            return Ok(load.admit(path.remote.ip(), *now));
         }
-        if load.admit_newcomer(source.ip(), *now) {
+        if load.admit_newcomer(path.remote.ip(), *now) {
             return Ok(true);
         }
         if !load.may_reply(*now) {
@@ -208,8 +208,8 @@ impl Shared {
         }
         let mut nonce = [0; COOKIE_NONCE_LEN];
         (self.surroundings.randomness)(&mut nonce);
-        if let Some(reply) = mint.reply(&self.macs, message, source, &nonce) {
-            out.push_message(&reply, Outer::message(source));
+        if let Some(reply) = mint.reply(&self.macs, message, path.remote, &nonce) {
+            out.push_message(&reply, Outer::message(path));
         }
 
         Ok(false)
@@ -281,10 +281,10 @@ impl Identity for NativeIdentity {
     fn identify(
         &self,
         initiation: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
     ) -> Result<Option<PublicKey>, DropReason> {
-        if !self.shared.admit(initiation, source, out)? {
+        if !self.shared.admit(initiation, path, out)? {
             return Ok(None);
         }
         let introduced = Introduced::read(&self.shared.own, initiation)

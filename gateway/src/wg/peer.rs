@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use super::tunnel::PeerKeys;
 use super::{Endpoints, Succession};
 use crate::counters::Counter;
+use crate::path::Path;
 
 /// Bytes and packets of one direction. Bytes are those of UDP payloads, as `wg show` counts them.
 #[derive(Debug, Default)]
@@ -68,18 +69,24 @@ impl Peer {
         self
     }
 
-    /// Where to send to.
+    /// Where to send to, and from where.
     #[must_use]
     #[inline]
-    pub fn endpoint(&self) -> Option<SocketAddr> {
+    pub fn path(&self) -> Option<Path> {
         self.endpoints.in_use()
     }
 
-    /// Sends to `endpoint` from now on. Reached only with an authenticated source (roaming), or with one
-    /// that somebody with the right to configure names.
+    /// Where to send to.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.path().map(|path| path.remote)
+    }
+
+    /// Sends by `path` from now on. Reached only with one by which something authentic came (roaming), or
+    /// to an endpoint that somebody with the right to configure names.
     #[inline]
-    pub fn set_endpoint(&self, endpoint: SocketAddr) {
-        self.endpoints.learn(endpoint);
+    pub fn learn_path(&self, path: Path) {
+        self.endpoints.learn(path);
     }
 
     /// The largest inner packet, in bytes, that TCP should be told of; `None` if it is to be told

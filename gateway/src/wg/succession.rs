@@ -15,7 +15,6 @@
 //!   cannot read. Until it has, the session with the older one is renewed from our end.
 //! - At the end of the grace period the older strands are closed, which wipes their keys.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +25,7 @@ use super::tunnel::{Opened, PeerKeys, Sealed, SessionState, TimedOut, Tunnel};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::packet::segment::Segments;
+use crate::path::Path;
 
 /// How long the keys before stay in use: the whitepaper's `REJECT_AFTER_TIME`.
 ///
@@ -163,7 +163,7 @@ impl Succession {
             }
             // Nobody knows which keys the peer knows: it will answer those.
             for older in &self.older {
-                older.strand.tunnel.initiate(outer.destination, out, now);
+                older.strand.tunnel.initiate(outer.path, out, now);
             }
         }
 
@@ -171,20 +171,15 @@ impl Succession {
     }
 
     /// See [`Tunnel::seal_staged`]; it does not matter which strand the packets waited for.
-    pub fn seal_staged(
-        &self,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> Sealed {
+    pub fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed {
         let Some(sealing) = self.sealing() else {
-            return self.current.tunnel.seal_staged(destination, out, now);
+            return self.current.tunnel.seal_staged(path, out, now);
         };
         for strand in self.strands().filter(|strand| strand.slot != sealing.slot) {
             sealing.tunnel.adopt(strand.tunnel.take_staged());
         }
 
-        sealing.tunnel.seal_staged(destination, out, now)
+        sealing.tunnel.seal_staged(path, out, now)
     }
 
     /// See [`Tunnel::open`]. The run is for a session in `slot`.
@@ -223,13 +218,13 @@ impl Succession {
         &self,
         (own, key): (PublicKey, PublicKey),
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason> {
         for strand in self.strands() {
             if (strand.own, strand.keys.public_key) == (own, key) {
-                return strand.tunnel.handle_handshake(message, source, out, now);
+                return strand.tunnel.handle_handshake(message, path, out, now);
             }
             if strand.tunnel.session().is_established {
                 break;
@@ -248,23 +243,23 @@ impl Succession {
         &self,
         slot: u32,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason> {
         let strand = self.strands().find(|strand| strand.slot == slot);
 
-        strand.ok_or(DropReason::UnknownIndex)?.tunnel.handle_handshake(message, source, out, now)
+        strand.ok_or(DropReason::UnknownIndex)?.tunnel.handle_handshake(message, path, out, now)
     }
 
     /// See [`Tunnel::handle_timeout`].
     pub fn handle_timeout(
         &self,
-        destination: Option<SocketAddr>,
+        path: Option<Path>,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
-        let mut timed_out = self.current.tunnel.handle_timeout(destination, out, now);
+        let mut timed_out = self.current.tunnel.handle_timeout(path, out, now);
         if self.older.is_empty() {
             return timed_out;
         }
@@ -277,15 +272,15 @@ impl Succession {
         }
 
         let mut has_session = self.current.tunnel.session().is_established;
-        if let Some(destination) = destination.filter(|_| !has_session) {
+        if let Some(path) = path.filter(|_| !has_session) {
             // The peer learns our keys at any moment, long after a tunnel gives up. It may also have
             // begun a handshake, and what was to confirm our answer was lost.
-            self.current.tunnel.initiate(destination, out, now);
+            self.current.tunnel.initiate(path, out, now);
         }
         for Older { strand, .. } in &self.older {
             // Where a better strand has a session this one is not renewed.
-            let destination = destination.filter(|_| !has_session);
-            timed_out.given_up += strand.tunnel.handle_timeout(destination, out, now).given_up;
+            let path = path.filter(|_| !has_session);
+            timed_out.given_up += strand.tunnel.handle_timeout(path, out, now).given_up;
             has_session |= strand.tunnel.session().is_established;
         }
         timed_out.has_staged = has_session && self.has_staged();
@@ -294,13 +289,13 @@ impl Succession {
     }
 
     /// See [`Tunnel::initiate`]: with the newest keys.
-    pub fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
-        self.current.tunnel.initiate(destination, out, now);
+    pub fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        self.current.tunnel.initiate(path, out, now);
     }
 
     /// See [`Tunnel::restart`]: with the keys of the session, if there is one, else with the newest.
-    pub fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
-        self.sealing().unwrap_or(&self.current).tunnel.restart(destination, out, now);
+    pub fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        self.sealing().unwrap_or(&self.current).tunnel.restart(path, out, now);
     }
 
     /// See [`Tunnel::session`]: of all strands together.

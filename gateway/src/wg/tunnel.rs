@@ -8,7 +8,6 @@
 //! [`Succession`](super::Succession) leads from one to the next.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::{PresharedKey, PublicKey, Slot, Staged};
@@ -16,6 +15,7 @@ use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
+use crate::path::Path;
 
 /// The most packets of one peer that wait for a handshake.
 pub const MAX_STAGED_PACKETS: usize = 256;
@@ -44,8 +44,7 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     ) -> Option<Sealed>;
 
     /// Seals what was staged, if there is a session by now.
-    fn seal_staged(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant)
-    -> Sealed;
+    fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed;
 
     /// Opens a run of transport data messages, each `stride` bytes long but the last one, and
     /// appends the packets to `out`.
@@ -59,25 +58,21 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     fn handle_handshake(
         &self,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason>;
 
-    /// Time has advanced to `now`: handshakes, keepalives, expiry. Without a destination nothing is
+    /// Time has advanced to `now`: handshakes, keepalives, expiry. Without a path nothing is
     /// sent.
-    fn handle_timeout(
-        &self,
-        destination: Option<SocketAddr>,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> TimedOut;
+    fn handle_timeout(&self, path: Option<Path>, out: &mut TransmitBatch, now: Instant)
+    -> TimedOut;
 
     /// Begins a handshake unless one is under way.
-    fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
+    fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant);
 
     /// Begins a handshake even if one is under way, which may still be answered.
-    fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant);
+    fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant);
 
     /// Whether anything is staged, as far as can be said without waiting for anybody.
     fn has_staged(&self) -> bool;
@@ -121,7 +116,7 @@ pub trait Identity: Send + Sync + fmt::Debug {
     fn identify(
         &self,
         initiation: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
     ) -> Result<Option<PublicKey>, DropReason>;
 

@@ -182,7 +182,7 @@ fn an_address_that_works_is_kept_if_its_successors_are_dead() {
 fn a_learned_address_outlives_another_list() {
     let mut world = called_at(&[1, 2]);
     world.run(SECOND);
-    world.move_to(MILAN, at(99));
+    world.have(MILAN, &[at(99)]);
     world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 0));
     world.run(SECOND);
     assert_eq!(world.endpoint(ROME), Some(at(99)));
@@ -193,6 +193,45 @@ fn a_learned_address_outlives_another_list() {
 
     assert_eq!(world.endpoint(ROME), Some(at(99)));
     assert!(arrives(&mut world, 1));
+}
+
+#[test]
+fn an_address_of_ours_that_is_gone_is_replaced_at_once() {
+    let mut world = called_at(&[1, 2]);
+    world.run(SECOND);
+    world.call(ROME, at(2));
+    assert!(arrives(&mut world, 0));
+    world.have(MILAN, &[at(1)]);
+
+    for id in 0..10 {
+        world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", id));
+        world.run(STEP);
+    }
+
+    assert_eq!(world.received(ROME).len(), 10);
+    assert_eq!(world.endpoint(ROME), Some(at(1)));
+}
+
+/// The kernel sends from an address that is on a link without a carrier all the same.
+#[test]
+fn an_address_of_ours_that_nothing_comes_back_to_is_left() {
+    let [first, second] = ["198.51.100.1:40000", "198.51.100.2:40000"].map(|a| a.parse().unwrap());
+    let mut world = called_at(&[1]);
+    world.have(ROME, &[first, second]);
+    world.run(SECOND);
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    assert_eq!(world.last_source(ROME), Some(first));
+
+    world.cut(&[first]);
+    world.have(ROME, &[second, first]);
+    for id in 1..170 {
+        world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", id));
+        world.run(STEP);
+    }
+
+    assert_eq!(world.last_source(ROME), Some(second));
+    assert!(arrives(&mut world, 200));
+    world.assert_accounts_balance();
 }
 
 #[test]
@@ -210,6 +249,29 @@ fn candidates_beyond_the_limit_are_left_out() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// Whichever address is called, and from wherever.
+    #[test]
+    fn what_follows_an_authentic_datagram_leaves_from_where_that_came_to(
+        calls in prop::collection::vec((1u8..4, any::<bool>()), 1..12),
+    ) {
+        let mut world = called_at(&[1, 2, 3]);
+        world.run(SECOND);
+
+        for (id, (called, moves)) in (0u16..).zip(calls) {
+            if moves {
+                world.move_to(ROME, SocketAddr::from(([198, 51, 100, 10], 1000 + id)));
+            }
+            world.call(ROME, at(called));
+            prop_assert!(arrives(&mut world, id));
+            world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", id));
+
+            prop_assert_eq!(world.last_source(MILAN), Some(at(called)));
+            world.run(STEP);
+            prop_assert_eq!(world.endpoint(ROME), Some(at(called)));
+            prop_assert_eq!(world.received(ROME).len(), usize::from(id) + 1);
+        }
+    }
 
     /// Wherever the peer can be reached for half a minute, it is reached by the end of it.
     #[test]

@@ -14,6 +14,7 @@ use strait_gateway::engine::outbound::Disposition;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
+use strait_gateway::path::{Local, Path};
 use strait_gateway::wg::message::Message;
 use strait_gateway::wg::native::{Epoch, Surroundings};
 use strait_gateway::wg::tunnel::{Identity, PeerKeys, SessionState};
@@ -64,7 +65,7 @@ struct Side {
     engine: Engine,
     key: PrivateKey,
     identity: Weak<dyn Identity>,
-    /// Where it sends from: where it was called last.
+    /// Where it sends from unless it is told to send from another of its addresses.
     address: SocketAddr,
     /// Where it can be called as well.
     others: Vec<SocketAddr>,
@@ -93,6 +94,8 @@ pub(crate) struct World {
     wire: Vec<Datagram>,
     dead: Vec<SocketAddr>,
     initiations: Vec<SocketAddr>,
+    /// Who sent, where to and from which address.
+    sources: Vec<(usize, SocketAddr, SocketAddr)>,
     restarts: u64,
     pub(crate) watcher: Watcher,
     pub(crate) eavesdropped: Vec<Vec<u8>>,
@@ -146,6 +149,7 @@ impl World {
             wire: Vec::new(),
             dead: Vec::new(),
             initiations: Vec::new(),
+            sources: Vec::new(),
             restarts: 0,
             watcher: Watcher::default(),
             eavesdropped: Vec::new(),
@@ -220,14 +224,16 @@ impl World {
     }
 
     pub(crate) fn inject_from(&mut self, from: SocketAddr, to: usize, datagram: &[u8]) {
-        self.receive(to, from, Ecn::NotEct, datagram, datagram.len());
+        let path = path(from, self.sides[to].address);
+        self.receive(to, path, Ecn::NotEct, datagram, datagram.len());
     }
 
     /// Datagrams of equal length arrive as one message, as the kernel merges them.
     pub(crate) fn inject_merged(&mut self, from: usize, to: usize, datagrams: &[Vec<u8>]) {
         let bytes = datagrams.concat();
 
-        self.receive(to, self.sides[from].address, Ecn::NotEct, &bytes, datagrams[0].len());
+        let path = path(self.sides[from].address, self.sides[to].address);
+        self.receive(to, path, Ecn::NotEct, &bytes, datagrams[0].len());
     }
 
     /// Takes what is under way off the wire.
@@ -248,10 +254,23 @@ impl World {
         self.sides[side].address = address;
     }
 
-    /// `side` can be called at these addresses, and its peer is told so.
-    pub(crate) fn call_at(&mut self, side: usize, addresses: &[SocketAddr]) {
+    /// `side` has these addresses from now on, and sends from the first unless it has a reason.
+    pub(crate) fn have(&mut self, side: usize, addresses: &[SocketAddr]) {
         self.sides[side].address = addresses[0];
         self.sides[side].others = addresses.to_vec();
+    }
+
+    /// `side` is told to call its peer at `address`.
+    pub(crate) fn call(&self, side: usize, address: SocketAddr) {
+        let control = &self.sides[side].engine.control;
+        let key = control.current().peers()[0].keys.public_key;
+
+        control.move_peer(key, address);
+    }
+
+    /// `side` can be called at these addresses, and its peer is told so.
+    pub(crate) fn call_at(&mut self, side: usize, addresses: &[SocketAddr]) {
+        self.have(side, addresses);
         let addresses = addresses.to_vec();
         self.reconfigure(1 - side, |peer| peer.endpoints = addresses);
     }
@@ -277,6 +296,11 @@ impl World {
     /// Where `side` sends to.
     pub(crate) fn endpoint(&self, side: usize) -> Option<SocketAddr> {
         self.sides[side].engine.control.current().peers()[0].endpoint()
+    }
+
+    /// Which address `side` sent from last.
+    pub(crate) fn last_source(&self, side: usize) -> Option<SocketAddr> {
+        self.sources.iter().rev().find(|(from, ..)| *from == side).map(|(.., source)| *source)
     }
 
     /// How many initiations were sent to `address`.
@@ -440,30 +464,29 @@ impl World {
                     continue;
                 }
                 if let Some(side) = [MILAN, ROME].into_iter().find(|s| self.sides[*s].is_at(to)) {
-                    self.sides[side].address = to;
-                    self.receive(side, from, ecn, &bytes, bytes.len());
+                    self.receive(side, path(from, to), ecn, &bytes, bytes.len());
                 }
             }
         }
     }
 
-    fn receive(&mut self, side: usize, source: SocketAddr, ecn: Ecn, bytes: &[u8], stride: usize) {
+    fn receive(&mut self, side: usize, path: Path, ecn: Ecn, bytes: &[u8], stride: usize) {
         let now = self.now();
         let mut out = TransmitBatch::default();
         let mut messages = VecDeque::new();
         let Engine { inbound, handshakes, .. } = &mut self.sides[side].engine;
 
         inbound.handle_datagrams(
-            Received { bytes, stride, source, ecn },
+            Received { bytes, stride, path, ecn },
             now,
             &mut out,
-            |message, source| {
-                messages.push_back((message.to_vec(), source));
+            |message, path| {
+                messages.push_back((message.to_vec(), path));
                 true
             },
         );
-        for (message, source) in messages {
-            handshakes.handle_message(&message, source, now, &mut out);
+        for (message, path) in messages {
+            handshakes.handle_message(&message, path, now, &mut out);
         }
         let mut packets: Vec<Vec<u8>> = Vec::new();
         inbound.drain(|frame, bytes, accounts| {
@@ -484,11 +507,13 @@ impl World {
 
         for transmit in out.transmits() {
             accounts.handle_transmit(transmit, true);
+            let source = self.source(from, transmit.outer.path);
+            self.sources.push((from, transmit.outer.path.remote, source));
             for bytes in out.bytes(transmit).chunks(transmit.segment_bytes) {
                 self.watcher.sent(from, bytes, self.elapsed);
                 self.eavesdropped.push(bytes.to_vec());
                 if Message::classify(bytes) == Some(Message::Initiation) {
-                    self.initiations.push(transmit.outer.destination);
+                    self.initiations.push(transmit.outer.path.remote);
                 }
                 let copies = 1 + u32::from(self.chance(self.network.repeat_percent));
                 for _ in 0..copies {
@@ -502,8 +527,8 @@ impl World {
                     let extra = u64::try_from(u128::from(self.next_random()) % jitter).unwrap();
                     self.wire.push(Datagram {
                         due: self.elapsed + self.network.delay + Duration::from_millis(extra),
-                        to: transmit.outer.destination,
-                        from: self.sides[from].address,
+                        to: transmit.outer.path.remote,
+                        from: source,
                         ecn: if self.network.marks_congestion {
                             Ecn::Ce
                         } else {
@@ -515,6 +540,19 @@ impl World {
             }
         }
         out.clear();
+    }
+
+    /// Where `side` sends from: as wanted, or, as if its kernel refused that, from wherever it can.
+    fn source(&self, side: usize, path: Path) -> SocketAddr {
+        let Side { address, others, engine, .. } = &self.sides[side];
+        let Some(local) = path.local else { return *address };
+        let mut own = std::iter::once(address).chain(others);
+        let wanted = own.find(|own| own.ip() == local.address());
+        if wanted.is_none() {
+            engine.control.current().forget_local(path);
+        }
+
+        *wanted.unwrap_or(address)
     }
 
     fn chance(&mut self, percent: u32) -> bool {
@@ -543,6 +581,11 @@ impl Side {
 
         self.engine.control.apply(vec![self.peer.clone()], table);
     }
+}
+
+/// As whoever is at `to` sees it.
+fn path(from: SocketAddr, to: SocketAddr) -> Path {
+    Path { remote: from, local: Local::new(to.ip(), 0) }
 }
 
 /// A UDP packet with a right checksum whose IP identification is `id`.

@@ -1,7 +1,6 @@
 //! The state of one peer: the library's, what is staged, and the handshakes that are being timed.
 
 use std::mem;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use boringtun::noise::{Tunn, TunnResult};
@@ -9,6 +8,7 @@ use boringtun::noise::{Tunn, TunnResult};
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
+use crate::path::Path;
 use crate::wg::Staged;
 use crate::wg::message::{DATA_OVERHEAD_BYTES, MAX_HANDSHAKE_BYTES};
 use crate::wg::tunnel::{Sealed, SessionState};
@@ -77,7 +77,7 @@ impl State {
         outer: Outer,
         out: &mut TransmitBatch,
     ) -> Sealed {
-        let mut sealed = self.seal_staged(outer.destination, out);
+        let mut sealed = self.seal_staged(outer.path, out);
         if !self.staged.is_empty() {
             return sealed;
         }
@@ -98,11 +98,7 @@ impl State {
         sealed
     }
 
-    pub(super) fn seal_staged(
-        &mut self,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-    ) -> Sealed {
+    pub(super) fn seal_staged(&mut self, path: Path, out: &mut TransmitBatch) -> Sealed {
         let mut sealed = Sealed::default();
         if !self.session.is_established {
             return sealed;
@@ -114,7 +110,7 @@ impl State {
             };
             if let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) {
                 let len = datagram.len();
-                out.commit(len, Outer::data(destination, ecn), true);
+                out.commit(len, Outer::data(path, ecn), true);
                 sealed.add(len);
             }
             self.staged.remove_first();
@@ -123,37 +119,21 @@ impl State {
         sealed
     }
 
-    pub(super) fn initiate(
-        &mut self,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) {
-        self.begin(false, destination, out, now);
+    pub(super) fn initiate(&mut self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        self.begin(false, path, out, now);
     }
 
-    pub(super) fn restart(
-        &mut self,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) {
-        self.begin(true, destination, out, now);
+    pub(super) fn restart(&mut self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        self.begin(true, path, out, now);
     }
 
-    fn begin(
-        &mut self,
-        is_again: bool,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) {
+    fn begin(&mut self, is_again: bool, path: Path, out: &mut TransmitBatch, now: Instant) {
         let mut message = [0; MAX_HANDSHAKE_BYTES];
 
         if let TunnResult::WriteToNetwork(initiation) =
             self.tunn.format_handshake_initiation(&mut message, is_again)
         {
-            out.push_message(initiation, Outer::handshake(destination));
+            out.push_message(initiation, Outer::handshake(path));
             self.asked = Some(now);
         }
     }
@@ -170,17 +150,13 @@ impl State {
     }
 
     /// The library queues a keepalive that fell due without a session. Now there is one.
-    pub(super) fn send_queued_keepalives(
-        &mut self,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-    ) {
+    pub(super) fn send_queued_keepalives(&mut self, path: Path, out: &mut TransmitBatch) {
         let mut message = [0; MAX_HANDSHAKE_BYTES];
 
         while let TunnResult::WriteToNetwork(keepalive) =
             self.tunn.decapsulate(None, &[], &mut message)
         {
-            out.push_message(keepalive, Outer::message(destination));
+            out.push_message(keepalive, Outer::message(path));
         }
     }
 

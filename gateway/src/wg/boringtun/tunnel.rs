@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::mem;
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
+use crate::path::Path;
 use crate::wg::Staged;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel};
@@ -66,7 +66,7 @@ impl Tunnel for BoringtunTunnel {
         }
 
         let overflow = state.staged.stage(segments, outer.ecn);
-        state.initiate(outer.destination, out, now);
+        state.initiate(outer.path, out, now);
 
         Sealed { overflow, ..Sealed::default() }
     }
@@ -84,13 +84,8 @@ impl Tunnel for BoringtunTunnel {
         Some(state.seal(segments, outer, out))
     }
 
-    fn seal_staged(
-        &self,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-        _now: Instant,
-    ) -> Sealed {
-        self.with(|state| state.seal_staged(destination, out))
+    fn seal_staged(&self, path: Path, out: &mut TransmitBatch, _now: Instant) -> Sealed {
+        self.with(|state| state.seal_staged(path, out))
     }
 
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
@@ -134,7 +129,7 @@ impl Tunnel for BoringtunTunnel {
     fn handle_handshake(
         &self,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason> {
@@ -142,10 +137,10 @@ impl Tunnel for BoringtunTunnel {
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
 
-        match state.tunn.decapsulate(Some(source.ip()), message, &mut reply) {
+        match state.tunn.decapsulate(Some(path.remote.ip()), message, &mut reply) {
             TunnResult::WriteToNetwork(datagram) => {
                 let answer = Message::classify(datagram);
-                out.push_message(datagram, outer(answer, source));
+                out.push_message(datagram, outer(answer, path));
                 match answer {
                     Some(Message::Response { .. }) => {
                         let index = first_index(datagram);
@@ -153,7 +148,7 @@ impl Tunnel for BoringtunTunnel {
                     }
                     Some(Message::Data { .. }) => {
                         state.complete(now);
-                        state.send_queued_keepalives(source, out);
+                        state.send_queued_keepalives(path, out);
                     }
                     _ => {}
                 }
@@ -168,7 +163,7 @@ impl Tunnel for BoringtunTunnel {
 
     fn handle_timeout(
         &self,
-        destination: Option<SocketAddr>,
+        path: Option<Path>,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
@@ -188,8 +183,8 @@ impl Tunnel for BoringtunTunnel {
                 if message == Some(Message::Initiation) {
                     state.asked = Some(now);
                 }
-                if let Some(destination) = destination {
-                    out.push_message(datagram, outer(message, destination));
+                if let Some(path) = path {
+                    out.push_message(datagram, outer(message, path));
                 }
             }
             TunnResult::Err(WireGuardError::ConnectionExpired) => {
@@ -198,11 +193,11 @@ impl Tunnel for BoringtunTunnel {
                     state.asked = None;
                 }
                 let is_due = state.asked.is_none_or(|asked| now >= asked + RETRY_INTERVAL);
-                if let Some(destination) = destination
+                if let Some(path) = path
                     && state.is_persistent
                     && is_due
                 {
-                    state.initiate(destination, out, now);
+                    state.initiate(path, out, now);
                 }
             }
             TunnResult::Done
@@ -216,12 +211,12 @@ impl Tunnel for BoringtunTunnel {
         TimedOut { given_up, has_staged }
     }
 
-    fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
-        self.with(|state| state.initiate(destination, out, now));
+    fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        self.with(|state| state.initiate(path, out, now));
     }
 
-    fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
-        self.with(|state| state.restart(destination, out, now));
+    fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        self.with(|state| state.restart(path, out, now));
     }
 
     fn has_staged(&self) -> bool {
@@ -252,12 +247,10 @@ impl Tunnel for BoringtunTunnel {
 }
 
 /// How `message` is to go.
-const fn outer(message: Option<Message>, destination: SocketAddr) -> Outer {
+fn outer(message: Option<Message>, path: Path) -> Outer {
     match message {
-        Some(Message::Initiation | Message::Response { .. }) => Outer::handshake(destination),
-        Some(Message::CookieReply { .. } | Message::Data { .. }) | None => {
-            Outer::message(destination)
-        }
+        Some(Message::Initiation | Message::Response { .. }) => Outer::handshake(path),
+        Some(Message::CookieReply { .. } | Message::Data { .. }) | None => Outer::message(path),
     }
 }
 

@@ -7,6 +7,7 @@ mod primitives;
 mod transcripts;
 mod vectors;
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
@@ -96,23 +97,27 @@ impl Pair {
                 receiver.tunnel.open(datagram, datagram.len(), &mut opened, self.now);
             }
             Some(Message::Initiation) => {
-                let known = receiver.identity.identify(datagram, sender.address, &mut out);
+                let known = receiver.identity.identify(datagram, sender.address.into(), &mut out);
                 if let Ok(Some(_)) = known {
                     let _ = receiver.tunnel.handle_handshake(
                         datagram,
-                        sender.address,
+                        sender.address.into(),
                         &mut out,
                         self.now,
                     );
                 }
             }
             Some(_) => {
-                let _ =
-                    receiver.tunnel.handle_handshake(datagram, sender.address, &mut out, self.now);
+                let _ = receiver.tunnel.handle_handshake(
+                    datagram,
+                    sender.address.into(),
+                    &mut out,
+                    self.now,
+                );
             }
             None => {}
         }
-        receiver.tunnel.seal_staged(sender.address, &mut out, self.now);
+        receiver.tunnel.seal_staged(sender.address.into(), &mut out, self.now);
         let packets = opened.packets().iter().map(|range| opened.bytes()[range.clone()].to_vec());
 
         (packets.collect(), datagrams(&out))
@@ -132,7 +137,7 @@ impl Pair {
 
     fn restart(&self, from: usize) -> Vec<Vec<u8>> {
         let mut out = TransmitBatch::default();
-        self.ends[from].tunnel.restart(self.ends[1 - from].address, &mut out, self.now);
+        self.ends[from].tunnel.restart(self.ends[1 - from].address.into(), &mut out, self.now);
 
         datagrams(&out)
     }
@@ -147,7 +152,7 @@ impl Pair {
     /// What end `number` sends because time has passed.
     fn timers(&self, number: usize) -> Vec<Vec<u8>> {
         let mut out = TransmitBatch::default();
-        let destination = Some(self.ends[1 - number].address);
+        let destination = Some(self.ends[1 - number].address.into());
         self.ends[number].tunnel.handle_timeout(destination, &mut out, self.now);
 
         datagrams(&out)
@@ -268,11 +273,12 @@ fn whoever_has_another_preshared_key_gets_no_session() {
     };
     let stranger = ours.ends[0].identity.tunnel(&peer, Slot::from(1));
     let mut out = TransmitBatch::default();
-    stranger.initiate(ours.ends[1].address, &mut out, ours.now);
+    stranger.initiate(ours.ends[1].address.into(), &mut out, ours.now);
 
     let (_, answers) = ours.deliver(0, &datagrams(&out)[0]);
     let mut out = TransmitBatch::default();
-    let refused = stranger.handle_handshake(&answers[0], ours.ends[1].address, &mut out, ours.now);
+    let refused =
+        stranger.handle_handshake(&answers[0], ours.ends[1].address.into(), &mut out, ours.now);
 
     assert_eq!(refused, Err(DropReason::Unauthenticated));
     assert!(!stranger.session().is_established);
@@ -333,7 +339,7 @@ fn under_load_whoever_is_new_is_answered_once_and_then_with_a_cookie() {
         for port in 1_000..2_000 {
             let source = SocketAddr::from(([198, 51, 100, 1], port));
             let mut out = TransmitBatch::default();
-            let _ = pair.ends[1].identity.identify(&flood, source, &mut out);
+            let _ = pair.ends[1].identity.identify(&flood, source.into(), &mut out);
             for reply in datagrams(&out) {
                 assert!(reply.len() < flood.len());
                 replies += 1;
@@ -421,7 +427,7 @@ fn an_initiation_is_repeated_for_ninety_seconds_and_then_given_up() {
     for _ in 0..2_000 {
         pair.tick(Duration::from_millis(100));
         let mut out = TransmitBatch::default();
-        let destination = Some(pair.ends[1].address);
+        let destination = Some(pair.ends[1].address.into());
         given_up += pair.ends[0].tunnel.handle_timeout(destination, &mut out, pair.now).given_up;
         repeated += datagrams(&out).len();
     }
@@ -441,7 +447,7 @@ fn nobody_gives_up_while_there_is_more_to_send() {
         }
         pair.tick(Duration::from_secs(1));
         let mut out = TransmitBatch::default();
-        let destination = Some(pair.ends[1].address);
+        let destination = Some(pair.ends[1].address.into());
         given_up += pair.ends[0].tunnel.handle_timeout(destination, &mut out, pair.now).given_up;
         assert_eq!(given_up > 0, second >= 189, "in second {second}");
     }
@@ -482,7 +488,7 @@ fn who_begins_again_at_the_last_moment_does_not_give_up() {
     pair.tick(Duration::from_secs(90));
 
     let mut out = TransmitBatch::default();
-    pair.ends[0].tunnel.restart(pair.ends[1].address, &mut out, pair.now);
+    pair.ends[0].tunnel.restart(pair.ends[1].address.into(), &mut out, pair.now);
     let initiation = datagrams(&out);
     assert_eq!(pair.timers(0).len(), 0, "it has just asked");
 
@@ -590,11 +596,11 @@ fn what_finds_a_session_late_is_sent_with_it() {
     let theirs = pair.ends[1].identity.tunnel(&keys, Slot::from(2));
     let address = pair.ends[1].address;
     let mut out = TransmitBatch::default();
-    ours.initiate(address, &mut out, pair.now);
+    ours.initiate(address.into(), &mut out, pair.now);
     let mut answer = TransmitBatch::default();
-    theirs.handle_handshake(&datagrams(&out)[0], address, &mut answer, pair.now).unwrap();
+    theirs.handle_handshake(&datagrams(&out)[0], address.into(), &mut answer, pair.now).unwrap();
     let mut out = TransmitBatch::default();
-    ours.handle_handshake(&datagrams(&answer)[0], address, &mut out, pair.now).unwrap();
+    ours.handle_handshake(&datagrams(&answer)[0], address.into(), &mut out, pair.now).unwrap();
 
     let mut packet = packet(7);
     let header = Header::parse(&packet).unwrap();
@@ -650,7 +656,7 @@ fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
     pair.tick(Duration::from_secs(1));
     let mut out = TransmitBatch::default();
 
-    let taken = after.handle_handshake(&captured, pair.ends[0].address, &mut out, pair.now);
+    let taken = after.handle_handshake(&captured, pair.ends[0].address.into(), &mut out, pair.now);
 
     assert_eq!(taken, Err(DropReason::Replayed));
 }
@@ -695,7 +701,7 @@ fn a_key_of_low_order_gets_no_session() {
     let tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(3));
     let mut out = TransmitBatch::default();
 
-    tunnel.initiate(pair.ends[1].address, &mut out, pair.now);
+    tunnel.initiate(pair.ends[1].address.into(), &mut out, pair.now);
 
     assert!(out.is_empty());
 }

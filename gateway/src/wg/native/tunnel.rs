@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::mem;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
+use crate::path::Path;
 use crate::wg::message::Message;
 use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel};
 use crate::wg::{Slot, Staged};
@@ -98,7 +98,7 @@ impl NativeTunnel {
     ) -> Sealed {
         let mut sealed = Sealed::default();
         if self.has_staged.load(Ordering::Acquire) {
-            sealed = self.seal_staged(outer.destination, out, now);
+            sealed = self.seal_staged(outer.path, out, now);
             if self.has_staged.load(Ordering::Acquire) {
                 return sealed;
             }
@@ -126,21 +126,21 @@ impl NativeTunnel {
         };
         let overflow = state.staged.stage(segments, outer.ecn);
         // One may have come while the lock was waited for.
-        let sealed = self.flush(state, outer.destination, out, now);
+        let sealed = self.flush(state, outer.path, out, now);
         if self.sessions.load().usable(now).is_none() {
             state.want_session(now);
             if !state.is_asking(now) {
-                self.ask(state, outer.destination, out, now);
+                self.ask(state, outer.path, out, now);
             }
         }
 
         Sealed { overflow, ..sealed }
     }
 
-    fn send_keepalive(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+    fn send_keepalive(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         let sessions = self.sessions.load();
         let Some(keypair) = sessions.usable(now) else { return };
-        let way = (Outer::message(destination), self.mtu());
+        let way = (Outer::message(path), self.mtu());
         if datagram::seal_one(keypair, &[], way, out).is_some() {
             self.traffic.count_sent(false, now);
         }
@@ -150,7 +150,7 @@ impl NativeTunnel {
     fn flush(
         &self,
         state: &mut State,
-        destination: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Sealed {
@@ -158,7 +158,7 @@ impl NativeTunnel {
         let sessions = self.sessions.load();
         if let Some(keypair) = sessions.usable(now) {
             while let Some((packet, ecn)) = state.staged.first() {
-                let way = (Outer::data(destination, ecn), self.mtu());
+                let way = (Outer::data(path, ecn), self.mtu());
                 let Some(len) = datagram::seal_one(keypair, packet, way, out) else { break };
                 sealed.add(len);
                 state.staged.remove_first();
@@ -178,13 +178,7 @@ impl NativeTunnel {
     }
 
     /// Sends an initiation, whatever else is on its way.
-    fn ask(
-        &self,
-        state: &mut State,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) {
+    fn ask(&self, state: &mut State, path: Path, out: &mut TransmitBatch, now: Instant) {
         let index = self.new_index(state);
         let ephemeral = self.shared.ephemeral();
         let timestamp = self.shared.timestamp(now);
@@ -195,7 +189,7 @@ impl NativeTunnel {
             return;
         };
 
-        self.send_handshake(state, &mut message, destination, out, now);
+        self.send_handshake(state, &mut message, path, out, now);
         let jitter = JITTER_MAX.mul_f64(f64::from(self.shared.random_byte()) / 256.0);
         state.ask(pending, now, now + REKEY_TIMEOUT + jitter);
     }
@@ -206,13 +200,13 @@ impl NativeTunnel {
         &self,
         state: &mut State,
         message: &mut [u8],
-        destination: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) {
         let cookie = state.cookie.as_ref().and_then(|cookie| cookie.get(now));
         state.last_mac = Some(self.macs.stamp(message, cookie));
-        if out.push_message(message, Outer::handshake(destination)) {
+        if out.push_message(message, Outer::handshake(path)) {
             self.traffic.count_sent(false, now);
         }
     }
@@ -234,7 +228,7 @@ impl NativeTunnel {
         &self,
         state: &mut State,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason> {
@@ -257,7 +251,7 @@ impl NativeTunnel {
         let next = Keypair::new(&session, false, now);
         self.publish(self.sessions.load().promised(next));
         state.answered = Some((now, index));
-        self.send_handshake(state, &mut response, source, out, now);
+        self.send_handshake(state, &mut response, path, out, now);
 
         Ok(())
     }
@@ -266,7 +260,7 @@ impl NativeTunnel {
         &self,
         state: &mut State,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason> {
@@ -288,7 +282,7 @@ impl NativeTunnel {
 
         // The peer may use the session only when it has seen that we do.
         if state.staged.is_empty() {
-            self.send_keepalive(source, out, now);
+            self.send_keepalive(path, out, now);
         }
 
         Ok(())
@@ -371,15 +365,10 @@ impl Tunnel for NativeTunnel {
         Some(self.seal_with(keypair, segments, outer, out, now))
     }
 
-    fn seal_staged(
-        &self,
-        destination: SocketAddr,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> Sealed {
+    fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed {
         let mut state = self.lock();
 
-        state.as_mut().map(|state| self.flush(state, destination, out, now)).unwrap_or_default()
+        state.as_mut().map(|state| self.flush(state, path, out, now)).unwrap_or_default()
     }
 
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
@@ -409,20 +398,20 @@ impl Tunnel for NativeTunnel {
     fn handle_handshake(
         &self,
         message: &[u8],
-        source: SocketAddr,
+        path: Path,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason> {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
-        if matches!(kind, Message::Response { .. }) && !self.shared.admit(message, source, out)? {
+        if matches!(kind, Message::Response { .. }) && !self.shared.admit(message, path, out)? {
             return Err(DropReason::UnderLoad);
         }
         let mut state = self.lock();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
 
         match kind {
-            Message::Initiation => self.handle_initiation(state, message, source, out, now),
-            Message::Response { .. } => self.handle_response(state, message, source, out, now),
+            Message::Initiation => self.handle_initiation(state, message, path, out, now),
+            Message::Response { .. } => self.handle_response(state, message, path, out, now),
             Message::CookieReply { .. } => self.handle_cookie(state, message, now),
             Message::Data { .. } => Err(DropReason::Malformed),
         }
@@ -430,7 +419,7 @@ impl Tunnel for NativeTunnel {
 
     fn handle_timeout(
         &self,
-        destination: Option<SocketAddr>,
+        path: Option<Path>,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
@@ -468,12 +457,12 @@ impl Tunnel for NativeTunnel {
             wants_session = true;
         }
 
-        if let Some(destination) = destination {
+        if let Some(path) = path {
             if wants_session && may_ask {
-                self.ask(state, destination, out, now);
+                self.ask(state, path, out, now);
             }
             if has_session && (is_idle || state.debts.is_keepalive_due(now)) {
-                self.send_keepalive(destination, out, now);
+                self.send_keepalive(path, out, now);
             }
         }
         let is_dormant = self.persistent.is_none() && sessions.is_empty() && state.is_at_rest();
@@ -482,17 +471,17 @@ impl Tunnel for NativeTunnel {
         TimedOut { given_up, has_staged: has_session && !state.staged.is_empty() }
     }
 
-    fn initiate(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+    fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         let mut state = self.lock();
         if let Some(state) = state.as_mut().filter(|state| !state.is_asking(now)) {
-            self.ask(state, destination, out, now);
+            self.ask(state, path, out, now);
         }
     }
 
-    fn restart(&self, destination: SocketAddr, out: &mut TransmitBatch, now: Instant) {
+    fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         if let Some(state) = self.lock().as_mut() {
             state.want_session(now);
-            self.ask(state, destination, out, now);
+            self.ask(state, path, out, now);
         }
     }
 

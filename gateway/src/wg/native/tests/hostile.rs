@@ -170,7 +170,7 @@ fn resized(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 fn cookie_reply(pair: &Pair, initiation: &[u8]) -> Vec<u8> {
     loop {
         let mut out = TransmitBatch::default();
-        let _ = pair.ends[1].identity.identify(initiation, pair.ends[0].address, &mut out);
+        let _ = pair.ends[1].identity.identify(initiation, pair.ends[0].address.into(), &mut out);
         if let Some(reply) = datagrams(&out).pop() {
             return reply;
         }
@@ -181,7 +181,7 @@ fn cookie_reply(pair: &Pair, initiation: &[u8]) -> Vec<u8> {
 fn again(pair: &mut Pair) -> Vec<u8> {
     pair.tick(Duration::from_millis(30));
     let mut out = TransmitBatch::default();
-    pair.ends[0].tunnel.restart(pair.ends[1].address, &mut out, pair.now);
+    pair.ends[0].tunnel.restart(pair.ends[1].address.into(), &mut out, pair.now);
 
     datagrams(&out).remove(0)
 }

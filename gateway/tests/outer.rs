@@ -1,0 +1,162 @@
+//! The outside of the tunnel, in network namespaces: which of its addresses a gateway sends
+//! from.
+//!
+//! Needs root and `/dev/net/tun`; what needs more says so.
+
+#![cfg(feature = "daemon")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "harness/require.rs"]
+mod require;
+#[expect(dead_code, reason = "each test prepares its gateways")]
+#[path = "harness/world.rs"]
+mod world;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use require::Need::{Root, Tool, Tun};
+use require::require;
+use strait_gateway::lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
+use strait_gateway::lab::traffic::Ping;
+use strait_gateway::lab::{Cluster, LabError, Layout, Namespace, Underlay};
+use world::World;
+
+/// Rome lets nothing in from the address that Milan's route would choose.
+#[test]
+fn a_peer_is_answered_from_the_address_that_it_called() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    for is_ipv6 in [false, true] {
+        let mut called = None;
+        let world = World::start_with(&layout(is_ipv6), |clusters| {
+            let (milan, rome) = (&clusters.milan, &mut clusters.rome);
+            let own = [milan.underlay, add_neighbour(milan, 101)];
+            let chosen = source_towards(&milan.gateway, rome.underlay);
+            let other = own[usize::from(own[0] == chosen)];
+            firewall(&rome.gateway, chosen);
+            rome.config.peers[0].endpoint = Some(SocketAddr::new(other, LISTEN_PORT).to_string());
+            called = Some((chosen, other));
+        });
+        let (chosen, other) = called.unwrap();
+
+        world.assert_traffic();
+
+        assert_ne!(chosen, other);
+        assert_eq!(source_towards(&world.milan().gateway, world.rome().underlay), chosen);
+        world.finish();
+    }
+}
+
+/// The client's own address goes, and it has another.
+#[test]
+fn an_address_that_is_removed_takes_no_packet_with_it() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    for is_ipv6 in [false, true] {
+        let world = World::start_with(&layout(is_ipv6), |clusters| {
+            // Or else the other address goes with the first, and the route with both.
+            let settings = [("ipv4/conf/underlay/promote_secondaries", "1")];
+            clusters.rome.gateway.set(&settings).unwrap();
+            add_neighbour(&clusters.rome, 102);
+        });
+        let (rome, milan) = (world.rome(), world.milan());
+        let target = rome.side.sees(&milan.side).next().unwrap();
+        let source = source_towards(&rome.gateway, milan.underlay);
+        let refused = drops(rome, "write_failed");
+
+        let ping = Ping { interval: Duration::from_millis(5), ..Ping::new(target, 400) };
+        let pinging = rome.pod.spawn(move || ping.run_here()).unwrap();
+        sleep(Duration::from_millis(700));
+        remove_address(&rome.gateway, source);
+        assert!(!pinging.is_finished(), "the address went when the traffic was over");
+        let report = pinging.join().unwrap().unwrap();
+
+        assert_ne!(source_towards(&rome.gateway, milan.underlay), source);
+        assert!(report.is_perfect(), "{source} removed: {report:?}");
+        assert_eq!(drops(rome, "write_failed"), refused);
+        world.assert_traffic();
+        world.finish();
+    }
+}
+
+fn layout(is_ipv6: bool) -> Layout {
+    let underlay = Underlay { is_ipv6, is_routed: false, mtu_bytes: 1500 };
+
+    Layout::equal().with_underlay(underlay)
+}
+
+/// Gives the gateway another address beside the one on the underlay.
+fn add_neighbour(cluster: &Cluster, number: u8) -> IpAddr {
+    let (address, len) = match cluster.underlay {
+        IpAddr::V4(own) => {
+            let [a, b, c, _] = own.octets();
+            (IpAddr::from([a, b, c, number]), 24)
+        }
+        IpAddr::V6(own) => {
+            let mut groups = own.segments();
+            groups[7] = number.into();
+            (IpAddr::from(groups), 64)
+        }
+    };
+    cluster.gateway.add_address(UNDERLAY_LINK, IpNet::new_assert(address, len)).unwrap();
+
+    address
+}
+
+/// The address that the kernel sends from if nobody says otherwise.
+fn source_towards(namespace: &Namespace, destination: IpAddr) -> IpAddr {
+    namespace
+        .run(move || {
+            let any = if destination.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let socket = UdpSocket::bind(any).map_err(LabError::io("bind"))?;
+            socket.connect((destination, 9)).map_err(LabError::io("connect"))?;
+
+            Ok(socket.local_addr().map_err(LabError::io("look"))?.ip())
+        })
+        .unwrap()
+}
+
+/// Lets no UDP in that comes from `address`.
+fn firewall(namespace: &Namespace, address: IpAddr) {
+    let family = if address.is_ipv4() { "ip" } else { "ip6" };
+
+    nft(namespace, "add table inet firewall");
+    nft(namespace, "add chain inet firewall input { type filter hook input priority 0; }");
+    nft(
+        namespace,
+        &format!("add rule inet firewall input {family} saddr {address} meta l4proto udp drop"),
+    );
+}
+
+fn remove_address(namespace: &Namespace, address: IpAddr) {
+    let len = if address.is_ipv4() { 24 } else { 64 };
+
+    ip(namespace, &format!("address del {address}/{len} dev {UNDERLAY_LINK}"));
+}
+
+fn drops(cluster: &Cluster, reason: &str) -> u64 {
+    cluster.metrics().unwrap().sum("strait_drops_total", &[("reason", reason)])
+}
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let version = if arguments.contains("::") { "-6 " } else { "" };
+
+    run(namespace, "ip", &format!("{version}{arguments}"));
+}
+
+fn nft(namespace: &Namespace, command: &str) {
+    run(namespace, "nft", command);
+}
+
+fn run(namespace: &Namespace, tool: &'static str, arguments: &str) {
+    let mut command = Command::new(strait_gateway::lab::process::find(tool).unwrap());
+    command.args(arguments.split(' '));
+
+    assert!(namespace.start(command).unwrap().wait().unwrap().success(), "{tool} {arguments}");
+}
