@@ -48,7 +48,7 @@ fn a_peer_takes_little_and_gives_back_what_its_session_took() {
         now += Duration::from_secs(1);
         tick(&mut hub, now, &mut out);
         for message in burst {
-            hub.handshakes.handle_message(message, source(), now, &mut out);
+            hub.handshakes.handle_message(message, source().into(), now, &mut out);
         }
         out.clear();
     }

@@ -50,7 +50,7 @@ pub(crate) fn measure(count: usize) -> Figures {
         let start = clock();
         for (number, message) in (0_u16..).zip(burst) {
             let source = SocketAddr::new(IpAddr::from([192, 0, 2, 1]), 1024 + number);
-            hub.handshakes.handle_message(message, source, now, &mut out);
+            hub.handshakes.handle_message(message, source.into(), now, &mut out);
         }
         answers.push(per_second(burst.len(), start));
         let answered = out.datagrams_behind(0).filter(|(bytes, _)| bytes.len() == RESPONSE_BYTES);

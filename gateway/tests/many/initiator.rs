@@ -13,7 +13,7 @@ pub(crate) fn initiation(key: &PrivateKey, responder: PublicKey, now: Instant) -
     let keys = PeerKeys { public_key: responder, preshared_key: None, persistent_keepalive: None };
     let tunnel = Engine::Native.identity(key, &surroundings(now)).tunnel(&keys, Slot::from(1));
     let mut out = TransmitBatch::with_capacity(1024);
-    tunnel.initiate(SocketAddr::from(([192, 0, 2, 1], 1)), &mut out, now);
+    tunnel.initiate(SocketAddr::from(([192, 0, 2, 1], 1)).into(), &mut out, now);
     let message = out.datagrams_behind(0).next().map(|(message, _)| message.to_vec());
 
     message.unwrap()

@@ -80,8 +80,9 @@ fn whatever_is_answered_is_answered_by_less() {
     for port in 1_000..3_000 {
         let source = SocketAddr::from(([198, 51, 100, 1], port));
         let [to_initiation, to_response] = &mut [(), ()].map(|()| TransmitBatch::default());
-        let _ = pair.ends[1].identity.identify(&initiation, source, to_initiation);
-        let _ = pair.ends[0].tunnel.handle_handshake(&response, source, to_response, pair.now);
+        let _ = pair.ends[1].identity.identify(&initiation, source.into(), to_initiation);
+        let _ =
+            pair.ends[0].tunnel.handle_handshake(&response, source.into(), to_response, pair.now);
         for (asked, out) in [(&initiation, to_initiation), (&response, to_response)] {
             let answers = datagrams(out);
             let answered: usize = answers.iter().map(Vec::len).sum();
@@ -129,7 +130,7 @@ fn an_ephemeral_key_of_low_order_is_refused() {
     let source = SocketAddr::from(([192, 0, 2, 1], 1));
     let ask = |point, common: &Secret| {
         let mut out = TransmitBatch::default();
-        responder.identify(&initiation(&own, to, &point, common), source, &mut out)
+        responder.identify(&initiation(&own, to, &point, common), source.into(), &mut out)
     };
 
     let honest = ask(public(&ephemeral), &shared(&ephemeral, &to).unwrap());
