@@ -217,17 +217,17 @@ pub(super) fn run_inbound(
     while !shared.is_stopping() {
         wait.wait();
         while !shared.is_stopping() {
+            // Also while the one before has something to read: it may never have nothing.
+            if let Some(next) = shared.successor(&udp) {
+                if let Err(error) = wait.follow(&*udp, &*next) {
+                    tracing::error!(%error, "cannot wait for the new UDP socket");
+                    return;
+                }
+                udp = next;
+            }
             let count = match udp.receive(&mut buffer) {
                 Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let Some(next) = shared.successor(&udp) else { break };
-                    if let Err(error) = wait.follow(&*udp, &*next) {
-                        tracing::error!(%error, "cannot wait for the new UDP socket");
-                        return;
-                    }
-                    udp = next;
-                    continue;
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // An error that a send left behind on the socket; reading it has cleared it.
                 Err(_) => continue,
             };
