@@ -253,6 +253,16 @@ impl Gateway {
         }
     }
 
+    /// The route chooses the address that `peer` hears us from, until it is heard itself. Does nothing if
+    /// no peer has this key.
+    pub fn forget_local(&self, peer: PublicKey) {
+        if let Some(peer) = self.control.current().by_key(peer)
+            && let Some(path) = peer.path()
+        {
+            peer.endpoints.forget_local(path);
+        }
+    }
+
     /// Gives staged packets until `deadline` to find a session, then ends the threads. The device goes with it.
     pub fn drain(mut self, deadline: Duration) {
         let monitor = self.monitor();

@@ -22,6 +22,7 @@ use std::fs::{self, Permissions};
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -45,7 +46,10 @@ const SOON: Duration = Duration::from_secs(2);
 /// A young name is looked up every 5 s.
 const NEXT_LOOKUP: Duration = Duration::from_secs(15);
 
-/// WireGuard finds silence odd after 15 s; a ping waits for its answer meanwhile.
+/// After this WireGuard finds silence odd.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// By then another address is in use; a ping waits for its answer meanwhile.
 const TAKEOVER: Duration = Duration::from_secs(30);
 
 #[test]
@@ -122,6 +126,37 @@ fn a_session_follows_its_name_to_another_address() {
 
     assert!(before.is_perfect(), "{before:?}");
     assert!(after.is_perfect(), "the first address is still in use: {after:?}");
+    world.assert_traffic();
+    world.finish();
+}
+
+/// Rome keeps the address on its first link, which carries nothing any more.
+#[test]
+fn a_route_that_changes_takes_the_address_of_ours_with_it() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
+    let mut world = World::prepare(&Layout::equal().without_ipv6().with_underlay(underlay));
+    let second = second_way(&world.clusters);
+    let milan_net = IpNet::new_assert(world.milan().underlay, 24).trunc();
+    let milan_there = Via::Router(SECOND_ADDRESS.parse().unwrap());
+    second.add_route(milan_net, world.milan().name, milan_there).unwrap();
+    world.clusters.start(Path::new(STRAIT)).unwrap();
+    let (rome, milan) = (world.rome(), world.milan());
+    let target = rome.side.sees(&milan.side).next().unwrap();
+    let before = Ping::new(target, 30).run(&rome.pod).unwrap();
+
+    set_forwarding(world.clusters.router.as_ref().unwrap(), "0");
+    let mut ip = Command::new(strait_gateway::lab::process::find("ip").unwrap());
+    ip.args(format!("route replace {milan_net} via 192.0.2.1 dev {SECOND_LINK} onlink").split(' '));
+    assert!(rome.gateway.start(ip).unwrap().wait().unwrap().success());
+    wait_until("the other link was used", SILENCE / 3, || {
+        Ok(Ping::new(target, 1).run(&rome.pod).is_ok_and(|ping| ping.is_perfect()))
+    })
+    .unwrap();
+
+    assert!(before.is_perfect(), "{before:?}");
     world.assert_traffic();
     world.finish();
 }

@@ -21,10 +21,10 @@ use super::args::LogArgs;
 use super::config::{Engine, interface_flag};
 use super::logging;
 use super::netlink::Netlink;
-use super::path_mtu::PathMtus;
 use super::service::Signals;
 use super::socket::Serving;
 use super::uapi;
+use super::ways::Ways;
 use state::Device;
 
 /// The name under which a link to this program means `strait device`.
@@ -128,7 +128,7 @@ async fn follow(
     device: &Mutex<Device>,
 ) -> anyhow::Result<()> {
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
-    let mut path_mtus = PathMtus::default();
+    let mut ways = Ways::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -146,10 +146,10 @@ async fn follow(
                     info!("the device ends: somebody removed its socket");
                     return Ok(());
                 }
-                let changed = path_mtus.learn(&netlink, &monitor.status().peers).await;
+                let changed = ways.learn(&netlink, &monitor.status().peers).await;
                 let device = device.lock().unwrap_or_else(PoisonError::into_inner);
-                for (peer, bytes) in changed {
-                    device.learn_path_mtu(peer, bytes);
+                for change in changed {
+                    device.handle_way(change);
                 }
             }
         }

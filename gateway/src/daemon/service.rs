@@ -24,10 +24,10 @@ use super::admin::{Board, InForce};
 use super::cluster::{Cluster, News, Observed, Trouble};
 use super::config::Config;
 use super::netlink::{DeviceRoutes, Netlink, RouteError};
-use super::path_mtu::PathMtus;
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
+use super::ways::Ways;
 
 /// How long to send what is under way before the process ends.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -141,7 +141,7 @@ pub(crate) struct Service {
     routes: DeviceRoutes,
     last_routes: Routes,
     resolver: Resolver,
-    path_mtus: PathMtus,
+    ways: Ways,
     board: Board,
 }
 
@@ -177,7 +177,7 @@ impl Service {
             last_routes: Routes::default(),
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
-            path_mtus: PathMtus::default(),
+            ways: Ways::default(),
             board,
         })
     }
@@ -247,8 +247,8 @@ impl Service {
                     }
                     self.source.remember(&status.peers);
                     self.resolver.handle_status(&status.peers, now());
-                    for (peer, bytes) in self.path_mtus.learn(&self.netlink, &status.peers).await {
-                        self.gateway.learn_path_mtu(peer, bytes);
+                    for change in self.ways.learn(&self.netlink, &status.peers).await {
+                        change.apply(&self.gateway);
                     }
                 }
             }

@@ -11,10 +11,11 @@ use strait_gateway::uapi::{
     Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
 };
 use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{Engine, PrivateKey, PublicKey};
+use strait_gateway::wg::{Engine, PrivateKey};
 use tracing::info;
 
 use crate::daemon::uapi::status;
+use crate::daemon::ways::Change;
 
 /// Of a device that nobody told another: what Ethernet leaves, as with wireguard-go.
 const MTU_BYTES: u16 = 1420;
@@ -59,9 +60,9 @@ impl Device {
         self.monitor.clone()
     }
 
-    /// See [`Gateway::learn_path_mtu`].
-    pub(super) fn learn_path_mtu(&self, peer: PublicKey, bytes: u16) {
-        self.gateway.learn_path_mtu(peer, bytes);
+    /// The way to a peer is another one.
+    pub(super) fn handle_way(&self, change: Change) {
+        change.apply(&self.gateway);
     }
 
     /// Does what a client wants.

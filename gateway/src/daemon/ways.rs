@@ -1,0 +1,157 @@
+//! What the kernel knows of the ways to the peers: by which interface they lead, and of links on them
+//! that carry less than ours.
+//!
+//! Routers that cannot forward a datagram tell the kernel, which from then on fragments what we
+//! send. TCP through the tunnel is better off knowing: its segments then fit again. And if a way leads
+//! through another interface than before, the address of ours that the peer knows is on the wrong one.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use strait_gateway::io::{Gateway, PeerStatus};
+use strait_gateway::wg::PublicKey;
+use tracing::info;
+
+use super::config::MTU_MIN;
+use super::mtu::{OVERHEAD_BYTES, Underlay};
+use super::netlink::Netlink;
+
+/// Peers that are asked about at a time, so that many cost no more than a few.
+const PEERS_PER_TURN: usize = 16;
+
+/// Whose turn it is, and what was found before.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    next: usize,
+    /// To which endpoint, and by which interface.
+    last: HashMap<PublicKey, (SocketAddr, String)>,
+}
+
+/// What is different about the way to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) peer: PublicKey,
+    /// The largest inner packet that it carries, in bytes, if that is news.
+    pub(crate) path_mtu: Option<u16>,
+    /// It leads to the same endpoint by another interface.
+    pub(crate) is_rerouted: bool,
+}
+
+impl Change {
+    /// Tells the gateway.
+    pub(crate) fn apply(self, gateway: &Gateway) {
+        if let Some(bytes) = self.path_mtu {
+            gateway.learn_path_mtu(self.peer, bytes);
+        }
+        if self.is_rerouted {
+            gateway.forget_local(self.peer);
+        }
+    }
+}
+
+impl Ways {
+    /// Asks the kernel about the next few peers, and says what changed.
+    pub(crate) async fn learn(&mut self, netlink: &Netlink, peers: &[PeerStatus]) -> Vec<Change> {
+        let count = peers.len().min(PEERS_PER_TURN);
+        let mut changed = Vec::new();
+        for peer in peers.iter().cycle().skip(self.next).take(count) {
+            let Some(endpoint) = peer.endpoint else {
+                continue;
+            };
+            let Some(underlay) = netlink.underlay(Some(endpoint.ip())).await else {
+                continue;
+            };
+            changed.extend(self.handle_way(peer, endpoint, underlay));
+        }
+        self.next = (self.next + count) % peers.len().max(1);
+        if self.last.len() > peers.len() {
+            self.last.retain(|key, _| peers.iter().any(|peer| peer.public_key == *key));
+        }
+
+        changed
+    }
+
+    fn handle_way(
+        &mut self,
+        peer: &PeerStatus,
+        endpoint: SocketAddr,
+        Underlay { interface, mtu_bytes }: Underlay,
+    ) -> Option<Change> {
+        let bytes = inner(mtu_bytes);
+        let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
+        if path_mtu.is_some() && peer.path_mtu_bytes.is_some() {
+            info!(peer = peer.name, path_mtu = bytes, "the way to a peer changed");
+        }
+        let last = self.last.get(&peer.public_key);
+        let is_rerouted = last.is_some_and(|(to, by)| *to == endpoint && *by != interface);
+        if is_rerouted {
+            info!(peer = peer.name, interface, "the way to a peer leads through another interface");
+        }
+        if last.is_none_or(|(to, by)| (*to, by) != (endpoint, &interface)) {
+            self.last.insert(peer.public_key, (endpoint, interface));
+        }
+
+        let change = Change { peer: peer.public_key, path_mtu, is_rerouted };
+        (path_mtu.is_some() || is_rerouted).then_some(change)
+    }
+}
+
+/// The largest inner packet for an outer one of `outer` bytes.
+fn inner(outer: u32) -> u16 {
+    let inner = outer.saturating_sub(u32::from(OVERHEAD_BYTES));
+
+    u16::try_from(inner).unwrap_or(u16::MAX).max(MTU_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use strait_gateway::wg::PrivateKey;
+
+    use super::*;
+
+    #[test]
+    fn the_overhead_is_taken_off_and_a_little_is_left() {
+        assert_eq!(inner(1500), 1420);
+        assert_eq!(inner(68), MTU_MIN);
+        assert_eq!(inner(u32::MAX), u16::MAX);
+    }
+
+    /// A peer that moves says itself which address of ours it knows.
+    #[test]
+    fn a_way_is_another_one_if_only_its_interface_changes() {
+        let mut ways = Ways::default();
+        let mut peer = peer();
+        let mut look = |peer: &PeerStatus, endpoint: &str, interface: &str| {
+            let underlay = Underlay { interface: interface.to_owned(), mtu_bytes: 1500 };
+            ways.handle_way(peer, endpoint.parse().unwrap(), underlay)
+        };
+
+        let first = look(&peer, "198.51.100.1:7", "eth0").unwrap();
+        peer.path_mtu_bytes = first.path_mtu;
+        let again = look(&peer, "198.51.100.1:7", "eth0");
+        let rerouted = look(&peer, "198.51.100.1:7", "eth1").unwrap();
+        let moved = look(&peer, "203.0.113.1:7", "eth0");
+
+        assert_eq!((first.path_mtu, first.is_rerouted), (Some(1420), false));
+        assert_eq!((again, moved), (None, None));
+        assert_eq!((rerouted.path_mtu, rerouted.is_rerouted), (None, true));
+    }
+
+    fn peer() -> PeerStatus {
+        PeerStatus {
+            name: "milan".to_owned(),
+            public_key: PrivateKey::generate().public_key(),
+            endpoint: None,
+            unanswered: 0,
+            last_handshake: None,
+            rtt: None,
+            receive_bytes: 0,
+            transmit_bytes: 0,
+            receive_packets: 0,
+            transmit_packets: 0,
+            staged_packets: 0,
+            has_session: true,
+            path_mtu_bytes: None,
+        }
+    }
+}
