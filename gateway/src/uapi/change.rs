@@ -11,6 +11,13 @@ use crate::wg::{PresharedKey, PrivateKey, PublicKey};
 /// The most of a wrong value that an error repeats, in characters.
 const SHOWN: usize = 64;
 
+/// So many characters in a row that could stand in a key, of any notation, and a value is not repeated: a
+/// secret may have come to the wrong place. What is worth repeating, an address or a number, is shorter.
+const SECRET_LEN: usize = 16;
+
+/// The longest key of the protocol has 29.
+const MAX_KEY_LEN: usize = 32;
+
 /// Everything that one set wants, in its order.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
@@ -64,7 +71,8 @@ impl Changes {
     /// [`Refusal`] with `EPROTO` if it is no line of the protocol, `EINVAL` if key or value are none.
     pub fn take(&mut self, line: &str) -> Result<(), Refusal> {
         let Some((key, value)) = line.split_once('=') else {
-            let text = format!("{:?} is no line: write KEY=VALUE", shortened(line));
+            // Never repeated: it may be the text of a key.
+            let text = "a line without '=': write KEY=VALUE";
             return Err(Refusal::new(Errno::PROTOCOL, text));
         };
         if key == "public_key" {
@@ -191,7 +199,12 @@ fn truth(key: &str, value: &str) -> Result<(), Refusal> {
 }
 
 fn invalid(key: &str, value: &str, remedy: &str) -> Refusal {
-    Refusal::new(Errno::INVALID, format!("{key} {:?} is wrong: use {remedy}", shortened(value)))
+    let value = match shown(value) {
+        Some(value) => format!("{value:?}"),
+        None => "(hidden)".to_owned(),
+    };
+
+    Refusal::new(Errno::INVALID, format!("{key} {value} is wrong: use {remedy}"))
 }
 
 /// For secrets, which no error repeats.
@@ -199,16 +212,31 @@ fn not_a_key(key: &str) -> Refusal {
     Refusal::new(Errno::INVALID, format!("{key} is no key: use 64 hexadecimal digits"))
 }
 
+/// A bare key in base64 has its own equals sign, at its end: what stands before need not be a name.
 fn unknown(of: &str, key: &str) -> Refusal {
-    Refusal::new(Errno::INVALID, format!("{:?} is no key of {of}", shortened(key)))
+    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let text = if (1..=MAX_KEY_LEN).contains(&key.len()) && key.bytes().all(is_name) {
+        format!("{key} is no key of {of}")
+    } else {
+        format!("a line with something before '=' that is no key of {of}")
+    };
+
+    Refusal::new(Errno::INVALID, text)
 }
 
-fn shortened(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+/// The beginning of a value, if nothing in there looks like a key.
+fn shown(value: &str) -> Option<String> {
+    let value: String = value.chars().take(SHOWN).collect();
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || "+/-_=".contains(c);
+    let mut words = value.split(|c| !is_of_key(c));
+
+    words.all(|word| word.len() < SECRET_LEN).then_some(value)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const KEY: &str = "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4";
@@ -318,14 +346,80 @@ mod tests {
 
     #[test]
     fn an_error_names_the_value_unless_it_is_a_secret() {
-        let port = take(&["listen_port=70000"]).unwrap_err().to_string();
-        let secret = take(&["private_key=c0ffee"]).unwrap_err().to_string();
-        let long = take(&[&format!("endpoint{}", "x".repeat(9000))]).unwrap_err().to_string();
+        let error = |line: &str| take(&[line]).unwrap_err().to_string();
+        let peer = format!("public_key={KEY}");
+        let endpoint = take(&[&peer, "endpoint=[fe80::1%eth0]:51820"]).unwrap_err().to_string();
+        let long = take(&[&peer, &format!("endpoint={}", "x.".repeat(9000))]).unwrap_err();
 
+        let port = error("listen_port=70000");
         assert_eq!(port, "listen_port \"70000\" is wrong: use a decimal number from 0 to 65535");
-        assert_eq!(secret, "private_key is no key: use 64 hexadecimal digits");
-        assert!(long.len() < 200, "{long}");
+        assert!(endpoint.starts_with("endpoint \"[fe80::1%eth0]:51820\" is wrong"), "{endpoint}");
+        assert_eq!(error("mtu=1420"), "mtu is no key of a device");
+        assert_eq!(error("private_key=c0ffee"), "private_key is no key: use 64 hexadecimal digits");
+        assert!(long.to_string().len() < 200, "{long}");
+        // `wg genkey` without a key in front, in both notations.
+        assert_eq!(error(KEY), "a line without '=': write KEY=VALUE");
+        let base64 = PrivateKey::from_bytes(&value::key(KEY).unwrap()).unwrap().to_base64();
+        assert_eq!(error(&base64), "a line with something before '=' that is no key of a device");
     }
+
+    proptest! {
+        /// Whatever line a secret stands in, and wherever in the line.
+        #[test]
+        fn no_refusal_repeats_a_piece_of_a_secret(
+            secret in any::<[u8; 32]>(),
+            key in prop::sample::select(&KEYS[..]),
+            (before, after) in ("[ -~]{0,8}", "[ -~]{0,8}"),
+        ) {
+            let secret = PrivateKey::from_bytes(&secret).unwrap();
+            let base64 = secret.to_base64();
+            let hex: String = secret.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+            let peer = format!("public_key={KEY}");
+
+            for secret in [&**base64, base64.trim_end_matches('='), &hex, &hex[1..], &hex.to_uppercase()]
+            {
+                let text = format!("{before}{secret}{after}");
+                for line in [
+                    text.clone(),
+                    format!("{key}{text}"),
+                    format!("{key}={text}"),
+                    format!("{text}={key}"),
+                    format!("{key} = {text}"),
+                ] {
+                    for lines in [&[&*line][..], &[&peer, &line]] {
+                        let refused = take(lines).err().map(|refusal| refusal.to_string());
+                        let refused = refused.unwrap_or_default();
+                        let mut pieces = secret.as_bytes().windows(16);
+                        prop_assert!(
+                            !pieces.any(|piece| refused.contains(str::from_utf8(piece).unwrap())),
+                            "{line:?} is answered with {refused:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// All that there are, and some that are none.
+    const KEYS: [&str; 17] = [
+        "private_key",
+        "listen_port",
+        "fwmark",
+        "replace_peers",
+        "public_key",
+        "preshared_key",
+        "endpoint",
+        "persistent_keepalive_interval",
+        "allowed_ip",
+        "replace_allowed_ips",
+        "update_only",
+        "remove",
+        "protocol_version",
+        "get",
+        "PrivateKey",
+        "private key",
+        "",
+    ];
 
     fn take(lines: &[&str]) -> Result<Changes, Refusal> {
         let mut changes = Changes::default();
