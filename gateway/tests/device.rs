@@ -119,6 +119,55 @@ fn no_change_loses_a_packet_that_it_does_not_concern() {
     }
 }
 
+/// `wg showconf` names the port that is in use, whoever chose it.
+#[test]
+fn a_port_that_the_kernel_chose_can_be_set() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let mut world = World::bare();
+    world.left.start(Maker::Native, &world.scratch);
+    let World { left, scratch, .. } = &world;
+    let port = || left.wg(&["show", &left.interface, "listen-port"]);
+    let chosen = port();
+    let configuration = left.wg(&["showconf", &left.interface]);
+    let file = scratch.write("left.conf", &configuration).unwrap();
+
+    left.wg(&["syncconf", &left.interface, file.to_str().unwrap()]);
+    left.wg_set(&["listen-port", chosen.trim()]);
+    let same = port();
+    left.wg_set(&["listen-port", "0"]);
+    let another = port();
+
+    assert!(configuration.contains(&format!("ListenPort = {chosen}")), "{configuration}");
+    assert_eq!(same, chosen);
+    assert_ne!(another, chosen, "0 is any, and what was set is not any");
+    world.stop();
+}
+
+/// As with the kernel: nothing that was learned outlives the removal.
+#[test]
+fn a_peer_that_is_removed_and_named_again_is_a_new_one() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = World::start([Maker::Native, Maker::Native]);
+    let World { left, right, .. } = &world;
+    world.assert_talk(5);
+    let learned = right.dump()[1].clone();
+    let key: String = left.key.public_key().as_bytes().map(|byte| format!("{byte:02x}")).concat();
+
+    let answer = right.say(&format!(
+        "set=1\npublic_key={key}\nendpoint=192.0.2.9:9\npublic_key={key}\nremove=true\n\
+         public_key={key}\nallowed_ip={}/32\n\n",
+        left.inner
+    ));
+    let anew = right.dump()[1].clone();
+
+    assert_eq!(answer, "errno=0\n\n");
+    assert_eq!(learned[2], "192.0.2.1:51820");
+    let allowed_ips = format!("{}/32", left.inner);
+    let key = left.key.public_key().to_string();
+    assert_eq!(anew, [&*key, "(none)", "(none)", &allowed_ips, "0", "0", "0", "off"]);
+    world.stop();
+}
+
 #[test]
 fn keys_change_under_traffic() {
     let Some(_turn) = require(&NEEDS) else { return };

@@ -110,6 +110,8 @@ impl Device {
             self.gateway.set_mark(wanted.fwmark).map_err(refusal)?;
         }
         if wanted.listen_port != listen_port
+            // The kernel chose this one: it is taken, by us.
+            && wanted.listen_port != self.monitor.status().listen_port
             && let Err(error) = self.gateway.listen(wanted.listen_port)
         {
             // What could be set once can be set again.
