@@ -2,11 +2,15 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
+
+/// Callers that may wait for their turn, as in the standard library.
+const BACKLOG: i32 = 128;
 
 /// A socket that does not answer yet.
 #[derive(Debug)]
@@ -48,26 +52,27 @@ impl Listener {
             DirBuilder::new().recursive(true).mode(directory_mode).create(dir).map_err(failed)?;
         }
 
-        // Under a name of its own until it has its mode: nobody else can connect before.
+        // Under a name of its own, which nobody looks for, until it is finished.
         let mut unfinished = path.to_owned().into_os_string();
         unfinished.push(format!(".{}", std::process::id() % 10_000));
         let unfinished = PathBuf::from(unfinished);
         let _ = fs::remove_file(&unfinished);
-        let listener = UnixListener::bind(&unfinished).map_err(failed)?;
-        let made = finish(&unfinished, path, &listener);
+        let made = reserve(&unfinished).and_then(|socket| finish(&unfinished, path, socket));
         if made.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
 
-        Ok(Self { listener, file: made.map_err(failed)? })
+        made.map_err(failed)
     }
 }
 
 impl File {
-    /// Whether it is there, and not another one in its place.
+    /// Whether it is there, and not another one in its place. Where nobody can tell, it is.
     pub(super) fn is_there(&self) -> bool {
-        fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) => (found.dev(), found.ino()) == (self.device, self.inode),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 }
 
@@ -79,14 +84,25 @@ impl Drop for File {
     }
 }
 
-/// Gives the socket its mode and its name.
-fn finish(unfinished: &Path, path: &Path, listener: &UnixListener) -> io::Result<File> {
-    listener.set_nonblocking(true)?;
-    fs::set_permissions(unfinished, Permissions::from_mode(0o600))?;
+/// A socket at `path` with its mode. It does not listen yet, so that whoever comes before the mode is
+/// refused.
+pub(super) fn reserve(path: &Path) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+
+    Ok(socket)
+}
+
+/// Listens, and gives the socket its name.
+fn finish(unfinished: &Path, path: &Path, socket: Socket) -> io::Result<Listener> {
+    socket.set_nonblocking(true)?;
+    socket.listen(BACKLOG)?;
     let made = fs::symlink_metadata(unfinished)?;
     fs::rename(unfinished, path)?;
+    let file = File { path: path.to_owned(), device: made.dev(), inode: made.ino() };
 
-    Ok(File { path: path.to_owned(), device: made.dev(), inode: made.ino() })
+    Ok(Listener { listener: OwnedFd::from(socket).into(), file })
 }
 
 fn check_free(path: &Path) -> Result<(), BindError> {

@@ -66,6 +66,33 @@ fn the_socket_is_for_its_owner_alone_and_goes_with_the_gateway() {
 }
 
 #[test]
+fn nobody_can_call_before_the_socket_has_its_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("admin.sock");
+
+    let _reserved = listener::reserve(&path).unwrap();
+
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let error = UnixStream::connect(&path).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_socket_that_cannot_be_looked_for_is_not_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("strait");
+    let listener = bind(&folder.join("admin.sock")).unwrap();
+
+    fs::rename(&folder, dir.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(&folder, &folder).unwrap();
+    let unknown = listener.file.is_there();
+    fs::remove_file(&folder).unwrap();
+
+    assert!(unknown, "a link that leads to itself is an error like any other");
+    assert!(!listener.file.is_there());
+}
+
+#[test]
 fn the_socket_of_a_dead_gateway_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("admin.sock");
