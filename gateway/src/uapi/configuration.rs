@@ -1,6 +1,6 @@
 //! What a device is to be, and what becomes of it by a set.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
@@ -67,6 +67,17 @@ impl Configuration {
         }
     }
 
+    /// Who is a peer after `changes`, which led here, but was removed on the way. Nothing that was learned
+    /// of them may stay.
+    #[must_use]
+    pub fn renewed(&self, changes: &Changes) -> HashSet<PublicKey> {
+        let removed = changes.peers.iter().filter(|change| change.is_removed);
+        let removed: HashSet<_> = removed.map(|change| change.public_key).collect();
+        let peers = self.peers.iter().map(|peer| peer.public_key);
+
+        peers.filter(|key| removed.contains(key)).collect()
+    }
+
     /// Whether a peer has this key.
     #[must_use]
     pub fn has(&self, key: PublicKey) -> bool {
@@ -74,12 +85,19 @@ impl Configuration {
     }
 }
 
-/// Which peers are somewhere else from now on: the last word on each.
+/// Which peers are somewhere else from now on: the last word on each since it was removed, if it was.
 #[must_use]
 pub fn moved(changes: &Changes) -> BTreeMap<PublicKey, SocketAddr> {
-    let peers = changes.peers.iter().filter(|change| !change.is_removed);
+    let mut moved = BTreeMap::new();
+    for change in &changes.peers {
+        if change.is_removed {
+            moved.remove(&change.public_key);
+        } else if let Some(endpoint) = change.endpoint {
+            moved.insert(change.public_key, endpoint);
+        }
+    }
 
-    peers.filter_map(|change| Some((change.public_key, change.endpoint?))).collect()
+    moved
 }
 
 /// Peers on their way to a configuration. An allowed IP changes hands in logarithmic time, however
@@ -204,8 +222,6 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -281,9 +297,24 @@ mod tests {
             &["public_key=1", "allowed_ip=10.1.0.0/16", "public_key=2"],
         );
 
-        let again = after(&before, &["public_key=1", "remove=true", "public_key=1"]);
+        let anew = read(&[
+            "public_key=1",
+            "endpoint=192.0.2.1:1",
+            "public_key=1",
+            "remove=true",
+            "public_key=1",
+            "public_key=2",
+            "endpoint=192.0.2.2:2",
+            "public_key=3",
+            "remove=true",
+        ]);
+        let again = before.with(&anew);
 
+        let key = |number: u8| PublicKey::from_bytes([number; 32]);
         assert_eq!(shown(&again), "2; 1");
+        assert_eq!(again.renewed(&anew), HashSet::from([key(1)]));
+        let moved: Vec<_> = moved(&anew).into_keys().collect();
+        assert_eq!(moved, [key(2)], "what was said before the removal is forgotten");
     }
 
     #[test]

@@ -86,8 +86,11 @@ impl Device {
 
         // Without a key there is nobody to talk to; who they are is kept.
         let has_key = self.configuration.private_key.is_some();
-        let peers = self.configuration.peers.iter().filter(|_| has_key);
-        self.gateway.apply(peers.map(peer_config).collect(), no_rules());
+        let renewed = self.configuration.renewed(changes);
+        if !renewed.is_empty() {
+            self.apply(|peer| has_key && !renewed.contains(&peer.public_key));
+        }
+        self.apply(|_| has_key);
         if has_key && !had_key {
             for peer in &self.configuration.peers {
                 if let Some(endpoint) = peer.endpoint {
@@ -101,6 +104,13 @@ impl Device {
         info!(peers = self.configuration.peers.len(), "configured");
 
         Ok(())
+    }
+
+    /// Gives the packet threads those peers for which `is_wanted` holds.
+    fn apply(&mut self, is_wanted: impl Fn(&Peer) -> bool) {
+        let peers = self.configuration.peers.iter().filter(|peer| is_wanted(peer));
+
+        self.gateway.apply(peers.map(peer_config).collect(), no_rules());
     }
 
     /// Mark and port, which the kernel may refuse.
