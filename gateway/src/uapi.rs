@@ -34,7 +34,7 @@ pub use change::{AllowedIp, Changes, PeerChange};
 pub use configuration::{Configuration, Peer};
 pub use conversation::{Conversation, Operation, Step};
 pub use read::ReadError;
-pub use report::{DeviceReport, Drops, PeerReport, Report};
+pub use report::{DeviceReport, Drops, PeerReport, Report, Told};
 
 /// The number of an error of the operating system, as Linux has it on x86, ARM and RISC-V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,7 +108,8 @@ pub(crate) enum Command {
     /// As `wg show` does, of gateways, of `strait device` and of any other WireGuard in user space; of
     /// ours also the round trip, the path MTU, and what was dropped why. Secrets are not shown.
     ///
-    /// Exit status: 0 done, 69 no such device answers.
+    /// Exit status: 0 done, 69 no such device answers, or one does not answer as it should. Of several the
+    /// others are shown all the same.
     Show(ShowArgs),
     /// Find what is wrong in a cluster or in a configuration file, with a remedy each
     ///

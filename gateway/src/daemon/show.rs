@@ -56,6 +56,8 @@ pub(crate) enum ShowError {
         #[source]
         source: ReadError,
     },
+    #[error("the answer on {} is no text", path.display())]
+    NoText { path: PathBuf },
     #[error("cannot look into {}: run as root", path.display())]
     Directory {
         path: PathBuf,
@@ -75,11 +77,13 @@ struct Shown {
 ///
 /// # Errors
 ///
-/// [`ShowError`], or if stdout does not take the result.
+/// [`ShowError`], or if stdout does not take the result. Of several devices, one that does not answer as
+/// it should is told of on stderr and by the status; the others are shown.
 pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let devices = match &args.interface {
-        Some(interface) => vec![ask(interface)?],
-        None => all()?,
+    let directory = Path::new(uapi::DIRECTORY);
+    let (devices, errors) = match &args.interface {
+        Some(interface) => (vec![ask(directory, interface)?], Vec::new()),
+        None => all(directory)?,
     };
 
     let text = if args.json {
@@ -88,17 +92,17 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
         text::of_devices(&devices, jiff::Timestamp::now())
     };
     output::print(&text)?;
+    let statuses = errors.into_iter().map(|error| output::failure(&error.into()));
 
-    Ok(ExitCode::SUCCESS)
+    Ok(statuses.last().unwrap_or(ExitCode::SUCCESS))
 }
 
-/// Every device that answers, by name. A socket that a dead one left behind is no device.
-fn all() -> Result<Vec<Shown>, ShowError> {
-    let path = Path::new(uapi::DIRECTORY);
-    let failed = |source| ShowError::Directory { path: path.to_owned(), source };
-    let entries = match fs::read_dir(path) {
+/// Every device that answers, by name, and what is wrong with the others.
+fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
+    let failed = |source| ShowError::Directory { path: directory.to_owned(), source };
+    let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
         Err(error) => return Err(failed(error)),
     };
     let mut interfaces = Vec::new();
@@ -112,16 +116,38 @@ fn all() -> Result<Vec<Shown>, ShowError> {
     }
     interfaces.sort_unstable();
 
-    let answers = interfaces.iter().map(|interface| ask(interface));
-    answers.filter(|answer| !matches!(answer, Err(ShowError::Unreachable { .. }))).collect()
+    let (mut devices, mut errors) = (Vec::new(), Vec::new());
+    for interface in &interfaces {
+        match ask(directory, interface) {
+            Ok(device) => devices.push(device),
+            Err(error) if error.is_of_nobody() => {}
+            Err(error) => errors.push(error),
+        }
+    }
+
+    Ok((devices, errors))
 }
 
-fn ask(interface: &str) -> Result<Shown, ShowError> {
-    let path = uapi::path(interface);
-    let text =
+impl ShowError {
+    /// A socket that a dead device left behind, or that went with its device a moment ago.
+    fn is_of_nobody(&self) -> bool {
+        let Self::Unreachable { source, .. } = self else {
+            return false;
+        };
+
+        matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+    }
+}
+
+fn ask(directory: &Path, interface: &str) -> Result<Shown, ShowError> {
+    let path = directory.join(uapi::file_name(interface));
+    let bytes =
         exchange(&path).map_err(|source| ShowError::Unreachable { path: path.clone(), source })?;
-    let text = String::from_utf8_lossy(&text);
-    let report = Report::parse(&text).map_err(|source| ShowError::Unreadable { path, source })?;
+    // Not lossily, which leaves a copy of the secrets.
+    let Ok(text) = str::from_utf8(&bytes) else {
+        return Err(ShowError::NoText { path });
+    };
+    let report = Report::parse(text).map_err(|source| ShowError::Unreadable { path, source })?;
 
     Ok(Shown { interface: interface.to_owned(), report })
 }
@@ -164,6 +190,9 @@ fn read_to_end(stream: &mut impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -178,8 +207,43 @@ mod tests {
     }
 
     #[test]
+    fn an_odd_device_is_told_of_and_hides_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(uapi::file_name(name));
+        drop(UnixListener::bind(path("dead0")).unwrap());
+        let devices = [
+            ("deaf0", &b""[..]),
+            ("good0", b"listen_port=7\nerrno=0\n\n"),
+            ("good1", b"errno=0\n\n"),
+            ("odd0", b"listen_port=many\n\n"),
+            ("odd1", b"\xff\n\n"),
+        ];
+        let answering = devices.map(|(name, answer)| {
+            let listener = UnixListener::bind(path(name)).unwrap();
+            thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                io::copy(&mut &stream, &mut io::sink()).unwrap();
+                stream.write_all(answer).unwrap();
+            })
+        });
+
+        let (devices, errors) = all(directory.path()).unwrap();
+
+        for thread in answering {
+            thread.join().unwrap();
+        }
+        let names: Vec<_> = devices.iter().map(|device| &*device.interface).collect();
+        assert_eq!(names, ["good0", "good1"]);
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        for (error, name) in errors.iter().zip(["deaf0.sock", "odd0.sock", "odd1.sock"]) {
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
     fn nobody_there_is_an_error_that_names_the_socket() {
-        let error = ask("none0").unwrap_err().to_string();
+        let error = ask(Path::new(uapi::DIRECTORY), "none0").unwrap_err().to_string();
 
         assert!(error.contains("/var/run/wireguard/none0.sock"), "{error}");
     }

@@ -36,8 +36,13 @@ const CONNECTION_LIMIT: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the socket of the device called `interface` is.
-pub(crate) fn path(interface: &str) -> PathBuf {
-    Path::new(DIRECTORY).join(format!("{interface}.sock"))
+fn path(interface: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(file_name(interface))
+}
+
+/// What the socket of the device called `interface` is called in its directory.
+pub(crate) fn file_name(interface: &str) -> String {
+    format!("{interface}.sock")
 }
 
 /// Why a device has no socket.

@@ -109,6 +109,7 @@ impl PeerReport {
             "preshared_key" => {
                 self.preshared_key = PresharedKey::from_bytes(&*value::key(value)?).ok();
             }
+            // Others have addresses with a zone, and IPv4 in the clothes of IPv6.
             "endpoint" => self.endpoint = Some(value.parse().ok()?),
             "last_handshake_time_sec" => {
                 self.add_to_last_handshake(Duration::from_secs(value::number(value)?))?;
@@ -121,7 +122,7 @@ impl PeerReport {
             "persistent_keepalive_interval" => {
                 self.persistent_keepalive = NonZeroU16::new(value::number(value)?);
             }
-            "allowed_ip" => self.allowed_ips.push(value::prefix(value)?),
+            "allowed_ip" => self.allowed_ips.push(value.parse().ok()?),
             "strait_name" => self.name = Some(plain(value)?),
             "strait_rtt_us" => self.rtt = Some(Duration::from_micros(value::number(value)?)),
             "strait_path_mtu" => self.path_mtu_bytes = Some(value::number(value)?),
@@ -155,6 +156,7 @@ fn plain(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Told;
     use super::*;
 
     /// The lines of `device/uapi.go` of wireguard-go, in its order, and one that nobody knows.
@@ -181,6 +183,24 @@ mod tests {
         assert_eq!((report.device.listen_port, report.device.engine), (51820, None));
     }
 
+    /// As wireguard-go prints them.
+    #[test]
+    fn an_address_that_we_do_not_take_is_kept_as_text() {
+        let text = format!(
+            "public_key={}\nendpoint=[fe80::1%eth0]:51820\nallowed_ip=::ffff:10.0.0.0/104\n\
+             allowed_ip=10.0.0.0/8\nerrno=0\n\n",
+            "b2".repeat(32)
+        );
+
+        let report = Report::parse(&text).unwrap();
+
+        let [peer] = &report.peers[..] else { panic!("{report:?}") };
+        assert_eq!(peer.endpoint, Some(Told::Text("[fe80::1%eth0]:51820".to_owned())));
+        let allowed_ips: Vec<_> = peer.allowed_ips.iter().map(ToString::to_string).collect();
+        assert_eq!(allowed_ips, ["::ffff:10.0.0.0/104", "10.0.0.0/8"]);
+        assert!(report.to_text().contains("endpoint=[fe80::1%eth0]:51820\n"));
+    }
+
     #[test]
     fn an_answer_that_is_none_names_the_line_and_no_value() {
         let place = |line, key: &str| ReadError::Place { line, key: key.to_owned() };
@@ -198,6 +218,8 @@ mod tests {
             ("strait_engine=\x1b[2J\n".to_owned(), value(1, "strait_engine")),
             ("rx_bytes=1\n".to_owned(), place(1, "rx_bytes")),
             (format!("{peer}fwmark=1\n"), place(2, "fwmark")),
+            (format!("{peer}endpoint=\x1b[2J\n"), value(2, "endpoint")),
+            (format!("{peer}allowed_ip=\n"), value(2, "allowed_ip")),
         ] {
             assert_eq!(Report::parse(&text).unwrap_err(), error, "{text:?}");
         }

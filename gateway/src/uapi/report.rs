@@ -2,8 +2,10 @@
 //!
 //! Keys of ours begin with `strait_`. `wg` and `wgctrl` pass over keys that they do not know.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::str::FromStr;
 use std::time::Duration;
 
 use remap::Prefix;
@@ -58,6 +60,15 @@ pub struct Drops {
     pub packets: u64,
 }
 
+/// What a device tells of an address. Others know forms of it that we do not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told<T> {
+    /// As we have it, too.
+    Known(T),
+    /// In its own words, such as `[fe80::1%eth0]:51820`. One line at most, without control characters.
+    Text(String),
+}
+
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerReport {
@@ -66,7 +77,7 @@ pub struct PeerReport {
     /// Mixed into the handshake if present.
     pub preshared_key: Option<PresharedKey>,
     /// Where datagrams to it go.
-    pub endpoint: Option<SocketAddr>,
+    pub endpoint: Option<Told<SocketAddr>>,
     /// When the last handshake completed, since 1970.
     pub last_handshake: Option<Duration>,
     /// UDP payload bytes from it.
@@ -76,7 +87,7 @@ pub struct PeerReport {
     /// In seconds; `None` is off.
     pub persistent_keepalive: Option<NonZeroU16>,
     /// Cryptokey routing.
-    pub allowed_ips: Vec<Prefix>,
+    pub allowed_ips: Vec<Told<Prefix>>,
     /// As configured, if it has a name of its own. Never with control characters.
     pub name: Option<String>,
     /// Round trip of the last handshake, in whole microseconds.
@@ -87,6 +98,44 @@ pub struct PeerReport {
     pub staged_packets: u64,
     /// Handshake initiations since the last one that was answered.
     pub unanswered: u32,
+}
+
+impl<T> Told<T> {
+    /// What it takes above the longest that we know, in bytes.
+    fn excess_bytes(&self) -> usize {
+        match self {
+            Self::Known(_) => 0,
+            Self::Text(text) => text.len(),
+        }
+    }
+}
+
+impl<T> From<T> for Told<T> {
+    fn from(known: T) -> Self {
+        Self::Known(known)
+    }
+}
+
+/// Whatever is there and does nothing to the terminal that shows it.
+impl<T: FromStr> FromStr for Told<T> {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text.parse() {
+            Ok(known) => Ok(Self::Known(known)),
+            Err(_) if text.is_empty() || text.contains(char::is_control) => Err(()),
+            Err(_) => Ok(Self::Text(text.to_owned())),
+        }
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Told<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(known) => known.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
 }
 
 impl Drops {
@@ -143,7 +192,9 @@ impl Report {
         let drops = (outbound_drops.len() + inbound_drops.len()) * ITEM_BYTES;
         let peers = self.peers.iter().map(|peer| {
             let name = peer.name.as_ref().map_or(0, String::len);
-            PEER_BYTES + name + peer.allowed_ips.len() * ITEM_BYTES
+            let endpoint = peer.endpoint.as_ref().map_or(0, Told::excess_bytes);
+            let allowed_ips = peer.allowed_ips.iter().map(|told| ITEM_BYTES + told.excess_bytes());
+            PEER_BYTES + name + endpoint + allowed_ips.sum::<usize>()
         });
 
         DEVICE_BYTES + drops + peers.sum::<usize>()
@@ -181,7 +232,7 @@ impl PeerReport {
         let preshared_key = self.preshared_key.as_ref().map_or(&none, PresharedKey::as_bytes);
         push_secret(text, "preshared_key", preshared_key);
         push_line(text, "protocol_version", 1);
-        if let Some(endpoint) = self.endpoint {
+        if let Some(endpoint) = &self.endpoint {
             push_line(text, "endpoint", endpoint);
         }
         let last = self.last_handshake.unwrap_or_default();
@@ -322,7 +373,9 @@ mod tests {
                 let (name, rtt, unanswered) = ours;
                 PeerReport {
                     preshared_key: PresharedKey::from_bytes(&preshared_key).ok(),
-                    endpoint: endpoint.map(|(address, port)| (address.to_be_bytes(), port).into()),
+                    endpoint: endpoint.map(|(address, port)| {
+                        SocketAddr::from((address.to_be_bytes(), port)).into()
+                    }),
                     last_handshake: last.map(|(seconds, nanos)| {
                         Duration::new(seconds, u32::try_from(1 + nanos % 999_999_999).unwrap())
                     }),
@@ -343,9 +396,9 @@ mod tests {
         })
     }
 
-    fn prefix((bits, len): (u128, u8)) -> Option<Prefix> {
+    fn prefix((bits, len): (u128, u8)) -> Option<Told<Prefix>> {
         let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
 
-        Prefix::new(std::net::Ipv6Addr::from(bits & mask).into(), len).ok()
+        Prefix::new(std::net::Ipv6Addr::from(bits & mask).into(), len).ok().map(Told::Known)
     }
 }

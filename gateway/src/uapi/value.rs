@@ -130,6 +130,7 @@ mod tests {
         for wrong in ["", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/+8", "a/8", "::/129"] {
             assert_eq!(prefix(wrong), None, "{wrong:?}");
         }
+        assert_eq!(prefix("::ffff:10.0.0.0/104"), None, "no packet has such an address");
     }
 
     proptest! {

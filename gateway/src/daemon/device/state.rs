@@ -157,13 +157,16 @@ impl Device {
 
         let peers = peers.iter().map(|peer| {
             let learned = learned.get(&peer.public_key).map_or_else(
-                || PeerReport { endpoint: peer.endpoint, ..PeerReport::new(peer.public_key) },
+                || PeerReport {
+                    endpoint: peer.endpoint.map(Into::into),
+                    ..PeerReport::new(peer.public_key)
+                },
                 |found| status::of_peer(found),
             );
             PeerReport {
                 preshared_key: peer.preshared_key.clone(),
                 persistent_keepalive: peer.persistent_keepalive,
-                allowed_ips: peer.allowed_ips.clone(),
+                allowed_ips: peer.allowed_ips.iter().copied().map(Into::into).collect(),
                 ..learned
             }
         });

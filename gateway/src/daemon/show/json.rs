@@ -1,7 +1,6 @@
 //! Devices for scripts. The form is public interface.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ struct Peer<'a> {
     public_key: String,
     name: Option<&'a str>,
     has_preshared_key: bool,
-    endpoint: Option<SocketAddr>,
+    endpoint: Option<String>,
     allowed_ips: Vec<String>,
     last_handshake: Option<String>,
     rtt_us: Option<u64>,
@@ -85,7 +84,7 @@ fn of_peer(peer: &PeerReport) -> Peer<'_> {
         public_key: peer.public_key.to_string(),
         name: peer.name.as_deref(),
         has_preshared_key: peer.preshared_key.is_some(),
-        endpoint: peer.endpoint,
+        endpoint: peer.endpoint.as_ref().map(ToString::to_string),
         allowed_ips: peer.allowed_ips.iter().map(ToString::to_string).collect(),
         last_handshake: peer.last_handshake.and_then(date),
         rtt_us: peer.rtt.and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),

@@ -55,7 +55,7 @@ fn of_peer(peer: &PeerReport, now: Timestamp) -> String {
     let mut lines = Lines::headed("peer", &peer.public_key.to_string());
     lines.push("name", peer.name.as_ref());
     lines.push("preshared key", peer.preshared_key.as_ref().map(|_| HIDDEN));
-    lines.push("endpoint", peer.endpoint);
+    lines.push("endpoint", peer.endpoint.as_ref());
     lines.push("allowed ips", Some(allowed_ips));
     lines.push("latest handshake", peer.last_handshake.map(|at| ago(at, now)));
     lines.push("round trip", peer.rtt.map(milliseconds));

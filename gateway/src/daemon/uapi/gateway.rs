@@ -73,7 +73,7 @@ fn of_gateway(monitor: &Monitor, board: &Board) -> Report {
             if let Some(peer) = peers.get(&found.public_key) {
                 report.preshared_key.clone_from(&peer.preshared_key);
                 report.persistent_keepalive = peer.persistent_keepalive;
-                report.allowed_ips.clone_from(&peer.allowed_ips);
+                report.allowed_ips = peer.allowed_ips.iter().copied().map(Into::into).collect();
             }
             report
         })

@@ -18,7 +18,7 @@ pub(crate) fn of_device(status: &Status) -> DeviceReport {
 /// Of one peer, as far as it was learned and not configured.
 pub(crate) fn of_peer(status: &PeerStatus) -> PeerReport {
     PeerReport {
-        endpoint: status.endpoint,
+        endpoint: status.endpoint.map(Into::into),
         last_handshake: status.last_handshake.and_then(|at| at.duration_since(UNIX_EPOCH).ok()),
         receive_bytes: status.receive_bytes,
         transmit_bytes: status.transmit_bytes,
