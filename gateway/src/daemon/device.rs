@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::builder::FalseyValueParser;
 use strait_gateway::io::Monitor;
 use tokio::select;
@@ -32,6 +32,9 @@ pub(crate) const PROGRAM: &str = "strait-device";
 
 /// The variable that says how much wireguard-go logs.
 const LOG_LEVEL: &str = "LOG_LEVEL";
+
+/// Of those, nothing.
+const SILENT: &str = "silent";
 
 /// How often the socket is looked for, and the ways to the peers.
 const TICK: Duration = Duration::from_secs(1);
@@ -66,7 +69,7 @@ pub(crate) fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> 
         return background::start();
     }
     let level = std::env::var(LOG_LEVEL).ok();
-    let is_heard = log.is_level_given || level.is_some() || !background::is_waited_for();
+    let is_heard = is_heard(log, level.as_deref(), background::is_waited_for());
     logging::start(&with_level(log, level, is_heard), false);
     background::leave_terminal()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -76,6 +79,14 @@ pub(crate) fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> 
     runtime.block_on(serve(args, is_heard))?;
 
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether somebody asked for what is logged, or sees it anyway. As with wireguard-go, nobody who wants
+/// silence keeps the output open.
+fn is_heard(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
+    let asks = |level| level != SILENT;
+
+    log.is_level_given || level.is_some_and(asks) || !is_in_background
 }
 
 /// How to log: what was asked for by a flag or RUST_LOG, or else as LOG_LEVEL says. What nobody will hear
@@ -91,7 +102,7 @@ fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
         match level.as_str() {
             "verbose" | "debug" => "debug".clone_into(&mut log.log_level),
             "error" => "error".clone_into(&mut log.log_level),
-            "silent" => "off".clone_into(&mut log.log_level),
+            SILENT => "off".clone_into(&mut log.log_level),
             _ => {}
         }
     }
@@ -101,8 +112,10 @@ fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
 
 async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
+    let netlink = Netlink::connect().context("cannot open a netlink socket")?;
     // Whoever sees the socket may count on the device.
     let device = Device::start(&args.interface, args.engine)?;
+    let index = netlink.interface_index(&args.interface).await.context("cannot find the device")?;
     let listener = uapi::bind(&args.interface)?;
     let monitor = device.monitor();
     let device = Arc::new(Mutex::new(device));
@@ -117,17 +130,22 @@ async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
     info!(interface = args.interface, engine = %args.engine, "the device waits for configuration");
     background::report_ready(is_heard)?;
 
-    follow(signals, &serving, &monitor, &device).await
+    follow(signals, &serving, &monitor, &device, (netlink, index)).await
 }
 
-/// Until somebody wants it to end: by a signal, or by removing the socket or the device.
+/// Until somebody wants it to end: by a signal, or by removing the socket or the device, whose number the
+/// last argument has.
+///
+/// # Errors
+///
+/// If a packet thread ends and the device is still there.
 async fn follow(
     mut signals: Signals,
     serving: &Serving,
     monitor: &Monitor,
     device: &Mutex<Device>,
+    (netlink, index): (Netlink, u32),
 ) -> anyhow::Result<()> {
-    let netlink = Netlink::connect().context("cannot open a netlink socket")?;
     let mut ways = Ways::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -138,6 +156,7 @@ async fn follow(
                 return Ok(());
             }
             () = monitor.ended() => {
+                check_removed(&netlink, index).await?;
                 info!("the device ends: somebody removed it");
                 return Ok(());
             }
@@ -146,6 +165,8 @@ async fn follow(
                     info!("the device ends: somebody removed its socket");
                     return Ok(());
                 }
+                let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
+                let netlink = netlink.of_tunnel(mark, index);
                 let changed = ways.learn(&netlink, &monitor.status().peers).await;
                 let device = device.lock().unwrap_or_else(PoisonError::into_inner);
                 for change in changed {
@@ -156,9 +177,24 @@ async fn follow(
     }
 }
 
+/// Packet threads end with the device. If it is there, they had another reason, and whoever supervises
+/// this process must hear of it.
+async fn check_removed(netlink: &Netlink, index: u32) -> anyhow::Result<()> {
+    let is_there =
+        netlink.has_link(index).await.context("cannot ask whether the device is there")?;
+    if is_there {
+        bail!(
+            "a packet thread ended, and the device is still there: the log says why; start it again"
+        );
+    }
+
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::args::{Command, parse};
+    use super::super::netlink::tests::in_namespace;
     use super::*;
 
     #[test]
@@ -182,6 +218,33 @@ mod tests {
             assert_eq!(with_level(&log, Some("error".to_owned()), true).log_level, "trace");
         }
         assert_eq!(with_level(&log(&["strait", "device", "wg0"]), None, false).log_level, "warn");
+    }
+
+    #[test]
+    fn whoever_asks_for_silence_does_not_hear_the_background() {
+        let plain = log(&["strait", "device", "wg0"]);
+        let given = log(&["strait", "--log-level", "off", "device", "wg0"]);
+
+        for (log, level, is_in_background, expected) in [
+            (&plain, None, true, false),
+            (&plain, Some("silent"), true, false),
+            (&plain, Some("error"), true, true),
+            (&plain, Some("silent"), false, true),
+            (&given, Some("silent"), true, true),
+        ] {
+            assert_eq!(is_heard(log, level, is_in_background), expected, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_ends_without_its_device_is_no_failure() {
+        in_namespace(|netlink, lo| async move {
+            let there = check_removed(&netlink, lo).await.unwrap_err().to_string();
+            let gone = check_removed(&netlink, lo + 1000).await;
+
+            assert!(there.contains("a packet thread ended"), "{there}");
+            assert!(gone.is_ok(), "{gone:?}");
+        });
     }
 
     #[test]

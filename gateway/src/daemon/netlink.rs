@@ -47,7 +47,16 @@ pub(crate) enum RouteError {
 
 /// A connection to the kernel. Must live within the runtime that made it.
 #[derive(Clone, Debug)]
-pub(crate) struct Netlink(Handle);
+pub(crate) struct Netlink(Handle, Tunnel);
+
+/// What tells the datagrams of a tunnel from others when a route is sought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tunnel {
+    /// `SO_MARK`; 0 is none.
+    mark: u32,
+    /// The device whose packets they carry. They cannot go out of it themselves.
+    device: Option<u32>,
+}
 
 impl Netlink {
     /// Opens the connection.
@@ -59,7 +68,13 @@ impl Netlink {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         tokio::spawn(connection);
 
-        Ok(Self(handle))
+        Ok(Self(handle, Tunnel::default()))
+    }
+
+    /// The same connection, asking about the ways of datagrams that carry `mark` (0 is none) and come from
+    /// the device with the number `device`. `wg-quick` leads everything else into the device.
+    pub(crate) fn of_tunnel(&self, mark: u32, device: u32) -> Self {
+        Self(self.0.clone(), Tunnel { mark, device: Some(device) })
     }
 
     /// The interface that carries datagrams to `peer`, or else to the world.
@@ -103,11 +118,26 @@ impl Netlink {
         }
     }
 
+    /// Whether there is an interface with the number `index`.
+    pub(crate) async fn has_link(&self, index: u32) -> io::Result<bool> {
+        let mut links = Box::pin(self.0.link().get().match_index(index).execute());
+        match links.try_next().await.map_err(to_io) {
+            Ok(link) => Ok(link.is_some()),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn interface_towards(&self, address: IpAddr) -> Option<Underlay> {
-        let route = route_message(IpNet::from(address), None);
-        let mut answers = Box::pin(self.0.route().get(route).execute());
+        let Tunnel { mark, device } = self.1;
+        let mut question = route_message(IpNet::from(address), None);
+        if mark != 0 {
+            question.attributes.push(RouteAttribute::Mark(mark));
+        }
+        let mut answers = Box::pin(self.0.route().get(question).execute());
         let route = answers.try_next().await.ok()??;
-        let (interface, mut mtu_bytes) = self.link(output_interface(&route)?).await?;
+        let output = output_interface(&route).filter(|output| Some(*output) != device)?;
+        let (interface, mut mtu_bytes) = self.link(output).await?;
         for attribute in &route.attributes {
             if let RouteAttribute::Metrics(metrics) = attribute {
                 let limits = metrics.iter().filter_map(mtu_limit);

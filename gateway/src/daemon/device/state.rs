@@ -60,6 +60,11 @@ impl Device {
         self.monitor.clone()
     }
 
+    /// On what is sent; 0 is none.
+    pub(super) fn mark(&self) -> u32 {
+        self.configuration.fwmark
+    }
+
     /// The way to a peer is another one.
     pub(super) fn handle_way(&self, change: Change) {
         change.apply(&self.gateway);

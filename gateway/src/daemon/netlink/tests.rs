@@ -74,6 +74,31 @@ fn the_underlay_is_the_interface_towards_the_peer() {
     });
 }
 
+/// As wg-quick has it: what is marked goes by another table.
+#[test]
+fn the_underlay_is_that_of_the_mark_and_never_the_device_itself() {
+    in_namespace(|netlink, lo| async move {
+        let peer = Some("198.51.100.7".parse().unwrap());
+        add_foreign(&netlink, "198.51.100.0/24", lo).await;
+        let mut marked = route_message(net("198.51.100.0/24"), Some(lo));
+        marked.header.table = 100;
+        marked.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]));
+        netlink.0.route().add(marked).execute().await.unwrap();
+        let to_table = rtnetlink::packet_route::rule::RuleAction::ToTable;
+        let rule = netlink.0.rule().add().v4().fw_mark(7).table_id(100).action(to_table);
+        rule.execute().await.unwrap();
+        let another = lo + 1000;
+
+        let mut mtus = Vec::new();
+        for (mark, device) in [(0, another), (7, another), (7, lo)] {
+            let underlay = netlink.of_tunnel(mark, device).underlay(peer).await;
+            mtus.push(underlay.map(|underlay| underlay.mtu_bytes));
+        }
+
+        assert_eq!(mtus, [Some(65_536), Some(1400), None]);
+    });
+}
+
 #[test]
 fn own_addresses_are_listed_without_those_of_our_device() {
     in_namespace(|netlink, lo| async move {
@@ -101,6 +126,8 @@ fn an_interface_is_up_until_somebody_takes_it_down() {
 
         assert!(!netlink.is_up(lo).await.unwrap());
         assert!(!netlink.is_up(lo + 1000).await.unwrap());
+        assert!(netlink.has_link(lo).await.unwrap());
+        assert!(!netlink.has_link(lo + 1000).await.unwrap());
     });
 }
 
