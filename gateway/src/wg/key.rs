@@ -6,7 +6,7 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use x25519_dalek::StaticSecret;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::Zeroizing;
 
 /// Length of every key in bytes.
 pub const KEY_LEN: usize = 32;
@@ -51,12 +51,15 @@ impl fmt::Debug for PublicKey {
     }
 }
 
+/// A secret where it stays until it is wiped: whoever moves a key, or a list that grows, moves a pointer
+/// and leaves no copy behind.
+type Secret = Box<Zeroizing<[u8; KEY_LEN]>>;
+
 /// Our own identity. Wiped from memory when dropped; never shown.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone)]
 pub struct PrivateKey {
-    secret: [u8; KEY_LEN],
+    secret: Secret,
     /// Asked for at each change of the configuration, and a multiplication on the curve.
-    #[zeroize(skip)]
     public: PublicKey,
 }
 
@@ -86,9 +89,10 @@ impl PrivateKey {
     }
 
     fn new(secret: &[u8; KEY_LEN]) -> Self {
-        let public = x25519_dalek::PublicKey::from(&StaticSecret::from(*secret));
+        let secret = boxed(secret);
+        let public = x25519_dalek::PublicKey::from(&StaticSecret::from(**secret));
 
-        Self { secret: *secret, public: PublicKey(public.to_bytes()) }
+        Self { secret, public: PublicKey(public.to_bytes()) }
     }
 
     /// The public key that belongs to it.
@@ -100,17 +104,17 @@ impl PrivateKey {
     /// The key itself, as a secret of the API has it. Wiped when dropped.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; KEY_LEN]> {
-        Zeroizing::new(self.secret)
+        (*self.secret).clone()
     }
 
     /// Base64 text as `wg genkey` prints it. Wiped when dropped.
     #[must_use]
     pub fn to_base64(&self) -> Zeroizing<String> {
-        Zeroizing::new(STANDARD.encode(self.secret))
+        Zeroizing::new(STANDARD.encode(**self.secret))
     }
 
     pub(crate) fn to_secret(&self) -> StaticSecret {
-        StaticSecret::from(self.secret)
+        StaticSecret::from(**self.secret)
     }
 }
 
@@ -121,8 +125,8 @@ impl fmt::Debug for PrivateKey {
 }
 
 /// A secret shared with one peer, mixed into the handshake. Wiped when dropped; never shown.
-#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
-pub struct PresharedKey([u8; KEY_LEN]);
+#[derive(Clone, PartialEq, Eq)]
+pub struct PresharedKey(Secret);
 
 impl PresharedKey {
     /// Wraps 32 raw bytes.
@@ -131,7 +135,7 @@ impl PresharedKey {
     ///
     /// [`KeyError::Zero`] if all of them are zero.
     pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, KeyError> {
-        not_zero(Zeroizing::new(*bytes)).map(|bytes| Self(*bytes))
+        not_zero(Zeroizing::new(*bytes)).map(|bytes| Self(boxed(&bytes)))
     }
 
     /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
@@ -140,10 +144,10 @@ impl PresharedKey {
     ///
     /// [`KeyError`] if it is neither. The error never contains the key.
     pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
-        parse(content).map(|bytes| Self(*bytes))
+        parse(content).map(|bytes| Self(boxed(&bytes)))
     }
 
-    pub(crate) const fn as_bytes(&self) -> &[u8; KEY_LEN] {
+    pub(crate) fn as_bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
     }
 }
@@ -180,6 +184,14 @@ fn parse(content: &[u8]) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
         Ok(raw) => not_zero(Zeroizing::new(raw)),
         Err(_) => not_zero(decode(content.trim_ascii(), content.len())?),
     }
+}
+
+/// Written where it stays.
+fn boxed(bytes: &[u8; KEY_LEN]) -> Secret {
+    let mut secret = Secret::default();
+    secret.copy_from_slice(bytes);
+
+    secret
 }
 
 fn not_zero(key: Zeroizing<[u8; KEY_LEN]>) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
@@ -227,6 +239,20 @@ mod tests {
         let key = PrivateKey::generate();
 
         assert_eq!(format!("{key:?}"), "PrivateKey(..)");
+    }
+
+    #[test]
+    fn a_list_of_keys_that_grows_copies_no_secret() {
+        let secret = |keys: &[PresharedKey]| keys[0].as_bytes().as_ptr();
+        let own = |keys: &[PrivateKey]| keys[0].secret.as_ptr();
+        let mut preshared = vec![PresharedKey::from_bytes(&[7; 32]).unwrap()];
+        let mut private = vec![PrivateKey::generate()];
+        let before = (secret(&preshared), own(&private));
+
+        preshared.reserve_exact(1000);
+        private.reserve_exact(1000);
+
+        assert_eq!((secret(&preshared), own(&private)), before);
     }
 
     /// RFC 7748 section 6.1, the keys of Alice.
