@@ -123,19 +123,29 @@ fn congestion_marks_cross_the_tunnel() {
         return;
     };
     let underlay = Underlay { is_ipv6: false, is_routed: true, mtu_bytes: 1500 };
-    let world = World::start(&Layout::equal().without_ipv6().with_underlay(underlay));
+    let layout = Layout::equal().without_ipv6().with_underlay(underlay);
 
-    let unmarked = traffic_class_on_arrival(&world, 0);
-    let capable = traffic_class_on_arrival(&world, ECT_0);
+    for engine in Engine::ALL {
+        let world = World::start_with(&layout, |clusters| {
+            clusters.milan.config.set_engine(engine.name());
+            clusters.rome.config.set_engine(engine.name());
+        });
+        assert_congestion_marks_cross(&world);
+        world.finish();
+    }
+}
+
+fn assert_congestion_marks_cross(world: &World) {
+    let unmarked = traffic_class_on_arrival(world, 0);
+    let capable = traffic_class_on_arrival(world, ECT_0);
     let router = world.clusters.router.as_ref().unwrap();
     nft(router, "add table ip congestion");
     nft(router, "add chain ip congestion forward { type filter hook forward priority 0; }");
     nft(router, "add rule ip congestion forward ip ecn ect0 ip ecn set ce");
-    let congested = traffic_class_on_arrival(&world, ECT_0);
-    let still_unmarked = traffic_class_on_arrival(&world, 0);
+    let congested = traffic_class_on_arrival(world, ECT_0);
+    let still_unmarked = traffic_class_on_arrival(world, 0);
 
     assert_eq!([unmarked, capable, congested, still_unmarked], [0, ECT_0, CE, 0]);
-    world.finish();
 }
 
 /// A router drops handshakes that are not urgent, and everything else that is.

@@ -17,6 +17,7 @@ use require::require;
 use strait_gateway::lab::topology::UNDERLAY_LINK;
 use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
 use strait_gateway::lab::{Layout, Underlay};
+use strait_gateway::wg::Engine;
 use world::World;
 
 /// Less than the MTU of the device, so that no full packet fits into one datagram.
@@ -45,13 +46,25 @@ fn a_datagram_that_does_not_fit_is_cut_where_it_begins() {
     }
 }
 
-fn assert_fragments_arrive(is_ipv6: bool, narrow: impl FnOnce(&World)) {
+fn assert_fragments_arrive(is_ipv6: bool, narrow: impl Fn(&World)) {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
     let underlay = Underlay { is_ipv6, is_routed: true, mtu_bytes: 1500 };
-    let world = World::start(&Layout::equal().with_underlay(underlay));
-    narrow(&world);
+    let layout = Layout::equal().with_underlay(underlay);
+
+    for engine in Engine::ALL {
+        let world = World::start_with(&layout, |clusters| {
+            clusters.rome.config.set_engine(engine.name());
+            clusters.milan.config.set_engine(engine.name());
+        });
+        narrow(&world);
+        assert_full_packets_arrive(&world);
+        world.finish();
+    }
+}
+
+fn assert_full_packets_arrive(world: &World) {
     let datagrams = Datagrams { count: 200, payload_bytes: 1340, per_second: 1000 };
 
     for (from, to) in [(world.rome(), world.milan()), (world.milan(), world.rome())] {
@@ -66,5 +79,4 @@ fn assert_fragments_arrive(is_ipv6: bool, narrow: impl FnOnce(&World)) {
             assert!(bulk.is_intact, "{target}: {bulk:?}");
         }
     }
-    world.finish();
 }

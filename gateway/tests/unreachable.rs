@@ -22,6 +22,7 @@ use require::require;
 use strait_gateway::lab::netlink::Via;
 use strait_gateway::lab::traffic::{Ping, PingReport};
 use strait_gateway::lab::{Cluster, Layout, Namespace};
+use strait_gateway::wg::Engine;
 use world::{STRAIT, World};
 
 /// The device of a gateway.
@@ -42,10 +43,17 @@ fn a_pod_is_told_at_once_that_nobody_has_an_address() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
-    let world = World::prepare(&Layout::equal());
-    world.rome().gateway.set(&STRICT).unwrap();
-    let mut world = world;
-    world.clusters.start(Path::new(STRAIT)).unwrap();
+    for engine in Engine::ALL {
+        assert_told_that_nobody_has_it(engine);
+    }
+}
+
+fn assert_told_that_nobody_has_it(engine: Engine) {
+    let world = World::start_with(&Layout::equal(), |clusters| {
+        clusters.rome.gateway.set(&STRICT).unwrap();
+        clusters.rome.config.set_engine(engine.name());
+        clusters.milan.config.set_engine(engine.name());
+    });
     let rome = world.rome();
     for prefix in NOWHERE {
         rome.gateway.add_route(prefix.parse().unwrap(), DEVICE, Via::Link).unwrap();
@@ -72,10 +80,19 @@ fn a_pod_is_told_at_once_that_the_peer_has_no_endpoint() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
+    for engine in Engine::ALL {
+        assert_told_that_there_is_no_endpoint(engine);
+    }
+}
+
+fn assert_told_that_there_is_no_endpoint(engine: Engine) {
     let mut world = World::prepare(&Layout::different());
     world.rome().gateway.set(&STRICT).unwrap();
     let clusters = &mut world.clusters;
-    clusters.rome.config.peers[0].endpoint = None;
+    clusters.rome.config.set_engine(engine.name());
+    for peer in &mut clusters.rome.config.peers {
+        peer.endpoint = None;
+    }
     clusters.rome.start(Path::new(STRAIT), &clusters.scratch).unwrap();
     let (rome, milan) = (world.rome(), world.milan());
 
