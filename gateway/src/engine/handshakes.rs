@@ -169,11 +169,12 @@ impl Handshakes {
             }
         };
 
+        // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
         if !matches!(kind, Message::CookieReply { .. }) {
             peer.learn_path(path);
             peer.endpoints.handle_answer();
+            seal_staged(peer, path, out, now);
         }
-        seal_staged(peer, path, out, now);
 
         Ok(())
     }
