@@ -20,6 +20,7 @@ use nix::sys::signal::Signal;
 use require::Need::{Root, Tool, Tun};
 use require::{Need, require};
 use strait_gateway::lab::process::find;
+use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{LabError, Process, now, wait_until};
 use strait_gateway::wg::PrivateKey;
 use world::{Host, Maker, PORT, STRAIT, World, succeeded};
@@ -209,6 +210,31 @@ fn keys_change_under_traffic() {
     assert_ne!(world.left.dump()[1][1], "(none)");
     assert_eq!(world.left.dump()[1][1], world.right.dump()[1][1]);
     assert_eq!(world.right.dump().len(), 2);
+    world.stop();
+}
+
+/// Only by what it learned before can the right one know where the left one is.
+#[test]
+fn a_key_that_comes_back_finds_its_peers_where_they_were() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = World::start([Maker::Native, Maker::Native]);
+    let World { left, right, scratch } = &world;
+    world.assert_talk(5);
+    let with_key = right.dump()[1].clone();
+    let file = scratch.write("right.key", &right.key.to_base64()).unwrap();
+
+    right.wg_set(&["private-key", "/dev/null"]);
+    let without_key = right.dump()[1].clone();
+    right.wg_set(&["private-key", file.to_str().unwrap()]);
+    let again = right.dump()[1].clone();
+    let back = Ping { interval: Duration::from_millis(20), ..Ping::new(left.inner, 10) };
+    let back = back.run(&right.namespace).unwrap();
+
+    assert_eq!(with_key[2], "192.0.2.1:51820", "learned");
+    for dump in [&without_key, &again] {
+        assert_eq!((&dump[2], &dump[5..7]), (&with_key[2], &with_key[5..7]));
+    }
+    assert!(back.is_perfect(), "{back:?}");
     world.stop();
 }
 
@@ -459,7 +485,7 @@ fn strait_show_knows_more_than_wg() {
             strait_gateway::lab::netlink::Via::Link,
         )
         .unwrap();
-    let lost = strait_gateway::lab::traffic::Ping::new("10.99.0.1".parse().unwrap(), 3);
+    let lost = Ping::new("10.99.0.1".parse().unwrap(), 3);
     lost.run(&left.namespace).unwrap();
     wait_until("the path was known", PATIENCE, || {
         Ok(left.say("get=1\n\n").contains("strait_path_mtu="))

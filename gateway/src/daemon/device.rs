@@ -4,6 +4,7 @@
 //! routes and the MTU are for whoever made it: `wg-quick`, or `ip`.
 
 mod background;
+mod kept;
 mod state;
 
 use std::process::ExitCode;

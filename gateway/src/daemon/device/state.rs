@@ -1,6 +1,6 @@
 //! A device and what it was told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::io;
 
@@ -14,6 +14,7 @@ use strait_gateway::wg::tunnel::PeerKeys;
 use strait_gateway::wg::{Engine, PrivateKey};
 use tracing::info;
 
+use super::kept::Kept;
 use crate::daemon::uapi::status;
 use crate::daemon::ways::Change;
 
@@ -30,6 +31,7 @@ pub(super) struct Device {
     monitor: Monitor,
     engine: Engine,
     configuration: Configuration,
+    kept: Kept,
 }
 
 impl Device {
@@ -52,7 +54,8 @@ impl Device {
         let gateway = Gateway::start(&settings, &nobody())?;
         let monitor = gateway.monitor();
 
-        Ok(Self { gateway, monitor, engine, configuration: Configuration::default() })
+        let (configuration, kept) = (Configuration::default(), Kept::default());
+        Ok(Self { gateway, monitor, engine, configuration, kept })
     }
 
     /// For whoever wants to know how it is.
@@ -85,25 +88,32 @@ impl Device {
     fn set(&mut self, changes: &Changes) -> Result<(), Refusal> {
         let wanted = self.configuration.with(changes);
         self.listen(&wanted)?;
-        self.take_key(&wanted);
         let had_key = self.configuration.private_key.is_some();
+        let has_key = wanted.private_key.is_some();
+        if had_key && !has_key {
+            self.kept.take(&self.monitor.status().peers);
+        }
+        self.take_key(&wanted);
         self.configuration = wanted;
 
-        // Without a key there is nobody to talk to; who they are is kept.
-        let has_key = self.configuration.private_key.is_some();
+        // Without a key there is nobody to talk to; who and where they are is kept.
         let renewed = self.configuration.renewed(changes);
+        let peers = self.configuration.peers.iter().map(|peer| peer.public_key);
+        self.kept.retain(&peers.filter(|peer| !renewed.contains(peer)).collect::<HashSet<_>>());
         if !renewed.is_empty() {
             self.apply(|peer| has_key && !renewed.contains(&peer.public_key));
         }
         self.apply(|_| has_key);
         if has_key && !had_key {
             for peer in &self.configuration.peers {
-                if let Some(endpoint) = peer.endpoint {
+                let learned = self.kept.endpoint(peer.public_key);
+                if let Some(endpoint) = learned.or(peer.endpoint) {
                     self.gateway.move_peer(peer.public_key, endpoint);
                 }
             }
         }
         for (peer, endpoint) in moved(changes) {
+            self.kept.move_peer(peer, endpoint);
             self.gateway.move_peer(peer, endpoint);
         }
         info!(peers = self.configuration.peers.len(), "configured");
@@ -161,13 +171,15 @@ impl Device {
             found.peers.iter().map(|peer| (peer.public_key, peer)).collect();
 
         let peers = peers.iter().map(|peer| {
-            let learned = learned.get(&peer.public_key).map_or_else(
+            let endpoint = || self.kept.endpoint(peer.public_key).or(peer.endpoint);
+            let mut learned = learned.get(&peer.public_key).map_or_else(
                 || PeerReport {
-                    endpoint: peer.endpoint.map(Into::into),
+                    endpoint: endpoint().map(Into::into),
                     ..PeerReport::new(peer.public_key)
                 },
                 |found| status::of_peer(found),
             );
+            self.kept.count_into(&mut learned);
             PeerReport {
                 preshared_key: peer.preshared_key.clone(),
                 persistent_keepalive: peer.persistent_keepalive,

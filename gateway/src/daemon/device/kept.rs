@@ -1,0 +1,116 @@
+//! What was learned of peers, while there is no private key: packet threads have no peers then.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+
+use strait_gateway::io::PeerStatus;
+use strait_gateway::uapi::PeerReport;
+use strait_gateway::wg::PublicKey;
+
+/// By peer. Nobody is in it before a private key was taken away for the first time.
+#[derive(Debug, Default)]
+pub(super) struct Kept(HashMap<PublicKey, Learned>);
+
+/// Endpoint in use, and UDP payload bytes that the packet threads have forgotten.
+#[derive(Debug, Default)]
+struct Learned {
+    endpoint: Option<SocketAddr>,
+    receive_bytes: u64,
+    transmit_bytes: u64,
+}
+
+impl Kept {
+    /// Takes what the packet threads are about to forget.
+    pub(super) fn take(&mut self, peers: &[PeerStatus]) {
+        for peer in peers {
+            let learned = self.0.entry(peer.public_key).or_default();
+            learned.endpoint = peer.endpoint;
+            learned.receive_bytes = learned.receive_bytes.saturating_add(peer.receive_bytes);
+            learned.transmit_bytes = learned.transmit_bytes.saturating_add(peer.transmit_bytes);
+        }
+    }
+
+    /// Forgets everybody else than `peers`.
+    pub(super) fn retain(&mut self, peers: &HashSet<PublicKey>) {
+        self.0.retain(|peer, _| peers.contains(peer));
+    }
+
+    /// `peer` is at `endpoint`, whatever was learned.
+    pub(super) fn move_peer(&mut self, peer: PublicKey, endpoint: SocketAddr) {
+        if let Some(learned) = self.0.get_mut(&peer) {
+            learned.endpoint = Some(endpoint);
+        }
+    }
+
+    /// Where `peer` was, if that is known.
+    pub(super) fn endpoint(&self, peer: PublicKey) -> Option<SocketAddr> {
+        self.0.get(&peer).and_then(|learned| learned.endpoint)
+    }
+
+    /// Adds to `report` what was counted before the packet threads began to count.
+    pub(super) fn count_into(&self, report: &mut PeerReport) {
+        if let Some(learned) = self.0.get(&report.public_key) {
+            report.receive_bytes = report.receive_bytes.saturating_add(learned.receive_bytes);
+            report.transmit_bytes = report.transmit_bytes.saturating_add(learned.transmit_bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_add_up_and_the_last_endpoint_counts() {
+        let mut kept = Kept::default();
+        let mut report = PeerReport { receive_bytes: 1, ..PeerReport::new(key(1)) };
+
+        kept.take(&[status(1, Some("192.0.2.1:1"), 10), status(2, None, 7)]);
+        kept.take(&[status(1, Some("192.0.2.2:2"), 100)]);
+        kept.count_into(&mut report);
+        let learned = kept.endpoint(key(1));
+        kept.move_peer(key(1), "192.0.2.3:3".parse().unwrap());
+        kept.move_peer(key(3), "192.0.2.3:3".parse().unwrap());
+
+        assert_eq!((report.receive_bytes, report.transmit_bytes), (111, 220));
+        assert_eq!(learned, Some("192.0.2.2:2".parse().unwrap()));
+        assert_eq!(kept.endpoint(key(1)), Some("192.0.2.3:3".parse().unwrap()));
+        assert_eq!((kept.endpoint(key(2)), kept.endpoint(key(3))), (None, None));
+    }
+
+    #[test]
+    fn who_is_no_peer_any_more_is_forgotten() {
+        let mut kept = Kept::default();
+        let mut report = PeerReport::new(key(1));
+        kept.take(&[status(1, Some("192.0.2.1:1"), 10), status(2, Some("192.0.2.2:2"), 7)]);
+
+        kept.retain(&HashSet::from([key(2)]));
+        kept.count_into(&mut report);
+
+        assert_eq!(report, PeerReport::new(key(1)));
+        assert_eq!(kept.endpoint(key(1)), None);
+        assert!(kept.endpoint(key(2)).is_some());
+    }
+
+    fn key(number: u8) -> PublicKey {
+        PublicKey::from_bytes([number; 32])
+    }
+
+    fn status(number: u8, endpoint: Option<&str>, bytes: u64) -> PeerStatus {
+        PeerStatus {
+            name: String::new(),
+            public_key: key(number),
+            endpoint: endpoint.map(|text| text.parse().unwrap()),
+            unanswered: 0,
+            last_handshake: None,
+            rtt: None,
+            receive_bytes: bytes,
+            transmit_bytes: 2 * bytes,
+            receive_packets: 0,
+            transmit_packets: 0,
+            staged_packets: 0,
+            has_session: false,
+            path_mtu_bytes: None,
+        }
+    }
+}
