@@ -77,7 +77,7 @@ fn outbound(
     let mut rewrite = || {
         restore(&mut rewritten, &headers);
         let mut header = header;
-        translate::route(&context, &header).is_ok_and(|outgoing| {
+        translate::route(&context, &rewritten, &header).is_ok_and(|outgoing| {
             translate::outbound(&context, &outgoing, &mut rewritten, &mut header, checksum).is_ok()
         })
     };

@@ -113,7 +113,7 @@ fn pass(engine: &Engine, start: Instant, direction: u8, ends: u8, mut packet: Ve
 /// What does not leave is as it was, and its sender may be told, but not about an error.
 fn leaves(context: &Context<'_>, packet: &mut [u8], header: &mut Header) -> bool {
     let before = packet.to_vec();
-    let left = translate::route(context, header).and_then(|outgoing| {
+    let left = translate::route(context, packet, header).and_then(|outgoing| {
         translate::outbound(context, &outgoing, packet, header, Checksum::Complete)
     });
     let mut buffers = [[0; MAX_REPLY_BYTES]; 2];

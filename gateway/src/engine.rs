@@ -17,12 +17,13 @@ pub mod inbound;
 mod keyring;
 pub mod notice;
 pub mod outbound;
+mod outside;
 mod race;
 mod strands;
 pub mod translate;
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,6 +42,7 @@ pub use handshakes::Handshakes;
 pub use inbound::Inbound;
 use keyring::{Held, Keyring};
 pub use outbound::Outbound;
+pub use outside::Outside;
 use strands::Strands;
 
 /// What is wanted of one peer. Its place in the list is its [`remap::PeerId`] in the table.
@@ -124,6 +126,7 @@ pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, Li
             accounts,
             configured: Vec::new(),
             strands: Strands::new(indices),
+            outside: Arc::default(),
             next_realm: flows::OWN_REALM + 1,
         },
         flows,
@@ -173,6 +176,7 @@ pub struct Control {
     accounts: Accounts,
     configured: Vec<PeerConfig>,
     strands: Strands,
+    outside: Arc<Outside>,
     next_realm: u32,
 }
 
@@ -196,7 +200,7 @@ impl Control {
             wanted.push(peer);
         }
         let kept: HashSet<u32> = wanted.iter().flat_map(|peer| peer.tunnel.slots()).collect();
-        self.publisher.publish(Forwarding::new(&peers, wanted, table));
+        self.publisher.publish(Forwarding::new(&peers, wanted, table, Arc::clone(&self.outside)));
         self.configured = peers;
 
         for peer in old.peers() {
@@ -216,6 +220,16 @@ impl Control {
                 self.flows.forget(peer.realm);
             }
         }
+    }
+
+    /// The addresses of the device, which do not change; in force with the next configuration.
+    pub fn set_device_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.outside = Arc::new(self.outside.with_addresses(addresses));
+    }
+
+    /// Datagrams leave from UDP `port` from now on.
+    pub fn set_port(&self, port: u16) {
+        self.outside.set_port(port);
     }
 
     /// From now on we are `identity`. What peers know us by until then stays good for a grace period;

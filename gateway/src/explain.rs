@@ -120,7 +120,7 @@ impl Journey {
             (None, Some(id)) => (Some(id), allowed_prefix(forwarding, id, destination)),
             (None, None) => (None, None),
         };
-        let outgoing = translate::route(context, header);
+        let outgoing = translate::route(context, packet, header);
         let is_for_peer = matches!(outgoing, Ok(Outgoing::Peer(_)));
         let result = outgoing.and_then(|outgoing| {
             translate::outbound(context, &outgoing, packet, header, Checksum::Complete)?;

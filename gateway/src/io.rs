@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use ipnet::IpNet;
 use mio::Waker;
 use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
@@ -45,7 +46,7 @@ pub struct Settings {
     /// Name of the TUN device to create, at most 15 bytes.
     pub interface: String,
     /// Addresses to give to the device.
-    pub addresses: Vec<ipnet::IpNet>,
+    pub addresses: Vec<IpNet>,
     /// Whether to bring the device up. If not, somebody else does.
     pub is_up: bool,
     /// UDP port to listen on; 0 lets the kernel choose.
@@ -115,10 +116,13 @@ impl Gateway {
         let tun = Tun::create(settings)?;
         let surroundings = Surroundings::new(clock::epoch(), settings.mtu_bytes);
         let identity = settings.engine.identity(private_key, &surroundings);
-        let Engine { outbound, inbound, handshakes, control, forwarding, flows } = engine::new(
+        let Engine { outbound, inbound, handshakes, mut control, forwarding, flows } = engine::new(
             identity,
             engine::Settings { max_flows: settings.max_flows, seed: random(), start: clock::now() },
         )?;
+
+        control.set_port(udp.port());
+        control.set_device_addresses(settings.addresses.iter().map(IpNet::addr));
 
         let shared = Arc::new(Shared {
             tun,
@@ -201,7 +205,9 @@ impl Gateway {
                 .map_err(|source| StartError::System { operation: "mark what is sent", source })?;
         }
 
+        let port = udp.port();
         self.shared.udp.store(udp);
+        self.control.set_port(port);
         if let Some(thread) = &self.inbound {
             thread
                 .waker
@@ -523,7 +529,7 @@ pub enum StartError {
         "cannot give {address} to {interface:?}: no other interface may have it, and IPv6 needs an MTU of 1280"
     )]
     Address {
-        address: ipnet::IpNet,
+        address: IpNet,
         interface: String,
         #[source]
         source: std::io::Error,

@@ -50,11 +50,13 @@ pub enum DropReason {
     MasqueradeProtocol,
     /// A fragment for a shared address or host map came before the first one, which has the ports.
     FragmentUnknown,
+    /// A datagram of our own came back from the device: the route to an endpoint leads into the tunnel.
+    RoutingLoop,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`Self::index`].
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Malformed,
         Self::NoRoute,
         Self::SourceNotAllowed,
@@ -78,6 +80,7 @@ impl DropReason {
         Self::MasqueradeShare,
         Self::MasqueradeProtocol,
         Self::FragmentUnknown,
+        Self::RoutingLoop,
     ];
 
     /// The value of the `reason` label. Part of our public interface: renaming one breaks alerts.
@@ -107,6 +110,7 @@ impl DropReason {
             Self::MasqueradeShare => "masquerade_share",
             Self::MasqueradeProtocol => "masquerade_protocol",
             Self::FragmentUnknown => "fragment_unknown",
+            Self::RoutingLoop => "routing_loop",
         }
     }
 

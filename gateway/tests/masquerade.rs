@@ -210,7 +210,7 @@ impl Pair {
 
         match from {
             Side::Cluster => {
-                let outgoing = translate::route(&context, &header).unwrap();
+                let outgoing = translate::route(&context, &packet, &header).unwrap();
                 let checksum = Checksum::Complete;
                 translate::outbound(&context, &outgoing, &mut packet, &mut header, checksum)
                     .unwrap();

@@ -1,5 +1,5 @@
-//! The outside of the tunnel, in network namespaces: which of its addresses a gateway sends
-//! from.
+//! The outside of the tunnel, in network namespaces: which of its addresses a gateway sends from, and
+//! what it does when a route leads the tunnel into itself.
 //!
 //! Needs root and `/dev/net/tun`; what needs more says so.
 
@@ -19,10 +19,19 @@ use std::time::Duration;
 use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use strait_gateway::lab::netlink::Via;
 use strait_gateway::lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Cluster, LabError, Layout, Namespace, Underlay};
 use world::World;
+
+const TUNNEL_LINK: &str = "strait0";
+
+/// What a gateway may send in [`LOOPED`] while a route leads the tunnel into itself: as much as the tests of
+/// the kernel's WireGuard allow.
+const LOOPED_BYTES: u64 = 70_000;
+
+const LOOPED: Duration = Duration::from_secs(2);
 
 /// Rome lets nothing in from the address that Milan's route would choose.
 #[test]
@@ -87,10 +96,57 @@ fn an_address_that_is_removed_takes_no_packet_with_it() {
     }
 }
 
+/// Everything is allowed to be behind the tunnel, and a route says that so is its other end.
+#[test]
+fn a_tunnel_that_is_led_into_itself_carries_nothing_twice() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
+        return;
+    };
+    for is_ipv6 in [false, true] {
+        let world = World::start_with(&without_remaps(layout(is_ipv6)), |clusters| {
+            let everything = if is_ipv6 { "::/0" } else { "0.0.0.0/0" };
+            clusters.rome.config.peers[0].allowed_ips.push(everything.parse().unwrap());
+        });
+        let (rome, milan) = (world.rome(), world.milan());
+        let target = rome.side.sees(&milan.side).next().unwrap();
+        let endpoint = IpNet::from(milan.underlay);
+        let before = sent_bytes(rome);
+
+        rome.gateway.add_route(endpoint, TUNNEL_LINK, Via::Link).unwrap();
+        let count = u16::try_from(LOOPED.as_millis() / 50).unwrap();
+        let ping = Ping { timeout: Duration::from_millis(50), ..Ping::new(target, count) };
+        let small = ping.run(&rome.pod).unwrap();
+        let looped = sent_bytes(rome) - before;
+        // A datagram with a full packet does not fit into the device whole.
+        let large = Ping { payload_bytes: 1380, ..ping }.run(&rome.pod).unwrap();
+        let fragmented = sent_bytes(rome) - before - looped;
+        ip(&rome.gateway, &format!("route del {endpoint} dev {TUNNEL_LINK}"));
+
+        assert_eq!((small.received, large.received), (0, 0), "the route leads there");
+        assert!(looped < LOOPED_BYTES, "{looped} bytes in {LOOPED:?}");
+        assert!(fragmented < 2 * u64::from(count) * 1500, "{fragmented} bytes in fragments");
+        let dropped = drops(rome, "routing_loop");
+        assert!(dropped >= 2 * u64::from(count), "{dropped} drops");
+        world.assert_traffic();
+        world.finish();
+    }
+}
+
 fn layout(is_ipv6: bool) -> Layout {
     let underlay = Underlay { is_ipv6, is_routed: false, mtu_bytes: 1500 };
 
     Layout::equal().with_underlay(underlay)
+}
+
+/// Each calls the other's pods as they are called there. A remapped peer is sent nothing else than what its
+/// rules cover.
+fn without_remaps(layout: Layout) -> Layout {
+    let Layout { mut milan, mut rome, .. } = Layout::different();
+    for (one, other) in milan.realms.iter_mut().zip(&mut rome.realms) {
+        (one.remapped, other.remapped) = (other.pods, one.pods);
+    }
+
+    Layout { milan, rome, ..layout }
 }
 
 /// Another address in the network of the gateway's own.
@@ -136,6 +192,10 @@ fn firewall(namespace: &Namespace, address: IpAddr) {
         namespace,
         &format!("add rule inet firewall input {family} saddr {address} meta l4proto udp drop"),
     );
+}
+
+fn sent_bytes(cluster: &Cluster) -> u64 {
+    cluster.metrics().unwrap().sum("strait_peer_transmit_bytes_total", &[])
 }
 
 fn drops(cluster: &Cluster, reason: &str) -> u64 {

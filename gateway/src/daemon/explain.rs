@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ipnet::IpNet;
 use strait_gateway::engine::translate::{Context, Memory};
 use strait_gateway::engine::{self, Engine};
 use strait_gateway::explain::{
@@ -126,6 +127,8 @@ fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Resu
         .iter()
         .map(|peer| peer.to_peer_config(peer.endpoint_addresses().collect(), clamp_mtu))
         .collect();
+    control.set_port(config.listen_port);
+    control.set_device_addresses(config.addresses.iter().map(IpNet::addr));
     control.apply(peers, config.plan(1).table);
 
     let forwarding = control.current();

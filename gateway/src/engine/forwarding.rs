@@ -7,7 +7,9 @@ use std::sync::Arc;
 use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
+use super::outside::Outside;
 use crate::DropReason;
+use crate::packet::Header;
 use crate::path::Path;
 use crate::wg::{AllowedIps, Peer, PublicKey};
 
@@ -20,6 +22,7 @@ pub struct Forwarding {
     names: Box<[String]>,
     by_key: HashMap<PublicKey, PeerId>,
     by_slot: Box<[Option<PeerId>]>,
+    outside: Arc<Outside>,
 }
 
 /// Where a packet goes: the answer of [`Forwarding::outbound`].
@@ -38,7 +41,12 @@ pub struct Route<'a> {
 impl Forwarding {
     /// Puts one generation together. `peers` and `configs` are in the order of peer ids.
     #[must_use]
-    pub fn new(configs: &[PeerConfig], peers: Vec<Arc<Peer>>, table: Table) -> Self {
+    pub fn new(
+        configs: &[PeerConfig],
+        peers: Vec<Arc<Peer>>,
+        table: Table,
+        outside: Arc<Outside>,
+    ) -> Self {
         let allowed = configs.iter().map(|config| config.allowed_ips.as_slice());
         let allowed_ips = AllowedIps::new(allowed, &table);
         let ids = || (0..).map(PeerId);
@@ -61,7 +69,8 @@ impl Forwarding {
             }
         }
 
-        Self { table, allowed_ips, peers: peers.into_boxed_slice(), names, by_key, by_slot }
+        let peers = peers.into_boxed_slice();
+        Self { table, allowed_ips, peers, names, by_key, by_slot, outside }
     }
 
     /// Where a packet to `destination` goes, an address as this cluster knows it.
@@ -107,6 +116,17 @@ impl Forwarding {
             None if self.table.outbound_rule(source).is_some() => Err(DropReason::SourceNotAllowed),
             None => Ok(source),
         }
+    }
+
+    /// Whether `packet`, which came from the device, is a datagram that we sent to a peer: the route there
+    /// leads back to us, and each turn would wrap it once more.
+    ///
+    /// See [`Outside`] for how it is told from one of somebody else.
+    #[inline]
+    #[must_use]
+    pub fn is_own_datagram(&self, packet: &[u8], header: &Header) -> bool {
+        self.outside.may_have_sent(packet, header)
+            && self.outside.has_sent(packet, header, &self.peers)
     }
 
     /// The kernel does not send by `path` any more: whoever is reached by it is reached from another

@@ -43,7 +43,8 @@ pub const fn cause(reason: DropReason) -> Option<Cause> {
         | DropReason::HandshakeQueueFull
         | DropReason::PeerRemoved
         | DropReason::SourceRouted
-        | DropReason::FragmentUnknown => None,
+        | DropReason::FragmentUnknown
+        | DropReason::RoutingLoop => None,
     }
 }
 

@@ -144,7 +144,7 @@ fn forward(
 
     let mut header = Header::parse(frame).map_err(|_| whole(DropReason::Malformed))?;
     let checksum = virtio.checksum(&header);
-    let outgoing = translate::route(&context, &header).map_err(whole)?;
+    let outgoing = translate::route(&context, frame, &header).map_err(whole)?;
     let peer = match &outgoing {
         Outgoing::Hairpin => None,
         Outgoing::Peer(route) => match route.peer.path() {

@@ -52,6 +52,10 @@ pub(super) fn remedy(
         DropReason::SourceRouted => {
             "an IPv6 routing header of type 0 may not be forwarded (RFC 5095)".to_owned()
         }
+        DropReason::RoutingLoop => format!(
+            "this is a datagram of the tunnel, which cannot carry itself: give {destination} a route of \
+             its own that does not lead to the device"
+        ),
         // No packet that is asked about gets so far, or is such a packet.
         DropReason::Malformed
         | DropReason::StagingFull

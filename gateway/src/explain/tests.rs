@@ -101,6 +101,26 @@ fn an_address_without_a_counterpart_is_named_with_its_rule() {
 }
 
 #[test]
+fn a_datagram_of_the_tunnel_itself_needs_another_route() {
+    let world = World::new();
+    world.engine.control.set_port(51840);
+    let asked = |destination_port| {
+        let content = Content::Udp { source_port: 51840, destination_port };
+        world.ask(&outbound("10.1.0.9", "198.51.100.3", content))
+    };
+
+    let (reason, remedy) = dropped(&asked(51840));
+
+    assert_eq!(reason, DropReason::RoutingLoop);
+    assert_eq!(
+        remedy,
+        "this is a datagram of the tunnel, which cannot carry itself: give 198.51.100.3 a route of \
+         its own that does not lead to the device"
+    );
+    assert_eq!(dropped(&asked(53)).0, DropReason::NoRoute);
+}
+
+#[test]
 fn an_authentication_header_cannot_change_addresses() {
     let changed = World::new().ask(&outbound("10.1.0.9", "10.71.2.7", AH));
     let kept = World::new().ask(&outbound("10.1.0.9", "198.18.5.5", AH));

@@ -17,12 +17,19 @@ use crate::packet::{Header, ports::Ports};
 ///
 /// # Errors
 ///
-/// [`DropReason::SourceRouted`], or [`DropReason::Untranslatable`] if the rule that covers the destination has
-/// no counterpart for it.
+/// [`DropReason::SourceRouted`], [`DropReason::RoutingLoop`], or [`DropReason::Untranslatable`] if the rule that
+/// covers the destination has no counterpart for it.
 #[inline]
-pub fn route<'a>(context: &Context<'a>, header: &Header) -> Result<Outgoing<'a>, DropReason> {
+pub fn route<'a>(
+    context: &Context<'a>,
+    packet: &[u8],
+    header: &Header,
+) -> Result<Outgoing<'a>, DropReason> {
     if header.is_source_routed() {
         return Err(DropReason::SourceRouted);
+    }
+    if context.forwarding.is_own_datagram(packet, header) {
+        return Err(DropReason::RoutingLoop);
     }
 
     match context.forwarding.outbound(header.destination()) {

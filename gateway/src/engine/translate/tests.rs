@@ -239,7 +239,7 @@ fn whoever_only_asks_changes_nothing() {
     let mut header = Header::parse(&bytes).unwrap();
     let context = Context { memory: Memory::Unchanged, ..world.context(&forwarding) };
 
-    let outgoing = route(&context, &header).unwrap();
+    let outgoing = route(&context, &bytes, &header).unwrap();
     outbound(&context, &outgoing, &mut bytes, &mut header, Checksum::Complete).unwrap();
 
     assert_eq!(header.source(), ip("10.70.0.1"));
@@ -449,7 +449,7 @@ impl World {
         let context = self.context(&forwarding);
         let before = bytes.clone();
 
-        let outgoing = route(&context, &header)?;
+        let outgoing = route(&context, &bytes, &header)?;
         let result = outbound(&context, &outgoing, &mut bytes, &mut header, Checksum::Complete);
         if result.is_err() && crate::packet::icmp::embedded(&before, &header).is_none() {
             assert_eq!(bytes, before, "what is quoted is what was sent");

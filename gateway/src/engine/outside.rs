@@ -1,0 +1,276 @@
+//! How a datagram of our own is known when it comes back.
+//!
+//! If the route to an endpoint leads into the device, what we send comes back as a packet to send, is
+//! sealed, sent, and comes back again, longer by a header each time. Sending to the device is not looked
+//! at: only the kernel knows where a route leads. What comes from the device is.
+//!
+//! A packet is ours if it is UDP from the port that we listen on, and besides
+//!
+//! - comes from an address of the device: nobody else on this host has that port; or
+//! - comes from an address of ours that a peer has called; or
+//! - goes to the endpoint of a peer, whichever: with two peers, each behind the other, a datagram to one
+//!   comes back as a packet for the other.
+//!
+//! A pod that happens to use the same port, towards another server, does none of that. Of a datagram that
+//! was cut into fragments only the first has ports: the others are sealed once more, each in one datagram
+//! that is whole and known when it comes back.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::packet::Header;
+use crate::packet::ports::Ports;
+use crate::path::Path;
+use crate::wg::Peer;
+
+const UDP: u8 = 17;
+
+/// What we send from.
+#[derive(Debug, Default)]
+pub struct Outside {
+    /// 0 as long as there is none.
+    port: AtomicU16,
+    addresses: Box<[IpAddr]>,
+}
+
+impl Outside {
+    pub(super) fn with_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self {
+            port: AtomicU16::new(self.port.load(Ordering::Relaxed)),
+            addresses: addresses.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn set_port(&self, port: u16) {
+        self.port.store(port, Ordering::Relaxed);
+    }
+
+    /// Whether nothing speaks against it at first sight. All packets come here.
+    #[inline]
+    pub(super) fn may_have_sent(&self, packet: &[u8], header: &Header) -> bool {
+        header.protocol() == UDP
+            && Ports::read(packet, header).is_some_and(|ports| {
+                ports.source == self.port.load(Ordering::Relaxed) && ports.source != 0
+            })
+    }
+
+    /// Whether we have sent `packet`, of which [`Self::may_have_sent`] says that we may have.
+    #[cold]
+    pub(super) fn has_sent(&self, packet: &[u8], header: &Header, peers: &[Arc<Peer>]) -> bool {
+        let Some(ports) = Ports::read(packet, header) else { return false };
+        let source = header.source();
+        let destination = SocketAddr::new(header.destination(), ports.destination);
+        let is_on_it = |path: Path| {
+            let remote = SocketAddr::new(path.remote.ip().to_canonical(), path.remote.port());
+            remote == destination || path.local.is_some_and(|local| local.address() == source)
+        };
+
+        self.addresses.contains(&source)
+            || peers.iter().filter_map(|peer| peer.path()).any(is_on_it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+    use remap::Table;
+
+    use super::*;
+    use crate::DropReason;
+    use crate::engine::{self, Control, Engine, PeerConfig, Settings};
+    use crate::packet::fixtures::{Extension, Packet, TCP, tcp, udp};
+    use crate::path::Local;
+    use crate::wg::boringtun::BoringtunIdentity;
+    use crate::wg::tunnel::PeerKeys;
+    use crate::wg::{PrivateKey, PublicKey};
+
+    const PORT: u16 = 51840;
+    const PEER_PORT: u16 = 51900;
+
+    const DEVICE: &str = "169.254.18.1";
+    const POD: &str = "10.244.1.5";
+    const OURS: &str = "198.51.100.2";
+
+    #[test]
+    fn what_we_sent_to_a_peer_is_ours() {
+        let world = World::new();
+
+        for source in [OURS, POD, DEVICE, "203.0.113.9"] {
+            assert!(
+                world.is_own(&udp_packet(source, "198.51.100.1", [PORT, PEER_PORT])),
+                "{source}"
+            );
+        }
+        assert!(world.is_own(&udp_packet("2001:db8::2", "2001:db8::1", [PORT, PEER_PORT])));
+    }
+
+    /// Milan's endpoint is behind Oslo, and the other way round.
+    #[test]
+    fn it_does_not_matter_behind_which_peer_an_endpoint_is() {
+        let world = World::new();
+        let forwarding = world.control.current();
+        let packet = udp_packet(OURS, "198.51.100.1", [PORT, PEER_PORT]);
+        let route = forwarding.outbound(packet.destination).unwrap();
+        let behind = forwarding.name(route.id);
+
+        assert_eq!(behind, Some("oslo"));
+        assert!(world.is_own(&packet));
+    }
+
+    #[test]
+    fn a_pod_that_has_our_port_by_chance_is_not_us() {
+        let world = World::new();
+
+        for [source, destination] in [
+            [POD, "198.51.100.99"],
+            [POD, "203.0.113.1"],
+            ["2001:db8::2", "2001:db8::99"],
+            // Of us too it may ask something else.
+            [OURS, "198.51.100.1"],
+        ] {
+            assert!(!world.is_own(&udp_packet(source, destination, [PORT, 53])), "{destination}");
+        }
+        assert!(!world.is_own(&udp_packet(DEVICE, "198.51.100.1", [PORT + 1, PEER_PORT])));
+        let same_ports = tcp([PORT, PEER_PORT], 0, 0, &[], b"");
+        let (pod, endpoint) = (ip(POD), ip("198.51.100.1"));
+        assert!(!world.is_own(&Packet::new(pod, endpoint, TCP, same_ports)));
+    }
+
+    #[test]
+    fn an_address_of_ours_that_a_peer_called_is_ours() {
+        let world = World::new();
+        let forwarding = world.control.current();
+        let called = Local::new(ip(OURS), 0);
+        let packet = udp_packet(OURS, "192.0.2.77", [PORT, 9]);
+        assert!(!world.is_own(&packet), "nobody knows yet");
+
+        let remote = "198.51.100.1:51900".parse().unwrap();
+        forwarding.peers()[0].learn_path(Path { remote, local: called });
+
+        assert!(world.is_own(&packet));
+    }
+
+    #[test]
+    fn another_port_is_known_at_once() {
+        let world = World::new();
+        let [before, after] =
+            [PORT, 4000].map(|port| udp_packet(DEVICE, "198.51.100.1", [port, PEER_PORT]));
+
+        world.control.set_port(4000);
+
+        assert!(world.is_own(&after));
+        assert!(!world.is_own(&before));
+    }
+
+    #[test]
+    fn a_first_fragment_is_known_and_the_others_have_no_ports() {
+        let world = World::new();
+        let mut v4 = udp_packet(OURS, "198.51.100.1", [PORT, PEER_PORT]);
+        let mut v6 = udp_packet("2001:db8::2", "2001:db8::1", [PORT, PEER_PORT]);
+        for (offset, is_known) in [(0, true), (100, false)] {
+            v4.fragment = 0x2000 | offset;
+            v6.extensions = vec![Extension::Fragment { field: (offset << 3) | 1 }];
+
+            assert_eq!(world.is_own(&v4), is_known, "{offset}");
+            assert_eq!(world.is_own(&v6), is_known, "{offset}");
+        }
+    }
+
+    #[test]
+    fn an_ipv4_endpoint_is_known_in_either_form() {
+        assert!(World::new().is_own(&udp_packet(POD, "192.0.2.1", [PORT, PEER_PORT])));
+    }
+
+    proptest! {
+        /// Nothing else drops out of what the table and the allowed IPs carry.
+        #[test]
+        fn it_is_said_of_udp_from_our_port_alone(
+            source in prop::sample::select(vec![OURS, POD, DEVICE]),
+            destination in prop::sample::select(vec!["198.51.100.1", "203.0.113.1", "192.0.2.7"]),
+            ports in prop::sample::select(vec![[PORT, PEER_PORT], [PORT, 53], [53, PEER_PORT], [0, 0]]),
+        ) {
+            let world = World::new();
+            let is_endpoint = destination != "192.0.2.7" && ports[1] == PEER_PORT;
+
+            let is_own = world.is_own(&udp_packet(source, destination, ports));
+
+            prop_assert_eq!(is_own, ports[0] == PORT && (source == DEVICE || is_endpoint));
+        }
+    }
+
+    struct World {
+        control: Control,
+        flows: Arc<engine::Flows>,
+        start: Instant,
+    }
+
+    impl World {
+        /// Milan and Oslo, each of them said to be behind the other, and Turin in IPv6.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "any instant will do as the beginning of time"
+        )]
+        fn new() -> Self {
+            let start = Instant::now();
+            let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
+            let settings = Settings { max_flows: 1024, seed: 1, start };
+            let Engine { mut control, flows, .. } = engine::new(identity, settings).unwrap();
+            control.set_port(PORT);
+            control.set_device_addresses([ip(DEVICE)]);
+            let peers = vec![
+                peer("milan", 1, "198.51.100.1:51900", "203.0.113.0/24"),
+                peer("oslo", 2, "203.0.113.1:51900", "0.0.0.0/0"),
+                // A list of names may hold an address in this form.
+                peer("genoa", 3, "[::ffff:192.0.2.1]:51900", "192.0.2.0/24"),
+                peer("turin", 4, "[2001:db8::1]:51900", "::/0"),
+            ];
+            control.apply(peers, Table::default());
+
+            Self { control, flows, start }
+        }
+
+        fn is_own(&self, packet: &Packet) -> bool {
+            use crate::engine::translate::{Context, Memory, outbound};
+            use crate::packet::rewrite::Checksum;
+
+            let mut bytes = packet.build();
+            let mut header = Header::parse(&bytes).unwrap();
+            let context = Context {
+                forwarding: &self.control.current(),
+                flows: &self.flows,
+                memory: Memory::Unchanged,
+                now: self.flows.tick(self.start),
+            };
+            match outbound(&context, &mut bytes, &mut header, Checksum::Complete) {
+                Err(DropReason::RoutingLoop) => true,
+                Err(reason) => panic!("{reason:?}"),
+                Ok(_) => false,
+            }
+        }
+    }
+
+    fn peer(name: &str, key: u8, endpoint: &str, allowed: &str) -> PeerConfig {
+        PeerConfig {
+            name: name.into(),
+            keys: PeerKeys {
+                public_key: PublicKey::from_bytes([key; 32]),
+                preshared_key: None,
+                persistent_keepalive: None,
+            },
+            endpoints: vec![endpoint.parse().unwrap()],
+            allowed_ips: vec![allowed.parse().unwrap()],
+            clamp_mtu: None,
+        }
+    }
+
+    fn udp_packet(source: &str, destination: &str, ports: [u16; 2]) -> Packet {
+        Packet::new(ip(source), ip(destination), UDP, udp(ports, b"a datagram"))
+    }
+
+    fn ip(address: &str) -> IpAddr {
+        address.parse().unwrap()
+    }
+}
