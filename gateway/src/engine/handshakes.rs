@@ -112,6 +112,11 @@ impl Handshakes {
         let places = || peers.iter().enumerate();
         let mut begun = 0;
         for (place, peer) in places().skip(turn).chain(places().take(turn)) {
+            // Thousands are like this: nothing else of them is read.
+            let is_greeting = self.ungreeted > 0;
+            if !is_greeting && peer.tunnel.is_dormant() && !peer.endpoints.is_sought() {
+                continue;
+            }
             let may_begin = begun < BEGINNINGS;
             if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
                 flush(out);
@@ -120,7 +125,7 @@ impl Handshakes {
             let mut is_new = false;
             if may_begin {
                 self.turn = place + 1;
-                is_new = self.ungreeted > 0;
+                is_new = is_greeting;
                 self.ungreeted = self.ungreeted.saturating_sub(1);
                 begun += race::seek(peer, out, now);
             }

@@ -115,6 +115,12 @@ impl Endpoints {
         }
     }
 
+    /// Whether [`Self::poll_seek`] would say so.
+    #[must_use]
+    pub fn is_sought(&self) -> bool {
+        self.is_sought.load(Ordering::Relaxed)
+    }
+
     /// Whether the peer is to be looked for. Taking it clears it.
     #[must_use]
     pub fn poll_seek(&self) -> bool {

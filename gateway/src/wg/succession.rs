@@ -298,6 +298,12 @@ impl Succession {
         self.sealing().unwrap_or(&self.current).tunnel.restart(path, out, now);
     }
 
+    /// See [`Tunnel::is_dormant`]. Keys before the newest have an end, for which somebody must look.
+    #[must_use]
+    pub fn is_dormant(&self) -> bool {
+        self.older.is_empty() && self.current.tunnel.is_dormant()
+    }
+
     /// See [`Tunnel::session`]: of all strands together.
     #[must_use]
     pub fn session(&self) -> SessionState {

@@ -68,6 +68,12 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     fn handle_timeout(&self, path: Option<Path>, out: &mut TransmitBatch, now: Instant)
     -> TimedOut;
 
+    /// Whether [`Self::handle_timeout`] would find nothing to do, and will not before something else is called
+    /// that gives it something. As far as can be said without waiting for anybody.
+    fn is_dormant(&self) -> bool {
+        false
+    }
+
     /// Begins a handshake unless one is under way.
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant);
 

@@ -423,7 +423,7 @@ impl Tunnel for NativeTunnel {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
-        if self.is_dormant.load(Ordering::Relaxed) {
+        if self.is_dormant() {
             return TimedOut::default();
         }
         let mut state = self.lock();
@@ -469,6 +469,10 @@ impl Tunnel for NativeTunnel {
         self.is_dormant.store(is_dormant, Ordering::Relaxed);
 
         TimedOut { given_up, has_staged: has_session && !state.staged.is_empty() }
+    }
+
+    fn is_dormant(&self) -> bool {
+        self.is_dormant.load(Ordering::Relaxed)
     }
 
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
