@@ -73,9 +73,9 @@ fn as_report(kept: &Configuration) -> Report {
     };
     let peers = kept.peers.iter().map(|peer| PeerReport {
         preshared_key: peer.preshared_key.clone(),
-        endpoint: peer.endpoint,
+        endpoint: peer.endpoint.map(Into::into),
         persistent_keepalive: peer.persistent_keepalive,
-        allowed_ips: peer.allowed_ips.clone(),
+        allowed_ips: peer.allowed_ips.iter().copied().map(Into::into).collect(),
         ..PeerReport::new(peer.public_key)
     });
 

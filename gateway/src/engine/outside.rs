@@ -233,18 +233,17 @@ mod tests {
         }
 
         fn is_own(&self, packet: &Packet) -> bool {
-            use crate::engine::translate::{Context, Memory, outbound};
-            use crate::packet::rewrite::Checksum;
+            use crate::engine::translate::{Context, Memory, route};
 
-            let mut bytes = packet.build();
-            let mut header = Header::parse(&bytes).unwrap();
+            let bytes = packet.build();
+            let header = Header::parse(&bytes).unwrap();
             let context = Context {
                 forwarding: &self.control.current(),
                 flows: &self.flows,
                 memory: Memory::Unchanged,
                 now: self.flows.tick(self.start),
             };
-            match outbound(&context, &mut bytes, &mut header, Checksum::Complete) {
+            match route(&context, &bytes, &header) {
                 Err(DropReason::RoutingLoop) => true,
                 Err(reason) => panic!("{reason:?}"),
                 Ok(_) => false,
