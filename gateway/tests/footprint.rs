@@ -63,7 +63,8 @@ fn a_peer_takes_little_and_gives_back_what_its_session_took() {
     eprintln!("bytes of one peer: {idle} idle, {busy} with a session, {after} when it has ended");
     dhat::assert!(idle <= IDLE_BYTES, "{idle}");
     dhat::assert!(busy >= idle + 1024, "there is no session in {busy} bytes");
-    dhat::assert!(after <= idle + 64, "{after}");
+    // Where it was heard is remembered.
+    dhat::assert!(after <= idle + 128, "{after}");
 }
 
 fn engine(own: &PrivateKey, now: Instant) -> Engine {
