@@ -37,6 +37,9 @@ const LOG_LEVEL: &str = "LOG_LEVEL";
 /// Of those, nothing.
 const SILENT: &str = "silent";
 
+/// What is said instead by `--log-level` and RUST_LOG.
+const OFF: &str = "off";
+
 /// How often the socket is looked for, and the ways to the peers.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -86,8 +89,9 @@ pub(crate) fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> 
 /// silence keeps the output open.
 fn is_heard(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
     let asks = |level| level != SILENT;
+    let is_wanted = if log.is_level_given { log.log_level != OFF } else { level.is_some_and(asks) };
 
-    log.is_level_given || level.is_some_and(asks) || !is_in_background
+    is_wanted || !is_in_background
 }
 
 /// How to log: what was asked for by a flag or RUST_LOG, or else as LOG_LEVEL says. What nobody will hear
@@ -103,7 +107,7 @@ fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
         match level.as_str() {
             "verbose" | "debug" => "debug".clone_into(&mut log.log_level),
             "error" => "error".clone_into(&mut log.log_level),
-            SILENT => "off".clone_into(&mut log.log_level),
+            SILENT => OFF.clone_into(&mut log.log_level),
             _ => {}
         }
     }
@@ -224,7 +228,8 @@ mod tests {
     #[test]
     fn whoever_asks_for_silence_does_not_hear_the_background() {
         let plain = log(&["strait", "device", "wg0"]);
-        let given = log(&["strait", "--log-level", "off", "device", "wg0"]);
+        let given = log(&["strait", "--log-level", "warn", "device", "wg0"]);
+        let off = log(&["strait", "--log-level", "off", "device", "wg0"]);
 
         for (log, level, is_in_background, expected) in [
             (&plain, None, true, false),
@@ -232,6 +237,8 @@ mod tests {
             (&plain, Some("error"), true, true),
             (&plain, Some("silent"), false, true),
             (&given, Some("silent"), true, true),
+            (&off, Some("error"), true, false),
+            (&off, None, false, true),
         ] {
             assert_eq!(is_heard(log, level, is_in_background), expected, "{level:?}");
         }

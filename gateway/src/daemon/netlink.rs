@@ -110,25 +110,27 @@ impl Netlink {
 
     /// Whether the interface with the number `index` is there and up.
     pub(crate) async fn is_up(&self, index: u32) -> io::Result<bool> {
-        let mut links = Box::pin(self.0.link().get().match_index(index).execute());
-        match links.try_next().await.map_err(to_io) {
-            Ok(link) => Ok(link.is_some_and(|link| link.header.flags.contains(LinkFlags::Up))),
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let flags = self.link_flags(index).await?;
+
+        Ok(flags.is_some_and(|flags| flags.contains(LinkFlags::Up)))
     }
 
     /// Whether there is an interface with the number `index`.
     pub(crate) async fn has_link(&self, index: u32) -> io::Result<bool> {
+        Ok(self.link_flags(index).await?.is_some())
+    }
+
+    async fn link_flags(&self, index: u32) -> io::Result<Option<LinkFlags>> {
         let mut links = Box::pin(self.0.link().get().match_index(index).execute());
         match links.try_next().await.map_err(to_io) {
-            Ok(link) => Ok(link.is_some()),
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+            Ok(link) => Ok(link.map(|link| link.header.flags)),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn interface_towards(&self, address: IpAddr) -> Option<Underlay> {
+    /// The interface that carries datagrams to `address`; `None` if none does.
+    pub(crate) async fn interface_towards(&self, address: IpAddr) -> Option<Underlay> {
         let Tunnel { mark, device } = self.1;
         let mut question = route_message(IpNet::from(address), None);
         if mark != 0 {

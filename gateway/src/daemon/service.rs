@@ -247,7 +247,8 @@ impl Service {
                     }
                     self.source.remember(&status.peers);
                     self.resolver.handle_status(&status.peers, now());
-                    for change in self.ways.learn(&self.netlink, &status.peers).await {
+                    let netlink = self.netlink.of_tunnel(0, self.device);
+                    for change in self.ways.learn(&netlink, &status.peers).await {
                         change.apply(&self.gateway);
                     }
                 }

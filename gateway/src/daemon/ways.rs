@@ -58,7 +58,7 @@ impl Ways {
             let Some(endpoint) = peer.endpoint else {
                 continue;
             };
-            let Some(underlay) = netlink.underlay(Some(endpoint.ip())).await else {
+            let Some(underlay) = netlink.interface_towards(endpoint.ip()).await else {
                 continue;
             };
             changed.extend(self.handle_way(peer, endpoint, underlay));

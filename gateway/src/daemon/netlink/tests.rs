@@ -78,7 +78,7 @@ fn the_underlay_is_the_interface_towards_the_peer() {
 #[test]
 fn the_underlay_is_that_of_the_mark_and_never_the_device_itself() {
     in_namespace(|netlink, lo| async move {
-        let peer = Some("198.51.100.7".parse().unwrap());
+        let peer = "198.51.100.7".parse().unwrap();
         add_foreign(&netlink, "198.51.100.0/24", lo).await;
         let mut marked = route_message(net("198.51.100.0/24"), Some(lo));
         marked.header.table = 100;
@@ -91,7 +91,7 @@ fn the_underlay_is_that_of_the_mark_and_never_the_device_itself() {
 
         let mut mtus = Vec::new();
         for (mark, device) in [(0, another), (7, another), (7, lo)] {
-            let underlay = netlink.of_tunnel(mark, device).underlay(peer).await;
+            let underlay = netlink.of_tunnel(mark, device).interface_towards(peer).await;
             mtus.push(underlay.map(|underlay| underlay.mtu_bytes));
         }
 
