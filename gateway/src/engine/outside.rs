@@ -4,15 +4,15 @@
 //! sealed, sent, and comes back again, longer by a header each time. Sending to the device is not looked
 //! at: only the kernel knows where a route leads. What comes from the device is.
 //!
-//! A packet is ours if it is UDP from the port that we listen on, and besides
+//! A packet is ours if it is UDP from the port that we listen on, begins as WireGuard does, and besides
 //!
-//! - comes from an address of the device: nobody else on this host has that port; or
+//! - comes from an address of the device; or
 //! - comes from an address of ours that a peer has called; or
 //! - goes to the endpoint of a peer, whichever: with two peers, each behind the other, a datagram to one
 //!   comes back as a packet for the other.
 //!
-//! A pod that happens to use the same port, towards another server, does none of that. Of a datagram that
-//! was cut into fragments only the first has ports: the others are sealed once more, each in one datagram
+//! Whoever happens to use the same port, also because a NAT gave it that port and an address of ours, does
+//! not speak WireGuard, or not to a server that is our peer. Of a datagram that was cut into fragments only the first has ports: the others are sealed once more, each in one datagram
 //! that is whole and known when it comes back.
 
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +25,8 @@ use crate::path::Path;
 use crate::wg::Peer;
 
 const UDP: u8 = 17;
+
+const UDP_HEADER_BYTES: usize = 8;
 
 /// What we send from.
 #[derive(Debug, Default)]
@@ -53,6 +55,7 @@ impl Outside {
             && Ports::read(packet, header).is_some_and(|ports| {
                 ports.source == self.port.load(Ordering::Relaxed) && ports.source != 0
             })
+            && is_wireguard(packet, header)
     }
 
     /// Whether we have sent `packet`, of which [`Self::may_have_sent`] says that we may have.
@@ -69,6 +72,14 @@ impl Outside {
         self.addresses.contains(&source)
             || peers.iter().filter_map(|peer| peer.path()).any(is_on_it)
     }
+}
+
+/// Whether the datagram begins with the type of a message and three bytes that are reserved (WireGuard
+/// whitepaper section 5.4).
+fn is_wireguard(packet: &[u8], header: &Header) -> bool {
+    let payload = packet.get(header.transport_offset() + UDP_HEADER_BYTES..);
+
+    matches!(payload, Some([1..=4, 0, 0, 0, ..]))
 }
 
 #[cfg(test)]
@@ -134,6 +145,10 @@ mod tests {
             assert!(!world.is_own(&udp_packet(source, destination, [PORT, 53])), "{destination}");
         }
         assert!(!world.is_own(&udp_packet(DEVICE, "198.51.100.1", [PORT + 1, PEER_PORT])));
+        // A NAT may have given it an address of ours as well.
+        let (device, resolver) = (ip(DEVICE), ip("203.0.113.1"));
+        let question = udp([PORT, 53], b"\x12\x34\x01\x00\x00\x01");
+        assert!(!world.is_own(&Packet::new(device, resolver, UDP, question)));
         let same_ports = tcp([PORT, PEER_PORT], 0, 0, &[], b"");
         let (pod, endpoint) = (ip(POD), ip("198.51.100.1"));
         assert!(!world.is_own(&Packet::new(pod, endpoint, TCP, same_ports)));
@@ -266,7 +281,7 @@ mod tests {
     }
 
     fn udp_packet(source: &str, destination: &str, ports: [u16; 2]) -> Packet {
-        Packet::new(ip(source), ip(destination), UDP, udp(ports, b"a datagram"))
+        Packet::new(ip(source), ip(destination), UDP, udp(ports, &[4, 0, 0, 0, 7, 7, 7, 7]))
     }
 
     fn ip(address: &str) -> IpAddr {

@@ -125,7 +125,7 @@ impl Content {
         }
     }
 
-    /// The transport header, its length and its checksum left zero.
+    /// The transport header, its length and its checksum left zero, and what the engine looks at behind it.
     fn header(self, is_ipv6: bool) -> Vec<u8> {
         match self {
             Self::Tcp { source_port, destination_port } => {
@@ -136,9 +136,15 @@ impl Content {
                 header.extend(MSS.to_be_bytes());
                 header
             }
-            Self::Udp { source_port, destination_port }
+            Self::Udp { source_port, destination_port } => {
+                let mut header = ports(source_port, destination_port);
+                header.extend([0; 4]);
+                // WireGuard begins so, and nobody else is treated differently for it.
+                header.extend([4, 0, 0, 0]);
+                header
+            }
             // A coverage of zero is all of it (RFC 3828 section 3.1).
-            | Self::UdpLite { source_port, destination_port } => {
+            Self::UdpLite { source_port, destination_port } => {
                 let mut header = ports(source_port, destination_port);
                 header.extend([0; 4]);
                 header
