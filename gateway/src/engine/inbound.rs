@@ -179,7 +179,8 @@ impl Inbound {
         peer.receive.bytes.add(opened.bytes);
         peer.receive.packets.add(opened.packets);
         if opened.has_staged {
-            seal_staged(peer, received.path, out, now);
+            // Not where it was, if this was overtaken.
+            seal_staged(peer, peer.path().unwrap_or(received.path), out, now);
         }
 
         let now = flows.tick(now);

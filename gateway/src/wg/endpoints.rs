@@ -53,8 +53,13 @@ impl Endpoints {
     /// The peer was heard by `path`: goes that way from now on.
     #[inline]
     pub fn learn(&self, path: Path) {
-        if self.in_use.load().as_deref() != Some(&path) {
-            self.in_use.store(Some(Arc::new(path)));
+        let in_use = self.in_use.load();
+        if in_use.as_deref() == Some(&path) {
+            return;
+        }
+        let is_elsewhere = in_use.as_deref().is_none_or(|before| before.remote != path.remote);
+        self.in_use.store(Some(Arc::new(path)));
+        if is_elsewhere {
             self.is_withdrawn.store(false, Ordering::Relaxed);
         }
     }
@@ -211,6 +216,16 @@ mod tests {
         assert_eq!(endpoints.to_seek(), [at(2)], "it would win where it is");
         endpoints.handle_initiation();
         assert_eq!(endpoints.to_seek(), [at(1), at(2)], "better there than nowhere");
+    }
+
+    #[test]
+    fn an_address_that_is_taken_back_is_so_whatever_end_of_ours_it_calls() {
+        let endpoints = with_session_at(at(1), &[at(1)]);
+        endpoints.set_candidates(&[at(2)], || true);
+
+        endpoints.learn(Path { remote: at(1), local: Local::new([198, 51, 100, 1].into(), 0) });
+
+        assert_eq!(endpoints.to_seek(), [at(2)]);
     }
 
     #[test]
