@@ -118,10 +118,14 @@ impl Handshakes {
                 continue;
             }
             let may_begin = begun < BEGINNINGS;
+            // Time does not pass for it: what it would begin now, and count as begun, could not be sent.
+            if !may_begin && !is_busy(peer) {
+                continue;
+            }
             if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
                 flush(out);
             }
-            let path = peer.path().filter(|_| may_begin || is_busy(peer));
+            let path = peer.path();
             let mut is_new = false;
             if may_begin {
                 self.turn = place + 1;
