@@ -4,6 +4,7 @@ mod hex;
 mod hostile;
 mod limits;
 mod primitives;
+mod rest;
 mod transcripts;
 mod vectors;
 
