@@ -10,6 +10,7 @@
 //!
 //! [`new`] makes the four parts. Each belongs to one thread; they share peers and counters.
 
+pub mod counterparts;
 pub mod flows;
 mod forwarding;
 pub mod handshakes;
@@ -36,6 +37,7 @@ use crate::counters::{Counters, as_u64};
 use crate::wg::tunnel::{Identity, PeerKeys};
 use crate::wg::{Indices, Peer, PublicKey};
 
+use counterparts::Counterparts;
 pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
 pub use handshakes::Handshakes;
@@ -190,11 +192,15 @@ impl Control {
         let held = self.keyring.keys();
         let keys: HashSet<PublicKey> = peers.iter().map(|peer| peer.keys.public_key).collect();
         let before = std::mem::take(&mut self.configured);
-        let predecessors = Predecessors::new(&old, &before, &keys);
+        let before =
+            before.iter().map(|peer| (peer.keys.public_key, &*peer.name, peer.keys.public_key));
+        let predecessors = Counterparts::new(&keys, before);
         let mut heirs = HashMap::with_capacity(peers.len());
         let mut wanted = Vec::with_capacity(peers.len());
         for config in &peers {
-            let known = predecessors.of(config).filter(|known| !heirs.contains_key(&known.realm));
+            let known = predecessors.of(config.keys.public_key, &config.name);
+            let known = known.and_then(|key| old.by_key(key)).map(Arc::clone);
+            let known = known.filter(|known| !heirs.contains_key(&known.realm));
             let peer = self.peer(known, config, &keys, (&held.current, &held.older));
             heirs.insert(peer.realm, Arc::clone(&peer));
             wanted.push(peer);
@@ -295,7 +301,9 @@ impl Control {
 
         let peer = match known {
             Some(known) if known.tunnel.slots().eq(tunnel.slots()) => known,
-            Some(known) => Arc::new(Peer::new(keys.clone(), known.realm, tunnel).succeed(&known)),
+            Some(known) => {
+                Arc::new(Peer::new(keys.clone(), known.realm, tunnel).succeed(&known))
+            }
             None => {
                 let realm = self.next_realm;
                 self.next_realm += 1;
@@ -308,41 +316,5 @@ impl Control {
         peer.endpoints.set_candidates(&config.endpoints, has_session);
 
         peer
-    }
-}
-
-/// Who was there before, found without a search: there may be thousands.
-struct Predecessors<'a> {
-    peers: &'a Forwarding,
-    keys: HashSet<PublicKey>,
-    /// Only those whose key nobody is to have: a name counts for them alone.
-    by_name: HashMap<&'a str, PublicKey>,
-}
-
-impl<'a> Predecessors<'a> {
-    /// `peers` were made from `configured`; `wanted` are the keys that all are to have from now on.
-    fn new(
-        peers: &'a Forwarding,
-        configured: &'a [PeerConfig],
-        wanted: &HashSet<PublicKey>,
-    ) -> Self {
-        let mut by_name = HashMap::new();
-        for config in configured {
-            if !wanted.contains(&config.keys.public_key) {
-                by_name.entry(config.name.as_str()).or_insert(config.keys.public_key);
-            }
-        }
-        let keys = configured.iter().map(|config| config.keys.public_key).collect();
-
-        Self { peers, keys, by_name }
-    }
-
-    /// Who `config` means: the peer with this key, or else the one with this name, if its key is not
-    /// wanted any more.
-    fn of(&self, config: &PeerConfig) -> Option<Arc<Peer>> {
-        let key = &config.keys.public_key;
-        let key = self.keys.get(key).or_else(|| self.by_name.get(config.name.as_str()))?;
-
-        self.peers.by_key(*key).map(Arc::clone)
     }
 }

@@ -1,10 +1,9 @@
 //! What a changed configuration means for a gateway that runs. Pure.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use strait_gateway::engine::counterparts::Counterparts;
 use strait_gateway::io::Offload;
-use strait_gateway::wg::PublicKey;
 
 use super::config::{Config, OFFLOAD, Peer, or_else};
 
@@ -63,17 +62,16 @@ pub(crate) struct PeerChanges {
 impl PeerChanges {
     fn between(running: &[Peer], wanted: &[Peer]) -> Self {
         let mut changes = Self::default();
-        let before = Counterparts::new(wanted, running);
-        let after = Counterparts::new(running, wanted);
+        let (before, after) = (counterparts(wanted, running), counterparts(running, wanted));
         for peer in wanted {
-            match before.of(peer) {
+            match before.of(peer.public_key, &peer.name) {
                 None => changes.added.push(peer.name.clone()),
                 Some(before) if before != peer => changes.changed.push(peer.name.clone()),
                 Some(_) => {}
             }
         }
         for peer in running {
-            if after.of(peer).is_none() {
+            if after.of(peer.public_key, &peer.name).is_none() {
                 changes.removed.push(peer.name.clone());
             }
         }
@@ -86,6 +84,13 @@ impl PeerChanges {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// Who `peers` are among `others`.
+fn counterparts<'a>(peers: &[Peer], others: &'a [Peer]) -> Counterparts<'a, &'a Peer> {
+    let keys = peers.iter().map(|peer| peer.public_key).collect();
+
+    Counterparts::new(&keys, others.iter().map(|other| (other.public_key, &*other.name, other)))
 }
 
 impl Reload {
@@ -118,33 +123,6 @@ impl Reload {
     /// Whether there is nothing to apply.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.peers.is_empty() && !self.has_new_key && !self.has_new_routes && !self.has_new_cluster
-    }
-}
-
-/// Who the peers of one configuration are in another one.
-struct Counterparts<'a> {
-    by_key: HashMap<PublicKey, &'a Peer>,
-    /// Those whose key is nobody's in the first one.
-    by_name: HashMap<&'a str, &'a Peer>,
-}
-
-impl<'a> Counterparts<'a> {
-    /// Of the peers of `its`, among `others`.
-    fn new(its: &[Peer], others: &'a [Peer]) -> Self {
-        let keys: HashSet<PublicKey> = its.iter().map(|peer| peer.public_key).collect();
-        let (mut by_key, mut by_name) = (HashMap::new(), HashMap::new());
-        for other in others {
-            by_key.entry(other.public_key).or_insert(other);
-            if !keys.contains(&other.public_key) {
-                by_name.entry(other.name.as_str()).or_insert(other);
-            }
-        }
-
-        Self { by_key, by_name }
-    }
-
-    fn of(&self, peer: &Peer) -> Option<&'a Peer> {
-        self.by_key.get(&peer.public_key).or_else(|| self.by_name.get(peer.name.as_str())).copied()
     }
 }
 
@@ -182,7 +160,7 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
 
 #[cfg(test)]
 mod tests {
-    use strait_gateway::wg::PrivateKey;
+    use strait_gateway::wg::{PrivateKey, PublicKey};
 
     use super::super::config::{AdminSocket, Origin, Origins, example};
     use super::*;
