@@ -296,18 +296,18 @@ impl Control {
         wanted: &HashSet<PublicKey>,
         keyring: (&Held, &[Held]),
     ) -> Arc<Peer> {
-        let keys = &config.keys;
+        let (keys, moves) = (&config.keys, self.outside.moves());
         let tunnel = self.strands.succession(known.as_deref(), keys, wanted, keyring);
 
         let peer = match known {
             Some(known) if known.tunnel.slots().eq(tunnel.slots()) => known,
             Some(known) => {
-                Arc::new(Peer::new(keys.clone(), known.realm, tunnel).succeed(&known))
+                Arc::new(Peer::new(keys.clone(), known.realm, tunnel, moves).succeed(&known))
             }
             None => {
                 let realm = self.next_realm;
                 self.next_realm += 1;
-                Arc::new(Peer::new(keys.clone(), realm, tunnel))
+                Arc::new(Peer::new(keys.clone(), realm, tunnel, moves))
             }
         };
         peer.set_clamp_mtu(config.clamp_mtu);

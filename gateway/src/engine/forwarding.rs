@@ -7,7 +7,7 @@ use std::sync::Arc;
 use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
-use super::outside::Outside;
+use super::outside::{Ends, Outside};
 use crate::DropReason;
 use crate::packet::Header;
 use crate::path::Path;
@@ -23,6 +23,7 @@ pub struct Forwarding {
     by_key: HashMap<PublicKey, PeerId>,
     by_slot: Box<[Option<PeerId>]>,
     outside: Arc<Outside>,
+    ends: Ends,
 }
 
 /// Where a packet goes: the answer of [`Forwarding::outbound`].
@@ -70,7 +71,7 @@ impl Forwarding {
         }
 
         let peers = peers.into_boxed_slice();
-        Self { table, allowed_ips, peers, names, by_key, by_slot, outside }
+        Self { table, allowed_ips, peers, names, by_key, by_slot, outside, ends: Ends::default() }
     }
 
     /// Where a packet to `destination` goes, an address as this cluster knows it.
@@ -126,7 +127,7 @@ impl Forwarding {
     #[must_use]
     pub fn is_own_datagram(&self, packet: &[u8], header: &Header) -> bool {
         self.outside.may_have_sent(packet, header)
-            && self.outside.has_sent(packet, header, &self.peers)
+            && self.outside.has_sent(packet, header, (&self.ends, &self.peers))
     }
 
     /// The kernel does not send by `path` any more: whoever is reached by it is reached from another

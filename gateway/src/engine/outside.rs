@@ -12,17 +12,22 @@
 //!   comes back as a packet for the other.
 //!
 //! Whoever happens to use the same port, also because a NAT gave it that port and an address of ours, does
-//! not speak WireGuard, or not to a server that is our peer. Of a datagram that was cut into fragments only the first has ports: the others are sealed once more, each in one datagram
-//! that is whole and known when it comes back.
+//! not speak WireGuard, or not to a server that is our peer. Of a datagram that was cut into fragments only
+//! the first has ports: the others are sealed once more, each in one datagram that is whole and known when
+//! it comes back.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use arc_swap::ArcSwapOption;
+
 use crate::packet::Header;
 use crate::packet::ports::Ports;
-use crate::path::Path;
+use crate::path::canonical;
 use crate::wg::Peer;
+use crate::wg::endpoints::Moves;
 
 const UDP: u8 = 17;
 
@@ -34,6 +39,23 @@ pub struct Outside {
     /// 0 as long as there is none.
     port: AtomicU16,
     addresses: Box<[IpAddr]>,
+    /// Of all peers.
+    moves: Arc<Moves>,
+}
+
+/// Where the peers of one generation are, and what they call us.
+///
+/// Whoever sends from our port what looks like ours has each of its packets looked up here. There may be
+/// thousands of peers, so they are looked through only after one of them has moved.
+#[derive(Debug, Default)]
+pub(super) struct Ends(ArcSwapOption<Known>);
+
+#[derive(Debug)]
+struct Known {
+    /// When the peers were looked through.
+    moves: u64,
+    remotes: HashSet<SocketAddr>,
+    locals: HashSet<IpAddr>,
 }
 
 impl Outside {
@@ -41,7 +63,13 @@ impl Outside {
         Self {
             port: AtomicU16::new(self.port.load(Ordering::Relaxed)),
             addresses: addresses.into_iter().collect(),
+            moves: self.moves(),
         }
+    }
+
+    /// What counts the moves of peers.
+    pub(super) fn moves(&self) -> Arc<Moves> {
+        Arc::clone(&self.moves)
     }
 
     pub(super) fn set_port(&self, port: u16) {
@@ -60,17 +88,44 @@ impl Outside {
 
     /// Whether we have sent `packet`, of which [`Self::may_have_sent`] says that we may have.
     #[cold]
-    pub(super) fn has_sent(&self, packet: &[u8], header: &Header, peers: &[Arc<Peer>]) -> bool {
+    pub(super) fn has_sent(
+        &self,
+        packet: &[u8],
+        header: &Header,
+        (ends, peers): (&Ends, &[Arc<Peer>]),
+    ) -> bool {
         let Some(ports) = Ports::read(packet, header) else { return false };
         let source = header.source();
         let destination = SocketAddr::new(header.destination(), ports.destination);
-        let is_on_it = |path: Path| {
-            let remote = SocketAddr::new(path.remote.ip().to_canonical(), path.remote.port());
-            remote == destination || path.local.is_some_and(|local| local.address() == source)
-        };
+        let known = ends.known(self.moves.count(), peers);
 
         self.addresses.contains(&source)
-            || peers.iter().filter_map(|peer| peer.path()).any(is_on_it)
+            || known.remotes.contains(&destination)
+            || known.locals.contains(&source)
+    }
+}
+
+impl Ends {
+    fn known(&self, moves: u64, peers: &[Arc<Peer>]) -> Arc<Known> {
+        let known = self.0.load_full().filter(|known| known.moves == moves);
+
+        known.unwrap_or_else(|| {
+            let known = Arc::new(Known::new(moves, peers));
+            self.0.store(Some(Arc::clone(&known)));
+            known
+        })
+    }
+}
+
+impl Known {
+    fn new(moves: u64, peers: &[Arc<Peer>]) -> Self {
+        let (mut remotes, mut locals) = (HashSet::new(), HashSet::new());
+        for path in peers.iter().filter_map(|peer| peer.path()) {
+            remotes.insert(canonical(path.remote));
+            locals.extend(path.local.map(|local| local.address()));
+        }
+
+        Self { moves, remotes, locals }
     }
 }
 
@@ -93,7 +148,7 @@ mod tests {
     use crate::DropReason;
     use crate::engine::{self, Control, Engine, PeerConfig, Settings};
     use crate::packet::fixtures::{Extension, Packet, TCP, tcp, udp};
-    use crate::path::Local;
+    use crate::path::{Local, Path};
     use crate::wg::boringtun::BoringtunIdentity;
     use crate::wg::tunnel::PeerKeys;
     use crate::wg::{PrivateKey, PublicKey};
@@ -166,6 +221,25 @@ mod tests {
         forwarding.peers()[0].learn_path(Path { remote, local: called });
 
         assert!(world.is_own(&packet));
+    }
+
+    /// A pod may send nothing else.
+    #[test]
+    fn the_peers_are_looked_through_again_when_one_has_moved_and_not_before() {
+        let world = World::new();
+        let (ends, forwarding) = (Ends::default(), world.control.current());
+        let look = || ends.known(world.control.outside.moves().count(), forwarding.peers());
+        let (first, again) = (look(), look());
+        let peer = &forwarding.peers()[0];
+        let path = peer.path().unwrap();
+
+        peer.learn_path(path);
+        let unmoved = look();
+        peer.learn_path(Path { local: Local::new(ip(OURS), 0), ..path });
+        let moved = look();
+
+        assert!(Arc::ptr_eq(&first, &again) && Arc::ptr_eq(&first, &unmoved));
+        assert!(!first.locals.contains(&ip(OURS)) && moved.locals.contains(&ip(OURS)));
     }
 
     #[test]

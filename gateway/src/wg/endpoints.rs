@@ -14,7 +14,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
@@ -24,10 +24,27 @@ use crate::path::Path;
 /// its own.
 pub const MAX_CANDIDATES: usize = 8;
 
+/// How often a peer came to be reached by another path: any of those that have this in common.
+#[derive(Debug, Default)]
+pub struct Moves(AtomicU64);
+
+impl Moves {
+    /// How often until now. A path that is read afterwards is no older than this.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// The addresses of one peer.
 #[derive(Debug, Default)]
 pub struct Endpoints {
     in_use: ArcSwapOption<Path>,
+    moves: Arc<Moves>,
     candidates: ArcSwap<Vec<SocketAddr>>,
     /// The address in use was a candidate and is none any more.
     is_withdrawn: AtomicBool,
@@ -36,6 +53,11 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
+    /// Of a peer that was not heard of, and whose `moves` are counted.
+    pub(super) fn new(moves: Arc<Moves>) -> Self {
+        Self { moves, ..Self::default() }
+    }
+
     /// What was learned about the same peer under other keys.
     pub(super) fn succeed(&mut self, before: &Self) {
         self.in_use.store(before.in_use.load_full());
@@ -59,6 +81,7 @@ impl Endpoints {
         }
         let is_elsewhere = in_use.as_deref().is_none_or(|before| before.remote != path.remote);
         self.in_use.store(Some(Arc::new(path)));
+        self.moves.add_one();
         if is_elsewhere {
             self.is_withdrawn.store(false, Ordering::Relaxed);
         }
@@ -70,6 +93,7 @@ impl Endpoints {
         let in_use = self.in_use.load();
         if path.local.is_some() && in_use.as_deref() == Some(&path) {
             self.in_use.compare_and_swap(&*in_use, Some(Arc::new(path.without_local())));
+            self.moves.add_one();
         }
     }
 

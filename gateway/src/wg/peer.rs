@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use super::endpoints::Moves;
 use super::tunnel::PeerKeys;
 use super::{Endpoints, Succession};
 use crate::counters::Counter;
@@ -42,16 +43,16 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer nothing is known about yet.
+    /// A peer nothing is known about yet, but that its `moves` are counted.
     #[must_use]
-    pub fn new(keys: PeerKeys, realm: u32, tunnel: Succession) -> Self {
+    pub fn new(keys: PeerKeys, realm: u32, tunnel: Succession, moves: Arc<Moves>) -> Self {
         Self {
             keys,
             realm,
             tunnel,
             receive: Arc::default(),
             transmit: Arc::default(),
-            endpoints: Endpoints::default(),
+            endpoints: Endpoints::new(moves),
             device_mtu: AtomicU16::new(0),
             path_mtu: AtomicU16::new(0),
         }
