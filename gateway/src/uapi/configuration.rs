@@ -67,6 +67,26 @@ impl Configuration {
         }
     }
 
+    /// Which peers are somewhere else after `changes`: the last word on each since it was removed, if it
+    /// was. What is said of a peer only if there is one counts only then.
+    #[must_use]
+    pub fn moved(&self, changes: &Changes) -> BTreeMap<PublicKey, SocketAddr> {
+        let mut there: HashSet<_> = self.peers.iter().map(|peer| peer.public_key).collect();
+        let mut moved = BTreeMap::new();
+        for change in &changes.peers {
+            let key = change.public_key;
+            if change.is_removed {
+                there.remove(&key);
+                moved.remove(&key);
+            } else if !change.is_update_only || there.contains(&key) {
+                there.insert(key);
+                moved.extend(change.endpoint.map(|endpoint| (key, endpoint)));
+            }
+        }
+
+        moved
+    }
+
     /// Who is a peer after `changes`, which led here, but was removed on the way. Nothing that was learned
     /// of them may stay.
     #[must_use]
@@ -83,21 +103,6 @@ impl Configuration {
     pub fn has(&self, key: PublicKey) -> bool {
         self.peers.iter().any(|peer| peer.public_key == key)
     }
-}
-
-/// Which peers are somewhere else from now on: the last word on each since it was removed, if it was.
-#[must_use]
-pub fn moved(changes: &Changes) -> BTreeMap<PublicKey, SocketAddr> {
-    let mut moved = BTreeMap::new();
-    for change in &changes.peers {
-        if change.is_removed {
-            moved.remove(&change.public_key);
-        } else if let Some(endpoint) = change.endpoint {
-            moved.insert(change.public_key, endpoint);
-        }
-    }
-
-    moved
 }
 
 /// Peers on their way to a configuration. An allowed IP changes hands in logarithmic time, however
@@ -313,7 +318,7 @@ mod tests {
         let key = |number: u8| PublicKey::from_bytes([number; 32]);
         assert_eq!(shown(&again), "2; 1");
         assert_eq!(again.renewed(&anew), HashSet::from([key(1)]));
-        let moved: Vec<_> = moved(&anew).into_keys().collect();
+        let moved: Vec<_> = before.moved(&anew).into_keys().collect();
         assert_eq!(moved, [key(2)], "what was said before the removal is forgotten");
     }
 
@@ -363,9 +368,27 @@ mod tests {
             "public_key=3",
         ]);
 
-        let moved: Vec<_> = moved(&changes).into_values().collect();
+        let moved: Vec<_> = Configuration::default().moved(&changes).into_values().collect();
 
         assert_eq!(moved, ["192.0.2.3:3".parse().unwrap()]);
+    }
+
+    #[test]
+    fn who_is_only_to_be_updated_does_not_move_before_it_is_there() {
+        let there = after(&Configuration::default(), &["public_key=2"]);
+        let changes = read(&[
+            "public_key=1",
+            "update_only=true",
+            "endpoint=192.0.2.1:1",
+            "public_key=2",
+            "update_only=true",
+            "endpoint=192.0.2.2:2",
+            "public_key=1",
+        ]);
+
+        let moved: Vec<_> = there.moved(&changes).into_values().collect();
+
+        assert_eq!(moved, ["192.0.2.2:2".parse().unwrap()]);
     }
 
     proptest! {

@@ -6,7 +6,6 @@ use std::io;
 
 use remap::Table;
 use strait_gateway::io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError};
-use strait_gateway::uapi::configuration::moved;
 use strait_gateway::uapi::{
     Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
 };
@@ -94,6 +93,7 @@ impl Device {
             self.kept.take(&self.monitor.status().peers);
         }
         self.take_key(&wanted);
+        let moved = self.configuration.moved(changes);
         self.configuration = wanted;
 
         // Without a key there is nobody to talk to; who and where they are is kept.
@@ -112,7 +112,7 @@ impl Device {
                 }
             }
         }
-        for (peer, endpoint) in moved(changes) {
+        for (peer, endpoint) in moved {
             self.kept.move_peer(peer, endpoint);
             self.gateway.move_peer(peer, endpoint);
         }
