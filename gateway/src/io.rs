@@ -4,6 +4,7 @@
 //! the other.
 
 mod clock;
+mod monitor;
 mod sys;
 mod tun;
 mod udp;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
@@ -24,18 +25,16 @@ use mio::Waker;
 use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
 
-use crate::counters::{self, as_u64};
-use crate::engine::translate::{Context, Memory};
 use crate::engine::{self, Control, Engine, Forwarding};
-use crate::explain::{self, Explanation, Question, QuestionError, Situation};
 use crate::wg::native::Surroundings;
-use crate::wg::{self, Peer, PrivateKey, PublicKey};
+use crate::wg::{self, PrivateKey, PublicKey};
 use clock::Calendar;
 use tun::Tun;
 use udp::Udp;
 use worker::{Shared, Wait};
 
 pub use crate::engine::PeerConfig;
+pub use monitor::{Monitor, PeerStatus, Status};
 
 /// How often a draining gateway looks whether anything is left.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
@@ -339,160 +338,6 @@ fn spawn(
         .name(name.into())
         .spawn(run)
         .map_err(|source| StartError::System { operation: "start a thread", source })
-}
-
-/// Reads the state of a gateway.
-#[derive(Clone, Debug)]
-pub struct Monitor {
-    shared: Arc<Shared>,
-    forwarding: Reader<Forwarding>,
-    mtu_bytes: u16,
-}
-
-impl Monitor {
-    /// Everything at once.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let Shared { tun, udp, accounts, flows, calendar, is_alive, .. } = &*self.shared;
-        let udp = udp.load();
-        let peers: Vec<_> = forwarding
-            .named_peers()
-            .map(|(name, peer)| peer_status(name, peer, calendar))
-            .collect();
-        let merge = tun.merge();
-
-        Status {
-            listen_port: udp.port(),
-            outbound: accounts.outbound.snapshot(),
-            inbound: accounts.inbound.snapshot(),
-            staged_packets: peers.iter().map(|peer| peer.staged_packets).sum(),
-            flows: flows.statistics(),
-            offload: Offload {
-                tun_tso: merge.tcp,
-                tun_uso: merge.udp,
-                udp_gso: udp.segments(),
-                udp_gro: udp.coalesces(),
-            },
-            peers,
-            generation: forwarding.table().generation(),
-            is_alive: is_alive.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Ends when a packet thread has ended that was not told to: the device is gone. Cancel safe.
-    pub async fn ended(&self) {
-        loop {
-            // Registered before the look, so that an end in between is not missed.
-            let end = self.shared.end.notified();
-            if !self.shared.is_alive.load(Ordering::Relaxed) {
-                return;
-            }
-            end.await;
-        }
-    }
-
-    /// Where datagrams to peers go now. Costs the packet threads nothing.
-    #[must_use]
-    pub fn endpoints(&self) -> Vec<SocketAddr> {
-        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-
-        forwarding.peers().iter().filter_map(|peer| peer.endpoint()).collect()
-    }
-
-    /// What becomes of the packet that `question` describes, by what is in force now. Nothing is
-    /// counted, and no flow is remembered.
-    ///
-    /// # Errors
-    ///
-    /// [`QuestionError`] if there is no such packet, or no telling who sends it.
-    pub fn explain(&self, question: &Question) -> Result<Explanation, QuestionError> {
-        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let Shared { flows, .. } = &*self.shared;
-        let context = Context {
-            forwarding: &forwarding,
-            flows,
-            memory: Memory::Unchanged,
-            now: flows.tick(clock::now()),
-        };
-        let situation = Situation { mtu_bytes: self.mtu_bytes, is_running: true };
-
-        explain::explain(&context, situation, question)
-    }
-}
-
-fn peer_status(name: &str, peer: &Peer, calendar: &Calendar) -> PeerStatus {
-    let session = peer.tunnel.session();
-
-    PeerStatus {
-        name: name.to_owned(),
-        public_key: peer.keys.public_key,
-        endpoint: peer.endpoint(),
-        unanswered: peer.endpoints.unanswered(),
-        last_handshake: session.last_handshake.and_then(|at| calendar.date(at)),
-        rtt: session.rtt,
-        receive_bytes: peer.receive.bytes.get(),
-        transmit_bytes: peer.transmit.bytes.get(),
-        receive_packets: peer.receive.packets.get(),
-        transmit_packets: peer.transmit.packets.get(),
-        staged_packets: as_u64(session.staged),
-        has_session: session.is_established,
-        path_mtu_bytes: peer.path_mtu(),
-    }
-}
-
-/// The state of a gateway at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct Status {
-    /// The port in use.
-    pub listen_port: u16,
-    /// Cluster to tunnel.
-    pub outbound: counters::Snapshot,
-    /// Tunnel to cluster.
-    pub inbound: counters::Snapshot,
-    /// Packets that wait for a handshake, all peers.
-    pub staged_packets: u64,
-    /// What is remembered of flows.
-    pub flows: masquerade::Statistics,
-    /// What the kernel did not refuse and nobody switched off.
-    pub offload: Offload,
-    /// In the order of the configuration.
-    pub peers: Vec<PeerStatus>,
-    /// Generation of the table in force.
-    pub generation: u64,
-    /// Whether all packet threads run. `false` means the gateway must be restarted.
-    pub is_alive: bool,
-}
-
-/// The state of one peer.
-#[derive(Clone, Debug)]
-pub struct PeerStatus {
-    /// As configured.
-    pub name: String,
-    /// Identity of the peer.
-    pub public_key: PublicKey,
-    /// Where it was heard from last, or where the configuration says it is.
-    pub endpoint: Option<SocketAddr>,
-    /// Initiations that went out since a handshake succeeded. The last of them may yet be answered.
-    pub unanswered: u32,
-    /// When the last handshake completed.
-    pub last_handshake: Option<SystemTime>,
-    /// Round trip of the last handshake.
-    pub rtt: Option<Duration>,
-    /// UDP payload bytes from and to the peer, and the packets inside.
-    pub receive_bytes: u64,
-    /// See [`Self::receive_bytes`].
-    pub transmit_bytes: u64,
-    /// Inner packets accepted from the peer.
-    pub receive_packets: u64,
-    /// Inner packets sent to the peer.
-    pub transmit_packets: u64,
-    /// Packets that wait for a handshake.
-    pub staged_packets: u64,
-    /// Whether a session is established.
-    pub has_session: bool,
-    /// The largest inner packet that the way to the peer carries, as far as it is known.
-    pub path_mtu_bytes: Option<u16>,
 }
 
 /// Why a gateway could not start.

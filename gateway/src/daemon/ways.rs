@@ -138,20 +138,8 @@ mod tests {
     }
 
     fn peer() -> PeerStatus {
-        PeerStatus {
-            name: "milan".to_owned(),
-            public_key: PrivateKey::generate().public_key(),
-            endpoint: None,
-            unanswered: 0,
-            last_handshake: None,
-            rtt: None,
-            receive_bytes: 0,
-            transmit_bytes: 0,
-            receive_packets: 0,
-            transmit_packets: 0,
-            staged_packets: 0,
-            has_session: true,
-            path_mtu_bytes: None,
-        }
+        let public_key = PrivateKey::generate().public_key();
+
+        PeerStatus { has_session: true, ..PeerStatus::new("milan", public_key) }
     }
 }

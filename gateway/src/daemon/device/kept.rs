@@ -98,19 +98,10 @@ mod tests {
 
     fn status(number: u8, endpoint: Option<&str>, bytes: u64) -> PeerStatus {
         PeerStatus {
-            name: String::new(),
-            public_key: key(number),
             endpoint: endpoint.map(|text| text.parse().unwrap()),
-            unanswered: 0,
-            last_handshake: None,
-            rtt: None,
             receive_bytes: bytes,
             transmit_bytes: 2 * bytes,
-            receive_packets: 0,
-            transmit_packets: 0,
-            staged_packets: 0,
-            has_session: false,
-            path_mtu_bytes: None,
+            ..PeerStatus::new("", key(number))
         }
     }
 }

@@ -206,10 +206,6 @@ fn assert_has(text: &str, sample: &str) {
 
 fn connected_peer() -> PeerStatus {
     PeerStatus {
-        name: "rome".to_owned(),
-        public_key: PublicKey::from_bytes([1; 32]),
-        endpoint: None,
-        unanswered: 0,
         last_handshake: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
         rtt: Some(Duration::from_millis(12)),
         receive_bytes: 11,
@@ -219,5 +215,6 @@ fn connected_peer() -> PeerStatus {
         staged_packets: 15,
         has_session: true,
         path_mtu_bytes: Some(1420),
+        ..PeerStatus::new("rome", PublicKey::from_bytes([1; 32]))
     }
 }

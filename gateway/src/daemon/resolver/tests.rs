@@ -181,21 +181,7 @@ fn shown(resolver: &Resolver, key: &PublicKey) -> Vec<String> {
 }
 
 fn status(public_key: PublicKey) -> PeerStatus {
-    PeerStatus {
-        name: "rome".to_owned(),
-        public_key,
-        endpoint: None,
-        unanswered: 0,
-        last_handshake: None,
-        rtt: None,
-        receive_bytes: 0,
-        transmit_bytes: 0,
-        receive_packets: 0,
-        transmit_packets: 0,
-        staged_packets: 0,
-        has_session: false,
-        path_mtu_bytes: None,
-    }
+    PeerStatus::new("rome", public_key)
 }
 
 fn now() -> Instant {
