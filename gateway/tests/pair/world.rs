@@ -97,6 +97,8 @@ pub(crate) struct World {
     /// Who sent, where to and from which address.
     sources: Vec<(usize, SocketAddr, SocketAddr)>,
     restarts: u64,
+    /// Batches to be used again: making them would take longer than all else that a tick does.
+    spare: Vec<TransmitBatch>,
     pub(crate) watcher: Watcher,
     pub(crate) eavesdropped: Vec<Vec<u8>>,
 }
@@ -151,6 +153,7 @@ impl World {
             initiations: Vec::new(),
             sources: Vec::new(),
             restarts: 0,
+            spare: Vec::new(),
             watcher: Watcher::default(),
             eavesdropped: Vec::new(),
         }
@@ -159,7 +162,7 @@ impl World {
     /// A packet leaves the cluster of `from`.
     pub(crate) fn send(&mut self, from: usize, packet: &[u8]) {
         let now = self.now();
-        let mut out = TransmitBatch::default();
+        let mut out = self.spare.pop().unwrap_or_default();
         let mut packet = packet.to_vec();
 
         let side = &mut self.sides[from];
@@ -175,7 +178,7 @@ impl World {
             Disposition::Reply => side.told.push(side.engine.outbound.reply().to_vec()),
             Disposition::Hairpin => panic!("nothing here has an external address"),
         }
-        self.transmit(from, &mut out);
+        self.transmit(from, out);
     }
 
     /// Time passes.
@@ -432,10 +435,10 @@ impl World {
                 continue;
             }
             self.sides[side].next_tick = self.elapsed + TICK;
-            let mut out = TransmitBatch::default();
+            let mut out = self.spare.pop().unwrap_or_default();
             let now = self.now();
             self.sides[side].engine.handshakes.handle_timeout(now, &mut out, |_| {});
-            self.transmit(side, &mut out);
+            self.transmit(side, out);
             let has_session = self.session(side).is_established;
             self.watcher.look(side, has_session && self.endpoint(side).is_some(), self.elapsed);
         }
@@ -472,7 +475,7 @@ impl World {
 
     fn receive(&mut self, side: usize, path: Path, ecn: Ecn, bytes: &[u8], stride: usize) {
         let now = self.now();
-        let mut out = TransmitBatch::default();
+        let mut out = self.spare.pop().unwrap_or_default();
         let mut messages = VecDeque::new();
         let Engine { inbound, handshakes, .. } = &mut self.sides[side].engine;
 
@@ -499,10 +502,10 @@ impl World {
             self.watcher.received_data(side, self.elapsed);
         }
         self.sides[side].received.extend(packets);
-        self.transmit(side, &mut out);
+        self.transmit(side, out);
     }
 
-    fn transmit(&mut self, from: usize, out: &mut TransmitBatch) {
+    fn transmit(&mut self, from: usize, mut out: TransmitBatch) {
         let accounts = self.sides[from].engine.control.accounts().clone();
 
         for transmit in out.transmits() {
@@ -540,6 +543,7 @@ impl World {
             }
         }
         out.clear();
+        self.spare.push(out);
     }
 
     /// Where `side` sends from: as wanted, or, as if its kernel refused that, from wherever it can.
