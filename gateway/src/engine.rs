@@ -110,7 +110,7 @@ pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Engine, Li
             reader.clone(),
             Arc::clone(&flows),
             Arc::clone(&accounts.outbound),
-            settings.start,
+            settings,
         ),
         inbound: Inbound::new(reader.clone(), indices, Arc::clone(&flows), accounts.clone()),
         forwarding: reader.clone(),

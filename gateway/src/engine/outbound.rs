@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use remap::Reader;
 
-use super::Forwarding;
 use super::flows::Flows;
 use super::notice::Notice;
 use super::race;
 use super::translate::{self, Context, Memory, Outgoing};
+use super::{Forwarding, Settings};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::{Counters, as_u64};
@@ -42,13 +42,13 @@ pub enum Disposition {
 }
 
 impl Outbound {
-    pub(super) const fn new(
+    pub(super) fn new(
         forwarding: Reader<Forwarding>,
         flows: Arc<Flows>,
         account: Arc<Counters>,
-        start: Instant,
+        settings: Settings,
     ) -> Self {
-        Self { forwarding, flows, account, notice: Notice::new(start) }
+        Self { forwarding, flows, account, notice: Notice::new(settings.seed, settings.start) }
     }
 
     /// Takes one frame as the device gave it: a virtio header, and a packet of up to 64 KiB that
