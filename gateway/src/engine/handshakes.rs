@@ -13,6 +13,7 @@ use crate::buffer::TransmitBatch;
 use crate::path::Path;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
+use crate::wg::tunnel::Whereabouts;
 use crate::wg::{Indices, Peer};
 
 /// What one peer may need: a full-size packet that was staged.
@@ -158,31 +159,31 @@ impl Handshakes {
     ) -> Result<(), DropReason> {
         let forwarding = self.forwarding.load();
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
-        let peer: &Peer = match kind {
+        let (peer, whereabouts): (&Peer, _) = match kind {
             Message::Initiation => {
                 let Some(keys) = self.keyring.identify(message, path, out)? else {
                     return Err(DropReason::UnderLoad);
                 };
                 let (_, key) = keys;
                 let peer = forwarding.by_key(key).ok_or(DropReason::Unauthenticated)?;
-                peer.tunnel.handle_initiation(keys, message, path, out, now)?;
-                peer
+                (peer, peer.tunnel.handle_initiation(keys, message, path, out, now)?)
             }
             Message::Response { receiver_index }
             | Message::CookieReply { receiver_index }
             | Message::Data { receiver_index } => {
                 let slot = self.indices.slot(receiver_index);
                 let (_, peer) = forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?;
-                peer.tunnel.handle_answer(slot, message, path, out, now)?;
-                peer
+                (peer, peer.tunnel.handle_answer(slot, message, path, out, now)?)
             }
         };
 
         // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
         if !matches!(kind, Message::CookieReply { .. }) {
-            peer.learn_path(path);
+            if whereabouts == Whereabouts::Here {
+                peer.learn_path(path);
+            }
             peer.endpoints.handle_answer();
-            seal_staged(peer, path, out, now);
+            seal_staged(peer, peer.path().unwrap_or(path), out, now);
         }
 
         Ok(())

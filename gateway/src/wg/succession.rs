@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::PublicKey;
-use super::tunnel::{Opened, PeerKeys, Sealed, SessionState, TimedOut, Tunnel};
+use super::tunnel::{Opened, PeerKeys, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::packet::segment::Segments;
@@ -221,7 +221,7 @@ impl Succession {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Whereabouts, DropReason> {
         for strand in self.strands() {
             if (strand.own, strand.keys.public_key) == (own, key) {
                 return strand.tunnel.handle_handshake(message, path, out, now);
@@ -246,7 +246,7 @@ impl Succession {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Whereabouts, DropReason> {
         let strand = self.strands().find(|strand| strand.slot == slot);
 
         strand.ok_or(DropReason::UnknownIndex)?.tunnel.handle_handshake(message, path, out, now)

@@ -50,7 +50,8 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// appends the packets to `out`.
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened;
 
-    /// Takes a handshake message or a cookie reply, and writes what answers it to `out`.
+    /// Takes a handshake message or a cookie reply, and writes what answers it to `out`. Says what a
+    /// handshake message tells of where its sender is.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<(), DropReason>;
+    ) -> Result<Whereabouts, DropReason>;
 
     /// Time has advanced to `now`: handshakes, keepalives, expiry. Without a path nothing is
     /// sent.
@@ -185,6 +186,16 @@ pub struct Opened {
     pub is_late: bool,
     /// There is a session now, and packets wait for it: call [`Tunnel::seal_staged`].
     pub has_staged: bool,
+}
+
+/// What an authentic message of a handshake tells of where its sender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It is where the message came from.
+    Here,
+    /// Packets came from it a moment ago, which may have overtaken the message: it is where they came from, and
+    /// the next one will say so again.
+    Unknown,
 }
 
 /// What the passing of time did to a tunnel.

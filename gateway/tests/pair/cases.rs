@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strait_gateway::DropReason;
-use strait_gateway::wg::PresharedKey;
+use strait_gateway::wg::{Engine, PresharedKey};
 use strait_gateway::wg::message::Message;
 
+use super::ENGINES;
 use super::world::{MILAN, Network, ROME, World, udp_packet};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -238,6 +239,35 @@ fn the_endpoint_follows_an_authentic_peer_and_nobody_else() {
     world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 2));
     world.run(SECOND);
     assert_eq!(world.received(ROME).len(), 2, "the answer went to the old endpoint");
+}
+
+/// The library does not tell what was overtaken.
+#[test]
+fn an_initiation_that_was_overtaken_leads_nobody_back() {
+    if ENGINES[MILAN] != Engine::Native {
+        return;
+    }
+    let mut world = World::new(Network::PERFECT);
+    world.run(121 * SECOND);
+    let before = world.endpoint(MILAN).unwrap();
+
+    // The session is old enough for another one, which the next packet asks for.
+    world.set_network(Network { delay: SECOND, ..Network::PERFECT });
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+    world.run(SECOND / 5);
+    let overtaken = world.in_flight();
+    assert!(overtaken.iter().any(|d| Message::classify(d) == Some(Message::Initiation)));
+    world.set_network(Network::PERFECT);
+    world.move_to(ROME, "198.51.100.77:4444".parse().unwrap());
+    world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 1));
+    world.run(SECOND / 5);
+    for datagram in overtaken {
+        world.inject_from(before, MILAN, &datagram);
+    }
+
+    world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 2));
+    world.run(SECOND);
+    assert_eq!(world.received(ROME).len(), 1, "the answer went to where the peer was");
 }
 
 /// It is authentic, but anybody on the way can have one made and send it from anywhere.

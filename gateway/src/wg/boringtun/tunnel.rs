@@ -17,7 +17,7 @@ use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::Staged;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
-use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel};
+use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
 
 /// How long to wait before a peer that the library gave up is tried again, if it has a persistent
 /// keepalive. The whitepaper's `REKEY_TIMEOUT`.
@@ -132,7 +132,7 @@ impl Tunnel for BoringtunTunnel {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Whereabouts, DropReason> {
         let mut state = self.lock();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
@@ -152,12 +152,12 @@ impl Tunnel for BoringtunTunnel {
                     }
                     _ => {}
                 }
-                Ok(())
+                Ok(Whereabouts::Here)
             }
             TunnResult::Err(error) => Err(drop_reason(&error)),
             TunnResult::Done
             | TunnResult::WriteToTunnelV4(..)
-            | TunnResult::WriteToTunnelV6(..) => Ok(()),
+            | TunnResult::WriteToTunnelV6(..) => Ok(Whereabouts::Here),
         }
     }
 

@@ -26,6 +26,9 @@ pub(super) const JITTER_MAX: Duration = Duration::from_millis(333);
 /// The least time between two initiations of one peer that are answered: fifty a second.
 pub(super) const INITIATION_GAP: Duration = Duration::from_millis(20);
 
+/// Longer than a datagram is under way: what is received this long after another one was sent after it.
+pub(super) const MOMENT: Duration = Duration::from_secs(1);
+
 /// After this whoever sends gets no answer where the session was made: the other end must have lost it.
 pub(super) const NEW_HANDSHAKE_TIME: Duration = KEEPALIVE_TIMEOUT.saturating_add(REKEY_TIMEOUT);
 
@@ -41,11 +44,14 @@ pub(super) const RECEIVER_REKEY_TIME: Duration =
 #[derive(Debug)]
 pub(super) struct Traffic {
     base: Instant,
+    /// Handshakes too.
     sent: Direction,
     received: Direction,
+    /// When a message of a handshake was received, as in [`Direction`].
+    handshake: AtomicU64,
 }
 
-/// In microseconds since the base; 0 is never.
+/// When packets and keepalives went by, in microseconds since the base; 0 is never.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Direction {
@@ -64,7 +70,12 @@ pub(super) struct Seen {
 
 impl Traffic {
     pub(super) fn new(base: Instant) -> Self {
-        Self { base, sent: Direction::default(), received: Direction::default() }
+        Self {
+            base,
+            sent: Direction::default(),
+            received: Direction::default(),
+            handshake: AtomicU64::new(0),
+        }
     }
 
     /// Something authenticated was sent, data or none.
@@ -73,17 +84,33 @@ impl Traffic {
         self.sent.note(has_data, self.micros(now));
     }
 
-    /// Something authentic was received, data or none.
+    /// A packet or a keepalive was received that is authentic.
     #[inline]
     pub(super) fn count_received(&self, has_data: bool, now: Instant) {
         self.received.note(has_data, self.micros(now));
+    }
+
+    /// A message of a handshake was received that is authentic.
+    pub(super) fn count_handshake(&self, now: Instant) {
+        self.handshake.store(self.micros(now), Ordering::Relaxed);
+    }
+
+    /// Whether a packet or a keepalive was received within the last [`MOMENT`].
+    pub(super) fn has_just_received(&self, now: Instant) -> bool {
+        let last = self.received.any.load(Ordering::Relaxed);
+
+        last != 0 && now.saturating_duration_since(self.instant(last)) < MOMENT
     }
 
     pub(super) fn seen(&self) -> Seen {
         Seen {
             sent: self.sent.any.load(Ordering::Relaxed),
             sent_data: self.sent.data.load(Ordering::Relaxed),
-            received: self.received.any.load(Ordering::Relaxed),
+            received: self
+                .received
+                .any
+                .load(Ordering::Relaxed)
+                .max(self.handshake.load(Ordering::Relaxed)),
             received_data: self.received.data.load(Ordering::Relaxed),
         }
     }

@@ -23,7 +23,7 @@ use crate::counters::as_u64;
 use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::message::Message;
-use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel};
+use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
 use crate::wg::{Slot, Staged};
 
 /// One peer under one key of ours.
@@ -242,7 +242,7 @@ impl NativeTunnel {
             .unwrap_or_else(PoisonError::into_inner)
             .take(authentic.timestamp, now);
         accepted?;
-        self.traffic.count_received(false, now);
+        self.traffic.count_handshake(now);
 
         let index = self.new_index(state);
         let (session, mut response) = authentic
@@ -275,7 +275,7 @@ impl NativeTunnel {
             .map_err(|_| DropReason::Unauthenticated)?;
         let at = asked.at;
         state.forget(receiver_index);
-        self.traffic.count_received(false, now);
+        self.traffic.count_handshake(now);
         state.complete(at, now);
         let current = Keypair::new(&session, true, now);
         self.publish(self.sessions.load().granted(current));
@@ -401,7 +401,7 @@ impl Tunnel for NativeTunnel {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Whereabouts, DropReason> {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
         if matches!(kind, Message::Response { .. }) && !self.shared.admit(message, path, out)? {
             return Err(DropReason::UnderLoad);
@@ -414,7 +414,12 @@ impl Tunnel for NativeTunnel {
             Message::Response { .. } => self.handle_response(state, message, path, out, now),
             Message::CookieReply { .. } => self.handle_cookie(state, message, now),
             Message::Data { .. } => Err(DropReason::Malformed),
+        }?;
+
+        if self.traffic.has_just_received(now) {
+            return Ok(Whereabouts::Unknown);
         }
+        Ok(Whereabouts::Here)
     }
 
     fn handle_timeout(
