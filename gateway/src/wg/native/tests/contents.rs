@@ -1,0 +1,84 @@
+//! What is in a datagram: padding, batches, what was seen before, and what is no message.
+
+use super::*;
+
+#[test]
+fn contents_are_padded_and_no_longer_than_a_full_packet() {
+    let pair = Pair::established([Native, Native]);
+
+    for (len, content) in [(20, 32), (32, 32), (33, 48), (1408, 1408), (1409, 1420), (1420, 1420)] {
+        let sent = pair.send(0, &sized_packet(1, len));
+        assert_eq!(sent[0].len(), content + 32, "{len}");
+        assert_eq!(pair.exchange(0, sent), [sized_packet(1, len)]);
+    }
+}
+
+#[test]
+fn nothing_is_opened_twice_whatever_the_order() {
+    for engines in [[Native, Native], [Boringtun, Native]] {
+        let pair = Pair::established(engines);
+        let mut sent: Vec<_> = (0..500).flat_map(|number| pair.send(0, &packet(number))).collect();
+        sent.reverse();
+
+        assert_eq!(pair.exchange(0, sent.clone()).len(), 500);
+        assert_eq!(pair.exchange(0, sent), Vec::<Vec<u8>>::new(), "{engines:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_datagram_makes_it_panic(
+        kind in 1..=4_u8,
+        bytes in prop::collection::vec(any::<u8>(), 200),
+        len in 32..200_usize,
+    ) {
+        let pair = Pair::established([Native, Native]);
+        let live = pair.send(0, &packet(1)).remove(0);
+        let mut datagram = bytes;
+        datagram.truncate([148, 92, 64, len][usize::from(kind) - 1]);
+        datagram[..4].copy_from_slice(&[kind, 0, 0, 0]);
+        // So that it is looked at: it is for a session that there is, and from who knows our key.
+        let index = if kind == 2 { 8..12 } else { 4..8 };
+        datagram[index].copy_from_slice(&live[4..8]);
+        if kind <= 2 {
+            MacKeys::new(pair.ends[1].identity.public_key()).stamp(&mut datagram, None);
+        }
+        let (packets, answers) = pair.deliver(0, &datagram);
+
+        prop_assert!(packets.is_empty() && answers.is_empty());
+        prop_assert_eq!(pair.exchange(0, vec![live]), [packet(1)]);
+    }
+
+    #[test]
+    fn what_was_sealed_in_a_batch_is_opened_in_one(
+        payload in 1..1380_u16,
+        segments in 1..40_u16,
+        last in 1..1380_u16,
+        room in 1..40_usize,
+    ) {
+        let pair = Pair::established([Native, Native]);
+        let whole = usize::from(payload) * usize::from(segments - 1);
+        let (mut frame, virtio) = tcp_frame(payload, whole + usize::from(last.min(payload)));
+        let header = Header::parse(&frame).unwrap();
+        let mut frame_segments = Segments::new(&mut frame, &virtio, &header).unwrap();
+        let outer = Outer::data(pair.ends[1].address, Ecn::NotEct);
+        let mut sent = Vec::new();
+        // What finds no room goes with the next call.
+        while frame_segments.next_len().is_some() {
+            let mut out = TransmitBatch::with_capacity(room * 1500);
+            let sealed = pair.ends[0].tunnel.seal(&mut frame_segments, outer, &mut out, pair.now);
+            prop_assert_eq!(as_u64(datagrams(&out).len()), sealed.packets);
+            sent.extend(datagrams(&out));
+        }
+        prop_assert_eq!(sent.len(), usize::from(segments));
+        let stride = sent[0].len();
+        let run: Vec<u8> = sent.concat();
+        let mut out = PacketBatch::with_capacity(1 << 17, 64);
+
+        let Opened { packets, authentic, .. } =
+            pair.ends[1].tunnel.open(&run, stride, &mut out, pair.now);
+
+        let expected = u64::from(segments);
+        prop_assert_eq!((packets, authentic), (expected, expected));
+    }
+}

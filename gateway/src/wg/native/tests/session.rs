@@ -1,0 +1,194 @@
+//! What makes a session, whose it is, and which of several is used.
+
+use super::*;
+
+#[test]
+fn a_packet_waits_for_its_session_and_the_answer_finds_one() {
+    for engines in PAIRS {
+        for preshared in [None, Some([9; 32])] {
+            let pair = Pair::new(engines, preshared);
+
+            let there = pair.exchange(0, pair.send(0, &packet(1)));
+            let back = pair.exchange(1, pair.send(1, &packet(2)));
+
+            assert_eq!((there, back), (vec![packet(1)], vec![packet(2)]), "{engines:?}");
+            for end in &pair.ends {
+                let session = end.tunnel.session();
+                assert!(session.is_established && session.last_handshake.is_some(), "{engines:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whoever_has_another_preshared_key_gets_no_session() {
+    let ours = Pair::new([Native, Native], Some([1; 32]));
+    let keys = ours.ends[1].identity.public_key();
+    let peer = PeerKeys {
+        public_key: keys,
+        preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
+        persistent_keepalive: None,
+    };
+    let stranger = ours.ends[0].identity.tunnel(&peer, Slot::from(1));
+    let mut out = TransmitBatch::default();
+    stranger.initiate(ours.ends[1].address.into(), &mut out, ours.now);
+
+    let (_, answers) = ours.deliver(0, &datagrams(&out)[0]);
+    let mut out = TransmitBatch::default();
+    let refused =
+        stranger.handle_handshake(&answers[0], ours.ends[1].address.into(), &mut out, ours.now);
+
+    assert_eq!(refused, Err(DropReason::Unauthenticated));
+    assert!(!stranger.session().is_established);
+}
+
+/// The peer has forgotten what it answered first by the time that the answer arrives.
+#[test]
+fn of_two_initiations_that_are_answered_the_newer_one_counts() {
+    for engines in PAIRS {
+        let mut pair = Pair::new(engines, None);
+        let older = pair.restart(0);
+        pair.tick(Duration::from_millis(30));
+        let newer = pair.restart(0);
+        let (_, to_older) = pair.deliver(0, &older[0]);
+        pair.tick(Duration::from_millis(30));
+        let (_, to_newer) = pair.deliver(0, &newer[0]);
+        assert_eq!((to_older.len(), to_newer.len()), (1, 1), "{engines:?}");
+
+        pair.exchange(1, to_older);
+        pair.exchange(1, to_newer);
+
+        for (number, from) in [(1, 0), (2, 1), (3, 0)] {
+            let arrived = pair.exchange(from, pair.send(from, &packet(number)));
+            assert_eq!(arrived, [packet(number)], "{engines:?}");
+        }
+    }
+}
+
+/// As when a response was read between the look for a session and the lock.
+#[test]
+fn what_finds_a_session_late_is_sent_with_it() {
+    let pair = Pair::new([Native, Native], None);
+    let key = PrivateKey::generate();
+    let identity = NativeIdentity::new(&key, surroundings(pair.now, 3));
+    let there = pair.ends[1].identity.public_key();
+    let peer = Acquaintance {
+        peer: there,
+        static_static: shared(&identity.shared.own.private, &there).unwrap(),
+        preshared: Secret::default(),
+    };
+    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, None, Slot::from(1));
+    let keys =
+        PeerKeys { public_key: key.public_key(), preshared_key: None, persistent_keepalive: None };
+    let theirs = pair.ends[1].identity.tunnel(&keys, Slot::from(2));
+    let address = pair.ends[1].address;
+    let mut out = TransmitBatch::default();
+    ours.initiate(address.into(), &mut out, pair.now);
+    let mut answer = TransmitBatch::default();
+    theirs.handle_handshake(&datagrams(&out)[0], address.into(), &mut answer, pair.now).unwrap();
+    let mut out = TransmitBatch::default();
+    ours.handle_handshake(&datagrams(&answer)[0], address.into(), &mut out, pair.now).unwrap();
+
+    let mut packet = packet(7);
+    let header = Header::parse(&packet).unwrap();
+    let mut segments = Segments::new(&mut packet, &VirtioHeader::default(), &header).unwrap();
+    let mut out = TransmitBatch::default();
+    let outer = Outer::data(address, Ecn::NotEct);
+    let sealed = ours.seal_without_session(&mut segments, outer, &mut out, pair.now);
+
+    assert_eq!((sealed.packets, sealed.overflow), (1, 0));
+    let sent = datagrams(&out);
+    assert!(matches!(Message::classify(&sent[0]), Some(Message::Data { .. })));
+    assert_eq!(sent.len(), 1, "nothing is asked for");
+}
+
+/// What tells whether a peer is to be looked for where its datagram comes from.
+#[test]
+fn what_was_overtaken_is_late_within_a_session_and_from_one_to_the_next() {
+    let mut pair = Pair::established([Native, Native]);
+    let is_late = |pair: &Pair, datagram: &[u8]| {
+        let mut out = PacketBatch::with_capacity(1 << 16, 64);
+        let opened = pair.ends[1].tunnel.open(datagram, datagram.len(), &mut out, pair.now);
+        assert_eq!(opened.authentic, 1);
+        opened.is_late
+    };
+    let send = |pair: &Pair, number| pair.send(0, &packet(number)).remove(0);
+
+    let [first, second] = [1, 2].map(|number| send(&pair, number));
+    assert!(!is_late(&pair, &second));
+    assert!(is_late(&pair, &first));
+
+    let [third, fourth] = [3, 4].map(|number| send(&pair, number));
+    pair.tick(Duration::from_secs(10));
+    let answer = pair.deliver(0, &pair.restart(0)[0]).1.remove(0);
+    // The response is on its way: the peer still uses the session before.
+    assert!(!is_late(&pair, &third));
+    pair.exchange(1, vec![answer]);
+    assert!(!is_late(&pair, &send(&pair, 5)));
+    assert!(is_late(&pair, &fourth), "of the session before");
+}
+
+#[test]
+fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
+    let mut pair = Pair::new([Native, Native], None);
+    let captured = pair.send(0, &packet(0)).remove(0);
+    pair.exchange(0, vec![captured.clone()]);
+    let peer = PeerKeys {
+        public_key: pair.ends[0].identity.public_key(),
+        preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
+        persistent_keepalive: None,
+    };
+    // The one before stays for a while.
+    let after = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
+    pair.tick(Duration::from_secs(1));
+    let mut out = TransmitBatch::default();
+
+    let taken = after.handle_handshake(&captured, pair.ends[0].address.into(), &mut out, pair.now);
+
+    assert_eq!(taken, Err(DropReason::Replayed));
+}
+
+#[test]
+fn both_ends_may_begin_at_once() {
+    let pair = Pair::new([Native, Native], None);
+    let [one, two] = [0, 1].map(|from| pair.send(from, &packet(u16::try_from(from).unwrap())));
+    let (_, to_one) = pair.deliver(0, &one[0]);
+    let (_, to_two) = pair.deliver(1, &two[0]);
+    let mut arrived = pair.exchange(1, to_one);
+    arrived.extend(pair.exchange(0, to_two));
+    arrived.sort();
+
+    assert_eq!(arrived, [packet(0), packet(1)]);
+    for number in 2..20 {
+        for from in 0..2 {
+            assert_eq!(pair.exchange(from, pair.send(from, &packet(number))), [packet(number)]);
+        }
+    }
+}
+
+#[test]
+fn a_closed_tunnel_opens_nothing_and_seals_nothing() {
+    let pair = Pair::established([Native, Native]);
+    let sent = pair.send(0, &packet(1));
+    pair.ends[1].tunnel.close();
+
+    assert_eq!(pair.exchange(0, sent).len(), 0);
+    assert_eq!(pair.send(1, &packet(2)).len(), 0);
+}
+
+#[test]
+fn a_key_of_low_order_gets_no_session() {
+    let pair = Pair::new([Native, Native], None);
+    let peer = PeerKeys {
+        // The point of order two (RFC 7748, section 6.1).
+        public_key: PublicKey::from_bytes([0; 32]),
+        preshared_key: None,
+        persistent_keepalive: None,
+    };
+    let tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(3));
+    let mut out = TransmitBatch::default();
+
+    tunnel.initiate(pair.ends[1].address.into(), &mut out, pair.now);
+
+    assert!(out.is_empty());
+}
