@@ -6,6 +6,7 @@ mod hostile;
 mod limits;
 mod load;
 mod primitives;
+mod punctual;
 mod rest;
 mod session;
 mod time;

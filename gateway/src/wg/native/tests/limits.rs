@@ -64,7 +64,7 @@ fn an_initiation_is_repeated_after_five_seconds_and_at_random_up_to_a_third_more
         }
     }
 
-    assert!(gaps.iter().all(|gap| (5_000..=5_335).contains(gap)), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| (5_000..=5_235).contains(gap)), "{gaps:?}");
     let (least, most) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
     assert!(most - least > 100, "{gaps:?}");
 }
@@ -87,6 +87,7 @@ fn whatever_is_answered_is_answered_by_less() {
             let answers = datagrams(out);
             let answered: usize = answers.iter().map(Vec::len).sum();
             assert!(answered < asked.len(), "{answered} of {}", asked.len());
+            assert!(answers.len() <= 1, "{} answers to one message", answers.len());
             for answer in answers {
                 kinds[usize::from(answer[0])] += 1;
             }
