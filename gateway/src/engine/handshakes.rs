@@ -228,8 +228,9 @@ mod tests {
     use super::*;
     use crate::engine::{self, Engine, PeerConfig, Settings};
     use crate::wg::native::{Epoch, Surroundings};
-    use crate::wg::tunnel::PeerKeys;
-    use crate::wg::{self, PrivateKey, PublicKey};
+    use crate::wg::succession::GRACE;
+    use crate::wg::tunnel::{Identity, PeerKeys};
+    use crate::wg::{self, PresharedKey, PrivateKey, PublicKey};
 
     const TICK: Duration = Duration::from_millis(100);
 
@@ -272,10 +273,42 @@ mod tests {
         assert_eq!(hub.tick(TICK).len(), 1);
     }
 
+    /// As with the kernel: peers hear of other keys when there is something to say.
+    #[test]
+    fn what_changes_about_silent_peers_wakes_none_of_them() {
+        let mut hub = Hub::new(0, None);
+        // As in a device: peers are in one place, and greeted by nobody.
+        hub.candidates = 0;
+        hub.apply(3, 0);
+        let control = &hub.engine.control;
+        for (peer, at) in control.current().peers().iter().zip(1..) {
+            control.move_peer(peer.keys.public_key, ([192, 0, 2, at], 51840).into());
+        }
+        assert_eq!(hub.asked_within(GRACE), 0);
+
+        for key in [Some([1; 32]), Some([2; 32]), None] {
+            hub.preshared_key = key.map(|key| PresharedKey::from_bytes(&key).unwrap());
+            hub.apply(3, 0);
+            assert_eq!(hub.asked_within(GRACE / 2), 0, "{key:?}");
+        }
+        hub.engine.control.succeed(&identity(hub.now));
+        assert_eq!(hub.asked_within(GRACE), 0, "with another key of ours");
+
+        hub.keepalive = Some(25);
+        hub.apply(3, 0);
+        assert!(hub.asked_within(GRACE) > 0, "that is to keep them alive");
+        hub.keepalive = None;
+        hub.apply(3, 0);
+        assert_eq!(hub.asked_within(2 * GRACE), 0, "nobody is to be kept alive");
+    }
+
     /// Peers that are away, each at an address of its own.
     struct Hub {
         engine: Engine,
         keepalive: Option<u16>,
+        preshared_key: Option<PresharedKey>,
+        /// Of each.
+        candidates: usize,
         now: Instant,
         /// How often each was asked.
         asked: BTreeMap<SocketAddr, usize>,
@@ -284,12 +317,11 @@ mod tests {
     impl Hub {
         fn new(peers: usize, keepalive: Option<u16>) -> Self {
             let now = Instant::now();
-            let epoch = Epoch::new(now, Duration::from_secs(1_700_000_000));
-            let surroundings = Surroundings::new(epoch, 1420);
-            let identity = wg::Engine::Native.identity(&PrivateKey::generate(), &surroundings);
             let settings = Settings { max_flows: 1024, seed: 7, start: now };
-            let engine = engine::new(identity, settings).unwrap();
-            let mut hub = Self { engine, keepalive, now, asked: BTreeMap::new() };
+            let engine = engine::new(identity(now), settings).unwrap();
+            let asked = BTreeMap::new();
+            let mut hub =
+                Self { engine, keepalive, preshared_key: None, candidates: 1, now, asked };
             hub.apply(peers, 1);
 
             hub
@@ -311,13 +343,20 @@ mod tests {
                 name: number.to_string(),
                 keys: PeerKeys {
                     public_key: PublicKey::from_bytes(key),
-                    preshared_key: None,
+                    preshared_key: self.preshared_key.clone(),
                     persistent_keepalive: self.keepalive,
                 },
-                endpoints: vec![(number.to_be_bytes(), 51840).into()],
+                endpoints: vec![(number.to_be_bytes(), 51840).into(); self.candidates],
                 allowed_ips: Vec::new(),
                 clamp_mtu: None,
             }
+        }
+
+        /// Lets so much time pass bit by bit. How many it makes the gateway ask.
+        fn asked_within(&mut self, duration: Duration) -> usize {
+            let ticks = duration.as_millis() / TICK.as_millis();
+
+            (0..ticks).map(|_| self.tick(TICK).len()).sum()
         }
 
         /// Lets time pass. Whom it makes the gateway ask.
@@ -337,5 +376,11 @@ mod tests {
 
             asked
         }
+    }
+
+    fn identity(now: Instant) -> Arc<dyn Identity> {
+        let epoch = Epoch::new(now, Duration::from_secs(1_700_000_000));
+
+        wg::Engine::Native.identity(&PrivateKey::generate(), &Surroundings::new(epoch, 1420))
     }
 }

@@ -7,8 +7,10 @@
 //!
 //! - The first strand that has a session seals; the strand for the newest keys is the first. What the
 //!   peer sealed for another one is opened all the same.
-//! - The strand for the newest keys begins handshakes until one is answered. Meanwhile the others
-//!   renew their sessions as if nothing had happened.
+//! - The strand for the newest keys begins handshakes until one is answered, as long as an older one has a
+//!   session. Meanwhile the others renew their sessions as if nothing had happened. Where nobody has a
+//!   session there is nothing to agree upon: then handshakes are begun for packets and to keep alive, as
+//!   always.
 //! - An initiation for an older strand is answered until a strand before it has a session: from then
 //!   on the peer knows better, and both ends must come to agree. An initiation does not say which
 //!   preshared key it is for: it is answered with the newest, which a peer that does not have it yet
@@ -272,16 +274,19 @@ impl Succession {
         }
 
         let mut has_session = self.current.tunnel.session().is_established;
-        if let Some(path) = path.filter(|_| !has_session) {
+        if let Some(path) = path.filter(|_| !has_session && self.is_awaited()) {
             // The peer learns our keys at any moment, long after a tunnel gives up. It may also have
             // begun a handshake, and what was to confirm our answer was lost.
             self.current.tunnel.initiate(path, out, now);
         }
+        let is_wanted = self.current.keys.persistent_keepalive.is_some() || self.has_staged();
         for Older { strand, .. } in &self.older {
-            // Where a better strand has a session this one is not renewed.
-            let path = path.filter(|_| !has_session);
+            // Where a better strand has a session this one is not renewed, and where nobody wants a
+            // session none is begun with keys from before.
+            let is_established = || strand.tunnel.session().is_established;
+            let path = path.filter(|_| !has_session && (is_wanted || is_established()));
             timed_out.given_up += strand.tunnel.handle_timeout(path, out, now).given_up;
-            has_session |= strand.tunnel.session().is_established;
+            has_session |= is_established();
         }
         timed_out.has_staged = has_session && self.has_staged();
 
@@ -324,6 +329,13 @@ impl Succession {
     /// The strand that seals, if any can.
     fn sealing(&self) -> Option<&Strand> {
         self.strands().find(|strand| strand.tunnel.session().is_established)
+    }
+
+    /// Whether keys before the newest are in use, so that both ends must come to agree.
+    fn is_awaited(&self) -> bool {
+        let mut older = self.older.iter();
+
+        self.has_older_staged() || older.any(|older| older.strand.tunnel.session().is_established)
     }
 
     fn has_staged(&self) -> bool {
