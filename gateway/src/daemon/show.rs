@@ -10,11 +10,13 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use strait_gateway::uapi::{ReadError, Report};
 use zeroize::Zeroizing;
 
@@ -50,6 +52,8 @@ pub(crate) enum ShowError {
         #[source]
         source: io::Error,
     },
+    #[error("the device on {} is busy: it does not answer; ask again", path.display())]
+    Busy { path: PathBuf },
     #[error("the answer on {} cannot be understood", path.display())]
     Unreadable {
         path: PathBuf,
@@ -82,7 +86,7 @@ struct Shown {
 pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let directory = Path::new(uapi::DIRECTORY);
     let (devices, errors) = match &args.interface {
-        Some(interface) => (vec![ask(directory, interface)?], Vec::new()),
+        Some(interface) => (vec![ask(directory, interface, PATIENCE)?], Vec::new()),
         None => all(directory)?,
     };
 
@@ -118,9 +122,9 @@ fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
 
     let (mut devices, mut errors) = (Vec::new(), Vec::new());
     for interface in &interfaces {
-        match ask(directory, interface) {
+        match ask(directory, interface, PATIENCE) {
             Ok(device) => devices.push(device),
-            Err(error) if error.is_of_nobody() => {}
+            Err(error) if error.is_of_nobody() || has_gone(directory, interface) => {}
             Err(error) => errors.push(error),
         }
     }
@@ -139,10 +143,25 @@ impl ShowError {
     }
 }
 
-fn ask(directory: &Path, interface: &str) -> Result<Shown, ShowError> {
+/// Whether the device has ended since its socket was found. Whatever it answered at the last moment is no
+/// fault of it.
+fn has_gone(directory: &Path, interface: &str) -> bool {
+    let found = fs::symlink_metadata(directory.join(uapi::file_name(interface)));
+
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn ask(directory: &Path, interface: &str, patience: Duration) -> Result<Shown, ShowError> {
     let path = directory.join(uapi::file_name(interface));
-    let bytes =
-        exchange(&path).map_err(|source| ShowError::Unreachable { path: path.clone(), source })?;
+    let bytes = exchange(&path, patience).map_err(|source| {
+        let path = path.clone();
+        // All its places are taken, and perhaps all in front of its door as well.
+        if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            ShowError::Busy { path }
+        } else {
+            ShowError::Unreachable { path, source }
+        }
+    })?;
     // Not lossily, which leaves a copy of the secrets.
     let Ok(text) = str::from_utf8(&bytes) else {
         return Err(ShowError::NoText { path });
@@ -152,10 +171,13 @@ fn ask(directory: &Path, interface: &str) -> Result<Shown, ShowError> {
     Ok(Shown { interface: interface.to_owned(), report })
 }
 
-fn exchange(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn exchange(path: &Path, patience: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_read_timeout(Some(patience))?;
+    // It holds for the connection as well.
+    socket.set_write_timeout(Some(patience))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    let mut stream = UnixStream::from(OwnedFd::from(socket));
     stream.write_all(b"get=1\n\n")?;
     // The other end closes after its answer when nothing more can come.
     stream.shutdown(Shutdown::Write)?;
@@ -241,9 +263,51 @@ mod tests {
         }
     }
 
+    /// With or without an answer that began.
+    #[test]
+    fn a_device_that_ends_while_it_is_asked_is_none() {
+        for answer in [&b""[..], b"listen_port=7\n"] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join(uapi::file_name("ends0"));
+            let listener = UnixListener::bind(&path).unwrap();
+            let ending = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(answer).unwrap();
+                fs::remove_file(path).unwrap();
+            });
+
+            let (devices, errors) = all(directory.path()).unwrap();
+
+            ending.join().unwrap();
+            assert!(devices.is_empty() && errors.is_empty(), "{devices:?}, {errors:?}");
+        }
+    }
+
+    /// Those whom it has accepted are not done, and one more or many more wait.
+    #[test]
+    fn a_device_without_a_free_place_is_busy_and_not_absent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(uapi::file_name("busy0"));
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(1).unwrap();
+
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            let error = ask(directory.path(), "busy0", Duration::from_millis(50)).unwrap_err();
+
+            assert!(matches!(error, ShowError::Busy { .. }), "{error}: {error:?}");
+            assert!(!error.is_of_nobody());
+            let more = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            more.set_nonblocking(true).unwrap();
+            let _ = more.connect(&SockAddr::unix(&path).unwrap());
+            waiting.push(more);
+        }
+    }
+
     #[test]
     fn nobody_there_is_an_error_that_names_the_socket() {
-        let error = ask(Path::new(uapi::DIRECTORY), "none0").unwrap_err().to_string();
+        let error = ask(Path::new(uapi::DIRECTORY), "none0", PATIENCE).unwrap_err().to_string();
 
         assert!(error.contains("/var/run/wireguard/none0.sock"), "{error}");
     }

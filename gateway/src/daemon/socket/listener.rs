@@ -74,13 +74,18 @@ impl File {
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
+
+    /// Removes it, unless another one is there. Calling twice is harmless.
+    pub(super) fn remove(&self) {
+        if self.is_there() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if self.is_there() {
-            let _ = fs::remove_file(&self.path);
-        }
+        self.remove();
     }
 }
 

@@ -31,6 +31,8 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
+        // First, so that whoever is sent away can see why.
+        self.file.remove();
         self.task.abort();
     }
 }
