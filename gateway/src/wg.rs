@@ -14,6 +14,7 @@ pub mod key;
 pub mod message;
 pub mod native;
 pub mod peer;
+pub mod redact;
 pub mod staged;
 pub mod succession;
 pub mod tunnel;

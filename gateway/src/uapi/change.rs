@@ -6,6 +6,7 @@ use remap::Prefix;
 
 use super::value;
 use super::{Errno, Refusal};
+use crate::wg::redact::without_keys;
 use crate::wg::{PresharedKey, PrivateKey, PublicKey};
 
 /// The most of a wrong value that an error repeats, in characters.
@@ -226,6 +227,10 @@ fn unknown(of: &str, key: &str) -> Refusal {
 
 /// The beginning of a value, if nothing in there looks like a key.
 fn shown(value: &str) -> Option<String> {
+    // As a whole: what is written in groups is longer than what is shown.
+    if without_keys(value) != value {
+        return None;
+    }
     let value: String = value.chars().take(SHOWN).collect();
     let is_of_key = |c: char| c.is_ascii_alphanumeric() || "+/-_=".contains(c);
     let mut words = value.split(|c| !is_of_key(c));
@@ -357,6 +362,12 @@ mod tests {
         assert_eq!(error("mtu=1420"), "mtu is no key of a device");
         assert_eq!(error("private_key=c0ffee"), "private_key is no key: use 64 hexadecimal digits");
         assert!(long.to_string().len() < 200, "{long}");
+        for separator in [":", " ", ", "] {
+            let bytes = KEY.as_bytes().chunks(2).map(|byte| str::from_utf8(byte).unwrap());
+            let written = bytes.collect::<Vec<_>>().join(separator);
+            let hidden = "fwmark (hidden) is wrong: use a decimal number from 0 to 4294967295";
+            assert_eq!(error(&format!("fwmark={written}")), hidden);
+        }
         // `wg genkey` without a key in front, in both notations.
         assert_eq!(error(KEY), "a line without '=': write KEY=VALUE");
         let base64 = PrivateKey::from_bytes(&value::key(KEY).unwrap()).unwrap().to_base64();

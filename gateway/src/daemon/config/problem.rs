@@ -8,6 +8,7 @@ use control::plan::Rejection;
 use ipnet::IpNet;
 use remap::{HostMapError, Prefix, PrefixError, RuleError};
 use strait_gateway::wg::KeyError;
+use strait_gateway::wg::redact::without_keys;
 
 use super::endpoint::EndpointError;
 use super::keyfile::KeyFileError;
@@ -126,11 +127,16 @@ impl Findings {
         Self { file, findings }
     }
 
-    /// One line of text for each finding: `FILE:LINE: what is wrong, and the remedy`.
+    /// One line of text for each finding: `FILE:LINE: what is wrong, and the remedy`. Nothing in there that
+    /// may be a key is repeated.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.findings.iter().map(|Finding { line, problem }| match line {
-            Some(line) => format!("{}:{line}: {problem}", self.file.display()),
-            None => format!("{}: {problem}", self.file.display()),
+        self.findings.iter().map(|Finding { line, problem }| {
+            let problem = problem.to_string();
+            let problem = without_keys(&problem);
+            match line {
+                Some(line) => format!("{}:{line}: {problem}", self.file.display()),
+                None => format!("{}: {problem}", self.file.display()),
+            }
         })
     }
 }

@@ -212,7 +212,7 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
         // The peer.
         ("\"preshared.key\"", "\"open.key\"", 15, "preshared_key_file", "chmod 600"),
         (BOB, "c2VjcmV0", 14, "\"c2VjcmV0\" has 8 characters", "44 that `strait key public`"),
-        (BOB, "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK0!=", 14, "IK0!=", "strait key public"),
+        (BOB, "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK0!=", 14, "(hidden)", "strait key public"),
         (BOB, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", 14, "zero", "strait key public"),
         (BOB, "0123456789abcdef0123456789abcdef", 14, "has 32 characters", "strait key public"),
         (BOB, ALICE, 14, "\"rome\" has our own public key", "strait key public"),
@@ -393,6 +393,37 @@ fn no_secret_is_shown_in_any_form() {
     assert!(shown.contains("preshared_key=set"), "{shown}");
     assert!(!shown.contains(OWN), "{shown}");
     assert!(!shown.contains(PRESHARED) && !shown.contains("42, 42"), "{shown}");
+}
+
+/// Whatever stands where something else belongs, and however it is written.
+#[test]
+fn no_finding_repeats_what_may_be_a_key() {
+    let bytes: Vec<_> = (0..32).map(|byte| format!("{:02x}", 200 - 3 * byte)).collect();
+    let base64 = PrivateKey::generate().to_base64();
+    let keys = [bytes.concat(), bytes.join(":"), bytes.join(" "), base64.to_string()];
+    for key in keys {
+        for value in [
+            "milan",
+            "strait0",
+            "169.254.18.1/30",
+            "private.key",
+            "preshared.key",
+            "127.0.0.1:9090",
+            "boringtun",
+            BOB,
+            "host-or-ip:51840",
+            "10.244.0.0/16",
+            "10.71.0.0/16",
+        ] {
+            let text = EXAMPLE.replacen(&format!("\"{value}\""), &format!("\"{key}\""), 1);
+            assert_ne!(text, EXAMPLE, "{value}");
+            let Err(findings) = Site::new(&text).load() else { continue };
+
+            let told = findings.to_string();
+            let told = told.rsplit_once("toml:").unwrap().1;
+            assert!(!told.contains(&key[..20]), "{value}: {told}");
+        }
+    }
 }
 
 #[test]
