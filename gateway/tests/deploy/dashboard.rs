@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::expression::Names;
 use crate::require::Need::Tool;
 use crate::require::check;
 use crate::root;
@@ -28,6 +29,26 @@ fn panels_and_variables_ask_for_what_gateways_and_agents_serve() {
         let (metric, label) = arguments.rsplit_once(", ").unwrap();
         served.assert_has_all_of(&format!("count by ({label}) ({metric})"));
     }
+}
+
+/// What is Liqo's and has another name with us need not be there twice.
+#[test]
+fn whatever_is_ours_is_on_a_panel() {
+    let Some(served) = served() else {
+        return;
+    };
+    let shown: BTreeSet<_> = expressions(&dashboard())
+        .iter()
+        .flat_map(|expression| Names::of(expression).selectors)
+        .map(|selector| selector.metric)
+        .collect();
+
+    let hidden: Vec<_> = served
+        .metrics()
+        .filter(|name| name.starts_with("strait_") && !shown.contains(*name))
+        .collect();
+
+    assert!(hidden.is_empty(), "{hidden:?}");
 }
 
 #[test]

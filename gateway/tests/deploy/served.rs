@@ -113,6 +113,11 @@ impl Served {
         served
     }
 
+    /// What there is.
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Panics, with all that `expression` asks for and no gateway serves.
     pub(crate) fn assert_has_all_of(&self, expression: &str) {
         let unknown = self.unknown(expression);
