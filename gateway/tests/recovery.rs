@@ -1,0 +1,108 @@
+//! How soon packets arrive again when what was in their way has gone: a link that was down, a peer that had
+//! ended. Nobody but the test sends anything, so that nothing else can notice.
+//!
+//! Prints what it measured. With `STRAIT_FIGURES` set, in the release build on a quiet machine, what is
+//! promised is demanded; without, what even a busy machine must reach. Needs root, `/dev/net/tun`, `wg` and
+//! `ip`.
+
+#![cfg(feature = "daemon")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::print_stderr, reason = "what was measured is worth reading")]
+
+#[expect(dead_code, reason = "only pings are needed of them")]
+#[path = "device/world.rs"]
+mod devices;
+#[expect(dead_code, reason = "only pings are needed of them")]
+#[path = "harness/world.rs"]
+mod gateways;
+#[path = "harness/require.rs"]
+mod require;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use devices::Maker;
+use nix::sys::signal::Signal;
+use require::Need::{Root, Tool, Tun};
+use require::require;
+use strait_gateway::lab::netlink::Via;
+use strait_gateway::lab::traffic::Ping;
+use strait_gateway::lab::{Layout, now};
+
+/// How long something is in the way.
+const AWAY: Duration = Duration::from_millis(300);
+
+/// The cable between two hosts, then the device of one of them.
+#[test]
+fn a_link_that_comes_back_carries_at_once() {
+    let Some(_turn) = require(&[Root, Tun, Tool("wg"), Tool("ip")]) else { return };
+    let world = devices::World::start([Maker::Native, Maker::Native]);
+    let devices::World { left, right, .. } = &world;
+    // The kernel asks for the other end's address anew, and a question may come too soon for the cable: it
+    // asks again after a second unless it is told otherwise.
+    for host in [left, right] {
+        host.namespace.set(&[("ipv4/neigh/cable/retrans_time_ms", "1")]).unwrap();
+    }
+    world.assert_talk(5);
+
+    for link in ["cable", &left.interface] {
+        left.run("ip", &["link", "set", link, "down"]);
+        let lost = Ping { timeout: AWAY, ..Ping::new(right.inner, 3) }.run(&left.namespace);
+        left.run("ip", &["link", "set", link, "up"]);
+        if link != "cable" {
+            // As with any link, its routes went with it.
+            let route = left.namespace.add_route(right.inner.into(), link, Via::Link);
+            route.unwrap();
+        }
+        let back = now();
+        let after = first_reply(&every_millisecond(right.inner), &left.namespace) - back;
+        eprintln!("{link} comes back: the first reply after {after:?}");
+
+        assert!(lost.is_err() || lost.is_ok_and(|report| report.received == 0), "{link}");
+        assert!(after <= promised(Duration::from_millis(10)), "{after:?}");
+        world.assert_talk(5);
+    }
+    world.stop();
+}
+
+/// It knows where its peer is, says so at its start, and the peer need not find out that its session is worth
+/// nothing, which takes 15 s.
+#[test]
+fn a_peer_that_begins_again_is_reached_within_a_second() {
+    let Some(_turn) = require(&[Root, Tun]) else { return };
+    let mut world = gateways::World::start(&Layout::different().without_ipv6());
+    let target = world.milan().side.sees(&world.rome().side).next().unwrap();
+    assert!(Ping::new(target, 3).run(&world.milan().pod).unwrap().is_perfect());
+
+    world.rome().process().unwrap().process().signal(Signal::SIGKILL).unwrap();
+    let lost = Ping { timeout: AWAY, ..Ping::new(target, 3) }.run(&world.milan().pod).unwrap();
+    let ping = Ping { count: 5_000, ..every_millisecond(target) };
+    let pinging = world.milan().pod.spawn(move || ping.run_here()).unwrap();
+    let begun = now();
+    let gateways::World { clusters } = &mut world;
+    clusters.rome.start(Path::new(gateways::STRAIT), &clusters.scratch).unwrap();
+    let after = pinging.join().unwrap().unwrap().first_reply.unwrap() - begun;
+    eprintln!("a gateway begins again: its peer reaches it after {after:?}");
+
+    assert_eq!(lost.received, 0);
+    assert!(after <= promised(Duration::from_secs(1)), "{after:?}");
+    world.finish();
+}
+
+/// One request after the other, for two seconds.
+fn every_millisecond(target: std::net::IpAddr) -> Ping {
+    Ping {
+        interval: Duration::from_millis(1),
+        timeout: Duration::from_millis(100),
+        ..Ping::new(target, 2_000)
+    }
+}
+
+fn first_reply(ping: &Ping, from: &strait_gateway::lab::Namespace) -> Instant {
+    ping.run(from).unwrap().first_reply.unwrap()
+}
+
+/// Ten times as much on a busy machine.
+fn promised(limit: Duration) -> Duration {
+    if std::env::var_os("STRAIT_FIGURES").is_some() { limit } else { 10 * limit }
+}
