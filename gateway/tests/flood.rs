@@ -13,6 +13,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stderr, reason = "what was measured is worth reading")]
 
+#[path = "flood/newcomers.rs"]
+mod newcomers;
 #[path = "harness/require.rs"]
 mod require;
 

@@ -1,0 +1,317 @@
+//! How many peers that nobody has heard of yet get a session while somebody floods, and what the flood takes
+//! of memory.
+//!
+//! The flood has a pace, near that at which other implementations were measured. A newcomer is a peer with a key
+//! of its own, at an address that has not been heard of, and behaves as the whitepaper has it: it sends one
+//! initiation, and another one after five seconds, with a cookie if it has got one.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use strait_gateway::buffer::TransmitBatch;
+use strait_gateway::lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
+use strait_gateway::lab::netlink::{Via, connect};
+use strait_gateway::lab::process::find;
+use strait_gateway::lab::topology::LISTEN_PORT;
+use strait_gateway::lab::{LabError, Namespace, Scratch, now};
+use strait_gateway::wg::native::{Epoch, Surroundings};
+use strait_gateway::wg::tunnel::PeerKeys;
+use strait_gateway::wg::{Engine, PrivateKey, PublicKey, Slot, Tunnel};
+
+use crate::require::Need::{Root, Tool, Tun};
+use crate::require::require;
+use crate::{MESSAGES, NOBODY, STRAIT, initiation, is_strict, net, packet};
+
+/// Messages of the flood in a second.
+const PACE: u32 = 130_000;
+
+/// How many come under each flood.
+const NEWCOMERS: u8 = 100;
+
+/// From one newcomer to the next.
+const GAP: Duration = Duration::from_millis(100);
+
+/// Two attempts and a little.
+const PATIENCE: Duration = Duration::from_millis(5_800);
+
+/// How long the flood lasts before the first of them.
+const BEFORE: Duration = Duration::from_secs(5);
+
+/// What the gateway may hold more than in peace, in bytes.
+const GROWTH: u64 = 4 << 20;
+
+/// Between two looks at the clock.
+const LOOK: Duration = Duration::from_millis(50);
+
+const HUB: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+#[test]
+fn whoever_is_new_gets_a_session_under_a_flood_that_takes_no_memory() {
+    let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else { return };
+    let hub = Hub::start();
+    hub.forget_peak();
+    let before = hub.resident("VmRSS:");
+
+    for (sources, first) in [(1, 0), (10_000, NEWCOMERS)] {
+        let flood = Flood::start(&hub, sources);
+        std::thread::sleep(BEFORE);
+        let came = hub.come(first);
+        let rate = flood.stop();
+        let growth = hub.resident("VmHWM:").saturating_sub(before);
+        let [first, both] = [1, 2].map(|attempts| share(&came, attempts));
+        eprintln!(
+            "{sources} sources, {rate:.0} messages/s: of {NEWCOMERS} newcomers {:.0} % have a session after \
+             their first message, {:.0} % after their second; {} kB more than in peace",
+            first * 100.0,
+            both * 100.0,
+            growth / 1000,
+        );
+
+        let (least_rate, least_share) = if is_strict() { (0.95, 0.95) } else { (0.0, 0.3) };
+        assert!(rate >= least_rate * f64::from(PACE), "{rate}");
+        assert!(both >= least_share, "{came:?}");
+        assert!(growth <= GROWTH, "{growth} bytes");
+    }
+
+    hub.gateway.stop().unwrap();
+}
+
+/// Which part of them took no more than so many attempts.
+fn share(came: &[Option<u32>], attempts: u32) -> f64 {
+    let served = came.iter().filter(|took| took.is_some_and(|took| took <= attempts)).count();
+
+    f64::from(u32::try_from(served).unwrap()) / f64::from(NEWCOMERS)
+}
+
+/// A gateway, and a network of which it knows nothing but some keys.
+struct Hub {
+    gateway: GatewayProcess,
+    key: PublicKey,
+    outside: Arc<Namespace>,
+    newcomers: Vec<PrivateKey>,
+    _inside: Arc<Namespace>,
+    _scratch: Scratch,
+}
+
+impl Hub {
+    fn start() -> Self {
+        let [inside, outside] =
+            ["hub", "outside"].map(|name| Arc::new(Namespace::router(name).unwrap()));
+        connect((&inside, "underlay"), (&outside, "underlay"), 1500).unwrap();
+        inside.add_address("underlay", net(HUB, 24)).unwrap();
+        outside.add_address("underlay", net(OUTSIDE, 24)).unwrap();
+        for number in 0..2 * NEWCOMERS {
+            outside.add_address("underlay", net(address(number), 24)).unwrap();
+        }
+        inside.add_route(net(NOBODY, 16), "underlay", Via::Router(OUTSIDE.into())).unwrap();
+        let mut command = Command::new(find("ip").unwrap());
+        command.args(["route", "add", "blackhole", &net(NOBODY, 16).to_string()]);
+        assert!(outside.start(command).unwrap().wait().unwrap().success());
+
+        let scratch = Scratch::new().unwrap();
+        let key = PrivateKey::generate();
+        let file = scratch.write("hub.key", &key.to_base64()).unwrap();
+        let own = vec![net(Ipv4Addr::new(10, 77, 0, 1), 32)];
+        let mut config = GatewayConfig::new("hub", own, LISTEN_PORT, file);
+        config.set_engine(Engine::Native.name());
+        let newcomers: Vec<_> = (0..2 * NEWCOMERS).map(|_| PrivateKey::generate()).collect();
+        for (number, newcomer) in (0..).zip(&newcomers) {
+            let inner = vec![net(Ipv4Addr::new(10, 77, 1, number), 32)];
+            let name = format!("newcomer-{number}");
+            config.peers.push(PeerSection::new(&name, newcomer.public_key(), inner));
+        }
+        let gateway = GatewayProcess::start(&inside, Path::new(STRAIT), &config, &scratch).unwrap();
+        let key = key.public_key();
+
+        Self { gateway, key, outside, newcomers, _inside: inside, _scratch: scratch }
+    }
+
+    /// One newcomer after the other, from the `first`; how many attempts each needed.
+    fn come(&self, first: u8) -> Vec<Option<u32>> {
+        let mut numbers = first..first + NEWCOMERS;
+        let start = now();
+        let epoch = Epoch::new(start, Duration::from_secs(1_700_000_000));
+        let mut came: Vec<Newcomer> = Vec::new();
+        let mut last_look = start;
+
+        loop {
+            let is_due = start.elapsed() >= GAP * u32::try_from(came.len()).unwrap();
+            if let Some(number) = is_due.then(|| numbers.next()).flatten() {
+                came.push(self.newcomer(number, epoch));
+            }
+            let is_look = last_look.elapsed() >= LOOK;
+            if is_look {
+                last_look = now();
+            }
+            for newcomer in &mut came {
+                newcomer.go_on(is_look);
+            }
+            let is_over = came.iter().all(Newcomer::is_over);
+            if is_over && came.len() == usize::from(NEWCOMERS) {
+                return came.iter().map(|newcomer| newcomer.took).collect();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn newcomer(&self, number: u8, epoch: Epoch) -> Newcomer {
+        let (key, local) = (&self.newcomers[usize::from(number)], address(number));
+        let socket = self.outside.run(move || {
+            let socket = UdpSocket::bind((local, 0)).map_err(LabError::io("bind"))?;
+            socket.set_nonblocking(true).map_err(LabError::io("not block"))?;
+            Ok(socket)
+        });
+        let peer =
+            PeerKeys { public_key: self.key, preshared_key: None, persistent_keepalive: None };
+        let identity = Engine::Native.identity(key, &Surroundings::new(epoch, 1420));
+        let tunnel = identity.tunnel(&peer, Slot::from(1));
+        let mut newcomer =
+            Newcomer { tunnel, socket: socket.unwrap(), begun: now(), attempts: 0, took: None };
+        let mut out = TransmitBatch::default();
+        newcomer.tunnel.initiate(HUB_ENDPOINT.into(), &mut out, newcomer.begun);
+        newcomer.send(&out);
+
+        newcomer
+    }
+
+    /// `VmRSS:` is what is resident, `VmHWM:` the most that ever was; in bytes.
+    fn resident(&self, field: &str) -> u64 {
+        let text = fs::read_to_string(self.proc("status")).unwrap();
+        let line = text.lines().find(|line| line.starts_with(field)).unwrap();
+
+        1024 * line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    }
+
+    /// What ever was is what is.
+    fn forget_peak(&self) {
+        fs::write(self.proc("clear_refs"), "5").unwrap();
+    }
+
+    fn proc(&self, file: &str) -> String {
+        format!("/proc/{}/{file}", self.gateway.process().id())
+    }
+}
+
+const HUB_ENDPOINT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(HUB), LISTEN_PORT);
+
+/// A peer on its way to a session.
+struct Newcomer {
+    tunnel: Box<dyn Tunnel>,
+    socket: UdpSocket,
+    begun: Instant,
+    attempts: u32,
+    took: Option<u32>,
+}
+
+impl Newcomer {
+    fn is_over(&self) -> bool {
+        self.took.is_some() || self.begun.elapsed() > PATIENCE
+    }
+
+    /// Reads what came, and looks at the clock now and then.
+    fn go_on(&mut self, is_look: bool) {
+        if self.is_over() {
+            return;
+        }
+        let mut out = TransmitBatch::default();
+        let mut datagram = [0; 2048];
+        loop {
+            match self.socket.recv(&mut datagram) {
+                Ok(len) => {
+                    let message = &datagram[..len];
+                    let path = HUB_ENDPOINT.into();
+                    let _ = self.tunnel.handle_handshake(message, path, &mut out, now());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if self.tunnel.session().is_established {
+            self.took = Some(self.attempts);
+            return;
+        }
+        if is_look {
+            self.tunnel.handle_timeout(Some(HUB_ENDPOINT.into()), &mut out, now());
+        }
+        self.send(&out);
+    }
+
+    fn send(&mut self, out: &TransmitBatch) {
+        for (message, _) in out.datagrams_behind(0) {
+            self.socket.send_to(message, HUB_ENDPOINT).unwrap();
+            self.attempts += 1;
+        }
+    }
+}
+
+/// A thread that sends at [`PACE`].
+struct Flood {
+    thread: JoinHandle<()>,
+    shared: Arc<(AtomicBool, AtomicU64)>,
+    started: Instant,
+}
+
+impl Flood {
+    fn start(hub: &Hub, sources: u32) -> Self {
+        let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
+        let (key, there) = (hub.key, Arc::clone(&shared));
+        let thread = hub.outside.spawn(move || send(key, sources, &there)).unwrap();
+
+        Self { thread, shared, started: now() }
+    }
+
+    /// Gives messages per second.
+    fn stop(self) -> f64 {
+        let sent = self.shared.1.load(Ordering::Relaxed);
+        let elapsed = self.started.elapsed().as_secs_f64();
+        self.shared.0.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+
+        f64::from(u32::try_from(sent).unwrap()) / elapsed
+    }
+}
+
+/// Whoever was late catches up, a millisecond's worth at a time.
+fn send(key: PublicKey, sources: u32, shared: &(AtomicBool, AtomicU64)) {
+    let (is_over, sent) = shared;
+    let raw = Some(Protocol::from(libc::IPPROTO_RAW));
+    let socket = Socket::new(Domain::IPV4, Type::RAW, raw).unwrap();
+    let target = SocketAddr::new(HUB.into(), LISTEN_PORT);
+    let mut packets: Vec<_> =
+        (0..MESSAGES).map(|_| packet(HUB.octets(), LISTEN_PORT, &initiation(key))).collect();
+    let (address, start) = (target.into(), now());
+    let mut number = 0_u32;
+
+    while !is_over.load(Ordering::Relaxed) {
+        let due = start.elapsed().as_secs_f64() * f64::from(PACE);
+        let ahead = f64::from(number) - due;
+        if ahead > 0.0 {
+            std::thread::sleep(Duration::from_secs_f64(ahead / f64::from(PACE)));
+            continue;
+        }
+        for _ in 0..PACE / 1_000 {
+            let packet = &mut packets[usize::try_from(number).unwrap() % MESSAGES];
+            let source = NOBODY.to_bits() + 1 + number % sources;
+            packet[12..16].copy_from_slice(&source.to_be_bytes());
+            // A full queue loses packets, as networks do.
+            let _ = socket.send_to(packet, &address);
+            number += 1;
+        }
+        sent.store(number.into(), Ordering::Relaxed);
+    }
+}
+
+/// Of the newcomer with this number.
+const fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, 10 + number)
+}
