@@ -27,7 +27,7 @@ pub(super) const TUN_F_USO4: u32 = 0x20;
 /// UDP over IPv6 may come unsegmented (Linux 6.2).
 pub(super) const TUN_F_USO6: u32 = 0x40;
 
-const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
 
 /// Room for two control messages of an integer each and one of an address, aligned as the kernel wants
 /// them.
@@ -265,7 +265,8 @@ pub(super) fn receive(
             socket.as_raw_fd(),
             headers.as_mut_ptr(),
             count,
-            libc::MSG_DONTWAIT,
+            // Signed or not, as the C library has it.
+            libc::MSG_DONTWAIT as _,
             ptr::null_mut(),
         )
     };
