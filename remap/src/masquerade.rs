@@ -291,13 +291,18 @@ impl Masquerade {
     /// Bytes of memory taken up. Exact but for the allocator's own.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.mappings.memory_bytes() + self.pins.memory_bytes() + self.fixed_bytes()
+        let fragments = self.fragment_tables().map(Fragments::memory_bytes).sum::<usize>();
+
+        size_of::<Self>() + self.mappings.memory_bytes() + self.pins.memory_bytes() + fragments
     }
 
     /// What [`Self::memory_bytes`] cannot exceed, by the [`Limits`].
     #[must_use]
     pub fn max_memory_bytes(&self) -> usize {
-        self.mappings.max_memory_bytes() + self.pins.max_memory_bytes() + self.fixed_bytes()
+        let fragments = self.fragment_tables().map(Fragments::max_memory_bytes).sum::<usize>();
+        let flows = self.mappings.max_memory_bytes() + self.pins.max_memory_bytes();
+
+        size_of::<Self>() + flows + fragments
     }
 
     fn random(&self) -> u64 {
@@ -311,10 +316,8 @@ impl Masquerade {
         }
     }
 
-    fn fixed_bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.outbound_fragments.memory_bytes()
-            + self.inbound_fragments.memory_bytes()
+    fn fragment_tables(&self) -> impl Iterator<Item = &Fragments> {
+        [Direction::Outbound, Direction::Inbound].into_iter().map(|of| self.fragments(of))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Later fragments, which carry no ports, follow their first fragment.
 //!
-//! A small table of fixed size remembers what the address of the first fragment became. It is
-//! divided into sets of eight places; a datagram has one set, and in a full set the oldest goes. So a
+//! A small table of fixed size, taken up with the first of them, remembers what the address of the
+//! first fragment became. It is divided into sets of eight places; a datagram has one set, and in a full set the oldest goes. So a
 //! flood of fragments costs other fragmented datagrams at most, never a mapping and never memory
 //! (RFC 4787 section 11, REQ-14a).
 //!
@@ -10,7 +10,7 @@
 //! clusters seldom fragment.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::entry::{Kind, bits};
 use super::flow::{Protocol, Tick};
@@ -41,7 +41,9 @@ pub struct Datagram {
 /// One direction's table; the other direction shares no lock with it.
 #[derive(Debug)]
 pub(super) struct Fragments {
-    sets: Box<[Mutex<Set>]>,
+    sets: OnceLock<Box<[Mutex<Set>]>>,
+    /// How many sets there are, or will be.
+    len: u32,
     hash: Hash,
 }
 
@@ -56,15 +58,14 @@ struct Remembered {
 
 impl Fragments {
     pub(super) fn new(capacity: u32, hash: Hash) -> Self {
-        let sets = (0..capacity.div_ceil(PLACES)).map(|_| Mutex::default()).collect();
-
-        Self { sets, hash }
+        Self { sets: OnceLock::new(), len: capacity.div_ceil(PLACES), hash }
     }
 
     /// Notes what the first fragment's address became. A first fragment that comes twice counts
     /// from the last time.
     pub(super) fn remember(&self, datagram: &Datagram, address: IpAddr, now: Tick) {
-        self.with_set(datagram, |set| {
+        let sets = self.sets.get_or_init(|| (0..self.len).map(|_| Mutex::default()).collect());
+        self.with_set(sets, datagram, |set| {
             let place = set
                 .iter_mut()
                 // The same datagram, else a free place, else the oldest.
@@ -81,7 +82,7 @@ impl Fragments {
 
     /// What the address of a later fragment becomes.
     pub(super) fn recall(&self, datagram: &Datagram, now: Tick) -> Option<IpAddr> {
-        self.with_set(datagram, |set| {
+        self.with_set(self.sets.get()?, datagram, |set| {
             set.iter()
                 .flatten()
                 .find(|place| place.datagram == *datagram)
@@ -91,7 +92,7 @@ impl Fragments {
     }
 
     pub(super) fn purge(&self, realm: u32) {
-        for set in &self.sets {
+        for set in self.sets.get().into_iter().flatten() {
             for place in set.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
                 place.take_if(|remembered| remembered.datagram.realm == realm);
             }
@@ -99,10 +100,20 @@ impl Fragments {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.sets)
+        self.sets.get().map_or(0, |sets| size_of_val(&**sets))
     }
 
-    fn with_set<T>(&self, datagram: &Datagram, then: impl FnOnce(&mut Set) -> T) -> Option<T> {
+    /// What [`Self::memory_bytes`] cannot exceed.
+    pub(super) fn max_memory_bytes(&self) -> usize {
+        index(self.len) * size_of::<Mutex<Set>>()
+    }
+
+    fn with_set<T>(
+        &self,
+        sets: &[Mutex<Set>],
+        datagram: &Datagram,
+        then: impl FnOnce(&mut Set) -> T,
+    ) -> Option<T> {
         let kind = Kind::new(Protocol::Raw(datagram.protocol), datagram.source);
         let identification = datagram.identification.to_be_bytes();
         let [a, b, c, d] = identification;
@@ -112,8 +123,8 @@ impl Fragments {
             [bits(datagram.source), bits(datagram.destination)],
             [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])],
         );
-        let sets = u64::try_from(self.sets.len()).unwrap_or(u64::MAX);
-        let set = self.sets.get(index(super::entry::low_u32((hash >> 32) % sets.max(1))))?;
+        let place = (hash >> 32) % u64::from(self.len.max(1));
+        let set = sets.get(index(super::entry::low_u32(place)))?;
 
         Some(then(&mut set.lock().unwrap_or_else(PoisonError::into_inner)))
     }

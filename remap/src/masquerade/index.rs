@@ -8,7 +8,11 @@
 //!
 //! A slot is never moved. So what is in the index and stays in it is found by every lookup, whatever
 //! else comes and goes meanwhile.
+//!
+//! The buckets are taken up with the first entry, all at once: megabytes for a gateway that masquerades,
+//! nothing for one that does not.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::entry::low_u32;
@@ -16,7 +20,9 @@ use super::slab::index;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    buckets: Box<[Bucket]>,
+    buckets: OnceLock<Box<[Bucket]>>,
+    /// How many buckets there are, or will be.
+    len: u32,
 }
 
 #[derive(Debug, Default)]
@@ -33,16 +39,16 @@ const NUMBER: u32 = (1 << 24) - 1;
 impl Index {
     /// For so many entries; at most 2^24 - 2.
     pub(super) fn new(entries: u32) -> Self {
-        let buckets = (entries.saturating_mul(3) / 8).max(FEWEST_BUCKETS);
+        let len = (entries.saturating_mul(3) / 8).max(FEWEST_BUCKETS);
 
-        Self { buckets: (0..buckets).map(|_| Bucket::default()).collect() }
+        Self { buckets: OnceLock::new(), len }
     }
 
     /// Shows the entries that may have this hash to `look`, until it answers.
     #[inline]
     pub(super) fn find<T>(&self, hash: u64, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let sign = sign(hash);
-        for bucket in self.buckets(hash) {
+        for bucket in self.pair(self.buckets.get()?, hash) {
             let slots = bucket?.load();
             // All slots are compared before any is chosen: a branch at each would be guessed wrong
             // while the bucket is still on its way from memory, and stop the next packets' lookups
@@ -69,7 +75,9 @@ impl Index {
     /// keeps others from inserting it; other tuples may go into the same buckets meanwhile.
     #[must_use]
     pub(super) fn insert(&self, hash: u64, number: u32) -> bool {
-        let [Some(first), Some(second)] = self.buckets(hash) else {
+        let buckets =
+            self.buckets.get_or_init(|| (0..self.len).map(|_| Bucket::default()).collect());
+        let [Some(first), Some(second)] = self.pair(buckets, hash) else {
             return false;
         };
         let order = if first.used() < CROWDED || first.used() <= second.used() {
@@ -86,8 +94,10 @@ impl Index {
 
     /// Takes an entry out. It is there once at most.
     pub(super) fn remove(&self, hash: u64, number: u32) {
+        let Some(buckets) = self.buckets.get() else { return };
         let slot = sign(hash) | (number + 1);
-        let mut places = self.buckets(hash).into_iter().flatten().flat_map(|bucket| &bucket.0);
+        let mut places =
+            self.pair(buckets, hash).into_iter().flatten().flat_map(|bucket| &bucket.0);
 
         places.any(|place| {
             place.compare_exchange(slot, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -95,19 +105,24 @@ impl Index {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.buckets)
+        self.buckets.get().map_or(0, |buckets| size_of_val(&**buckets))
     }
 
-    /// Both halves of the hash choose one bucket each; they differ.
+    /// What [`Self::memory_bytes`] cannot exceed.
+    pub(super) fn max_memory_bytes(&self) -> usize {
+        index(self.len) * size_of::<Bucket>()
+    }
+
+    /// Both halves of the hash choose one of `buckets` each; they differ.
     #[inline]
-    fn buckets(&self, hash: u64) -> [Option<&Bucket>; 2] {
-        let len = u64::try_from(self.buckets.len()).unwrap_or_default();
+    fn pair<'a>(&self, buckets: &'a [Bucket], hash: u64) -> [Option<&'a Bucket>; 2] {
+        let len = u64::from(self.len);
         let scaled = |half: u32| low_u32((u64::from(half) * len) >> 32);
         let first = index(scaled(low_u32(hash >> 32)));
         let second = index(scaled(low_u32(hash)));
         let second = if second == first { first ^ 1 } else { second };
 
-        [self.buckets.get(first), self.buckets.get(second).or_else(|| self.buckets.first())]
+        [buckets.get(first), buckets.get(second).or_else(|| buckets.first())]
     }
 }
 

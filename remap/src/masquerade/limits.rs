@@ -18,7 +18,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A gateway for some hundred nodes: 25 MiB when full, 6 MiB when idle.
+    /// A gateway for some hundred nodes: 25 MiB when full, 6 MiB with the first flow, nothing before.
     pub const DEFAULT: Self = Self {
         max_mappings: 1 << 18,
         max_per_source: 1 << 15,

@@ -227,20 +227,25 @@ impl Table {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.slab.memory_bytes() + self.fixed_bytes()
+        let indices = self.indices().map(Index::memory_bytes).sum::<usize>();
+
+        self.slab.memory_bytes() + indices + self.locks_bytes()
     }
 
     pub(super) fn max_memory_bytes(&self) -> usize {
-        self.slab.max_memory_bytes() + self.fixed_bytes()
+        let indices = self.indices().map(Index::max_memory_bytes).sum::<usize>();
+
+        self.slab.max_memory_bytes() + indices + self.locks_bytes()
     }
 
-    fn fixed_bytes(&self) -> usize {
-        let external = self
-            .external
-            .as_ref()
-            .map_or(0, |external| external.index.memory_bytes() + external.outlets.memory_bytes());
+    fn indices(&self) -> impl Iterator<Item = &Index> {
+        [&self.index].into_iter().chain(self.external.as_ref().map(|external| &external.index))
+    }
 
-        self.index.memory_bytes() + self.sources.memory_bytes() + external
+    fn locks_bytes(&self) -> usize {
+        let outlets = self.external.as_ref().map_or(0, |external| external.outlets.memory_bytes());
+
+        self.sources.memory_bytes() + outlets
     }
 
     fn free_port(&self, external: &External, record: &Record, number: u32, outlet: Outlet) {
