@@ -228,6 +228,12 @@ impl Control {
         }
     }
 
+    /// Frees earlier configurations that no packet thread holds any more, with the keys in them. To be
+    /// called now and then.
+    pub fn free_retired(&mut self) {
+        self.publisher.free_retired();
+    }
+
     /// The addresses of the device, which do not change; in force with the next configuration.
     pub fn set_device_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.outside = Arc::new(self.outside.with_addresses(addresses));

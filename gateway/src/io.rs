@@ -174,6 +174,11 @@ impl Gateway {
         self.control.apply(peers, table);
     }
 
+    /// Frees earlier configurations that no packet thread holds any more. To be called now and then.
+    pub fn free_retired(&mut self) {
+        self.control.free_retired();
+    }
+
     /// We are whom `private_key` says from now on. What peers know us by until then stays good for
     /// [`GRACE`](crate::wg::succession::GRACE), then it is wiped; no session is lost.
     pub fn set_private_key(&mut self, private_key: &PrivateKey) {

@@ -32,6 +32,12 @@ impl<T> Publisher<T> {
     /// Frees earlier values that no reader holds any more.
     pub fn publish(&mut self, value: T) {
         self.retired.push(self.shared.swap(Arc::new(value)));
+        self.free_retired();
+    }
+
+    /// Frees earlier values that no reader holds any more. To be called now and then: the next
+    /// publication may never come, and what is retired takes as much memory as what is in force.
+    pub fn free_retired(&mut self) {
         self.retired.retain(|value| Arc::strong_count(value) > 1);
     }
 
@@ -84,6 +90,18 @@ mod tests {
         publisher.publish(Arc::new(()));
         reader.load();
         assert!(first.upgrade().is_some(), "the reader must not be the one who frees it");
+        publisher.free_retired();
+
+        assert!(first.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_publication_frees_what_was_retired_before() {
+        let (mut publisher, mut reader) = channel(Arc::new(()));
+        let first = Arc::downgrade(reader.load());
+
+        publisher.publish(Arc::new(()));
+        reader.load();
         publisher.publish(Arc::new(()));
 
         assert!(first.upgrade().is_none());

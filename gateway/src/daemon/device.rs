@@ -173,7 +173,8 @@ async fn follow(
                 let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
                 let netlink = netlink.of_tunnel(mark, index);
                 let changed = ways.learn(&netlink, &monitor.status().peers).await;
-                let device = device.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+                device.handle_timeout();
                 for change in changed {
                     device.handle_way(change);
                 }

@@ -241,6 +241,7 @@ impl Service {
                     if !status.is_alive {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
+                    self.gateway.free_retired();
                     self.look_at_device().await;
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
                         self.reconfigure(Config { private_key, ..Config::clone(&self.config) }).await;

@@ -67,6 +67,11 @@ impl Device {
         self.configuration.fwmark
     }
 
+    /// To be called now and then: gives back what no packet thread needs any more.
+    pub(super) fn handle_timeout(&mut self) {
+        self.gateway.free_retired();
+    }
+
     /// The way to a peer is another one.
     pub(super) fn handle_way(&self, change: Change) {
         change.apply(&self.gateway);
