@@ -59,7 +59,7 @@ pub struct PeerConfig {
     /// or taken away here.
     pub endpoints: Vec<SocketAddr>,
     /// The remote's real prefixes (cryptokey routing).
-    pub allowed_ips: Vec<remap::Prefix>,
+    pub allowed_ips: Arc<[remap::Prefix]>,
     /// The largest packet, in bytes, that TCP is told of; `None` tells it nothing.
     pub clamp_mtu: Option<u16>,
 }

@@ -121,7 +121,7 @@ fn engines(implementation: wg::Engine) -> [Engine; 2] {
                 persistent_keepalive: None,
             },
             endpoints: vec![SocketAddr::from(([192, 0, 2, 1], 51840))],
-            allowed_ips: vec![remote],
+            allowed_ips: [remote].into(),
             clamp_mtu: None,
         };
         engine

@@ -82,7 +82,7 @@ fn peer(key: &PrivateKey) -> PeerConfig {
             persistent_keepalive: None,
         },
         endpoints: Vec::new(),
-        allowed_ips: Vec::new(),
+        allowed_ips: Arc::default(),
         clamp_mtu: None,
     }
 }

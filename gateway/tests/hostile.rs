@@ -141,7 +141,7 @@ impl World {
                     persistent_keepalive: None,
                 },
                 endpoints: if own == ROME { vec![ADDRESSES[MILAN]] } else { Vec::new() },
-                allowed_ips: vec![pods.parse().unwrap()],
+                allowed_ips: [pods.parse().unwrap()].into(),
                 clamp_mtu: None,
             };
             let table = Table::build(1, &Cluster::default(), []).0;

@@ -54,9 +54,8 @@ use crate::prefix::{host_mask_v4, host_mask_v6};
 pub struct Lpm<T> {
     v4: StagesV4,
     v6: StagesV6,
-    /// Sorted. The owner of a piece is a place in here, and in `values`.
-    prefixes: Box<[Prefix]>,
-    /// Apart from their prefixes, which no lookup reads: so more of them fit into a cache.
+    /// In the order of their prefixes; the owner of a piece is a place in here. The prefixes themselves
+    /// no lookup reads, and whoever lists them has them.
     values: Box<[T]>,
 }
 
@@ -95,7 +94,6 @@ impl<T> Lpm<T> {
         Ok(Self {
             v4: StagesV4::new(&v4.finish()),
             v6: StagesV6::new(&v6.finish()),
-            prefixes: prefixes.into(),
             values: values.into(),
         })
     }
@@ -137,9 +135,9 @@ impl<T> Lpm<T> {
         found
     }
 
-    /// All prefixes with their values, in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = (Prefix, &T)> {
-        self.prefixes.iter().copied().zip(&self.values)
+    /// The value of every prefix, in ascending order of the prefixes.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.values.iter()
     }
 
     /// How many prefixes there are.
@@ -154,7 +152,7 @@ impl<T> Lpm<T> {
         self.values.is_empty()
     }
 
-    /// The memory that lookups use besides the prefixes and values themselves, in bytes.
+    /// The memory that lookups use besides the values themselves, in bytes.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.v4.memory_bytes() + self.v6.memory_bytes()
@@ -172,12 +170,7 @@ impl<T: Copy> Lpm<T> {
 
 impl<T> Default for Lpm<T> {
     fn default() -> Self {
-        Self {
-            v4: StagesV4::new(&[]),
-            v6: StagesV6::new(&[]),
-            prefixes: Box::default(),
-            values: Box::default(),
-        }
+        Self { v4: StagesV4::new(&[]), v6: StagesV6::new(&[]), values: Box::default() }
     }
 }
 

@@ -154,7 +154,7 @@ impl Table {
 
     /// The rules of `peer`, in ascending order of their `remote` prefixes.
     pub fn rules(&self, peer: PeerId) -> impl Iterator<Item = Rule> {
-        self.realm(peer).into_iter().flat_map(Lpm::iter).map(|(_, rule)| *rule)
+        self.realm(peer).into_iter().flat_map(Lpm::values).copied()
     }
 
     /// Our names for the prefixes of `peer`: what has to be routed to the gateway.

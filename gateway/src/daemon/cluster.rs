@@ -272,7 +272,7 @@ impl Cluster {
             preshared_key: None,
             endpoints: self.endpoints.clone(),
             persistent_keepalive: None,
-            allowed_ips: wanted.allowed_ips,
+            allowed_ips: wanted.allowed_ips.into(),
             remaps: wanted.remaps,
             origins,
         }

@@ -18,6 +18,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::plan::{self, Plan, Wanted, WantedPeer};
@@ -118,8 +119,8 @@ pub(crate) struct Peer {
     pub(crate) endpoints: Vec<Endpoint>,
     /// In seconds; `None` is off.
     pub(crate) persistent_keepalive: Option<NonZeroU16>,
-    /// The remote's real prefixes. Not empty.
-    pub(crate) allowed_ips: Vec<Prefix>,
+    /// The remote's real prefixes. Not empty. There may be thousands, which the packet engine shares.
+    pub(crate) allowed_ips: Arc<[Prefix]>,
     /// How addresses of the remote are seen here.
     pub(crate) remaps: Vec<Rule>,
     /// Whose word all of it is.
@@ -203,7 +204,7 @@ impl Peer {
                 persistent_keepalive: self.persistent_keepalive.map(NonZeroU16::get),
             },
             endpoints,
-            allowed_ips: self.allowed_ips.clone(),
+            allowed_ips: Arc::clone(&self.allowed_ips),
             clamp_mtu,
         }
     }
@@ -212,7 +213,7 @@ impl Peer {
         WantedPeer {
             name: self.name.clone(),
             endpoints: self.endpoint_addresses().map(|address| address.ip()).collect(),
-            allowed_ips: self.allowed_ips.clone(),
+            allowed_ips: self.allowed_ips.to_vec(),
             remaps: self.remaps.clone(),
         }
     }

@@ -74,7 +74,7 @@ impl Routes {
             for rule in &peer.remaps {
                 routes.add(peer, rule.local().to_net(), &endpoints, &own);
             }
-            for prefix in &peer.allowed_ips {
+            for prefix in &*peer.allowed_ips {
                 routes.add_direct(peer, prefix.to_net(), &endpoints, &own);
             }
         }

@@ -48,7 +48,7 @@ impl Forwarding {
         table: Table,
         outside: Arc<Outside>,
     ) -> Self {
-        let allowed = configs.iter().map(|config| config.allowed_ips.as_slice());
+        let allowed = configs.iter().map(|config| Arc::clone(&config.allowed_ips));
         let allowed_ips = AllowedIps::new(allowed, &table);
         let ids = || (0..).map(PeerId);
         let names = configs.iter().map(|config| config.name.clone()).collect();

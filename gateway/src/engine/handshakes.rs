@@ -347,7 +347,7 @@ mod tests {
                     persistent_keepalive: self.keepalive,
                 },
                 endpoints: vec![(number.to_be_bytes(), 51840).into(); self.candidates],
-                allowed_ips: Vec::new(),
+                allowed_ips: Arc::default(),
                 clamp_mtu: None,
             }
         }

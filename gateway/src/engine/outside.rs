@@ -349,7 +349,7 @@ mod tests {
                 persistent_keepalive: None,
             },
             endpoints: vec![endpoint.parse().unwrap()],
-            allowed_ips: vec![allowed.parse().unwrap()],
+            allowed_ips: [allowed.parse().unwrap()].into(),
             clamp_mtu: None,
         }
     }

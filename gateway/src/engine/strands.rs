@@ -210,7 +210,7 @@ mod tests {
                 persistent_keepalive: None,
             },
             endpoints: Vec::new(),
-            allowed_ips: Vec::new(),
+            allowed_ips: Arc::default(),
             clamp_mtu: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use remap::Prefix;
 
@@ -36,7 +37,7 @@ pub struct Peer {
     /// In seconds; `None` is off.
     pub persistent_keepalive: Option<NonZeroU16>,
     /// The last to be named comes last.
-    pub allowed_ips: Vec<Prefix>,
+    pub allowed_ips: Arc<[Prefix]>,
 }
 
 impl Configuration {
@@ -126,8 +127,8 @@ struct Entry {
 
 impl Draft {
     fn insert(&mut self, peer: &Peer) {
-        let list = self.add(Peer { allowed_ips: Vec::new(), ..peer.clone() });
-        for prefix in &peer.allowed_ips {
+        let list = self.add(Peer { allowed_ips: Arc::default(), ..peer.clone() });
+        for prefix in &*peer.allowed_ips {
             self.allow(*prefix, list);
         }
     }
@@ -148,7 +149,7 @@ impl Draft {
                 preshared_key: None,
                 endpoint: None,
                 persistent_keepalive: None,
-                allowed_ips: Vec::new(),
+                allowed_ips: Arc::default(),
             });
         }
         let new_list = self.tick();
@@ -442,7 +443,7 @@ mod tests {
                     })
                     .collect();
                 let found: Vec<(_, Vec<_>)> =
-                    fast.peers.iter().map(|p| (p.public_key, p.allowed_ips.clone())).collect();
+                    fast.peers.iter().map(|p| (p.public_key, p.allowed_ips.to_vec())).collect();
                 prop_assert_eq!(found, expected);
             }
         }

@@ -14,6 +14,7 @@
 //! Source: WireGuard whitepaper, section 2 "Cryptokey Routing".
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use remap::lpm::Lpm;
 use remap::{PeerId, Prefix, PrefixMap, Table};
@@ -23,6 +24,8 @@ use remap::{PeerId, Prefix, PrefixMap, Table};
 pub struct AllowedIps {
     shared: Lpm<PeerId>,
     realms: Vec<Option<Lpm<()>>>,
+    /// What each peer was given. Whoever configures has the same lists.
+    given: Vec<Arc<[Prefix]>>,
 }
 
 impl AllowedIps {
@@ -30,13 +33,14 @@ impl AllowedIps {
     ///
     /// Where two peers claim one prefix of the shared map, the last one has it, as with `wg set`.
     #[must_use]
-    pub fn new<'a>(peers: impl IntoIterator<Item = &'a [Prefix]>, table: &Table) -> Self {
-        let mut shared = Vec::new();
-        let mut realms = Vec::new();
+    pub fn new(peers: impl IntoIterator<Item = Arc<[Prefix]>>, table: &Table) -> Self {
+        let given: Vec<_> = peers.into_iter().collect();
+        let mut shared = Vec::with_capacity(given.iter().map(|prefixes| prefixes.len()).sum());
+        let mut realms = Vec::with_capacity(given.len());
 
-        for (id, prefixes) in (0..).map(PeerId).zip(peers) {
+        for (id, prefixes) in (0..).map(PeerId).zip(&given) {
             let remotes = PrefixMap::new(table.rules(id).map(|rule| (rule.remote(), ())));
-            for prefix in prefixes {
+            for prefix in &**prefixes {
                 if remotes.overlapping(*prefix).next().is_none() {
                     shared.push((*prefix, id));
                 }
@@ -53,7 +57,7 @@ impl AllowedIps {
             is_same
         });
 
-        Self { shared: Lpm::new(shared).unwrap_or_default(), realms }
+        Self { shared: Lpm::new(shared).unwrap_or_default(), realms, given }
     }
 
     /// The peer to send to for a destination that no rule remaps.
@@ -76,18 +80,18 @@ impl AllowedIps {
         }
     }
 
-    /// The longest allowed prefix of `peer` that covers `address`. Looks at all of them: for whoever
-    /// explains a decision.
+    /// The allowed prefix by which `peer` may send from `address`, or is sent to: the longest of its own
+    /// that covers it. Looks at all of them: for whoever explains a decision.
     #[must_use]
     pub fn covering(&self, peer: PeerId, address: IpAddr) -> Option<Prefix> {
-        let realm = usize::try_from(peer.0).ok().and_then(|index| self.realms.get(index))?;
-        let of_realm = realm.iter().flat_map(|realm| realm.iter().map(|(prefix, ())| prefix));
-        let of_shared = self.shared.iter().filter(|(_, owner)| **owner == peer);
+        let given = usize::try_from(peer.0).ok().and_then(|index| self.given.get(index))?;
+        // Were a longer one somebody else's by now, the address would be as well.
+        if !self.allows(peer, address) && self.owner(address) != Some(peer) {
+            return None;
+        }
 
-        of_realm
-            .chain(of_shared.map(|(prefix, _)| prefix))
-            .filter(|prefix| prefix.contains(address))
-            .max_by_key(Prefix::len_bits)
+        let covering = given.iter().copied().filter(|prefix| prefix.contains(address));
+        covering.max_by_key(Prefix::len_bits)
     }
 }
 
@@ -108,7 +112,7 @@ mod tests {
         let wide = [prefix("10.0.0.0/8")];
         let narrow = [prefix("10.1.0.0/16")];
 
-        let allowed = AllowedIps::new([&wide[..], &narrow[..]], &Table::default());
+        let allowed = AllowedIps::new([wide, narrow].map(Arc::from), &Table::default());
 
         assert!(allowed.allows(PeerId(0), ip("10.2.0.1")));
         assert!(!allowed.allows(PeerId(0), ip("10.1.0.1")), "owned by the narrower prefix");
@@ -122,7 +126,7 @@ mod tests {
         let table =
             table(&[(0, "10.244.0.0/16", "10.71.0.0/16"), (1, "10.244.0.0/16", "10.72.0.0/16")]);
 
-        let allowed = AllowedIps::new([&pods[..], &pods[..]], &table);
+        let allowed = AllowedIps::new([pods, pods].map(Arc::from), &table);
 
         assert!(allowed.allows(PeerId(0), ip("10.244.1.1")));
         assert!(allowed.allows(PeerId(1), ip("10.244.1.1")));
@@ -134,7 +138,7 @@ mod tests {
         let prefixes = [prefix("10.244.0.0/16"), prefix("169.254.18.1/32")];
         let table = table(&[(0, "10.244.0.0/16", "10.71.0.0/16")]);
 
-        let allowed = AllowedIps::new([&prefixes[..]], &table);
+        let allowed = AllowedIps::new([prefixes].map(Arc::from), &table);
 
         assert_eq!(allowed.owner(ip("169.254.18.1")), Some(PeerId(0)));
         assert!(allowed.allows(PeerId(0), ip("169.254.18.1")));
@@ -144,11 +148,13 @@ mod tests {
     fn a_prefix_that_several_claim_is_of_the_last_of_them() {
         let prefixes = [prefix("10.1.0.0/16"), prefix("10.2.0.0/16")];
 
-        let allowed =
-            AllowedIps::new([&prefixes[..], &prefixes[..1], &prefixes[..1]], &Table::default());
+        let peers = [&prefixes[..], &prefixes[..1], &prefixes[..1]].map(Arc::from);
+        let allowed = AllowedIps::new(peers, &Table::default());
 
         assert_eq!(allowed.owner(ip("10.1.0.1")), Some(PeerId(2)));
         assert_eq!(allowed.owner(ip("10.2.0.1")), Some(PeerId(0)));
+        let covering = [0, 1, 2].map(|id| allowed.covering(PeerId(id), ip("10.1.0.1")));
+        assert_eq!(covering, [None, None, Some(prefixes[0])]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use remap::Table;
@@ -120,7 +121,7 @@ fn peer(key: wg::PublicKey) -> PeerConfig {
         name: key.to_string(),
         keys: PeerKeys { public_key: key, preshared_key: None, persistent_keepalive: None },
         endpoints: Vec::new(),
-        allowed_ips: Vec::new(),
+        allowed_ips: Arc::default(),
         clamp_mtu: None,
     }
 }

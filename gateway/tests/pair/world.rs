@@ -119,7 +119,7 @@ impl World {
                     persistent_keepalive: None,
                 },
                 endpoints: if own == ROME { vec![addresses[other]] } else { Vec::new() },
-                allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
+                allowed_ips: ["10.244.0.0/16".parse().unwrap()].into(),
                 clamp_mtu: None,
             };
             let remote = "10.244.0.0/16".parse().unwrap();
@@ -313,7 +313,7 @@ impl World {
 
     /// `side` lets its peer send from `prefix` only.
     pub(crate) fn allow(&mut self, side: usize, prefix: &str) {
-        self.sides[side].peer.allowed_ips = vec![prefix.parse().unwrap()];
+        self.sides[side].peer.allowed_ips = [prefix.parse().unwrap()].into();
         self.sides[side].apply(2);
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn config() -> Config {
             preshared_key: Some(PresharedKey::from_file_content(&[6; 32]).unwrap()),
             endpoints: vec!["192.0.2.1:51840".parse().unwrap()],
             persistent_keepalive: std::num::NonZeroU16::new(25),
-            allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
+            allowed_ips: ["10.244.0.0/16".parse().unwrap()].into(),
             remaps: vec![
                 Rule::new("10.244.0.0/16".parse().unwrap(), "10.71.0.0/16".parse().unwrap())
                     .unwrap(),

@@ -76,7 +76,7 @@ fn the_documented_example_is_understood() {
     let name = HostPort { host: "host-or-ip".to_owned(), port: 51840 };
     assert_eq!(peer.endpoints, [Endpoint::Name(name)]);
     assert_eq!(peer.persistent_keepalive, NonZeroU16::new(25));
-    assert_eq!(peer.allowed_ips, ["10.244.0.0/16".parse().unwrap()]);
+    assert_eq!(*peer.allowed_ips, ["10.244.0.0/16".parse().unwrap()]);
     assert_eq!(peer.remaps[0].local(), "10.71.0.0/16".parse().unwrap());
 }
 

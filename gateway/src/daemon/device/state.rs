@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 
 use remap::Table;
 use strait_gateway::io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError};
@@ -219,7 +220,7 @@ fn peer_config(peer: &Peer) -> PeerConfig {
             persistent_keepalive: peer.persistent_keepalive.map(std::num::NonZeroU16::get),
         },
         endpoints: Vec::new(),
-        allowed_ips: peer.allowed_ips.clone(),
+        allowed_ips: Arc::clone(&peer.allowed_ips),
         clamp_mtu: None,
     }
 }
