@@ -4,7 +4,9 @@
 //! the other.
 
 mod clock;
+mod handshakes;
 mod monitor;
+mod steering;
 mod sys;
 mod tun;
 mod udp;
@@ -12,10 +14,9 @@ mod worker;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub struct Settings {
 /// The offloads, one switch each. As a wish: `false` never uses it. As a state: `false` is off, by
 /// wish or because the kernel refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "four independent kill switches")]
+#[expect(clippy::struct_excessive_bools, reason = "five independent kill switches")]
 pub struct Offload {
     /// TCP segmentation offload on the TUN device (TSO4, TSO6).
     pub tun_tso: bool,
@@ -73,11 +74,13 @@ pub struct Offload {
     pub udp_gso: bool,
     /// `UDP_GRO` on receiving.
     pub udp_gro: bool,
+    /// Handshakes come to a socket of their own (`SO_ATTACH_REUSEPORT_CBPF`).
+    pub udp_steering: bool,
 }
 
 impl Default for Offload {
     fn default() -> Self {
-        Self { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true }
+        Self { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true, udp_steering: true }
     }
 }
 
@@ -94,14 +97,14 @@ pub struct Gateway {
     surroundings: Surroundings,
     outbound: Option<Thread>,
     inbound: Option<Thread>,
-    handshakes: Option<JoinHandle<()>>,
+    handshakes: Option<Thread>,
 }
 
-/// A packet thread and what wakes it.
+/// A thread and what wakes it.
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<()>,
-    waker: Waker,
+    waker: Arc<Waker>,
 }
 
 impl Gateway {
@@ -148,20 +151,22 @@ impl Gateway {
             handshakes: None,
         };
 
-        let (sender, messages) = mpsc::sync_channel(worker::HANDSHAKE_QUEUE_LEN);
-        gateway.handshakes = Some(spawn("handshakes", {
-            let shared = Arc::clone(&shared);
-            move || worker::run_handshakes(&shared, handshakes, &messages)
-        })?);
         let udp = shared.udp.load_full();
-        gateway.inbound =
-            Some(gateway.spawn_waiting("inbound", &*Arc::clone(&udp), move |shared, wait| {
-                worker::run_inbound(&shared, inbound, (udp, wait), &sender);
-            })?);
-        gateway.outbound =
-            Some(gateway.spawn_waiting("outbound", &*shared.tun, move |shared, wait| {
-                worker::run_outbound(&shared, outbound, wait);
-            })?);
+        let (wait, waker) = wait_for(udp.handshakes())?;
+        let (relay, queue) = handshakes::relay(&waker);
+        gateway.handshakes = Some(gateway.spawn("handshakes", waker, {
+            let udp = Arc::clone(&udp);
+            move |shared| handshakes::run(&shared, handshakes, (udp, wait), &queue)
+        })?);
+        let (wait, waker) = wait_for(Some(udp.as_fd()))?;
+        gateway.inbound = Some(gateway.spawn("inbound", waker, {
+            let udp = Arc::clone(&udp);
+            move |shared| worker::run_inbound(&shared, inbound, (udp, wait), relay)
+        })?);
+        let (wait, waker) = wait_for(Some(shared.tun.as_fd()))?;
+        gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
+            worker::run_outbound(&shared, outbound, wait);
+        })?);
 
         Ok(gateway)
     }
@@ -212,7 +217,7 @@ impl Gateway {
         let port = udp.port();
         self.shared.udp.store(udp);
         self.control.set_port(port);
-        if let Some(thread) = &self.inbound {
+        for thread in [&self.inbound, &self.handshakes].into_iter().flatten() {
             thread
                 .waker
                 .wake()
@@ -294,31 +299,29 @@ impl Gateway {
         }
     }
 
-    fn spawn_waiting(
+    fn spawn(
         &self,
         name: &'static str,
-        input: &impl AsFd,
-        run: impl FnOnce(Arc<Shared>, Wait) + Send + 'static,
+        waker: Arc<Waker>,
+        run: impl FnOnce(Arc<Shared>) + Send + 'static,
     ) -> Result<Thread, StartError> {
-        let (wait, waker) = Wait::new(input)
-            .map_err(|source| StartError::System { operation: "wait for packets", source })?;
         let shared = Arc::clone(&self.shared);
-        let handle = spawn(name, move || run(shared, wait))?;
+        let handle = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || run(shared))
+            .map_err(|source| StartError::System { operation: "start a thread", source })?;
 
         Ok(Thread { handle, waker })
     }
 
     fn stop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
-        for thread in [self.outbound.take(), self.inbound.take()].into_iter().flatten() {
+        let threads = [self.outbound.take(), self.inbound.take(), self.handshakes.take()];
+        for thread in threads.into_iter().flatten() {
             // A thread that cannot be woken is not waited for.
             if thread.waker.wake().is_ok() {
                 let _ = thread.handle.join();
             }
-        }
-        // The inbound thread held the other end of its queue: it ends by itself.
-        if let Some(handle) = self.handshakes.take() {
-            let _ = handle.join();
         }
     }
 }
@@ -335,14 +338,11 @@ fn random() -> u64 {
     RandomState::new().hash_one(())
 }
 
-fn spawn(
-    name: &'static str,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, StartError> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .spawn(run)
-        .map_err(|source| StartError::System { operation: "start a thread", source })
+fn wait_for(input: Option<BorrowedFd<'_>>) -> Result<(Wait, Arc<Waker>), StartError> {
+    let (wait, waker) = Wait::new(input)
+        .map_err(|source| StartError::System { operation: "wait for packets", source })?;
+
+    Ok((wait, Arc::new(waker)))
 }
 
 /// Why a gateway could not start.

@@ -185,12 +185,19 @@ fn traffic_flows_with_any_offload_switched_off() {
         return;
     };
     let on = Offload::default();
-    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+    let off = Offload {
+        tun_tso: false,
+        tun_uso: false,
+        udp_gso: false,
+        udp_gro: false,
+        udp_steering: false,
+    };
     let cases = [
         ("tun_tso", Offload { tun_tso: false, ..on }),
         ("tun_uso", Offload { tun_uso: false, ..on }),
         ("udp_gso", Offload { udp_gso: false, ..on }),
         ("udp_gro", Offload { udp_gro: false, ..on }),
+        ("udp_steering", Offload { udp_steering: false, ..on }),
         ("tun_tso", off),
     ];
 
@@ -243,7 +250,13 @@ fn one_gateway_with_every_offload_understands_one_with_none() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
-    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+    let off = Offload {
+        tun_tso: false,
+        tun_uso: false,
+        udp_gso: false,
+        udp_gro: false,
+        udp_steering: false,
+    };
     let world = World::start_with(&Layout::partly_overlapping(), |clusters| {
         clusters.milan.config.set_offload(off);
     });

@@ -78,7 +78,13 @@ fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
 
 fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
     let on = Offload::default();
-    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+    let off = Offload {
+        tun_tso: false,
+        tun_uso: false,
+        udp_gso: false,
+        udp_gro: false,
+        udp_steering: false,
+    };
     let settings = [
         ("all_on", on),
         ("no_tun_tso", Offload { tun_tso: false, ..on }),

@@ -171,12 +171,13 @@ impl Families<'_> {
     }
 
     fn gateway(&mut self, status: &Status) -> fmt::Result {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = status.offload;
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = status.offload;
         let offloads = [
             ("tun_tso", tun_tso),
             ("tun_uso", tun_uso),
             ("udp_gso", udp_gso),
             ("udp_gro", udp_gro),
+            ("udp_steering", udp_steering),
         ];
 
         self.gauge(

@@ -145,8 +145,10 @@ const FIXED: [(&str, Show); 9] = [
     ("engine", |config| config.engine.to_string()),
     ("max_flows", |config| config.max_flows.to_string()),
     ("offload", |config| {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = config.offload;
-        format!("tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = config.offload;
+        format!(
+            "tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro} udp_steering={udp_steering}"
+        )
     }),
 ];
 

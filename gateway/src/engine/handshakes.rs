@@ -6,10 +6,12 @@ use std::time::Instant;
 use remap::Reader;
 use remap::masquerade::Tick;
 
+use super::inbound::Received;
 use super::keyring::Keyring;
 use super::{Accounts, Flows, Forwarding, race};
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
+use crate::counters::as_u64;
 use crate::path::Path;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
@@ -80,6 +82,32 @@ impl Handshakes {
             Ok(()) => self.accounts.inbound.protocol_messages.add(1),
             Err(reason) => self.accounts.inbound.count_drops(reason, 1),
         }
+    }
+
+    /// Takes datagrams that came straight here, and counts them; see [`Self::handle_message`]. Data is
+    /// dropped as malformed: nobody sends it so that it comes here.
+    pub fn handle_datagrams(
+        &mut self,
+        received: Received<'_>,
+        now: Instant,
+        out: &mut TransmitBatch,
+    ) {
+        let Received { bytes, stride, path, .. } = received;
+        let datagrams = bytes.chunks(stride.max(1));
+        let account = &self.accounts.inbound;
+        account.packets_in.add(as_u64(datagrams.len()));
+        account.bytes_in.add(as_u64(bytes.len()));
+
+        for datagram in datagrams {
+            self.handle_message(datagram, path, now, out);
+        }
+    }
+
+    /// The network has dropped `messages`, because nobody took them in time.
+    pub fn handle_lost(&self, messages: u32) {
+        let account = &self.accounts.inbound;
+        account.packets_in.add(messages.into());
+        account.count_drops(DropReason::HandshakeQueueFull, messages.into());
     }
 
     /// Time has advanced to `now`. Calling early or twice is harmless; call it at least every 250 ms.
@@ -168,9 +196,8 @@ impl Handshakes {
                 let peer = forwarding.by_key(key).ok_or(DropReason::Unauthenticated)?;
                 (peer, peer.tunnel.handle_initiation(keys, message, path, out, now)?)
             }
-            Message::Response { receiver_index }
-            | Message::CookieReply { receiver_index }
-            | Message::Data { receiver_index } => {
+            Message::Data { .. } => return Err(DropReason::Malformed),
+            Message::Response { receiver_index } | Message::CookieReply { receiver_index } => {
                 let slot = self.indices.slot(receiver_index);
                 let (_, peer) = forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?;
                 (peer, peer.tunnel.handle_answer(slot, message, path, out, now)?)
@@ -227,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::engine::{self, Engine, PeerConfig, Settings};
+    use crate::packet::ecn::Ecn;
     use crate::wg::native::{Epoch, Surroundings};
     use crate::wg::succession::GRACE;
     use crate::wg::tunnel::{Identity, PeerKeys};
@@ -300,6 +328,30 @@ mod tests {
         hub.keepalive = None;
         hub.apply(3, 0);
         assert_eq!(hub.asked_within(2 * GRACE), 0, "nobody is to be kept alive");
+    }
+
+    #[test]
+    fn whatever_comes_straight_to_us_is_accounted_for() {
+        let mut hub = Hub::new(0, None);
+        let mut out = TransmitBatch::default();
+        let path = SocketAddr::from(([192, 0, 2, 1], 51840)).into();
+        let kinds = [(1, 148), (2, 92), (3, 64), (4, 64), (9, 64)];
+        for (kind, len) in kinds {
+            let mut bytes = vec![0; len + 1];
+            bytes[0] = kind;
+            let received = Received { bytes: &bytes, stride: len, path, ecn: Ecn::NotEct };
+            hub.engine.handshakes.handle_datagrams(received, hub.now, &mut out);
+        }
+
+        hub.engine.handshakes.handle_lost(7);
+
+        let account = hub.engine.control.accounts().inbound.snapshot();
+        assert_eq!(account.packets_in, 2 * 5 + 7);
+        assert_eq!(account.bytes_in, 148 + 92 + 64 * 3 + 5);
+        // The odd byte behind each, data, and what is of no kind.
+        assert_eq!(account.drops(DropReason::Malformed), 5 + 2);
+        assert_eq!(account.drops(DropReason::HandshakeQueueFull), 7);
+        assert_eq!(account.balance(), 0);
     }
 
     /// Peers that are away, each at an address of its own.

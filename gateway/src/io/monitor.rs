@@ -48,6 +48,7 @@ impl Monitor {
                 tun_uso: merge.udp,
                 udp_gso: udp.segments(),
                 udp_gro: udp.coalesces(),
+                udp_steering: udp.handshakes().is_some(),
             },
             peers,
             generation: forwarding.table().generation(),

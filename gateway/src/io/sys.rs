@@ -13,7 +13,6 @@ use std::ptr;
 
 use socket2::SockAddr;
 
-use crate::engine::inbound::MAX_MESSAGES;
 use crate::path::Local;
 
 /// Checksums may be left to us.
@@ -79,6 +78,60 @@ pub(super) fn set_option(
     };
 
     check(result).map(drop)
+}
+
+/// Lets `program` say which socket of a port gets a datagram, by its place among them.
+///
+/// # Errors
+///
+/// What the kernel says; `ENOPROTOOPT` if it knows no such programs.
+pub(super) fn steer(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - The pointer and the length describe a `sock_fprog`, and that one describes the program; both
+    //   outlive the call, which reads and copies them.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+
+    check(result).map(drop)
+}
+
+/// How many datagrams the kernel has dropped for want of room in `socket`, or for a wrong checksum. Begins
+/// again at 0 behind [`u32::MAX`].
+///
+/// # Errors
+///
+/// What the kernel says; it knows the question since Linux 4.12.
+pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    const FIELDS: usize = 9;
+    let mut report = [0_u32; FIELDS];
+    let mut len = size_of_val(&report) as libc::socklen_t;
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - The pointer and the length describe `report`, which outlives the call; any bytes are values of it.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            (&raw mut report).cast(),
+            &raw mut len,
+        )
+    };
+    check(result)?;
+    let [.., drops] = report;
+
+    // A kernel with fewer fields has left the last one alone.
+    Ok(drops)
 }
 
 /// One send of one or more datagrams.
@@ -223,23 +276,22 @@ impl Message {
     };
 }
 
-/// Receives up to [`MAX_MESSAGES`] messages without waiting, each into its own part of `buffer`,
-/// `buffer_bytes` long.
+/// Receives up to `N` messages without waiting, each into its own part of `buffer`, `buffer_bytes` long.
 ///
 /// # Errors
 ///
 /// `WouldBlock` if there is nothing to receive.
-pub(super) fn receive(
+pub(super) fn receive<const N: usize>(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     buffer_bytes: usize,
-    messages: &mut [Message; MAX_MESSAGES],
+    messages: &mut [Message; N],
 ) -> io::Result<usize> {
-    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
-    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; MAX_MESSAGES];
-    let mut controls = [EMPTY_CONTROL; MAX_MESSAGES];
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; N];
+    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; N];
+    let mut controls = [EMPTY_CONTROL; N];
     // SAFETY: `mmsghdr` is plain data for which all zeroes is a valid value.
-    let mut headers: [libc::mmsghdr; MAX_MESSAGES] = unsafe { mem::zeroed() };
+    let mut headers: [libc::mmsghdr; N] = unsafe { mem::zeroed() };
 
     let mut count = 0;
     let parts = buffer.chunks_exact_mut(buffer_bytes.max(1)).zip(&mut slices).zip(&mut names);
@@ -292,8 +344,8 @@ pub(super) fn receive(
 }
 
 /// An empty array to receive into.
-pub(super) const fn no_messages() -> [Message; MAX_MESSAGES] {
-    [Message::EMPTY; MAX_MESSAGES]
+pub(super) const fn no_messages<const N: usize>() -> [Message; N] {
+    [Message::EMPTY; N]
 }
 
 fn socket_address(

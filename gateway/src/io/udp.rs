@@ -3,6 +3,9 @@
 //! A single dual-stack socket serves IPv4 and IPv6, so that one thread can wait for both; where the
 //! host has no IPv6 it is an IPv4 socket. Sending blocks while the send buffer is full, receiving
 //! never waits (see `poll` in the worker).
+//!
+//! Beside it is a second one on the same port, from which handshakes are received, if the kernel can tell
+//! them apart (see [`steering`]). Everything is sent from the first.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -12,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{Offload, StartError, sys};
+use super::{Offload, StartError, steering, sys};
 use crate::buffer::{Transmit, TransmitBatch};
 use crate::engine::Accounts;
 use crate::engine::inbound::{MAX_MESSAGE_BYTES, MAX_MESSAGES, Received};
@@ -22,13 +25,20 @@ use crate::path::{Local, Path, canonical};
 /// Receive buffer: 10 ms at 10 Gb/s.
 const RECEIVE_BUFFER_BYTES: i32 = 12 << 20;
 
+/// Receive buffer for handshakes: three thousand messages, as the kernel counts their memory. A flood of
+/// two hundred thousand a second fills it in 15 ms, for which the scheduler may let a thread wait. What it
+/// cannot take is dropped without regard to who sent it, so that more room would save nobody.
+const HANDSHAKE_BUFFER_BYTES: i32 = 2 << 20;
+
 /// Send buffer: a few dozen full sends.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
 
-/// The socket, shared by all threads that send and the one that receives.
+/// The socket, shared by all threads that send and those that receive.
 #[derive(Debug)]
 pub(super) struct Udp {
     socket: Socket,
+    /// Gets what begins or answers a handshake; without it the other gets everything.
+    handshakes: Option<Socket>,
     is_dual_stack: bool,
     port: u16,
     segments: AtomicBool,
@@ -59,8 +69,16 @@ impl Udp {
         tune(&socket, is_dual_stack).map_err(system("set options of the UDP socket"))?;
         let coalesces = offload.udp_gro && set_gro(&socket);
         let segments = AtomicBool::new(offload.udp_gso && has_gso(&socket));
+        let handshakes = offload
+            .udp_steering
+            .then(|| join(&socket, is_dual_stack, coalesces))
+            .transpose()
+            .unwrap_or_else(|error| {
+                tracing::info!(%error, "the kernel does not tell handshakes apart: all datagrams come to one socket");
+                None
+            });
 
-        Ok(Arc::new(Self { socket, is_dual_stack, port, segments, coalesces }))
+        Ok(Arc::new(Self { socket, handshakes, is_dual_stack, port, segments, coalesces }))
     }
 
     /// Marks what is sent, for rules of the host; 0 is no mark. Needs CAP_NET_ADMIN.
@@ -81,6 +99,11 @@ impl Udp {
     /// Whether the kernel merges what we receive.
     pub(super) const fn coalesces(&self) -> bool {
         self.coalesces
+    }
+
+    /// The socket that handshakes come to; `None` if they come to the other.
+    pub(super) fn handshakes(&self) -> Option<BorrowedFd<'_>> {
+        self.handshakes.as_ref().map(AsFd::as_fd)
     }
 
     /// Sends the batch, accounts for it and empties it. `refused` hears of paths that the kernel does not
@@ -111,9 +134,22 @@ impl Udp {
 
     /// Receives without waiting. Returns how many of `messages` are filled.
     pub(super) fn receive(&self, buffer: &mut ReceiveBuffer) -> io::Result<usize> {
-        let ReceiveBuffer { bytes, messages, .. } = buffer;
+        buffer.fill(self.socket.as_fd())
+    }
 
-        sys::receive(self.socket.as_fd(), bytes, MAX_MESSAGE_BYTES, messages)
+    /// Receives handshakes without waiting, if they come to a socket of their own. Returns how many of
+    /// `messages` are filled.
+    pub(super) fn receive_handshakes(&self, buffer: &mut HandshakeBuffer) -> io::Result<usize> {
+        match self.handshakes() {
+            Some(socket) => buffer.fill(socket),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// How many handshakes the kernel had no room for, as it counts: the number begins again at 0. 0 if it
+    /// does not say.
+    pub(super) fn lost_handshakes(&self) -> u32 {
+        self.handshakes().and_then(|socket| sys::dropped(socket).ok()).unwrap_or(0)
     }
 
     fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<()> {
@@ -177,25 +213,28 @@ impl AsFd for Udp {
     }
 }
 
-/// Memory for what one system call receives.
+/// Memory for what one system call receives: `N` messages, each of up to `BYTES` bytes.
 #[derive(Debug)]
-pub(super) struct ReceiveBuffer {
+pub(super) struct Buffer<const N: usize, const BYTES: usize> {
     bytes: Box<[u8]>,
-    messages: [sys::Message; MAX_MESSAGES],
+    messages: [sys::Message; N],
 }
 
-impl ReceiveBuffer {
+/// For packets, many in one message.
+pub(super) type ReceiveBuffer = Buffer<MAX_MESSAGES, MAX_MESSAGE_BYTES>;
+
+/// For handshakes, which the kernel does not merge: longer messages are none.
+pub(super) type HandshakeBuffer = Buffer<32, 256>;
+
+impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
     pub(super) fn new() -> Self {
-        Self {
-            bytes: vec![0; MAX_MESSAGES * MAX_MESSAGE_BYTES].into_boxed_slice(),
-            messages: sys::no_messages(),
-        }
+        Self { bytes: vec![0; N * BYTES].into_boxed_slice(), messages: sys::no_messages() }
     }
 
     /// The first `count` messages. One that was cut short or has no source is left out: it cannot be
     /// authentic.
     pub(super) fn received(&self, count: usize) -> impl Iterator<Item = Received<'_>> {
-        let parts = self.bytes.chunks_exact(MAX_MESSAGE_BYTES);
+        let parts = self.bytes.chunks_exact(BYTES);
 
         self.messages.iter().zip(parts).take(count).filter_map(|(message, part)| {
             let source = message.source?;
@@ -208,6 +247,10 @@ impl ReceiveBuffer {
                 ecn: Ecn::from_traffic_class(message.traffic_class),
             })
         })
+    }
+
+    fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        sys::receive(socket, &mut self.bytes, BYTES, &mut self.messages)
     }
 }
 
@@ -238,12 +281,23 @@ fn lacks_ipv6(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
+/// A socket beside `first` that gets the handshakes.
+fn join(first: &Socket, is_dual_stack: bool, coalesces: bool) -> io::Result<Socket> {
+    let socket = steering::join(first, &first.local_addr()?)?;
+    set_receive_buffer(&socket, HANDSHAKE_BUFFER_BYTES)?;
+    report_destination(&socket, is_dual_stack)?;
+    if coalesces {
+        // The kernel asks one of the two, by the flow, whether to merge, and that before it looks what
+        // is in the datagrams: for half of the peers this one answers.
+        set_gro(&socket);
+    }
+
+    Ok(socket)
+}
+
 fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     let fd = socket.as_fd();
-    // Beyond the limit of the system only with CAP_NET_ADMIN; without it, as much as is allowed.
-    if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES).is_err() {
-        sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES)?;
-    }
+    set_receive_buffer(socket, RECEIVE_BUFFER_BYTES)?;
     if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_BYTES).is_err() {
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER_BYTES)?;
     }
@@ -251,19 +305,33 @@ fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     // Outer packets may be fragmented where the path needs it, as the kernel's WireGuard allows.
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)?;
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-    // A dual-stack socket reports the destination of IPv4 as well under the option of IPv6. The kernel
-    // never merges datagrams to different addresses.
-    if is_dual_stack {
-        sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
-    } else {
-        sys::set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
-    }
+    report_destination(socket, is_dual_stack)?;
     if is_dual_stack {
         sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)?;
         sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
     }
 
     Ok(())
+}
+
+/// Beyond the limit of the system only with CAP_NET_ADMIN; without it, as much as is allowed.
+fn set_receive_buffer(socket: &Socket, bytes: i32) -> io::Result<()> {
+    let fd = socket.as_fd();
+    if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+        sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
+    }
+
+    Ok(())
+}
+
+/// A dual-stack socket reports the destination of IPv4 as well under the option of IPv6. The kernel never
+/// merges datagrams to different addresses.
+fn report_destination(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
+    if is_dual_stack {
+        sys::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
+    } else {
+        sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
+    }
 }
 
 /// Whether the kernel may have refused a send because of the address it was to come from.
@@ -349,6 +417,113 @@ mod tests {
         }
     }
 
+    #[test]
+    fn handshakes_come_to_a_socket_of_their_own_and_say_who_was_called() {
+        for (udp, is_dual_stack) in sockets() {
+            let called = ["127.0.0.7", "::1"].into_iter().take(1 + usize::from(is_dual_stack));
+            for called in called.map(|address| address.parse::<IpAddr>().unwrap()) {
+                let client = client(called);
+                let (initiation, data) = (message(1, 148), message(4, 148));
+                for sent in [&initiation, &data] {
+                    client.send_to(sent, (called, udp.port())).unwrap();
+                }
+
+                let mut buffer = HandshakeBuffer::new();
+                let count = udp.receive_handshakes(&mut buffer).unwrap();
+                let received: Vec<_> = buffer.received(count).collect();
+                assert_eq!(received.len(), 1);
+                assert_eq!(received[0].bytes, initiation);
+                let path =
+                    Path { remote: client.local_addr().unwrap(), local: Local::new(called, 0) };
+                assert_eq!(received[0].path, path);
+                let mut buffer = ReceiveBuffer::new();
+                let count = udp.receive(&mut buffer).unwrap();
+                let received: Vec<_> = buffer.received(count).map(|one| one.bytes).collect();
+                assert_eq!(received, [data]);
+            }
+        }
+    }
+
+    /// As on a kernel that cannot tell them apart.
+    #[test]
+    fn without_a_socket_of_their_own_handshakes_come_to_the_other() {
+        let udp = Udp::bind(0, Offload { udp_steering: false, ..Offload::default() }).unwrap();
+        let initiation = message(1, 148);
+        let client = client([127, 0, 0, 1].into());
+        client.send_to(&initiation, ("127.0.0.1", udp.port())).unwrap();
+
+        assert!(udp.handshakes().is_none());
+        let error = udp.receive_handshakes(&mut HandshakeBuffer::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let mut buffer = ReceiveBuffer::new();
+        assert_eq!(udp.receive(&mut buffer).unwrap(), 1);
+        assert_eq!(buffer.received(1).next().unwrap().bytes, initiation);
+    }
+
+    #[test]
+    fn a_port_is_given_to_one_gateway_only() {
+        let with = Offload::default();
+        let without = Offload { udp_steering: false, ..with };
+        for (one, other) in [(with, with), (with, without), (without, with)] {
+            let udp = Udp::bind(0, one).unwrap();
+            let port = udp.port();
+
+            let refused = Udp::bind(port, other).unwrap_err();
+            assert!(matches!(refused, StartError::Port { port: taken, .. } if taken == port));
+            drop(udp);
+            Udp::bind(port, other).unwrap();
+        }
+    }
+
+    /// What fits is received, and what does not is known.
+    #[test]
+    fn handshakes_that_nobody_takes_are_counted() {
+        let (udp, _) = &sockets()[0];
+        let client = client([127, 0, 0, 1].into());
+        let before = udp.lost_handshakes();
+        for _ in 0..SENT {
+            client.send_to(&message(1, 148), ("127.0.0.1", udp.port())).unwrap();
+        }
+        let mut buffer = HandshakeBuffer::new();
+        let mut received = 0;
+        while let Ok(count) = udp.receive_handshakes(&mut buffer) {
+            received += buffer.received(count).count();
+        }
+
+        let lost = usize::try_from(udp.lost_handshakes() - before).unwrap();
+        assert!(received > 0 && lost > 0, "{received} of {SENT}");
+        assert_eq!(received + lost, SENT);
+    }
+
+    /// For half of the peers the kernel asks the one, for half the other, whether to merge. Here it is asked
+    /// with something that no peer sends, 148 bytes in two datagrams that begin as an initiation.
+    #[test]
+    fn both_sockets_let_the_kernel_merge_or_neither() {
+        for coalesces in [true, false] {
+            let offload = Offload { udp_gro: coalesces, ..Offload::default() };
+            let udp = Udp::bind(0, offload).unwrap();
+            assert_eq!(udp.coalesces(), coalesces);
+            let client = client([127, 0, 0, 1].into());
+            sys::set_option(client.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 100).unwrap();
+            for kind in [1, 4] {
+                client.send_to(&message(kind, 148), ("127.0.0.1", udp.port())).unwrap();
+            }
+
+            let mut handshakes = HandshakeBuffer::new();
+            let count = udp.receive_handshakes(&mut handshakes).unwrap();
+            let handshakes = handshakes.received(count);
+            let mut rest = ReceiveBuffer::new();
+            let count = udp.receive(&mut rest).unwrap();
+            let expected = if coalesces { vec![(148, 100)] } else { vec![(100, 100), (48, 48)] };
+            let parts = |received: Received<'_>| (received.bytes.len(), received.stride);
+            assert_eq!(handshakes.map(parts).collect::<Vec<_>>(), expected);
+            assert_eq!(rest.received(count).map(parts).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    /// More than there is room for.
+    const SENT: usize = 20_000;
+
     const DATAGRAMS: usize = 3;
 
     /// Those that a host may have, and whether they have both IP versions.
@@ -362,9 +537,7 @@ mod tests {
 
     /// Somebody calls, and the path by which that came.
     fn call(udp: &Udp, called: IpAddr) -> (UdpSocket, Path) {
-        let own = if called.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
-        let client = UdpSocket::bind(own).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        let client = client(called);
         client.send_to(b"hello", (called, udp.port())).unwrap();
         let mut buffer = ReceiveBuffer::new();
         let count = udp.receive(&mut buffer).unwrap();
@@ -372,6 +545,21 @@ mod tests {
         assert_eq!(received.bytes, b"hello");
 
         (client, received.path)
+    }
+
+    fn client(called: IpAddr) -> UdpSocket {
+        let own = if called.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let client = UdpSocket::bind(own).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+
+        client
+    }
+
+    fn message(kind: u8, len: usize) -> Vec<u8> {
+        let mut message = vec![0; len];
+        message[0] = kind;
+
+        message
     }
 
     fn send(udp: &Udp, path: Path, refused: impl FnMut(Path)) -> Accounts {

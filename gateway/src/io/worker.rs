@@ -1,4 +1,4 @@
-//! The three threads: one per direction, one for handshakes and time.
+//! The threads of the two directions. A third is for [handshakes and time](super::handshakes).
 //!
 //! Each runs to completion: what a system call brought is carried through the engine and written out
 //! before the next is made. A thread waits only when there is nothing to do; whoever wants to stop
@@ -11,12 +11,9 @@
 //! over eight (eight pairs each).
 
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
-use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -26,55 +23,19 @@ use remap::Reader;
 use tokio::sync::Notify;
 
 use super::clock::{self, Calendar};
+use super::handshakes::Relay;
 use super::tun::{FrameBuffer, Tun};
 use super::udp::{ReceiveBuffer, Udp};
 use crate::buffer::TransmitBatch;
 use crate::engine::outbound::Disposition;
-use crate::engine::{Accounts, Flows, Forwarding, Handshakes, Inbound, Outbound};
+use crate::engine::{Accounts, Flows, Forwarding, Inbound, Outbound};
 use crate::packet::virtio::VirtioHeader;
-use crate::path::Path;
-use crate::wg::message::MAX_HANDSHAKE_BYTES;
-
-/// How often the timers of all peers are looked at.
-const TICK: Duration = Duration::from_millis(100);
-
-/// Handshake messages that may wait for the handshake thread: a flood of a million a second for as long as
-/// the scheduler may let it wait.
-pub(super) const HANDSHAKE_QUEUE_LEN: usize = 4096;
-
-/// More messages than this within a [`TICK`] are a flood: five thousand a second.
-const CROWD: u32 = 500;
-
-/// In a flood the handshake thread waits so long before it looks again: to be woken for each message costs
-/// the inbound thread more than the message does.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// A batch goes out when it holds this much, even if more frames wait: a full send.
 const FLUSH_AT_BYTES: usize = 60 * 1024;
 
 const INPUT: Token = Token(0);
 const STOP: Token = Token(1);
-
-/// A handshake message on its way to the handshake thread.
-#[derive(Debug)]
-pub(super) struct HandshakeMessage {
-    bytes: [u8; MAX_HANDSHAKE_BYTES],
-    len: usize,
-    path: Path,
-}
-
-impl HandshakeMessage {
-    fn new(message: &[u8], path: Path) -> Option<Self> {
-        let mut bytes = [0; MAX_HANDSHAKE_BYTES];
-        bytes.get_mut(..message.len())?.copy_from_slice(message);
-
-        Some(Self { bytes, len: message.len(), path })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
 
 /// What the threads share, and how they are told to stop.
 #[derive(Debug)]
@@ -94,26 +55,26 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Sends the batch, accounts for it and empties it.
-    fn send_all(&self, batch: &mut TransmitBatch) {
+    pub(super) fn send_all(&self, batch: &mut TransmitBatch) {
         self.udp.load().send_all(batch, &self.accounts, |path| {
             self.forwarding.clone().load().forget_local(path);
         });
     }
 
     /// The socket in use, if it is another one than `udp` by now.
-    fn successor(&self, udp: &Arc<Udp>) -> Option<Arc<Udp>> {
+    pub(super) fn successor(&self, udp: &Arc<Udp>) -> Option<Arc<Udp>> {
         let in_use = self.udp.load();
 
         (!Arc::ptr_eq(udp, &in_use)).then(|| Arc::clone(&in_use))
     }
 }
 
-/// Waits for one descriptor, or to be stopped.
+/// Waits for one descriptor, or for none, or to be woken.
 #[derive(Debug)]
 pub(super) struct Wait {
     poll: Poll,
@@ -122,31 +83,44 @@ pub(super) struct Wait {
 
 impl Wait {
     /// Waits for `input` to become readable. The waker interrupts.
-    pub(super) fn new(input: &impl AsFd) -> io::Result<(Self, Waker)> {
-        let poll = Poll::new()?;
-        let fd = input.as_fd().as_raw_fd();
-        poll.registry().register(&mut SourceFd(&fd), INPUT, Interest::READABLE)?;
-        let waker = Waker::new(poll.registry(), STOP)?;
+    pub(super) fn new(input: Option<BorrowedFd<'_>>) -> io::Result<(Self, Waker)> {
+        let mut wait = Self { poll: Poll::new()?, events: Events::with_capacity(4) };
+        let waker = Waker::new(wait.poll.registry(), STOP)?;
+        wait.follow(None, input)?;
 
-        Ok((Self { poll, events: Events::with_capacity(4) }, waker))
+        Ok((wait, waker))
     }
 
     /// Waits for `next` instead of `before`.
-    fn follow(&mut self, before: &impl AsFd, next: &impl AsFd) -> io::Result<()> {
+    pub(super) fn follow(
+        &mut self,
+        before: Option<BorrowedFd<'_>>,
+        next: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         let registry = self.poll.registry();
-        registry.deregister(&mut SourceFd(&before.as_fd().as_raw_fd()))?;
+        if let Some(before) = before {
+            registry.deregister(&mut SourceFd(&before.as_raw_fd()))?;
+        }
 
-        registry.register(&mut SourceFd(&next.as_fd().as_raw_fd()), INPUT, Interest::READABLE)
+        next.map_or(Ok(()), |next| {
+            registry.register(&mut SourceFd(&next.as_raw_fd()), INPUT, Interest::READABLE)
+        })
     }
 
+    /// Waits until there is something to read, or to look for.
     fn wait(&mut self) {
         // An interrupted wait is a wake-up like any other: the loop looks again.
         let _ = self.poll.poll(&mut self.events, None);
     }
+
+    /// The same, but not longer than `duration`.
+    pub(super) fn wait_for(&mut self, duration: Duration) {
+        let _ = self.poll.poll(&mut self.events, Some(duration));
+    }
 }
 
 /// Declares the gateway dead if a thread ends that was not told to.
-struct Alive<'a>(&'a Shared);
+pub(super) struct Alive<'a>(pub(super) &'a Shared);
 
 impl Drop for Alive<'_> {
     fn drop(&mut self) {
@@ -208,7 +182,7 @@ pub(super) fn run_inbound(
     shared: &Shared,
     mut inbound: Inbound,
     (mut udp, mut wait): (Arc<Udp>, Wait),
-    handshakes: &SyncSender<HandshakeMessage>,
+    mut relay: Relay,
 ) {
     let _alive = Alive(shared);
     let mut buffer = ReceiveBuffer::new();
@@ -219,7 +193,7 @@ pub(super) fn run_inbound(
         while !shared.is_stopping() {
             // Also while the one before has something to read: it may never have nothing.
             if let Some(next) = shared.successor(&udp) {
-                if let Err(error) = wait.follow(&*udp, &*next) {
+                if let Err(error) = wait.follow(Some(udp.as_fd()), Some(next.as_fd())) {
                     tracing::error!(%error, "cannot wait for the new UDP socket");
                     return;
                 }
@@ -235,54 +209,12 @@ pub(super) fn run_inbound(
             inbound.set_merge(shared.tun.merge());
             for received in buffer.received(count) {
                 inbound.handle_datagrams(received, now, &mut batch, |message, path| {
-                    HandshakeMessage::new(message, path)
-                        .is_some_and(|message| handshakes.try_send(message).is_ok())
+                    relay.push(message, path)
                 });
             }
+            relay.wake();
             shared.tun.write_all(&mut inbound);
             shared.send_all(&mut batch);
         }
-    }
-}
-
-/// Handshakes and timers, until the inbound thread is gone.
-pub(super) fn run_handshakes(
-    shared: &Shared,
-    mut handshakes: Handshakes,
-    messages: &Receiver<HandshakeMessage>,
-) {
-    let _alive = Alive(shared);
-    let mut batch = TransmitBatch::default();
-    let mut next_tick = clock::now();
-    let (mut count, mut is_flood) = (0_u32, false);
-
-    loop {
-        let now = clock::now();
-        if now >= next_tick {
-            is_flood = mem::take(&mut count) > CROWD;
-            handshakes.handle_timeout(now, &mut batch, |batch| {
-                shared.send_all(batch);
-            });
-            next_tick = now + TICK;
-        }
-        shared.send_all(&mut batch);
-
-        let message = match messages.try_recv() {
-            Ok(message) => message,
-            Err(TryRecvError::Disconnected) => return,
-            Err(TryRecvError::Empty) => {
-                if is_flood {
-                    thread::sleep(PAUSE);
-                    continue;
-                }
-                match messages.recv_timeout(next_tick.saturating_duration_since(now)) {
-                    Ok(message) => message,
-                    Err(RecvTimeoutError::Timeout) => continue,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                }
-            }
-        };
-        count = count.saturating_add(1);
-        handshakes.handle_message(message.bytes(), message.path, clock::now(), &mut batch);
     }
 }

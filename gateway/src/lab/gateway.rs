@@ -54,12 +54,20 @@ struct GatewaySection {
 
 /// `[gateway.offload]`
 #[derive(Clone, Copy, Debug, Serialize)]
-#[expect(clippy::struct_excessive_bools, reason = "four independent kill switches")]
+#[expect(clippy::struct_excessive_bools, reason = "five independent kill switches")]
 struct OffloadSection {
     tun_tso: bool,
     tun_uso: bool,
     udp_gso: bool,
     udp_gro: bool,
+    /// Left out while it is on: binaries to compare with may not know it.
+    #[serde(skip_serializing_if = "is_on")]
+    udp_steering: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_on(switch: &bool) -> bool {
+    *switch
 }
 
 /// `[cluster]`
@@ -147,7 +155,13 @@ impl GatewayConfig {
         listen_port: u16,
         private_key_file: PathBuf,
     ) -> Self {
-        let on = OffloadSection { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true };
+        let on = OffloadSection {
+            tun_tso: true,
+            tun_uso: true,
+            udp_gso: true,
+            udp_gro: true,
+            udp_steering: true,
+        };
 
         Self {
             gateway: GatewaySection {
@@ -176,8 +190,8 @@ impl GatewayConfig {
 
     /// Sets the kill switches.
     pub const fn set_offload(&mut self, offload: crate::io::Offload) {
-        let crate::io::Offload { tun_tso, tun_uso, udp_gso, udp_gro } = offload;
-        self.gateway.offload = OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro };
+        let crate::io::Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = offload;
+        self.gateway.offload = OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering };
     }
 
     /// Chooses the engine by name instead of the default one.

@@ -81,7 +81,7 @@ fn gateway(in_force: &InForce) -> Settings {
         dns_check_interval: _,
         origins,
     } = &**config;
-    let Offload { tun_tso, tun_uso, udp_gso, udp_gro } = *offload;
+    let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = *offload;
     let own =
         if origins.of("pod_cidrs") == Origin::Default { "external_cidrs" } else { "pod_cidrs" };
     let host_maps: Vec<_> = cluster
@@ -108,6 +108,7 @@ fn gateway(in_force: &InForce) -> Settings {
             ("tun_uso", "tun_uso", json!(tun_uso)),
             ("udp_gso", "udp_gso", json!(udp_gso)),
             ("udp_gro", "udp_gro", json!(udp_gro)),
+            ("udp_steering", "udp_steering", json!(udp_steering)),
             ("own_prefixes", own, texts(&cluster.prefixes)),
             ("masquerade", "masquerade", json!(cluster.masquerade)),
             ("max_flows", "max_flows", json!(max_flows)),

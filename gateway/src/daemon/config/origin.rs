@@ -81,7 +81,7 @@ const GATEWAY: [&str; 11] = [
     "routes",
     "mss_clamp",
 ];
-pub(crate) const OFFLOAD: [&str; 4] = ["tun_tso", "tun_uso", "udp_gso", "udp_gro"];
+pub(crate) const OFFLOAD: [&str; 5] = ["tun_tso", "tun_uso", "udp_gso", "udp_gro", "udp_steering"];
 const CLUSTER: [&str; 5] = ["pod_cidrs", "external_cidrs", "masquerade", "max_flows", "host_map"];
 const PEER: [&str; 8] = [
     "name",

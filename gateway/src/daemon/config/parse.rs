@@ -87,7 +87,7 @@ impl Parser<'_> {
             mss_clamp,
             offload,
         } = file.gateway;
-        let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro } = offload;
+        let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = offload;
 
         let name = match name {
             Some(name) => self.name("name", &name),
@@ -131,7 +131,7 @@ impl Parser<'_> {
             routes: routes.unwrap_or(true),
             mss_clamp: mss_clamp.unwrap_or(true),
             max_flows: max_flows?,
-            offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro },
+            offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering },
             dns_check_interval: CHECK_INTERVAL,
             cluster,
             peers,

@@ -126,12 +126,18 @@ fn a_key_is_from_the_file_if_it_is_there() {
 #[test]
 fn every_offload_can_be_switched_off() {
     let text = format!(
-        "{MINIMAL}[gateway.offload]\ntun_tso = false\ntun_uso = false\nudp_gso = false\nudp_gro = false\n"
+        "{MINIMAL}[gateway.offload]\ntun_tso = false\ntun_uso = false\nudp_gso = false\nudp_gro = false\nudp_steering = false\n"
     );
 
     let config = Site::new(&text).load().unwrap();
 
-    let off = Offload { tun_tso: false, tun_uso: false, udp_gso: false, udp_gro: false };
+    let off = Offload {
+        tun_tso: false,
+        tun_uso: false,
+        udp_gso: false,
+        udp_gro: false,
+        udp_steering: false,
+    };
     assert_eq!(config.offload, off);
 }
 

@@ -82,6 +82,7 @@ fn the_keys_are_these_and_no_others() {
         "tun_uso",
         "udp_gro",
         "udp_gso",
+        "udp_steering",
     ];
     assert_eq!(keys(&page["settings"]), settings);
     let peer = [

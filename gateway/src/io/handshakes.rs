@@ -1,0 +1,254 @@
+//! The thread for handshakes and time.
+//!
+//! It receives handshakes from a socket of their own, or gets them from the inbound thread, if they came
+//! to its socket (see [`steering`](super::steering)). In a flood it looks once in a millisecond, so that
+//! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use mio::Waker;
+
+use super::clock;
+use super::udp::{HandshakeBuffer, Udp};
+use super::worker::{Alive, Shared, Wait};
+use crate::buffer::TransmitBatch;
+use crate::engine::Handshakes;
+use crate::path::Path;
+use crate::wg::message::MAX_HANDSHAKE_BYTES;
+
+/// How often the timers of all peers are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Messages that the inbound thread may have handed on: a flood of a million a second for as long as the
+/// scheduler may let this thread wait.
+const QUEUE_LEN: usize = 4096;
+
+/// Messages of the inbound thread that are looked at before the socket and the clock are again.
+const BATCH_LEN: usize = 64;
+
+/// In a flood this thread waits so long before it looks again: to be woken for each message costs more
+/// than the message does.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A handshake message on its way from the inbound thread.
+#[derive(Debug)]
+pub(super) struct Message {
+    bytes: [u8; MAX_HANDSHAKE_BYTES],
+    len: usize,
+    path: Path,
+}
+
+impl Message {
+    fn new(message: &[u8], path: Path) -> Option<Self> {
+        let mut bytes = [0; MAX_HANDSHAKE_BYTES];
+        bytes.get_mut(..message.len())?.copy_from_slice(message);
+
+        Some(Self { bytes, len: message.len(), path })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// By which the inbound thread hands on messages.
+#[derive(Debug)]
+pub(super) struct Relay {
+    queue: SyncSender<Message>,
+    waker: Arc<Waker>,
+    is_flood: Arc<AtomicBool>,
+    /// Whether anything was handed on since [`Self::wake`].
+    is_used: bool,
+}
+
+/// The other end.
+#[derive(Debug)]
+pub(super) struct Queue {
+    messages: Receiver<Message>,
+    is_flood: Arc<AtomicBool>,
+}
+
+/// A way for messages to the thread that `waker` wakes.
+pub(super) fn relay(waker: &Arc<Waker>) -> (Relay, Queue) {
+    let (queue, messages) = mpsc::sync_channel(QUEUE_LEN);
+    let is_flood = Arc::new(AtomicBool::new(false));
+    let relay =
+        Relay { queue, waker: Arc::clone(waker), is_flood: Arc::clone(&is_flood), is_used: false };
+
+    (relay, Queue { messages, is_flood })
+}
+
+impl Relay {
+    /// Says whether there was room.
+    pub(super) fn push(&mut self, message: &[u8], path: Path) -> bool {
+        let is_taken =
+            Message::new(message, path).is_some_and(|message| self.queue.try_send(message).is_ok());
+        self.is_used |= is_taken;
+
+        is_taken
+    }
+
+    /// Lets the other end look, unless it does so anyway. Call it when all is pushed.
+    pub(super) fn wake(&mut self) {
+        // If the flood ends at this very moment, what was pushed waits for the next tick.
+        if mem::take(&mut self.is_used) && !self.is_flood.load(Ordering::Relaxed) {
+            // Who cannot be woken looks with the next tick.
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+/// Handshakes and timers, until stopped. `wait` waits for what `udp`
+/// gets of them, which may be in use no more when the thread begins.
+pub(super) fn run(
+    shared: &Shared,
+    mut handshakes: Handshakes,
+    (mut udp, mut wait): (Arc<Udp>, Wait),
+    queue: &Queue,
+) {
+    let _alive = Alive(shared);
+    let mut buffer = HandshakeBuffer::new();
+    let mut batch = TransmitBatch::default();
+    let mut next_tick = clock::now();
+    let mut pace = Pace::default();
+    let mut lost = udp.lost_handshakes();
+
+    while !shared.is_stopping() {
+        if let Some(next) = shared.successor(&udp) {
+            if let Err(error) = wait.follow(udp.handshakes(), next.handshakes()) {
+                tracing::error!(%error, "cannot wait for the new UDP socket");
+                return;
+            }
+            udp = next;
+            lost = udp.lost_handshakes();
+        }
+        let now = clock::now();
+        if now >= next_tick {
+            let before = mem::replace(&mut lost, udp.lost_handshakes());
+            handshakes.handle_lost(lost.wrapping_sub(before));
+            pace.handle_tick();
+            queue.is_flood.store(pace.is_flood, Ordering::Relaxed);
+            handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
+            shared.send_all(&mut batch);
+            next_tick = now + TICK;
+        }
+
+        let mut count = 0;
+        // What cannot be received now, or was an error, is looked for again with the next that comes.
+        if let Ok(received) = udp.receive_handshakes(&mut buffer) {
+            count += received;
+            for received in buffer.received(received) {
+                handshakes.handle_datagrams(received, now, &mut batch);
+                shared.send_all(&mut batch);
+            }
+        }
+        for message in queue.messages.try_iter().take(BATCH_LEN) {
+            count += 1;
+            handshakes.handle_message(message.bytes(), message.path, now, &mut batch);
+            shared.send_all(&mut batch);
+        }
+        match pace.handle_batch(count) {
+            Next::Look => {}
+            Next::Pause => thread::sleep(PAUSE),
+            Next::Wait => wait.wait_for(next_tick.saturating_duration_since(clock::now())),
+        }
+    }
+}
+
+/// How fast messages come, and what to do about it.
+#[derive(Debug, Default)]
+struct Pace {
+    in_tick: usize,
+    since_pause: usize,
+    is_flood: bool,
+}
+
+/// What the thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Looks whether there is more.
+    Look,
+    /// Leaves it alone for a [`PAUSE`].
+    Pause,
+    /// Waits until there is more.
+    Wait,
+}
+
+impl Pace {
+    /// More than so many within a [`TICK`] are a flood: five thousand a second.
+    const BEGINS_ABOVE: usize = 500;
+
+    /// With fewer than so many it is over.
+    const ENDS_BELOW: usize = 250;
+
+    /// So many are taken between two pauses in a flood: with half a million a second the kernel drops the
+    /// rest, whoever sent it. They take a quarter of a core, which packets may need more.
+    const BETWEEN_PAUSES: usize = 512;
+
+    /// So many messages came at once.
+    fn handle_batch(&mut self, count: usize) -> Next {
+        self.in_tick = self.in_tick.saturating_add(count);
+        self.since_pause = self.since_pause.saturating_add(count);
+        let is_enough = count == 0 || self.since_pause >= Self::BETWEEN_PAUSES;
+
+        match (self.is_flood, count) {
+            (true, _) if is_enough => {
+                self.since_pause = 0;
+                Next::Pause
+            }
+            (false, 0) => Next::Wait,
+            _ => Next::Look,
+        }
+    }
+
+    /// A [`TICK`] is over.
+    fn handle_tick(&mut self) {
+        let limit = if self.is_flood { Self::ENDS_BELOW } else { Self::BEGINS_ABOVE + 1 };
+        self.is_flood = mem::take(&mut self.in_tick) >= limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_begins_above_one_rate_and_ends_below_another() {
+        let mut pace = Pace::default();
+        let mut tick = |count| {
+            pace.handle_batch(count);
+            pace.handle_tick();
+            pace.is_flood
+        };
+
+        let counts = [0, 500, 501, 300, 250, 249, 250, 500, 20_000, 0];
+
+        assert_eq!(
+            counts.map(&mut tick),
+            [false, false, true, true, true, false, false, false, true, false]
+        );
+    }
+
+    #[test]
+    fn only_in_a_flood_there_are_pauses_and_never_many_messages_between_two() {
+        let mut pace = Pace::default();
+
+        assert_eq!(pace.handle_batch(0), Next::Wait);
+        assert!((0..100).all(|_| pace.handle_batch(32) == Next::Look));
+        pace.handle_tick();
+        assert_eq!(pace.handle_batch(0), Next::Pause, "nobody has to wake it");
+        for _ in 0..3 {
+            let between = (1..).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
+            assert_eq!(between * 32, Pace::BETWEEN_PAUSES);
+        }
+        for _ in 0..2 {
+            pace.handle_tick();
+        }
+        assert_eq!(pace.handle_batch(0), Next::Wait);
+    }
+}
