@@ -11,7 +11,7 @@ use std::time::Duration;
 use strait_gateway::lab::{Namespace, Process, Scratch, now, wait_until};
 use strait_gateway::wg::{PrivateKey, PublicKey};
 
-use crate::hub::{STRAIT, many_prefixes, other_key, resident};
+use crate::hub::{Resident, many_prefixes, other_key, strait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -30,8 +30,7 @@ impl Device {
         let (namespace, scratch) = (Namespace::new("device").unwrap(), Scratch::new().unwrap());
         let words = ["device", "--foreground", "--engine", "native", &interface];
         let log = scratch.path().join("device.log");
-        let process =
-            Process::start(&namespace, "a device", Path::new(STRAIT), words, log).unwrap();
+        let process = Process::start(&namespace, "a device", &strait(), words, log).unwrap();
         let socket = Path::new("/var/run/wireguard").join(format!("{interface}.sock"));
         wait_until("the device was ready", PATIENCE, || Ok(socket.exists())).unwrap();
         let device = Self { process, socket, _namespace: namespace, _scratch: scratch };
@@ -79,8 +78,8 @@ impl Device {
     }
 
     /// In bytes.
-    pub(crate) fn resident(&self) -> u64 {
-        resident(&self.process).0
+    pub(crate) fn resident(&self) -> Resident {
+        Resident::of(&self.process)
     }
 
     pub(crate) fn stop(mut self) {

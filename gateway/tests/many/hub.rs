@@ -1,10 +1,11 @@
 //! A gateway that many know: it and one of its peers in namespaces of their own, the others only in its file.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,8 +24,6 @@ use strait_gateway::lab::{
 use strait_gateway::wg::{Engine, PrivateKey, PublicKey};
 
 use crate::initiator::initiation;
-
-pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 
 const PORT: u16 = 51840;
 
@@ -48,6 +47,25 @@ pub(crate) enum Others {
     Away,
     /// One peer with so many allowed IPs, and no routes.
     AllOne,
+}
+
+/// The program whose figures are taken: that of the image, if it was built, or else that of this build.
+pub(crate) fn strait() -> PathBuf {
+    let path = std::env::var_os("STRAIT_IMAGE_BINARY");
+
+    path.unwrap_or_else(|| env!("CARGO_BIN_EXE_strait").into()).into()
+}
+
+/// What of a process is in memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    /// All of it: as `ps` and cgroups tell.
+    pub(crate) all: u64,
+    /// The most that it ever was.
+    pub(crate) most: u64,
+    /// Its own. The rest are pages of the program, as they are in the file: one copy for all that run it,
+    /// and the kernel takes them back when it needs the memory.
+    pub(crate) own: u64,
 }
 
 pub(crate) struct Hub {
@@ -97,8 +115,7 @@ impl Hub {
         let start = now();
         let log = scratch.path().join("hub.log");
         let words = ["gateway".as_ref(), "--config".as_ref(), file.as_os_str()];
-        let process =
-            Process::start(&namespace, "the hub", Path::new(STRAIT), words, log.clone()).unwrap();
+        let process = Process::start(&namespace, "the hub", &strait(), words, log.clone()).unwrap();
         let answer = namespace.spawn(move || first_answer(&message, start)).unwrap();
         wait_until("the hub was ready", PATIENCE, || {
             Ok(namespace
@@ -124,9 +141,8 @@ impl Hub {
         }
     }
 
-    /// In bytes: now, and at the most.
-    pub(crate) fn resident(&self) -> (u64, u64) {
-        resident(&self.process)
+    pub(crate) fn resident(&self) -> Resident {
+        Resident::of(&self.process)
     }
 
     /// Which part of a core it takes while nothing happens.
@@ -154,8 +170,7 @@ impl Hub {
             endpoint: Some(SocketAddr::new(HUB[0].into(), PORT).to_string()),
             ..PeerSection::new("hub", self.own_key, vec![net(HUB[1], 32)])
         });
-        let rome =
-            GatewayProcess::start(&self.rome, Path::new(STRAIT), &rome, &self.scratch).unwrap();
+        let rome = GatewayProcess::start(&self.rome, &strait(), &rome, &self.scratch).unwrap();
         rome.wait_for_session().unwrap();
         self.config.peers.last_mut().unwrap().allowed_ips =
             vec![net(Ipv4Addr::new(10, 78, 0, 1), 32)];
@@ -323,15 +338,22 @@ fn first_answer(initiation: &[u8], start: Instant) -> Duration {
     panic!("nobody answers");
 }
 
-/// In bytes: now, and at the most.
-pub(crate) fn resident(process: &Process) -> (u64, u64) {
-    let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
-    let field = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-        1024 * line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
+impl Resident {
+    pub(crate) fn of(process: &Process) -> Self {
+        let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+        let field = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            1024 * line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        };
 
-    (field("VmRSS:"), field("VmHWM:"))
+        Self { all: field("VmRSS:"), most: field("VmHWM:"), own: field("RssAnon:") }
+    }
+}
+
+impl fmt::Display for Resident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} kB resident, {} of them its own", self.all / 1000, self.own / 1000)
+    }
 }
 
 /// What all threads have spent.
