@@ -46,7 +46,7 @@ use zeroize::Zeroizing;
 
 use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
 use self::load::Load;
-use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys};
+use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
 use self::noise::{Forged, Secret, public, shared};
 use self::state::Accepted;
 use self::tai64n::{Timestamp, Timestamps};
@@ -183,13 +183,21 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`DropReason::Unauthenticated`] if its sender does not know whom it speaks to.
+    /// [`DropReason::Unauthenticated`] if its sender does not know whom it speaks to, and is not one of too
+    /// many anyway.
     fn admit(
         &self,
         message: &[u8],
         path: Path,
         out: &mut TransmitBatch,
     ) -> Result<bool, DropReason> {
+        // In a flood that is nearly everybody, and to check the first MAC would take most of the time.
+        if !has_cookie(message) {
+            let Guard { now, load, .. } = &*self.guard();
+            if load.is_hopeless(path.remote.ip(), *now) {
+                return Ok(false);
+            }
+        }
         self.macs.check(message).map_err(|_| DropReason::Unauthenticated)?;
         let Guard { now, load, mint, .. } = &mut *self.guard();
         if !load.is_heavy(*now) {

@@ -83,7 +83,25 @@ impl Load {
             self.last_excess = Some(now);
         }
 
+        self.is_under(now)
+    }
+
+    fn is_under(&self, now: Instant) -> bool {
         self.last_excess.is_some_and(|last| now.saturating_duration_since(last) < CALM)
+    }
+
+    /// Whether `source` may be new, as far as can be told without a look at all others.
+    fn is_newcomer(&self, source: IpAddr, now: Instant) -> bool {
+        let heard = self.newcomers.get(&network(source));
+
+        self.new.has_token(now)
+            && heard.is_none_or(|at| now.saturating_duration_since(*at) >= NEWCOMER_INTERVAL)
+    }
+
+    /// Whether `source`, which shows no cookie, would be turned away now without an answer, whatever it
+    /// sends. Costs less than to look at that.
+    pub(super) fn is_hopeless(&self, source: IpAddr, now: Instant) -> bool {
+        self.is_under(now) && !self.replies.has_token(now) && !self.is_newcomer(source, now)
     }
 
     /// Whether it is the turn of `source`, which is where it says.
@@ -227,6 +245,29 @@ mod tests {
         let now = start + Duration::from_secs(4);
         assert!(load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), now));
         assert!(!load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), now), "not new any more");
+    }
+
+    /// Most of a flood is turned away so, and nobody who would get an answer.
+    #[test]
+    fn only_who_would_get_no_answer_is_hopeless() {
+        for sources in [1, 10, 10_000, 1_000_000] {
+            let start = Instant::now();
+            let mut load = Load::new(start);
+            let mut hopeless = 0;
+            for number in 0..200_000_u32 {
+                let now = start + Duration::from_micros(5) * number;
+                let source = IpAddr::from((0x0a00_0000 + number % sources).to_be_bytes());
+                let is_hopeless = load.is_hopeless(source, now);
+                let is_answered =
+                    !load.is_heavy(now) || load.admit_newcomer(source, now) || load.may_reply(now);
+                assert!(!(is_hopeless && is_answered), "{number} of {sources}");
+                hopeless += u32::from(is_hopeless);
+            }
+
+            assert!(hopeless > 180_000, "{hopeless} from {sources}");
+            let later = start + Duration::from_secs(3);
+            assert!(!load.is_hopeless(IpAddr::from([10, 0, 0, 0]), later), "the flood is over");
+        }
     }
 
     #[test]

@@ -135,11 +135,9 @@ impl CookieMint {
 
     /// Whether the second MAC of `message` was made with the cookie of `source`.
     pub(super) fn check(&self, message: &[u8], source: SocketAddr) -> bool {
-        let Some((_, _, mac2)) = parts(message) else { return false };
-        // Who has no cookie says so with zeros, and in a flood that is everybody.
-        if mac2 == [0; MAC_LEN] {
+        let Some((_, _, mac2)) = parts(message).filter(|_| has_cookie(message)) else {
             return false;
-        }
+        };
         let body = message.get(..message.len() - MAC_LEN).unwrap_or_default();
 
         verify(&self.cookie(source), body, mac2).is_ok()
@@ -193,6 +191,12 @@ impl Cookie {
 
         (age < COOKIE_LIFE - COOKIE_LATENCY).then_some(&*self.value)
     }
+}
+
+/// Whether the sender of `message` says that it has a cookie: who has none says so with zeros, and in a
+/// flood that is everybody.
+pub(super) fn has_cookie(message: &[u8]) -> bool {
+    parts(message).is_some_and(|(_, _, mac2)| mac2 != [0; MAC_LEN])
 }
 
 /// What the first MAC is over, the first and the second MAC.
