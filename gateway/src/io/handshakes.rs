@@ -243,7 +243,7 @@ mod tests {
         pace.handle_tick();
         assert_eq!(pace.handle_batch(0), Next::Pause, "nobody has to wake it");
         for _ in 0..3 {
-            let between = (1..).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
+            let between = (1..=100).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
             assert_eq!(between * 32, Pace::BETWEEN_PAUSES);
         }
         for _ in 0..2 {
