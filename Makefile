@@ -18,12 +18,16 @@ demo: ## Two clusters with the same pod CIDR talk through two gateways
 	$(CARGO) build --release --bin strait
 	target/release/strait demo
 
+# The interleavings of the lane, in a folder of their own: nothing else is built for the model checker.
+MODEL = CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off RUSTFLAGS="--cfg loom" $(CARGO)
+
 .PHONY: test
 test: export PATH := $(PATH):$(CURDIR)/target/tools
 test: ## Every test that CI runs
 	@.ci/setup test
 	$(CARGO) test --workspace
 	$(CARGO) test -p strait-gateway --features virtual-clock --test pair
+	$(MODEL) test -p strait-lane --release --test model
 
 .PHONY: bench-quick
 bench-quick: ## A part of the comparison with other implementations, three minutes
@@ -103,6 +107,7 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
 	$(CARGO) clippy -p strait-gateway --lib --no-default-features -- -D warnings
 	$(CARGO) clippy -p strait-gateway --features virtual-clock --test pair -- -D warnings
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
+	$(MODEL) clippy -p strait-lane --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	shellcheck .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
 
