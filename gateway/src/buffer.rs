@@ -18,6 +18,9 @@ pub const MAX_TRANSMIT_BYTES: usize = 65_507;
 /// Room for a frame that a sender cut into the smallest segments TCP allows, and then some.
 const TRANSMIT_CAPACITY_BYTES: usize = 256 * 1024;
 
+/// Room for as many sends.
+const TRANSMIT_CAPACITY: usize = 1024;
+
 /// The bits of [`Outer::traffic_class`] that say how urgent a handshake is: AF41 (RFC 2597), as Linux
 /// marks those of its own WireGuard. Without one nothing else can be sent.
 const HANDSHAKE_CLASS: u8 = 34 << 2;
@@ -117,8 +120,15 @@ impl TransmitBatch {
         Self {
             bytes: vec![0; capacity].into_boxed_slice(),
             len: 0,
-            transmits: Vec::with_capacity(1024),
+            transmits: Vec::with_capacity(TRANSMIT_CAPACITY),
         }
+    }
+
+    /// Whether an empty batch of the usual size has room for so many datagrams of so many bytes together,
+    /// whatever their lengths.
+    #[must_use]
+    pub const fn is_enough_for(datagrams: usize, bytes: usize) -> bool {
+        datagrams <= TRANSMIT_CAPACITY && bytes <= TRANSMIT_CAPACITY_BYTES
     }
 
     /// At least `needed` bytes to write the next datagram to; `None` if the batch is too full.

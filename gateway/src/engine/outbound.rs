@@ -1,5 +1,8 @@
 //! Cluster to tunnel: classify, remap the destination, rewrite once, choose the peer, segment, seal. Who
 //! sends what goes nowhere is told.
+//!
+//! A large frame may be left to another thread to segment and seal: a [`Job`]. What must be in order is done
+//! by then.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,9 +17,33 @@ use super::{Forwarding, Settings};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::{Counters, as_u64};
-use crate::packet::segment::Segments;
+use crate::packet::segment::{Cut, Segments};
 use crate::packet::virtio::VirtioHeader;
 use crate::packet::{Header, ecn};
+use crate::wg::message::MAX_DATAGRAM_OVERHEAD_BYTES;
+use crate::wg::tunnel::Reserved;
+
+/// Frames of fewer bytes are not worth handing to another thread: to seal this much takes several times as
+/// long as to wake one.
+const JOB_MIN_BYTES: usize = 16 * 1024;
+
+/// A frame that is ready to be segmented and sealed, by anybody: translated, with its peer and its counters.
+#[derive(Debug)]
+pub struct Job {
+    reserved: Reserved,
+    cut: Cut,
+    outer: Outer,
+}
+
+impl Job {
+    /// Segments and seals `frame`, the packet that [`Outbound::handle_backlog`] was given, into `out`, which
+    /// is empty and of the usual size.
+    pub fn seal(self, frame: &mut [u8], out: &mut TransmitBatch) {
+        let Self { reserved, cut, outer } = self;
+
+        reserved.seal(&mut cut.attach(frame), outer, out);
+    }
+}
 
 /// The outbound direction. One thread owns it.
 #[derive(Debug)]
@@ -62,6 +89,32 @@ impl Outbound {
         frame: &mut [u8],
         now: Instant,
         out: &mut TransmitBatch,
+        flush: impl FnMut(&mut TransmitBatch),
+    ) -> Disposition {
+        self.handle(virtio, frame, now, (out, None), flush)
+    }
+
+    /// As [`Self::handle_frame`], but a large frame is not sealed if that can be done later: `job` is to seal
+    /// it. Its datagrams have their place behind everything that is in `out`, and before everything that
+    /// will be.
+    pub fn handle_backlog(
+        &mut self,
+        virtio: &VirtioHeader,
+        frame: &mut [u8],
+        now: Instant,
+        (out, job): (&mut TransmitBatch, &mut Option<Job>),
+        flush: impl FnMut(&mut TransmitBatch),
+    ) -> Disposition {
+        self.handle(virtio, frame, now, (out, Some(job)), flush)
+    }
+
+    #[inline]
+    fn handle(
+        &mut self,
+        virtio: &VirtioHeader,
+        frame: &mut [u8],
+        now: Instant,
+        out: (&mut TransmitBatch, Option<&mut Option<Job>>),
         flush: impl FnMut(&mut TransmitBatch),
     ) -> Disposition {
         let Self { forwarding, flows, account, notice } = self;
@@ -136,7 +189,7 @@ fn forward(
     virtio: &VirtioHeader,
     frame: &mut [u8],
     now: Instant,
-    out: &mut TransmitBatch,
+    (out, job): (&mut TransmitBatch, Option<&mut Option<Job>>),
     mut flush: impl FnMut(&mut TransmitBatch),
 ) -> Result<Disposition, Dropped> {
     let bytes = as_u64(frame.len());
@@ -165,8 +218,18 @@ fn forward(
 
     account.packets_in.add(packets);
     account.bytes_in.add(as_u64(segments.total_bytes()));
+    let outer = Outer::data(path, outer_ecn);
+    if let Some(job) = job.filter(|_| is_worth_a_job(&segments))
+        && let Some(reserved) = route.peer.tunnel.reserve(&segments, now)
+    {
+        let sealed = reserved.sealed();
+        route.peer.transmit.packets.add(sealed.packets);
+        route.peer.transmit.bytes.add(sealed.bytes);
+        *job = Some(Job { reserved, cut: segments.detach(), outer });
+        return Ok(Disposition::Taken);
+    }
+
     loop {
-        let outer = Outer::data(path, outer_ecn);
         let before = out.len();
         let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
         account.count_drops(DropReason::StagingFull, sealed.overflow);
@@ -186,6 +249,14 @@ fn forward(
         }
         flush(out);
     }
+}
+
+/// Whether the segments are many, and one batch has room for them.
+fn is_worth_a_job(segments: &Segments<'_>) -> bool {
+    let (count, bytes) = (segments.count(), segments.total_bytes());
+
+    bytes >= JOB_MIN_BYTES
+        && TransmitBatch::is_enough_for(count, bytes + count * MAX_DATAGRAM_OVERHEAD_BYTES)
 }
 
 /// Nobody knows where the peer is. The packets are counted as they would have been sent.

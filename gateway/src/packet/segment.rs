@@ -34,7 +34,37 @@ pub struct Segments<'a> {
     stamp: Option<Stamp>,
 }
 
+/// How a frame is to be cut, apart from the frame: the two may travel together to another thread.
+#[derive(Debug)]
+pub struct Cut {
+    len: usize,
+    next: usize,
+    count: usize,
+    stamp: Option<Stamp>,
+}
+
+impl Cut {
+    /// The packets of `frame`, which must be the one that this was [detached](Segments::detach) from, moved
+    /// at the most. A shorter one has none.
+    #[must_use]
+    pub fn attach(self, frame: &mut [u8]) -> Segments<'_> {
+        let Self { len, next, count, stamp } = self;
+        match frame.get_mut(..len) {
+            Some(frame) => Segments { frame, next, count, stamp },
+            None => Segments { frame: &mut [], next: count, count, stamp: None },
+        }
+    }
+}
+
 impl<'a> Segments<'a> {
+    /// Leaves the frame where it is and keeps how it is to be cut.
+    #[must_use]
+    pub fn detach(self) -> Cut {
+        let Self { frame, next, count, stamp } = self;
+
+        Cut { len: frame.len(), next, count, stamp }
+    }
+
     /// Prepares `frame`, which starts with the IP header that `header` describes and is preceded on
     /// the device by `virtio`. Completes the transport checksum where that is all there is to do.
     ///
@@ -98,6 +128,14 @@ impl<'a> Segments<'a> {
         }
 
         Some(self.stamp.as_ref().map_or(self.frame.len(), |stamp| stamp.range(self.next).len()))
+    }
+
+    /// The lengths of the packets that are still to come, in bytes.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+        let whole = self.frame.len();
+
+        (self.next..self.count)
+            .map(move |index| self.stamp.as_ref().map_or(whole, |stamp| stamp.range(index).len()))
     }
 
     /// The bytes of all packets of the frame together, headers included.

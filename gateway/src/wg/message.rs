@@ -5,6 +5,9 @@
 /// Bytes that transport data adds to a packet: header of 16, authentication tag of 16.
 pub const DATA_OVERHEAD_BYTES: usize = 32;
 
+/// What it adds at the most: the padding to a multiple of 16 as well.
+pub const MAX_DATAGRAM_OVERHEAD_BYTES: usize = DATA_OVERHEAD_BYTES + 15;
+
 /// Length of the longest handshake message, the initiation.
 pub const MAX_HANDSHAKE_BYTES: usize = 148;
 

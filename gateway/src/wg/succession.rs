@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::PublicKey;
-use super::tunnel::{Opened, PeerKeys, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
+use super::tunnel::{
+    Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts,
+};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::packet::segment::Segments;
@@ -170,6 +172,16 @@ impl Succession {
         }
 
         self.current.tunnel.seal(segments, outer, out, now)
+    }
+
+    /// See [`Tunnel::reserve`]. With keys before the newest, `None`: that passes.
+    #[inline]
+    pub fn reserve(&self, segments: &Segments<'_>, now: Instant) -> Option<Reserved> {
+        if !self.older.is_empty() {
+            return None;
+        }
+
+        self.current.tunnel.reserve(segments, now)
     }
 
     /// See [`Tunnel::seal_staged`]; it does not matter which strand the packets waited for.

@@ -8,6 +8,7 @@
 //! [`Succession`](super::Succession) leads from one to the next.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{PresharedKey, PublicKey, Slot, Staged};
@@ -42,6 +43,16 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Option<Sealed>;
+
+    /// Takes what it needs to seal all of `segments` later, on whatever thread: what is sealed afterwards
+    /// has later counters.
+    ///
+    /// `None`, and nothing has happened, if this cannot be done in two steps or not at once: without a
+    /// session, with packets staged, near the end of a session. Then [`Self::seal`] is to be called, after
+    /// everything that was reserved before is on its way.
+    fn reserve(&self, _segments: &Segments<'_>, _now: Instant) -> Option<Reserved> {
+        None
+    }
 
     /// Seals what was staged, if there is a session by now.
     fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed;
@@ -96,6 +107,61 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
 
     /// What there is to tell about the session.
     fn session(&self) -> SessionState;
+}
+
+/// The keys of a session, for who seals with counters that were taken before.
+pub trait SealingKeys: Send + Sync {
+    /// Seals the segments into `out`, until either is used up, for a device with this MTU. Their counters
+    /// begin at `first_counter`, and nothing else is ever sealed with those.
+    fn seal_reserved(
+        &self,
+        first_counter: u64,
+        segments: &mut Segments<'_>,
+        way: (Outer, u16),
+        out: &mut TransmitBatch,
+    ) -> Sealed;
+}
+
+/// The right to seal the segments of one frame, once: keys, and counters that nobody else has.
+pub struct Reserved {
+    keys: Arc<dyn SealingKeys>,
+    first_counter: u64,
+    mtu: u16,
+    sealed: Sealed,
+}
+
+impl Reserved {
+    /// `sealed` is what will have become of the segments.
+    pub(super) fn new(
+        keys: Arc<dyn SealingKeys>,
+        first_counter: u64,
+        mtu: u16,
+        sealed: Sealed,
+    ) -> Self {
+        Self { keys, first_counter, mtu, sealed }
+    }
+
+    /// What will have become of the segments, if there is room for them.
+    #[must_use]
+    pub const fn sealed(&self) -> Sealed {
+        self.sealed
+    }
+
+    /// Seals the segments that this was reserved for into `out`, and lets go of the keys.
+    pub fn seal(
+        self,
+        segments: &mut Segments<'_>,
+        outer: Outer,
+        out: &mut TransmitBatch,
+    ) -> Sealed {
+        self.keys.seal_reserved(self.first_counter, segments, (outer, self.mtu), out)
+    }
+}
+
+impl fmt::Debug for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserved").field("sealed", &self.sealed).finish_non_exhaustive()
+    }
 }
 
 /// One key of ours: recognises who begins a handshake, and creates the state for a peer.

@@ -12,7 +12,7 @@ use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
 use crate::wg::message::DATA_OVERHEAD_BYTES;
-use crate::wg::tunnel::{Opened, Sealed};
+use crate::wg::tunnel::{Opened, Sealed, SealingKeys};
 
 /// Contents of datagrams are padded to a multiple of this, in bytes.
 const PADDING: usize = 16;
@@ -24,17 +24,16 @@ fn padded(len: usize, mtu: u16) -> usize {
     len.next_multiple_of(PADDING).min(usize::from(mtu).max(len))
 }
 
-/// Seals the segments until they or `out` are used up. Counters for all of them are taken in one step;
-/// those that are left over belong to nobody.
+/// Seals the segments until they or `out` are used up. Counters for all of them were taken in one step, of
+/// which `counter` is the first; those that are left over belong to nobody.
 #[inline]
 pub(super) fn seal_segments(
-    keypair: &Keypair,
+    (keypair, mut counter): (&Keypair, u64),
     segments: &mut Segments<'_>,
     (outer, mtu): (Outer, u16),
     out: &mut TransmitBatch,
     sealed: &mut Sealed,
 ) {
-    let mut counter = keypair.reserve(as_u64(segments.remaining()));
     while let Some(len) = segments.next_len() {
         let Some(room) = room(out, padded(len, mtu)) else { break };
         let Some(packet) = segments.next_segment() else { break };
@@ -44,6 +43,31 @@ pub(super) fn seal_segments(
         let len = room.len();
         out.commit(len, outer, true);
         sealed.add(len);
+    }
+}
+
+/// What sealing all of the segments will come to, counted as [`seal_segments`] does.
+pub(super) fn foresee(segments: &Segments<'_>, mtu: u16) -> Sealed {
+    let mut sealed = Sealed::default();
+    for len in segments.lengths() {
+        sealed.add(padded(len, mtu) + DATA_OVERHEAD_BYTES);
+    }
+
+    sealed
+}
+
+impl SealingKeys for Keypair {
+    fn seal_reserved(
+        &self,
+        first_counter: u64,
+        segments: &mut Segments<'_>,
+        way: (Outer, u16),
+        out: &mut TransmitBatch,
+    ) -> Sealed {
+        let mut sealed = Sealed::default();
+        seal_segments((self, first_counter), segments, way, out, &mut sealed);
+
+        sealed
     }
 }
 

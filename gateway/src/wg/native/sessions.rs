@@ -24,8 +24,8 @@ pub(super) struct Sessions {
 impl Sessions {
     /// What is sent with, unless it is too old.
     #[inline]
-    pub(super) fn usable(&self, now: Instant) -> Option<&Keypair> {
-        self.current.as_deref().filter(|keypair| keypair.is_fresh(now))
+    pub(super) fn usable(&self, now: Instant) -> Option<&Arc<Keypair>> {
+        self.current.as_ref().filter(|keypair| keypair.is_fresh(now))
     }
 
     pub(super) const fn has_current(&self) -> bool {

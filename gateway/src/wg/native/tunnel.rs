@@ -23,7 +23,7 @@ use crate::counters::as_u64;
 use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::message::Message;
-use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
+use crate::wg::tunnel::{Opened, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
 use crate::wg::{Slot, Staged};
 
 /// One peer under one key of ours.
@@ -105,7 +105,8 @@ impl NativeTunnel {
         }
 
         let way = (outer, self.mtu());
-        datagram::seal_segments(keypair, segments, way, out, &mut sealed);
+        let counter = keypair.reserve(as_u64(segments.remaining()));
+        datagram::seal_segments((keypair, counter), segments, way, out, &mut sealed);
         self.traffic.count_sent(true, now);
 
         sealed
@@ -363,6 +364,20 @@ impl Tunnel for NativeTunnel {
         let keypair = sessions.usable(now)?;
 
         Some(self.seal_with(keypair, segments, outer, out, now))
+    }
+
+    fn reserve(&self, segments: &Segments<'_>, now: Instant) -> Option<Reserved> {
+        let sessions = self.sessions.load();
+        let keypair = sessions.usable(now)?;
+        if keypair.is_worn() || self.has_staged.load(Ordering::Acquire) {
+            return None;
+        }
+        let first_counter = keypair.reserve(as_u64(segments.remaining()));
+        self.traffic.count_sent(true, now);
+        let sealed = datagram::foresee(segments, self.mtu());
+
+        let keys = Arc::<Keypair>::clone(keypair);
+        Some(Reserved::new(keys, first_counter, self.mtu(), sealed))
     }
 
     fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed {
