@@ -54,6 +54,8 @@ pub struct Counters {
     /// Outbound only: senders of packets that were dropped, told so by an ICMP error. Not part of the account:
     /// the packet is a drop.
     pub icmp_errors: Counter,
+    /// Outbound only: frames that another thread than the direction's own has sealed. Not part of the account.
+    pub worker_frames: Counter,
     drops: [Counter; DropReason::ALL.len()],
 }
 
@@ -80,6 +82,7 @@ impl Counters {
             bytes_out: self.bytes_out.get(),
             protocol_messages: self.protocol_messages.get(),
             icmp_errors: self.icmp_errors.get(),
+            worker_frames: self.worker_frames.get(),
             drops,
         }
     }
@@ -95,6 +98,7 @@ pub struct Snapshot {
     pub bytes_out: u64,
     pub protocol_messages: u64,
     pub icmp_errors: u64,
+    pub worker_frames: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 

@@ -6,6 +6,7 @@
 mod clock;
 mod handshakes;
 mod monitor;
+mod pool;
 mod steering;
 mod sys;
 mod tun;
@@ -36,6 +37,7 @@ use worker::{Shared, Wait};
 
 pub use crate::engine::PeerConfig;
 pub use monitor::{Monitor, PeerStatus, Status};
+pub use pool::Workers;
 
 /// How often a draining gateway looks whether anything is left.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
@@ -55,6 +57,8 @@ pub struct Settings {
     pub mtu_bytes: u16,
     /// Which offloads to use where the kernel has them.
     pub offload: Offload,
+    /// How many threads may help with backlog.
+    pub workers: Workers,
     /// How many masqueraded flows are kept.
     pub max_flows: u32,
     /// What encrypts.
@@ -164,8 +168,9 @@ impl Gateway {
             move |shared| worker::run_inbound(&shared, inbound, (udp, wait), relay)
         })?);
         let (wait, waker) = wait_for(Some(shared.tun.as_fd()))?;
+        let workers = settings.workers.count();
         gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
-            worker::run_outbound(&shared, outbound, wait);
+            worker::run_outbound(&shared, outbound, wait, workers);
         })?);
 
         Ok(gateway)

@@ -24,7 +24,7 @@ use std::time::Duration;
 use control::plan::{self, Plan, Wanted, WantedPeer};
 use ipnet::IpNet;
 use remap::{Cluster, Prefix, Rule};
-use strait_gateway::io::{Offload, PeerConfig, Settings};
+use strait_gateway::io::{Offload, PeerConfig, Settings, Workers};
 use strait_gateway::wg::tunnel::PeerKeys;
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
@@ -68,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) max_flows: u32,
     /// Which offloads may be used.
     pub(crate) offload: Offload,
+    /// How many threads may help with backlog.
+    pub(crate) workers: Workers,
     /// After how long a name is looked up again at the latest.
     pub(crate) dns_check_interval: Duration,
     /// What is ours.
@@ -152,6 +154,7 @@ impl Config {
             listen_port: self.listen_port,
             mtu_bytes,
             offload: self.offload,
+            workers: self.workers,
             max_flows: self.max_flows,
             engine: self.engine,
         }
@@ -242,7 +245,8 @@ impl fmt::Display for Config {
         let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = self.offload;
         write!(f, " tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")?;
         write!(f, " udp_steering={udp_steering}")?;
-        write!(f, " mss_clamp={} max_flows={}", self.mss_clamp, self.max_flows)?;
+        write!(f, " workers={} mss_clamp={}", self.workers, self.mss_clamp)?;
+        write!(f, " max_flows={}", self.max_flows)?;
         f.write_str(" cluster={own=")?;
         list(f, &self.cluster.prefixes)?;
         f.write_str(" masquerade=")?;

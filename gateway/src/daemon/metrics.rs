@@ -162,6 +162,12 @@ impl Families<'_> {
             MetricType::Counter,
         )?)?;
 
+        self.counters(
+            "strait_worker_frames",
+            "Frames that a worker has sealed, and not the thread of the direction: there was backlog.",
+            [([("direction", "outbound")], outbound.worker_frames)],
+        )?;
+
         let drops = both.into_iter().flat_map(|(label, side)| {
             DropReason::ALL.into_iter().map(move |reason| {
                 ([("direction", label), ("reason", reason.label())], side.drops(reason))

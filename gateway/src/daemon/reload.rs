@@ -130,7 +130,7 @@ impl Reload {
 type Show = fn(&Config) -> String;
 
 /// What the packet engine is given once, at its start.
-const FIXED: [(&str, Show); 9] = [
+const FIXED: [(&str, Show); 10] = [
     ("interface", |config| config.interface.clone()),
     ("addresses", |config| {
         let texts: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
@@ -143,6 +143,7 @@ const FIXED: [(&str, Show); 9] = [
         or_else(config.admin_socket_path().map(|path| path.display().to_string()), "off")
     }),
     ("engine", |config| config.engine.to_string()),
+    ("workers", |config| config.workers.to_string()),
     ("max_flows", |config| config.max_flows.to_string()),
     ("offload", |config| {
         let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = config.offload;

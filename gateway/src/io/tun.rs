@@ -197,6 +197,11 @@ impl FrameBuffer {
     pub(super) fn new() -> Self {
         Self { bytes: vec![0; ALIGNMENT_PAD_BYTES + MAX_FRAME_BYTES].into_boxed_slice() }
     }
+
+    /// Where the packet is that was read, and what lies behind.
+    pub(super) fn packet_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(ALIGNMENT_PAD_BYTES + VIRTIO_LEN..).unwrap_or_default()
+    }
 }
 
 /// Switches on what is wished for and what the kernel has. Returns whether TCP and UDP frames come

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 
 use super::clock::{self, Calendar};
 use super::handshakes::Relay;
+use super::pool::{self, Sealers};
 use super::tun::{FrameBuffer, Tun};
 use super::udp::{ReceiveBuffer, Udp};
 use crate::buffer::TransmitBatch;
@@ -132,10 +134,20 @@ impl Drop for Alive<'_> {
 }
 
 /// Cluster to tunnel, until stopped or until the device is gone.
-pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wait) {
+///
+/// With backlog up to `workers` more threads seal for it.
+pub(super) fn run_outbound(
+    shared: &Arc<Shared>,
+    mut outbound: Outbound,
+    mut wait: Wait,
+    workers: usize,
+) {
     let _alive = Alive(shared);
     let mut frame = FrameBuffer::new();
     let mut batch = TransmitBatch::default();
+    let send = |batch: &mut TransmitBatch| shared.send_all(batch);
+    let start = |worker| start_sealer(shared, worker);
+    let mut sealers = Sealers::new(workers, Arc::clone(&shared.accounts.outbound), &start);
 
     while !shared.is_stopping() {
         wait.wait();
@@ -143,10 +155,16 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
             match shared.tun.read(&mut frame) {
                 Ok(Some((virtio, packet))) => {
                     let now = clock::now();
-                    let disposition =
-                        outbound.handle_frame(&virtio, packet, now, &mut batch, |batch| {
-                            shared.send_all(batch);
-                        });
+                    let mut job = None;
+                    let disposition = if sealers.is_engaged() {
+                        let out = (&mut batch, &mut job);
+                        outbound.handle_backlog(&virtio, packet, now, out, |batch| {
+                            sealers.finish(send);
+                            send(batch);
+                        })
+                    } else {
+                        outbound.handle_frame(&virtio, packet, now, &mut batch, send)
+                    };
                     match disposition {
                         Disposition::Taken => {}
                         Disposition::Hairpin => {
@@ -159,12 +177,18 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
                             outbound.handle_reply(is_written);
                         }
                     }
-                    if batch.len() >= FLUSH_AT_BYTES {
-                        shared.send_all(&mut batch);
+                    if let Some(job) = job {
+                        sealers.push(job, &mut frame, &mut batch, send);
+                    } else if batch.len() >= FLUSH_AT_BYTES {
+                        sealers.place(&mut batch, send);
                     }
                 }
                 Ok(None) => outbound.handle_unreadable_frame(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !sealers.advance(send) {
+                        break;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     tracing::error!(%error, "the TUN device cannot be read any more");
@@ -172,8 +196,24 @@ pub(super) fn run_outbound(shared: &Shared, mut outbound: Outbound, mut wait: Wa
                 }
             }
         }
-        shared.send_all(&mut batch);
+        sealers.finish(send);
+        sealers.rest();
+        send(&mut batch);
     }
+}
+
+/// A thread that seals for the outbound thread until that one ends.
+fn start_sealer(
+    shared: &Arc<Shared>,
+    mut worker: lane::Worker<pool::Slot>,
+) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    let run = move || {
+        let _alive = Alive(&shared);
+        while worker.work(pool::seal) {}
+    };
+
+    thread::Builder::new().name("sealer".into()).spawn(run)
 }
 
 /// Tunnel to cluster, until stopped. `wait` waits for `udp`, which may be in use no more when the thread

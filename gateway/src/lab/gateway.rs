@@ -48,6 +48,8 @@ struct GatewaySection {
     admin_socket: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     engine: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<u8>,
     routes: bool,
     offload: OffloadSection,
 }
@@ -174,6 +176,7 @@ impl GatewayConfig {
                 private_key_file,
                 metrics_address: METRICS_ADDRESS,
                 engine: None,
+                workers: None,
                 routes: true,
                 offload: on,
             },
@@ -197,6 +200,11 @@ impl GatewayConfig {
     /// Chooses the engine by name instead of the default one.
     pub fn set_engine(&mut self, engine: &str) {
         self.gateway.engine = Some(engine.to_owned());
+    }
+
+    /// Sets how many threads help with backlog, whatever the cores.
+    pub const fn set_workers(&mut self, workers: u8) {
+        self.gateway.workers = Some(workers);
     }
 
     /// Chooses whether the gateway installs routes. It does unless told otherwise.

@@ -75,6 +75,7 @@ fn gateway(in_force: &InForce) -> Settings {
         mss_clamp,
         max_flows,
         offload,
+        workers,
         cluster,
         peers: _,
         // No key of the file; the flag is shown among the others.
@@ -109,6 +110,7 @@ fn gateway(in_force: &InForce) -> Settings {
             ("udp_gso", "udp_gso", json!(udp_gso)),
             ("udp_gro", "udp_gro", json!(udp_gro)),
             ("udp_steering", "udp_steering", json!(udp_steering)),
+            ("workers", "workers", text(workers)),
             ("own_prefixes", own, texts(&cluster.prefixes)),
             ("masquerade", "masquerade", json!(cluster.masquerade)),
             ("max_flows", "max_flows", json!(max_flows)),

@@ -10,7 +10,7 @@ use control::identity::{Identity, Mode};
 use control::objects::{Remapping, Scope};
 use ipnet::{IpNet, Ipv4Net};
 use remap::Cluster;
-use strait_gateway::io::Offload;
+use strait_gateway::io::{Offload, Workers};
 use strait_gateway::wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 
@@ -133,6 +133,7 @@ impl Settings {
             mss_clamp: true,
             max_flows: DEFAULT_MAX_FLOWS,
             offload: Offload::default(),
+            workers: Workers::default(),
             dns_check_interval: flags.dns_check_interval,
             cluster: Cluster::default(),
             peers: Vec::new(),

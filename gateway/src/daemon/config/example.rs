@@ -1,7 +1,7 @@
 //! A small valid configuration for tests.
 
 use remap::{Cluster, Rule};
-use strait_gateway::io::Offload;
+use strait_gateway::io::{Offload, Workers};
 use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
 
 use super::{AdminSocket, Config, Engine, Origins, Peer};
@@ -22,6 +22,7 @@ pub(crate) fn config() -> Config {
         mss_clamp: true,
         max_flows: 1 << 18,
         offload: Offload::default(),
+        workers: Workers::default(),
         dns_check_interval: crate::daemon::resolver::CHECK_INTERVAL,
         cluster: Cluster::default(),
         peers: vec![Peer {

@@ -30,6 +30,7 @@ pub(super) struct GatewaySection {
     pub(super) engine: Option<Spanned<String>>,
     pub(super) routes: Option<bool>,
     pub(super) mss_clamp: Option<bool>,
+    pub(super) workers: Option<Spanned<toml::Value>>,
     #[serde(default)]
     pub(super) offload: OffloadSection,
 }

@@ -68,7 +68,7 @@ impl Origins {
 }
 
 /// The keys of each section; no key is in two, except for `name`, which peers have of their own.
-const GATEWAY: [&str; 11] = [
+const GATEWAY: [&str; 12] = [
     "name",
     "interface",
     "addresses",
@@ -80,6 +80,7 @@ const GATEWAY: [&str; 11] = [
     "engine",
     "routes",
     "mss_clamp",
+    "workers",
 ];
 pub(crate) const OFFLOAD: [&str; 5] = ["tun_tso", "tun_uso", "udp_gso", "udp_gro", "udp_steering"];
 const CLUSTER: [&str; 5] = ["pod_cidrs", "external_cidrs", "masquerade", "max_flows", "host_map"];

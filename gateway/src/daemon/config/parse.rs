@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use remap::Prefix;
-use strait_gateway::io::Offload;
+use strait_gateway::io::{Offload, Workers};
 use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
 
@@ -85,6 +85,7 @@ impl Parser<'_> {
             engine,
             routes,
             mss_clamp,
+            workers,
             offload,
         } = file.gateway;
         let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = offload;
@@ -111,6 +112,10 @@ impl Parser<'_> {
             Some(engine) => self.engine(&engine),
             None => Some(Engine::default()),
         };
+        let workers = match workers {
+            Some(workers) => self.workers(&workers),
+            None => Some(Workers::default()),
+        };
         let cluster = self.cluster(&file.cluster);
         let max_flows = match &file.cluster.max_flows {
             Some(flows) => self.max_flows(flows),
@@ -131,6 +136,7 @@ impl Parser<'_> {
             routes: routes.unwrap_or(true),
             mss_clamp: mss_clamp.unwrap_or(true),
             max_flows: max_flows?,
+            workers: workers?,
             offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering },
             dns_check_interval: CHECK_INTERVAL,
             cluster,
@@ -260,6 +266,18 @@ impl Parser<'_> {
         match text.get_ref().parse() {
             Ok(engine) => Some(engine),
             Err(_) => self.reject(text, Problem::Engine { value: text.get_ref().clone() }),
+        }
+    }
+
+    fn workers(&mut self, value: &Spanned<toml::Value>) -> Option<Workers> {
+        let (max, wanted) = (Workers::MAX, value.get_ref());
+        if wanted.as_str() == Some("auto") {
+            return Some(Workers::Auto);
+        }
+        let count = wanted.as_integer().and_then(|count| u8::try_from(count).ok());
+        match count.filter(|count| *count <= max) {
+            Some(count) => Some(Workers::Exactly(count)),
+            None => self.reject(value, Problem::Workers { value: wanted.to_string(), max }),
         }
     }
 

@@ -99,6 +99,8 @@ pub(crate) enum Problem {
     PoolTooLarge { prefix: Prefix, max: usize },
     #[error("max_flows {value} is out of range: use {min} to {max}")]
     MaxFlows { value: i64, min: u32, max: u32 },
+    #[error("workers {value} is neither \"auto\" nor a number from 0 to {max}")]
+    Workers { value: String, max: u8 },
     #[error("{0}")]
     Rejected(Rejection),
 }

@@ -320,6 +320,24 @@ fn every_bad_value_of_ours_is_named_with_the_remedy() {
 }
 
 #[test]
+fn workers_are_as_many_as_fit_or_as_the_file_says() {
+    let load = |line: &str| Site::new(&format!("{MINIMAL}{line}\n")).load();
+
+    for (line, workers) in [
+        ("", Workers::Auto),
+        ("workers = \"auto\"", Workers::Auto),
+        ("workers = 0", Workers::Exactly(0)),
+        ("workers = 16", Workers::Exactly(16)),
+    ] {
+        assert_eq!(load(line).unwrap().workers, workers, "{line}");
+    }
+    for line in ["workers = 17", "workers = -1", "workers = \"two\"", "workers = true"] {
+        let finding = load(line).unwrap_err().to_string();
+        assert!(finding.contains("neither \"auto\" nor a number from 0 to 16"), "{finding}");
+    }
+}
+
+#[test]
 fn a_missing_key_is_named() {
     let text = Site::new("[gateway]\nname = \"milan\"\n").load().unwrap_err().to_string();
 

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use remap::Table;
-use strait_gateway::io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError};
+use strait_gateway::io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError, Workers};
 use strait_gateway::uapi::{
     Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
 };
@@ -48,6 +48,7 @@ impl Device {
             listen_port: 0,
             mtu_bytes: MTU_BYTES,
             offload: Offload::default(),
+            workers: Workers::default(),
             max_flows: MAX_FLOWS,
             engine,
         };

@@ -16,6 +16,7 @@ fn a_scrape_shows_the_account_of_both_directions() {
     outbound.bytes_out.add(900);
     outbound.count_drops(DropReason::NoRoute, 3);
     outbound.icmp_errors.add(2);
+    outbound.worker_frames.add(8);
     let inbound = Counters::default();
     inbound.packets_in.add(5);
     inbound.protocol_messages.add(2);
@@ -37,6 +38,7 @@ fn a_scrape_shows_the_account_of_both_directions() {
     assert_has(&text, r#"strait_protocol_messages_total{direction="inbound"} 2"#);
     assert_has(&text, r#"strait_drops_total{direction="outbound",reason="no_route"} 3"#);
     assert_has(&text, "strait_icmp_errors_total 2");
+    assert_has(&text, r#"strait_worker_frames_total{direction="outbound"} 8"#);
     assert_has(&text, "strait_staged_packets 4");
     assert_has(&text, "strait_table_generation 6");
     assert_has(&text, r#"strait_offload_enabled{offload="tun_tso"} 1"#);
