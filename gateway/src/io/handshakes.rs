@@ -187,7 +187,7 @@ impl Pace {
     const ENDS_BELOW: usize = 250;
 
     /// So many are taken between two pauses in a flood: with half a million a second the kernel drops the
-    /// rest, whoever sent it. They take a quarter of a core, which packets may need more.
+    /// rest, whoever sent it. To take more would cost packets more than it brings newcomers.
     const BETWEEN_PAUSES: usize = 512;
 
     /// So many messages came at once.
