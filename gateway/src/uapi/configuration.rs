@@ -41,7 +41,7 @@ pub struct Peer {
 }
 
 impl Configuration {
-    /// What holds after `changes`. Who is to be sought elsewhere from now on says [`moved`].
+    /// What holds after `changes`. Who is to be sought elsewhere from now on says [`Self::moved`].
     #[must_use]
     pub fn with(&self, changes: &Changes) -> Self {
         let private_key = match &changes.private_key {
