@@ -211,7 +211,7 @@ impl Shared {
         if load.admit_newcomer(path.remote.ip(), *now) {
             return Ok(true);
         }
-        if !load.may_reply(*now) {
+        if !load.may_reply(path.remote.ip(), *now) {
             return Ok(false);
         }
         let mut nonce = [0; COOKIE_NONCE_LEN];

@@ -3,7 +3,8 @@
 //!
 //! The flood has a pace, near that at which other implementations were measured. A newcomer is a peer with a key
 //! of its own, at an address that has not been heard of, and behaves as the whitepaper has it: it sends one
-//! initiation, and another one after five seconds, with a cookie if it has got one.
+//! initiation, and another one after five seconds, with a cookie if it has got one. Then all of them begin
+//! again, at addresses that have been heard of.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -62,24 +63,29 @@ fn whoever_is_new_gets_a_session_under_a_flood_that_takes_no_memory() {
     hub.forget_peak();
     let before = hub.resident("VmRSS:");
 
+    let (least_first, least_second) = if is_strict() { (95.0, 90.0) } else { (30.0, 30.0) };
     for (sources, first) in [(1, 0), (10_000, NEWCOMERS)] {
         let flood = Flood::start(&hub, sources);
         std::thread::sleep(BEFORE);
-        let came = hub.come(first);
+        for times in ["first", "second"] {
+            let came = hub.come(first);
+            let [one, both] = [1, 2].map(|attempts| 100.0 * share(&came, attempts));
+            eprintln!(
+                "{sources} sources: of {NEWCOMERS} that come for the {times} time {one:.0} % have a session \
+                 after one message, {both:.0} % after two",
+            );
+            // Whoever floods from one address gets all the cookies that nobody else wants: no figure is set
+            // for those who have to have one then.
+            if times == "first" || sources > 1 {
+                let least = if times == "first" { least_first } else { least_second };
+                assert!(both >= least, "{came:?}");
+            }
+        }
         let rate = flood.stop();
         let growth = hub.resident("VmHWM:").saturating_sub(before);
-        let [first, both] = [1, 2].map(|attempts| share(&came, attempts));
-        eprintln!(
-            "{sources} sources, {rate:.0} messages/s: of {NEWCOMERS} newcomers {:.0} % have a session after \
-             their first message, {:.0} % after their second; {} kB more than in peace",
-            first * 100.0,
-            both * 100.0,
-            growth / 1000,
-        );
+        eprintln!("{rate:.0} messages/s; {} kB more than in peace", growth / 1000);
 
-        let (least_rate, least_share) = if is_strict() { (0.95, 0.95) } else { (0.0, 0.3) };
-        assert!(rate >= least_rate * f64::from(PACE), "{rate}");
-        assert!(both >= least_share, "{came:?}");
+        assert!(!is_strict() || rate >= 0.95 * f64::from(PACE), "{rate}");
         assert!(growth <= GROWTH, "{growth} bytes");
     }
 
@@ -99,6 +105,8 @@ struct Hub {
     key: PublicKey,
     outside: Arc<Namespace>,
     newcomers: Vec<PrivateKey>,
+    /// Theirs: whoever comes again does so later.
+    epoch: Epoch,
     _inside: Arc<Namespace>,
     _scratch: Scratch,
 }
@@ -133,21 +141,22 @@ impl Hub {
         let gateway = GatewayProcess::start(&inside, Path::new(STRAIT), &config, &scratch).unwrap();
         let key = key.public_key();
 
-        Self { gateway, key, outside, newcomers, _inside: inside, _scratch: scratch }
+        let epoch = Epoch::new(now(), Duration::from_secs(1_700_000_000));
+
+        Self { gateway, key, outside, newcomers, epoch, _inside: inside, _scratch: scratch }
     }
 
     /// One newcomer after the other, from the `first`; how many attempts each needed.
     fn come(&self, first: u8) -> Vec<Option<u32>> {
         let mut numbers = first..first + NEWCOMERS;
         let start = now();
-        let epoch = Epoch::new(start, Duration::from_secs(1_700_000_000));
         let mut came: Vec<Newcomer> = Vec::new();
         let mut last_look = start;
 
         loop {
             let is_due = start.elapsed() >= GAP * u32::try_from(came.len()).unwrap();
             if let Some(number) = is_due.then(|| numbers.next()).flatten() {
-                came.push(self.newcomer(number, epoch));
+                came.push(self.newcomer(number));
             }
             let is_look = last_look.elapsed() >= LOOK;
             if is_look {
@@ -164,7 +173,7 @@ impl Hub {
         }
     }
 
-    fn newcomer(&self, number: u8, epoch: Epoch) -> Newcomer {
+    fn newcomer(&self, number: u8) -> Newcomer {
         let (key, local) = (&self.newcomers[usize::from(number)], address(number));
         let socket = self.outside.run(move || {
             let socket = UdpSocket::bind((local, 0)).map_err(LabError::io("bind"))?;
@@ -173,7 +182,7 @@ impl Hub {
         });
         let peer =
             PeerKeys { public_key: self.key, preshared_key: None, persistent_keepalive: None };
-        let identity = Engine::Native.identity(key, &Surroundings::new(epoch, 1420));
+        let identity = Engine::Native.identity(key, &Surroundings::new(self.epoch, 1420));
         let tunnel = identity.tunnel(&peer, Slot::from(1));
         let mut newcomer =
             Newcomer { tunnel, socket: socket.unwrap(), begun: now(), attempts: 0, took: None };

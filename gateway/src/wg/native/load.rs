@@ -6,12 +6,14 @@
 //! | who | under load |
 //! |---|---|
 //! | a source that was not heard of since it began | is answered, [`NEWCOMERS`] of them a second |
-//! | anybody without a cookie | is sent one, [`REPLIES`] of them a second |
+//! | a source that was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
+//! | anybody else without a cookie | is sent one, [`MORE_COOKIES`] of them a second, and what the others leave |
 //! | a source with a cookie | is answered as [`SOURCE`] says |
 //!
 //! An honest peer is new: it sends one message, and without an answer the next after five seconds
 //! (section 6.4), a cookie or none (section 6.6). So a flood from few sources delays nobody, and one from
-//! more than [`NEWCOMERS_MAX`] makes a peer try twice.
+//! more than [`NEWCOMERS_MAX`] makes a peer try twice. Whoever was answered and asks again is sent a cookie
+//! for the time after that, however many others are, unless somebody floods from its address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -46,8 +48,15 @@ const NEWCOMER_INTERVAL: Duration = Duration::from_secs(30);
 /// Sources without a cookie that are remembered at the most: about a megabyte.
 const NEWCOMERS_MAX: usize = 16_384;
 
-/// Cookies a second, under load. To make and send them takes a few hundredths of a core.
-const REPLIES: Rate = Rate { per_second: 5_000, burst: 1_000 };
+/// Cookies a second, under load, for sources that were sent none for [`COOKIE_INTERVAL`]: ten thousand of them
+/// have one each, and to spare. To make and send this many takes a few hundredths of a core.
+const COOKIES: Rate = Rate { per_second: 3_000, burst: 600 };
+
+/// Cookies a second, under load, for everybody else.
+const MORE_COOKIES: Rate = Rate { per_second: 2_000, burst: 600 };
+
+/// Less than an honest peer waits before it asks again (section 6.1, `REKEY_TIMEOUT`).
+const COOKIE_INTERVAL: Duration = Duration::from_secs(4);
 
 /// How busy we are, and who makes us so.
 #[derive(Debug)]
@@ -56,12 +65,32 @@ pub(super) struct Load {
     last_excess: Option<Instant>,
     /// Those that have shown a cookie: they are where they say.
     sources: HashMap<IpAddr, Bucket>,
-    /// Those that have not, and when they were new. Anybody can be anywhere here.
-    newcomers: HashMap<IpAddr, Instant>,
+    /// Those that have not. Anybody can be anywhere here.
+    newcomers: HashMap<IpAddr, Newcomer>,
     /// Until then there is no room for more of them.
     newcomers_full: Option<Instant>,
     new: Bucket,
-    replies: Bucket,
+    cookies: Bucket,
+    more_cookies: Bucket,
+}
+
+/// A source that has shown no cookie.
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    /// When it was new.
+    answered: Instant,
+    /// When it was sent a cookie last.
+    cookie: Option<Instant>,
+}
+
+impl Newcomer {
+    fn is_new_again(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.answered) >= NEWCOMER_INTERVAL
+    }
+
+    fn may_have_cookie(&self, now: Instant) -> bool {
+        self.cookie.is_none_or(|at| now.saturating_duration_since(at) >= COOKIE_INTERVAL)
+    }
 }
 
 impl Load {
@@ -73,7 +102,8 @@ impl Load {
             newcomers: HashMap::new(),
             newcomers_full: None,
             new: Bucket::new(NEWCOMERS, now),
-            replies: Bucket::new(REPLIES, now),
+            cookies: Bucket::new(COOKIES, now),
+            more_cookies: Bucket::new(MORE_COOKIES, now),
         }
     }
 
@@ -92,16 +122,15 @@ impl Load {
 
     /// Whether `source` may be new, as far as can be told without a look at all others.
     fn is_newcomer(&self, source: IpAddr, now: Instant) -> bool {
-        let heard = self.newcomers.get(&network(source));
+        let known = self.newcomers.get(&network(source));
 
-        self.new.has_token(now)
-            && heard.is_none_or(|at| now.saturating_duration_since(*at) >= NEWCOMER_INTERVAL)
+        self.new.has_token(now) && known.is_none_or(|known| known.is_new_again(now))
     }
 
     /// Whether `source`, which shows no cookie, would be turned away now without an answer, whatever it
     /// sends. Costs less than to look at that.
     pub(super) fn is_hopeless(&self, source: IpAddr, now: Instant) -> bool {
-        self.is_under(now) && !self.replies.has_token(now) && !self.is_newcomer(source, now)
+        self.is_under(now) && !self.has_cookie_for(source, now) && !self.is_newcomer(source, now)
     }
 
     /// Whether it is the turn of `source`, which is where it says.
@@ -121,7 +150,7 @@ impl Load {
     /// Whether `source`, which shows no cookie and may be anywhere, is answered because it is new.
     pub(super) fn admit_newcomer(&mut self, source: IpAddr, now: Instant) -> bool {
         let network = network(source);
-        let is_known = |at: &Instant| now.saturating_duration_since(*at) < NEWCOMER_INTERVAL;
+        let is_known = |known: &Newcomer| !known.is_new_again(now);
         if self.newcomers.get(&network).is_some_and(is_known) {
             return false;
         }
@@ -130,8 +159,9 @@ impl Load {
             if self.newcomers_full.is_some_and(|until| now < until) {
                 return false;
             }
-            self.newcomers.retain(|_, at| is_known(at));
-            self.newcomers_full = self.newcomers.values().min().map(|at| *at + NEWCOMER_INTERVAL);
+            self.newcomers.retain(|_, known| is_known(known));
+            let oldest = self.newcomers.values().map(|known| known.answered).min();
+            self.newcomers_full = oldest.map(|answered| answered + NEWCOMER_INTERVAL);
             if self.newcomers.len() >= NEWCOMERS_MAX {
                 return false;
             }
@@ -139,14 +169,35 @@ impl Load {
         if !self.new.take(now) {
             return false;
         }
-        self.newcomers.insert(network, now);
+        self.newcomers.insert(network, Newcomer { answered: now, cookie: None });
 
         true
     }
 
-    /// Whether one more cookie is sent.
-    pub(super) fn may_reply(&mut self, now: Instant) -> bool {
-        self.replies.take(now)
+    /// Whether `source`, which shows no cookie, is sent one.
+    pub(super) fn may_reply(&mut self, source: IpAddr, now: Instant) -> bool {
+        let due =
+            self.newcomers.get_mut(&network(source)).filter(|known| known.may_have_cookie(now));
+        if let Some(known) = due
+            && self.cookies.take(now)
+        {
+            known.cookie = Some(now);
+            return true;
+        }
+
+        self.more_cookies.take(now) || self.cookies.is_full(now) && self.cookies.take(now)
+    }
+
+    /// Whether [`Self::may_reply`] would say so.
+    fn has_cookie_for(&self, source: IpAddr, now: Instant) -> bool {
+        let is_due = || {
+            let known = self.newcomers.get(&network(source));
+            known.is_some_and(|known| known.may_have_cookie(now))
+        };
+
+        self.more_cookies.has_token(now)
+            || self.cookies.is_full(now)
+            || self.cookies.has_token(now) && is_due()
     }
 
     /// Forgets sources when they do not matter.
@@ -258,8 +309,9 @@ mod tests {
                 let now = start + Duration::from_micros(5) * number;
                 let source = IpAddr::from((0x0a00_0000 + number % sources).to_be_bytes());
                 let is_hopeless = load.is_hopeless(source, now);
-                let is_answered =
-                    !load.is_heavy(now) || load.admit_newcomer(source, now) || load.may_reply(now);
+                let is_answered = !load.is_heavy(now)
+                    || load.admit_newcomer(source, now)
+                    || load.may_reply(source, now);
                 assert!(!(is_hopeless && is_answered), "{number} of {sources}");
                 hopeless += u32::from(is_hopeless);
             }
@@ -289,14 +341,41 @@ mod tests {
 
     #[test]
     fn cookies_are_sent_at_a_bounded_rate() {
+        let [all, burst] =
+            [COOKIES.per_second + MORE_COOKIES.per_second, COOKIES.burst + MORE_COOKIES.burst];
+        for sources in [1, 10_000, 1_000_000] {
+            let start = Instant::now();
+            let mut load = Load::new(start);
+            let mut sent = 0;
+            for number in 0..1_000_000_u32 {
+                let now = start + Duration::from_micros(1) * number;
+                let source = IpAddr::from((0x0a00_0000 + number % sources).to_be_bytes());
+                if !load.admit_newcomer(source, now) {
+                    sent += u32::from(load.may_reply(source, now));
+                }
+            }
+
+            assert!((all..=all + burst).contains(&sent), "{sent} to {sources}");
+        }
+    }
+
+    /// It sends a message every five seconds, and the others thirteen a second each.
+    #[test]
+    fn who_was_answered_and_asks_again_is_sent_a_cookie_whoever_else_asks() {
         let start = Instant::now();
         let mut load = Load::new(start);
+        let peer = IpAddr::from([192, 0, 2, 1]);
+        assert!(load.admit_newcomer(peer, start));
 
-        let sent = (0..1_000_000_u32)
-            .filter(|number| load.may_reply(start + Duration::from_micros(1) * *number))
-            .count();
-
-        let most = usize::try_from(REPLIES.per_second + REPLIES.burst).unwrap();
-        assert!((most - 10..=most).contains(&sent), "{sent}");
+        for number in 0..2_600_000_u32 {
+            let now = start + Duration::from_nanos(7_700) * number;
+            let other = IpAddr::from((0x0a00_0000 + number % 10_000).to_be_bytes());
+            if !load.admit_newcomer(other, now) {
+                load.may_reply(other, now);
+            }
+            if number > 0 && number % 650_000 == 0 {
+                assert!(!load.is_hopeless(peer, now) && load.may_reply(peer, now), "{number}");
+            }
+        }
     }
 }
