@@ -27,6 +27,8 @@ const REJECT_AFTER_MESSAGES: u64 = u64::MAX - WINDOW;
 pub(super) struct Keypair {
     pub(super) local_index: u32,
     pub(super) created: Instant,
+    /// The other end may have it no longer than for [`REJECT_AFTER_TIME`] from here.
+    asked: Instant,
     pub(super) is_initiator: bool,
     header: [u8; 8],
     sending: LessSafeKey,
@@ -47,6 +49,7 @@ impl Keypair {
         Self {
             local_index: session.local_index,
             created: now,
+            asked: now,
             is_initiator,
             header,
             sending: aead(&session.sending),
@@ -56,10 +59,18 @@ impl Keypair {
         }
     }
 
-    /// Whether it may still be used.
+    /// With the initiation that was sent at `asked`. The responder has had the session since some moment
+    /// after that, and not since its answer arrived here: if both were asleep in between, much longer.
+    pub(super) const fn asked_at(mut self, asked: Instant) -> Self {
+        self.asked = asked;
+
+        self
+    }
+
+    /// Whether it may still be sent with.
     #[inline]
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        self.age(now) < REJECT_AFTER_TIME
+        now.saturating_duration_since(self.asked) < REJECT_AFTER_TIME
             && self.counter.load(Ordering::Relaxed) < REJECT_AFTER_MESSAGES
     }
 

@@ -278,7 +278,7 @@ impl NativeTunnel {
         state.forget(receiver_index);
         self.traffic.count_handshake(now);
         state.complete(at, now);
-        let current = Keypair::new(&session, true, now);
+        let current = Keypair::new(&session, true, now).asked_at(at);
         self.publish(self.sessions.load().granted(current));
 
         // The peer may use the session only when it has seen that we do.

@@ -35,6 +35,23 @@ fn a_silent_session_ends_and_nothing_is_sent_for_it() {
 }
 
 #[test]
+fn nothing_is_sent_in_a_session_that_the_other_end_has_no_more() {
+    let mut pair = Pair::new([Native, Native], None);
+    let initiation = pair.send(0, &packet(0)).remove(0);
+    let response = pair.deliver(0, &initiation).1.remove(0);
+    // Both are asleep, and the response is on its way.
+    pair.now += Duration::from_secs(13);
+    let sent = pair.deliver(1, &response).1;
+    assert_eq!(pair.deliver(0, &sent[0]).0, [packet(0)]);
+
+    pair.now += Duration::from_secs(180 - 13);
+    let sent = pair.send(0, &packet(1));
+
+    let kinds: Vec<_> = sent.iter().map(|datagram| Message::classify(datagram)).collect();
+    assert_eq!(kinds, [Some(Message::Initiation)]);
+}
+
+#[test]
 fn an_initiation_is_repeated_for_ninety_seconds_and_then_given_up() {
     let mut pair = Pair::new([Native, Native], None);
     let first = pair.send(0, &packet(0));
