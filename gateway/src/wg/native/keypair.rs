@@ -26,7 +26,7 @@ const REJECT_AFTER_MESSAGES: u64 = u64::MAX - WINDOW;
 /// One session. Both directions use it from their own threads and share nothing that they write.
 pub(super) struct Keypair {
     pub(super) local_index: u32,
-    pub(super) created: Instant,
+    created: Instant,
     /// The other end may have it no longer than for [`REJECT_AFTER_TIME`] from here.
     asked: Instant,
     pub(super) is_initiator: bool,
@@ -70,13 +70,20 @@ impl Keypair {
     /// Whether it may still be sent with.
     #[inline]
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.asked) < REJECT_AFTER_TIME
+        self.age(now) < REJECT_AFTER_TIME
             && self.counter.load(Ordering::Relaxed) < REJECT_AFTER_MESSAGES
     }
 
+    /// How long the other end may have had it.
     #[inline]
     pub(super) fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.created)
+        now.saturating_duration_since(self.asked)
+    }
+
+    /// Whether what the other end sends with it may still come.
+    #[inline]
+    pub(super) fn may_receive(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.created) < REJECT_AFTER_TIME
     }
 
     /// Counters for `count` messages, of which the first is returned: a batch takes one step.

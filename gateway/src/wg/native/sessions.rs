@@ -74,20 +74,19 @@ impl Sessions {
         Self { previous: self.current.clone(), current: self.next.clone(), next: None }
     }
 
-    /// Those that may still be used, if there are others.
+    /// Those that may still be used, if there are others. What was sent with may still be received with for a
+    /// moment.
     pub(super) fn without_expired(&self, now: Instant) -> Option<Self> {
-        let is_expired = |keypair: &Keypair| keypair.age(now) >= REJECT_AFTER_TIME;
-        if !self.all().any(|keypair| is_expired(keypair)) {
+        let is_over = self.current.as_ref().is_some_and(|it| it.age(now) >= REJECT_AFTER_TIME);
+        if !is_over && self.all().all(|keypair| keypair.may_receive(now)) {
             return None;
         }
-        let fresh =
-            |keypair: &Option<Arc<Keypair>>| keypair.clone().filter(|keypair| !is_expired(keypair));
+        let (previous, current) =
+            if is_over { (&self.current, &None) } else { (&self.previous, &self.current) };
+        let [previous, current, next] = [previous, current, &self.next]
+            .map(|keypair| keypair.clone().filter(|keypair| keypair.may_receive(now)));
 
-        Some(Self {
-            previous: fresh(&self.previous),
-            current: fresh(&self.current),
-            next: fresh(&self.next),
-        })
+        Some(Self { previous, current, next })
     }
 
     /// Whether another one should take the place of the one in use. A keepalive is reason enough: whoever

@@ -270,6 +270,10 @@ impl NativeTunnel {
         };
         let attempt = state.attempt.as_ref().ok_or(DropReason::NoSession)?;
         let asked = attempt.answered(receiver_index).ok_or(DropReason::NoSession)?;
+        // Both were asleep for so long that there is nothing left of the session.
+        if now.saturating_duration_since(asked.at) >= REJECT_AFTER_TIME {
+            return Err(DropReason::NoSession);
+        }
         let session = asked
             .pending
             .complete(&self.shared.own, &self.peer, message)
@@ -393,7 +397,7 @@ impl Tunnel for NativeTunnel {
             Some(Message::Data { receiver_index }) => sessions.with_index(receiver_index),
             _ => None,
         };
-        let Some(keypair) = index.filter(|keypair| keypair.age(now) < REJECT_AFTER_TIME) else {
+        let Some(keypair) = index.filter(|keypair| keypair.may_receive(now)) else {
             return Opened { no_session: as_u64(run.len().div_ceil(stride)), ..Opened::default() };
         };
 
