@@ -435,7 +435,8 @@ impl Tunnel for NativeTunnel {
             Message::Data { .. } => Err(DropReason::Malformed),
         }?;
 
-        if self.traffic.has_just_received(now) {
+        // A response comes from where we have just asked, which may be somewhere else on purpose.
+        if kind == Message::Initiation && self.traffic.has_just_received(now) {
             return Ok(Whereabouts::Unknown);
         }
         Ok(Whereabouts::Here)
