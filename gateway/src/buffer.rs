@@ -282,9 +282,9 @@ impl PacketBatch {
         &self.bytes
     }
 
-    /// One packet, to rewrite in place.
-    pub fn packet_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        self.bytes.get_mut(range).unwrap_or_default()
+    /// All bytes, to rewrite in place, and where the packets from the one with number `first` on lie.
+    pub fn packets_from(&mut self, first: usize) -> (&mut [u8], &[Range<usize>]) {
+        (&mut self.bytes, self.packets.get(first..).unwrap_or_default())
     }
 
     /// Forgets everything, keeps the memory.

@@ -5,7 +5,9 @@
 
 mod clock;
 mod handshakes;
+mod inbound;
 mod monitor;
+mod outbound;
 mod pool;
 mod steering;
 mod sys;
@@ -162,15 +164,15 @@ impl Gateway {
             let udp = Arc::clone(&udp);
             move |shared| handshakes::run(&shared, handshakes, (udp, wait), &queue)
         })?);
+        let workers = settings.workers.count();
         let (wait, waker) = wait_for(Some(udp.as_fd()))?;
         gateway.inbound = Some(gateway.spawn("inbound", waker, {
             let udp = Arc::clone(&udp);
-            move |shared| worker::run_inbound(&shared, inbound, (udp, wait), relay)
+            move |shared| inbound::run(&shared, inbound, (udp, wait), relay, workers)
         })?);
         let (wait, waker) = wait_for(Some(shared.tun.as_fd()))?;
-        let workers = settings.workers.count();
         gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
-            worker::run_outbound(&shared, outbound, wait, workers);
+            outbound::run(&shared, outbound, wait, workers);
         })?);
 
         Ok(gateway)

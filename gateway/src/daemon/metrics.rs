@@ -154,6 +154,11 @@ impl Families<'_> {
             "Accepted messages of the protocol that carry no packet: handshakes, cookie replies, keepalives.",
             |side| side.protocol_messages,
         )?;
+        counters(
+            "strait_worker_frames",
+            "Frames that a worker has sealed (outbound) or opened (inbound): there was backlog.",
+            |side| side.worker_frames,
+        )?;
         let icmp_errors = ConstCounter::new(outbound.icmp_errors);
         icmp_errors.encode(self.0.encode_descriptor(
             "strait_icmp_errors",
@@ -161,12 +166,6 @@ impl Families<'_> {
             None,
             MetricType::Counter,
         )?)?;
-
-        self.counters(
-            "strait_worker_frames",
-            "Frames that a worker has sealed, and not the thread of the direction: there was backlog.",
-            [([("direction", "outbound")], outbound.worker_frames)],
-        )?;
 
         let drops = both.into_iter().flat_map(|(label, side)| {
             DropReason::ALL.into_iter().map(move |reason| {

@@ -1,5 +1,9 @@
 //! Tunnel to cluster: tell messages apart, open, check the source, remap it, rewrite, coalesce.
+//!
+//! A large message may be left to another thread to open: a [`Job`]. What must be in order is done when that
+//! has come back.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,7 +22,7 @@ use crate::packet::{Header, rewrite};
 use crate::path::Path;
 use crate::wg::message::Message;
 use crate::wg::tunnel::Opened;
-use crate::wg::{Indices, Peer};
+use crate::wg::{Indices, OpenedRun, Opening, Peer};
 
 /// Messages that one system call may receive, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;
@@ -27,7 +31,11 @@ pub const MAX_MESSAGES: usize = 8;
 pub const MAX_MESSAGE_BYTES: usize = 65_535;
 
 /// Datagrams the kernel merges into one message at the most.
-const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
+pub const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
+
+/// Messages of fewer bytes are not worth handing to another thread: to open this much takes several times as
+/// long as to wake one.
+const JOB_MIN_BYTES: usize = 16 * 1024;
 
 /// What one message of a receiving system call brought: datagrams of one source to one
 /// address of ours, one behind the other.
@@ -41,6 +49,32 @@ pub struct Received<'a> {
     pub path: Path,
     /// Of the outer header, equal for all of them.
     pub ecn: Ecn,
+}
+
+/// A message that is ready to be opened, by anybody: all of it is for one session.
+#[derive(Debug)]
+pub struct Job {
+    opening: Opening,
+    slot: u32,
+    len: usize,
+    stride: usize,
+    path: Path,
+    ecn: Ecn,
+}
+
+impl Job {
+    /// Opens the message in place, which is at the start of `buffer`.
+    pub fn open(&self, buffer: &mut [u8], opened: &mut OpenedRun) {
+        if let Some(message) = buffer.get_mut(..self.len) {
+            self.opening.open(message, self.stride, opened);
+        }
+    }
+
+    /// Whether it is worth the time of another thread.
+    #[must_use]
+    pub const fn is_large(&self) -> bool {
+        self.len >= JOB_MIN_BYTES
+    }
 }
 
 /// The inbound direction. One thread owns it.
@@ -118,6 +152,71 @@ impl Inbound {
         }
     }
 
+    /// What it takes to have a message opened by another thread; `None` if it is not all for one session, or
+    /// if its tunnel cannot do that. Nothing is done or counted yet: either [`Self::handle_opened`] or, after
+    /// everything that was received before, [`Self::handle_datagrams`] is to be called.
+    pub fn handle_backlog(&mut self, received: &Received<'_>, now: Instant) -> Option<Job> {
+        let Received { bytes, path, ecn, .. } = *received;
+        let stride = received.stride.max(1);
+        let first = bytes.get(..stride.min(bytes.len()))?;
+        let Some(Message::Data { receiver_index }) = Message::classify(first) else { return None };
+        if bytes.len().div_ceil(stride) > MAX_DATAGRAMS_PER_MESSAGE
+            || run_len(bytes, stride, receiver_index) < bytes.len()
+        {
+            return None;
+        }
+
+        let slot = slot_of(self.indices, &mut self.last_index, receiver_index);
+        let (_, peer) = self.forwarding.load().by_slot(slot)?;
+        let opening = peer.tunnel.opening(slot, bytes, stride, now)?;
+
+        Some(Job { opening, slot, len: bytes.len(), stride, path, ecn })
+    }
+
+    /// Takes what became of a message when `job` was done in `buffer`, and gives every frame to `write`, after
+    /// those that [`Self::drain`] would have given it.
+    ///
+    /// The order of the messages of a session is that of these calls, among those of
+    /// [`Self::handle_datagrams`]. Packets that were staged until now are sealed into `out`.
+    pub fn handle_opened(
+        &mut self,
+        job: Job,
+        (buffer, opened): (&mut [u8], &mut OpenedRun),
+        now: Instant,
+        out: &mut TransmitBatch,
+        mut write: impl FnMut(&Frame<'_>, &[u8], &Accounts),
+    ) {
+        let Job { opening, slot, len, path, ecn, .. } = job;
+        self.drain(&mut write);
+
+        let Self { forwarding, flows, accounts, coalescer, merge, .. } = self;
+        let account = &accounts.inbound;
+        let datagrams = opened.datagrams();
+        account.packets_in.add(datagrams);
+        account.bytes_in.add(as_u64(len));
+        let forwarding = forwarding.load();
+        let Some((id, peer)) = forwarding.by_slot(slot) else {
+            account.count_drops(DropReason::UnknownIndex, datagrams);
+            return;
+        };
+
+        let result = peer.tunnel.admit(slot, &opening, (&mut *opened, buffer), now);
+        count(account, &result);
+        if result.authentic == 0 {
+            return;
+        }
+        note_authentic(peer, &result, path, out, now);
+        let now = flows.tick(now);
+        let context = Context { forwarding, flows, memory: Memory::Updated, now };
+        let packets = (&mut *buffer, opened.packets());
+        accept_all(&context, (id, peer), packets, ecn, (account, coalescer, *merge));
+
+        for frame in coalescer.frames() {
+            write(&frame, buffer, accounts);
+        }
+        coalescer.clear();
+    }
+
     /// Gives every frame of the batch to `write`, in order, with the bytes its ranges refer to; then
     /// forgets the batch.
     ///
@@ -156,10 +255,7 @@ impl Inbound {
         account.bytes_in.add(as_u64(run.len()));
 
         let forwarding = forwarding.load();
-        if last_index.0 != receiver_index {
-            *last_index = (receiver_index, indices.slot(receiver_index));
-        }
-        let slot = last_index.1;
+        let slot = slot_of(*indices, last_index, receiver_index);
         let Some((id, peer)) = forwarding.by_slot(slot) else {
             account.count_drops(DropReason::UnknownIndex, datagrams);
             return;
@@ -171,30 +267,55 @@ impl Inbound {
         if opened.authentic == 0 {
             return;
         }
-        // A datagram that was overtaken must not lead back to where the peer was before it moved. QUIC has
-        // the same rule (RFC 9000, section 9.3).
-        if !opened.is_late {
-            peer.learn_path(received.path);
-        }
-        peer.receive.bytes.add(opened.bytes);
-        peer.receive.packets.add(opened.packets);
-        if opened.has_staged {
-            // Not where it was, if this was overtaken.
-            seal_staged(peer, peer.path().unwrap_or(received.path), out, now);
-        }
-
+        note_authentic(peer, &opened, received.path, out, now);
         let now = flows.tick(now);
         let context = Context { forwarding, flows, memory: Memory::Updated, now };
-        for index in first..packets.packets().len() {
-            let Some(range) = packets.packets().get(index).cloned() else {
-                break;
-            };
-            let packet = packets.packet_mut(range.clone());
-            match accept(&context, (id, peer), packet, received.ecn) {
-                Ok(header) if coalescer.push(packets.bytes(), range, &header, *merge) => {}
-                Ok(_) => account.count_drops(DropReason::WriteFailed, 1),
-                Err(reason) => account.count_drops(reason, 1),
-            }
+        let packets = packets.packets_from(first);
+        accept_all(&context, (id, peer), packets, received.ecn, (account, coalescer, *merge));
+    }
+}
+
+/// The slot of a receiver index. `last` is what was asked before.
+#[inline]
+fn slot_of(indices: Indices, last: &mut (u32, u32), receiver_index: u32) -> u32 {
+    if last.0 != receiver_index {
+        *last = (receiver_index, indices.slot(receiver_index));
+    }
+
+    last.1
+}
+
+/// Something authentic came from the peer on `path`.
+#[inline]
+fn note_authentic(peer: &Peer, opened: &Opened, path: Path, out: &mut TransmitBatch, now: Instant) {
+    // A datagram that was overtaken must not lead back to where the peer was before it moved. QUIC has
+    // the same rule (RFC 9000, section 9.3).
+    if !opened.is_late {
+        peer.learn_path(path);
+    }
+    peer.receive.bytes.add(opened.bytes);
+    peer.receive.packets.add(opened.packets);
+    if opened.has_staged {
+        // Not where it was, if this was overtaken.
+        seal_staged(peer, peer.path().unwrap_or(path), out, now);
+    }
+}
+
+/// Checks and translates the packets of a run, which lie in `bytes`, and hands them on to be merged.
+#[inline]
+fn accept_all(
+    context: &Context<'_>,
+    peer: (PeerId, &Peer),
+    (bytes, packets): (&mut [u8], &[Range<usize>]),
+    outer_ecn: Ecn,
+    (account, coalescer, merge): (&Counters, &mut Coalescer, Merge),
+) {
+    for range in packets {
+        let packet = bytes.get_mut(range.clone()).unwrap_or_default();
+        match accept(context, peer, packet, outer_ecn) {
+            Ok(header) if coalescer.push(bytes, range.clone(), &header, merge) => {}
+            Ok(_) => account.count_drops(DropReason::WriteFailed, 1),
+            Err(reason) => account.count_drops(reason, 1),
         }
     }
 }

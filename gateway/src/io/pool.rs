@@ -1,34 +1,27 @@
-//! Threads that seal for the outbound thread while more waits than one core can seal.
+//! Threads that seal and open for the packet threads while more waits than one core can do.
 //!
-//! With little to do they cost nothing: they are not even started. When the device still has a frame after
-//! a few in a row, and there are cores, the outbound thread goes on reading and leaves large frames to them,
-//! each with counters of its own already; it sends what is sealed in the order of those counters. Where it
-//! would have to wait it seals as well, and what needs no other thread is sealed as ever and takes its place
-//! in between.
-//!
-//! ```text
-//!   device ─▶ translate, reserve counters ─▶ lane ─▶ send, in order of the counters
-//!                outbound thread              │ ▲       outbound thread
-//!                                             ▼ │
-//!                                 segment, seal: whoever is free
-//! ```
+//! With little to do they cost nothing: they are not even started. When there is still something to read after
+//! a few in a row, and there are cores, a packet thread goes on reading and leaves large frames to others, the
+//! part that needs no order: [`sealers`] for the outbound thread, [`openers`] for the inbound one. Where it
+//! would have to wait it does that part as well, and what needs no other thread takes its place in between.
 
 #[cfg(test)]
-mod tests;
+mod fixtures;
+pub(super) mod openers;
+pub(super) mod sealers;
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use lane::{Owner, Worker};
 
-use super::tun::FrameBuffer;
-use crate::buffer::TransmitBatch;
+pub(super) use openers::Openers;
+pub(super) use sealers::Sealers;
+
 use crate::counters::Counters;
-use crate::engine::outbound::Job;
 
 /// More frames than this without a pause are backlog: a quarter of a MiB, more than one TCP window of a quick
 /// request.
@@ -43,7 +36,7 @@ const CORES_MIN: usize = 4;
 /// More gain nothing where one thread reads, translates and sends.
 const AUTO_MAX: usize = 2;
 
-/// How many threads may help the outbound thread.
+/// How many threads may help each of the packet threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
     /// As many as the cores that this process may use allow: none below four, one below six, else two.
@@ -79,151 +72,121 @@ impl fmt::Display for Workers {
     }
 }
 
-/// One frame on its way through the lane, or a batch that needs nothing but its place.
-pub(super) struct Slot {
-    frame: FrameBuffer,
-    job: Option<Job>,
-    batch: TransmitBatch,
+/// A frame on its way through the lane.
+pub(super) trait Work: Send {
+    /// Room for one.
+    fn new() -> Self;
+
+    /// Does with it what needs no order.
+    fn work(&mut self);
+}
+
+/// One place in the lane.
+pub(super) struct Slot<W> {
+    work: W,
     is_by_worker: bool,
 }
 
-impl Slot {
-    fn new() -> Self {
-        Self {
-            frame: FrameBuffer::new(),
-            job: None,
-            batch: TransmitBatch::default(),
-            is_by_worker: false,
-        }
-    }
-
-    /// Segments and seals, and lets go of the keys.
-    fn seal(&mut self) {
-        if let Some(job) = self.job.take() {
-            job.seal(self.frame.packet_mut(), &mut self.batch);
-        }
-    }
-}
-
 /// What a worker does with each slot.
-pub(super) fn seal(slot: &mut Slot) {
-    slot.seal();
+pub(super) fn work<W: Work>(slot: &mut Slot<W>) {
+    slot.work.work();
     slot.is_by_worker = true;
 }
 
-/// Starts a thread that calls [`Worker::work`] with [`seal`] until that says the end has come.
-pub(super) type Start<'a> = &'a dyn Fn(Worker<Slot>) -> io::Result<JoinHandle<()>>;
+/// Starts a thread that calls [`Worker::work`] with [`work`] until that says the end has come.
+pub(super) type Start<'a, W> = &'a dyn Fn(Worker<Slot<W>>) -> io::Result<JoinHandle<()>>;
 
-/// The outbound thread's side. `send` sends a batch and empties it.
-pub(super) struct Sealers<'a> {
+/// A packet thread's side.
+struct Pool<'a, W> {
     wanted: usize,
-    start: Start<'a>,
+    start: Start<'a, W>,
     account: Arc<Counters>,
     /// There as soon as there was backlog.
-    lane: Option<Owner<Slot>>,
+    lane: Option<Owner<Slot<W>>>,
     threads: Vec<JoinHandle<()>>,
-    /// Since the device last had none.
+    /// Since there last was none to be read.
     frames: usize,
 }
 
-impl<'a> Sealers<'a> {
+impl<'a, W: Work> Pool<'a, W> {
     /// With `wanted` workers. What they do is counted in `account`.
-    pub(super) const fn new(wanted: usize, account: Arc<Counters>, start: Start<'a>) -> Self {
+    const fn new(wanted: usize, account: Arc<Counters>, start: Start<'a, W>) -> Self {
         Self { wanted, start, account, lane: None, threads: Vec::new(), frames: 0 }
     }
 
-    /// The device had another frame: whether there is backlog, and somebody to help.
-    pub(super) const fn is_engaged(&mut self) -> bool {
-        self.frames += 1;
+    /// There were `count` more frames: whether there is backlog, and somebody to help.
+    const fn is_engaged(&mut self, count: usize) -> bool {
+        self.frames = self.frames.saturating_add(count);
 
         self.wanted > 0 && self.frames > BACKLOG_FRAMES
     }
 
-    /// Has `job` done, which is for what is in `frame`, behind everything in `batch`. Both are empty then, or
-    /// may be forgotten.
-    pub(super) fn push(
-        &mut self,
-        job: Job,
-        frame: &mut FrameBuffer,
-        batch: &mut TransmitBatch,
-        mut send: impl FnMut(&mut TransmitBatch),
-    ) {
-        self.place(batch, &mut send);
-        if !self.is_started() {
-            job.seal(frame.packet_mut(), batch);
-            return;
-        }
+    /// There is nothing to be read: there is no backlog.
+    const fn rest(&mut self) {
+        self.frames = 0;
+    }
 
-        self.make_room(&mut send);
+    fn is_empty(&self) -> bool {
+        self.lane.as_ref().is_none_or(Owner::is_empty)
+    }
+
+    /// Has somebody work on what `fill` puts into a slot. To be called when [`Self::is_started`].
+    fn fill(&mut self, fill: impl FnOnce(&mut W), retire: impl FnMut(&mut W)) {
+        self.make_room(retire);
         if let Some(lane) = &mut self.lane {
-            lane.fill(|slot| {
-                mem::swap(&mut slot.frame, frame);
-                slot.job = Some(job);
-            });
-        }
-        while self.retire(&mut send) {}
-    }
-
-    /// Sends `batch` when its turn comes, behind all jobs so far, and empties it.
-    pub(super) fn place(
-        &mut self,
-        batch: &mut TransmitBatch,
-        mut send: impl FnMut(&mut TransmitBatch),
-    ) {
-        if batch.is_empty() {
-            return;
-        }
-
-        self.make_room(&mut send);
-        match &mut self.lane {
-            Some(lane) if !lane.is_empty() => {
-                lane.fill_done(|slot| mem::swap(&mut slot.batch, batch));
-            }
-            _ => send(batch),
+            lane.fill(|slot| fill(&mut slot.work));
         }
     }
 
-    /// Brings the jobs a step further: sends what is sealed, or seals, or waits for who does. `false` if
-    /// there are none.
-    pub(super) fn advance(&mut self, send: impl FnMut(&mut TransmitBatch)) -> bool {
-        if self.retire(send) {
+    /// The same for what is done already, and has only its place.
+    fn fill_done(&mut self, fill: impl FnOnce(&mut W), retire: impl FnMut(&mut W)) {
+        self.make_room(retire);
+        if let Some(lane) = &mut self.lane {
+            lane.fill_done(|slot| fill(&mut slot.work));
+        }
+    }
+
+    /// Brings the work a step further: retires what is done, or does some, or waits for who does. `false` if
+    /// there is none.
+    fn advance(&mut self, retire: impl FnMut(&mut W)) -> bool {
+        if self.retire(retire) {
             return true;
         }
         let Some(lane) = self.lane.as_ref().filter(|lane| !lane.is_empty()) else {
             return false;
         };
-        if !lane.help(Slot::seal) {
+        if !lane.help(|slot| slot.work.work()) {
             lane.wait();
         }
 
         true
     }
 
-    /// Does and sends everything that is under way.
-    pub(super) fn finish(&mut self, mut send: impl FnMut(&mut TransmitBatch)) {
-        while self.advance(&mut send) {}
+    /// Does and retires everything that is under way.
+    fn finish(&mut self, mut retire: impl FnMut(&mut W)) {
+        while self.advance(&mut retire) {}
     }
 
-    /// The device has no frame: there is no backlog.
-    pub(super) const fn rest(&mut self) {
-        self.frames = 0;
-    }
-
-    fn make_room(&mut self, mut send: impl FnMut(&mut TransmitBatch)) {
-        while self.lane.as_ref().is_some_and(Owner::is_full) {
-            self.advance(&mut send);
-        }
-    }
-
-    /// Sends the oldest, if it is sealed.
-    fn retire(&mut self, mut send: impl FnMut(&mut TransmitBatch)) -> bool {
+    /// Retires the oldest, if it is done.
+    fn retire(&mut self, mut retire: impl FnMut(&mut W)) -> bool {
         let Self { lane, account, .. } = self;
         let Some(lane) = lane else { return false };
 
         lane.retire(|slot| {
-            send(&mut slot.batch);
-            account.worker_frames.add(mem::take(&mut slot.is_by_worker).into());
+            retire(&mut slot.work);
+            account.worker_frames.add(std::mem::take(&mut slot.is_by_worker).into());
         })
+    }
+
+    /// Retires what is done.
+    fn retire_all(&mut self, mut retire: impl FnMut(&mut W)) {
+        while self.retire(&mut retire) {}
+    }
+
+    fn make_room(&mut self, mut retire: impl FnMut(&mut W)) {
+        while self.lane.as_ref().is_some_and(Owner::is_full) {
+            self.advance(&mut retire);
+        }
     }
 
     /// Whether the workers are there, which are started now if need be. Without threads to be had there are
@@ -237,7 +200,8 @@ impl<'a> Sealers<'a> {
         }
 
         let slots = SLOTS.max(2 * self.wanted);
-        let (mut lane, workers) = lane::new((0..slots).map(|_| Slot::new()), self.wanted);
+        let slot = |_| Slot { work: W::new(), is_by_worker: false };
+        let (mut lane, workers) = lane::new((0..slots).map(slot), self.wanted);
         for worker in workers {
             match (self.start)(worker) {
                 Ok(thread) => {
@@ -258,12 +222,25 @@ impl<'a> Sealers<'a> {
     }
 }
 
-impl Drop for Sealers<'_> {
+impl<W> Drop for Pool<'_, W> {
     fn drop(&mut self) {
         self.lane = None;
         for thread in self.threads.drain(..) {
             // One that has panicked has said so.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_need_cores_to_spare() {
+        let counts = [1, 2, 3, 4, 5, 6, 7, 8, 64].map(Workers::fitting);
+
+        assert_eq!(counts, [0, 0, 0, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(Workers::Exactly(3).count(), 3);
     }
 }

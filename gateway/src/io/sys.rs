@@ -276,15 +276,14 @@ impl Message {
     };
 }
 
-/// Receives up to `N` messages without waiting, each into its own part of `buffer`, `buffer_bytes` long.
+/// Receives up to `N` messages without waiting, each into a buffer of its own.
 ///
 /// # Errors
 ///
 /// `WouldBlock` if there is nothing to receive.
 pub(super) fn receive<const N: usize>(
     socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-    buffer_bytes: usize,
+    buffers: &mut [Box<[u8]>; N],
     messages: &mut [Message; N],
 ) -> io::Result<usize> {
     let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; N];
@@ -294,11 +293,11 @@ pub(super) fn receive<const N: usize>(
     let mut headers: [libc::mmsghdr; N] = unsafe { mem::zeroed() };
 
     let mut count = 0;
-    let parts = buffer.chunks_exact_mut(buffer_bytes.max(1)).zip(&mut slices).zip(&mut names);
-    for (((part, slice), name), (control, header)) in
-        parts.zip(controls.iter_mut().zip(&mut headers))
+    let buffers = buffers.iter_mut().zip(&mut slices).zip(&mut names);
+    for (((buffer, slice), name), (control, header)) in
+        buffers.zip(controls.iter_mut().zip(&mut headers))
     {
-        *slice = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() };
+        *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         header.msg_hdr.msg_name = name.as_mut_ptr().cast();
         header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
         header.msg_hdr.msg_iov = slice;

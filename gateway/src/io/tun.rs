@@ -116,17 +116,20 @@ impl Tun {
     }
 
     /// Writes every frame of the batch and accounts for each.
+    pub(super) fn write_all(&self, inbound: &mut Inbound) {
+        inbound.drain(|frame, bytes, accounts| self.write_frame(frame, bytes, accounts));
+    }
+
+    /// Writes one frame and accounts for it.
     ///
     /// A merged frame that the kernel refuses is written again packet by packet, and frames of its
     /// kind are merged no more: some kernels accept the offload and then refuse the frames.
-    pub(super) fn write_all(&self, inbound: &mut Inbound) {
-        inbound.drain(|frame, bytes, accounts| {
-            if frame.packet_count() > 1 {
-                self.write_merged(frame, bytes, accounts);
-            } else {
-                self.write_members(frame, bytes, accounts);
-            }
-        });
+    pub(super) fn write_frame(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
+        if frame.packet_count() > 1 {
+            self.write_merged(frame, bytes, accounts);
+        } else {
+            self.write_members(frame, bytes, accounts);
+        }
     }
 
     fn write_merged(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {

@@ -216,7 +216,7 @@ impl AsFd for Udp {
 /// Memory for what one system call receives: `N` messages, each of up to `BYTES` bytes.
 #[derive(Debug)]
 pub(super) struct Buffer<const N: usize, const BYTES: usize> {
-    bytes: Box<[u8]>,
+    parts: [Box<[u8]>; N],
     messages: [sys::Message; N],
 }
 
@@ -228,29 +228,37 @@ pub(super) type HandshakeBuffer = Buffer<32, 256>;
 
 impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
     pub(super) fn new() -> Self {
-        Self { bytes: vec![0; N * BYTES].into_boxed_slice(), messages: sys::no_messages() }
+        Self {
+            parts: std::array::from_fn(|_| vec![0; BYTES].into_boxed_slice()),
+            messages: sys::no_messages(),
+        }
     }
 
     /// The first `count` messages. One that was cut short or has no source is left out: it cannot be
     /// authentic.
     pub(super) fn received(&self, count: usize) -> impl Iterator<Item = Received<'_>> {
-        let parts = self.bytes.chunks_exact(BYTES);
+        (0..count).filter_map(|number| self.message(number))
+    }
 
-        self.messages.iter().zip(parts).take(count).filter_map(|(message, part)| {
-            let source = message.source?;
-            let bytes = part.get(..message.len).filter(|_| !message.is_truncated)?;
+    /// One of those; `None` if it is left out.
+    pub(super) fn message(&self, number: usize) -> Option<Received<'_>> {
+        let message = self.messages.get(number).filter(|message| !message.is_truncated)?;
 
-            Some(Received {
-                bytes,
-                stride: message.stride,
-                path: Path { remote: canonical(source), local: message.local },
-                ecn: Ecn::from_traffic_class(message.traffic_class),
-            })
+        Some(Received {
+            bytes: self.parts.get(number)?.get(..message.len)?,
+            stride: message.stride,
+            path: Path { remote: canonical(message.source?), local: message.local },
+            ecn: Ecn::from_traffic_class(message.traffic_class),
         })
     }
 
+    /// The memory of a message, which others of the same length may take the place of.
+    pub(super) fn part_mut(&mut self, number: usize) -> Option<&mut Box<[u8]>> {
+        self.parts.get_mut(number)
+    }
+
     fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        sys::receive(socket, &mut self.bytes, BYTES, &mut self.messages)
+        sys::receive(socket, &mut self.parts, &mut self.messages)
     }
 }
 

@@ -1,17 +1,12 @@
-//! The threads of the two directions. A third is for [handshakes and time](super::handshakes).
+//! What the threads of the gateway have in common: one for each direction, [`outbound`](super::outbound) and
+//! [`inbound`](super::inbound), one for [handshakes and time](super::handshakes), and their helpers.
 //!
-//! Each runs to completion: what a system call brought is carried through the engine and written out
+//! A packet thread runs to completion: what a system call brought is carried through the engine and written out
 //! before the next is made. A thread waits only when there is nothing to do; whoever wants to stop
 //! it wakes it.
-//!
-//! Tried with one TCP stream, both gateways on two shared cores of a Xeon, and left out. Writing to the
-//! device as soon as a frame's worth is opened, instead of when all messages of a call are (twelve
-//! pairs of runs): the receiver wakes earlier and more often, CPU per byte rises by 9 %, throughput
-//! falls by 10 %. Receiving at most two messages a call costs 4 % of CPU, at most sixteen gains nothing
-//! over eight (eight pairs each).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -23,18 +18,12 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use remap::Reader;
 use tokio::sync::Notify;
 
-use super::clock::{self, Calendar};
-use super::handshakes::Relay;
-use super::pool::{self, Sealers};
-use super::tun::{FrameBuffer, Tun};
-use super::udp::{ReceiveBuffer, Udp};
+use super::clock::Calendar;
+use super::pool::{self, Slot, Work};
+use super::tun::Tun;
+use super::udp::Udp;
 use crate::buffer::TransmitBatch;
-use crate::engine::outbound::Disposition;
-use crate::engine::{Accounts, Flows, Forwarding, Inbound, Outbound};
-use crate::packet::virtio::VirtioHeader;
-
-/// A batch goes out when it holds this much, even if more frames wait: a full send.
-const FLUSH_AT_BYTES: usize = 60 * 1024;
+use crate::engine::{Accounts, Flows, Forwarding};
 
 const INPUT: Token = Token(0);
 const STOP: Token = Token(1);
@@ -110,7 +99,7 @@ impl Wait {
     }
 
     /// Waits until there is something to read, or to look for.
-    fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         // An interrupted wait is a wake-up like any other: the loop looks again.
         let _ = self.poll.poll(&mut self.events, None);
     }
@@ -133,128 +122,17 @@ impl Drop for Alive<'_> {
     }
 }
 
-/// Cluster to tunnel, until stopped or until the device is gone.
-///
-/// With backlog up to `workers` more threads seal for it.
-pub(super) fn run_outbound(
+/// A thread that works for a packet thread until that one ends.
+pub(super) fn start<W: Work + 'static>(
     shared: &Arc<Shared>,
-    mut outbound: Outbound,
-    mut wait: Wait,
-    workers: usize,
-) {
-    let _alive = Alive(shared);
-    let mut frame = FrameBuffer::new();
-    let mut batch = TransmitBatch::default();
-    let send = |batch: &mut TransmitBatch| shared.send_all(batch);
-    let start = |worker| start_sealer(shared, worker);
-    let mut sealers = Sealers::new(workers, Arc::clone(&shared.accounts.outbound), &start);
-
-    while !shared.is_stopping() {
-        wait.wait();
-        while !shared.is_stopping() {
-            match shared.tun.read(&mut frame) {
-                Ok(Some((virtio, packet))) => {
-                    let now = clock::now();
-                    let mut job = None;
-                    let disposition = if sealers.is_engaged() {
-                        let out = (&mut batch, &mut job);
-                        outbound.handle_backlog(&virtio, packet, now, out, |batch| {
-                            sealers.finish(send);
-                            send(batch);
-                        })
-                    } else {
-                        outbound.handle_frame(&virtio, packet, now, &mut batch, send)
-                    };
-                    match disposition {
-                        Disposition::Taken => {}
-                        Disposition::Hairpin => {
-                            let is_written = shared.tun.write(&virtio, packet);
-                            outbound.handle_hairpin(packet, is_written);
-                        }
-                        Disposition::Reply => {
-                            let reply = outbound.reply();
-                            let is_written = shared.tun.write(&VirtioHeader::default(), reply);
-                            outbound.handle_reply(is_written);
-                        }
-                    }
-                    if let Some(job) = job {
-                        sealers.push(job, &mut frame, &mut batch, send);
-                    } else if batch.len() >= FLUSH_AT_BYTES {
-                        sealers.place(&mut batch, send);
-                    }
-                }
-                Ok(None) => outbound.handle_unreadable_frame(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !sealers.advance(send) {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    tracing::error!(%error, "the TUN device cannot be read any more");
-                    return;
-                }
-            }
-        }
-        sealers.finish(send);
-        sealers.rest();
-        send(&mut batch);
-    }
-}
-
-/// A thread that seals for the outbound thread until that one ends.
-fn start_sealer(
-    shared: &Arc<Shared>,
-    mut worker: lane::Worker<pool::Slot>,
+    name: &str,
+    mut worker: lane::Worker<Slot<W>>,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let run = move || {
         let _alive = Alive(&shared);
-        while worker.work(pool::seal) {}
+        while worker.work(pool::work) {}
     };
 
-    thread::Builder::new().name("sealer".into()).spawn(run)
-}
-
-/// Tunnel to cluster, until stopped. `wait` waits for `udp`, which may be in use no more when the thread
-/// begins.
-pub(super) fn run_inbound(
-    shared: &Shared,
-    mut inbound: Inbound,
-    (mut udp, mut wait): (Arc<Udp>, Wait),
-    mut relay: Relay,
-) {
-    let _alive = Alive(shared);
-    let mut buffer = ReceiveBuffer::new();
-    let mut batch = TransmitBatch::default();
-
-    while !shared.is_stopping() {
-        wait.wait();
-        while !shared.is_stopping() {
-            // Also while the one before has something to read: it may never have nothing.
-            if let Some(next) = shared.successor(&udp) {
-                if let Err(error) = wait.follow(Some(udp.as_fd()), Some(next.as_fd())) {
-                    tracing::error!(%error, "cannot wait for the new UDP socket");
-                    return;
-                }
-                udp = next;
-            }
-            let count = match udp.receive(&mut buffer) {
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // An error that a send left behind on the socket; reading it has cleared it.
-                Err(_) => continue,
-            };
-            let now = clock::now();
-            inbound.set_merge(shared.tun.merge());
-            for received in buffer.received(count) {
-                inbound.handle_datagrams(received, now, &mut batch, |message, path| {
-                    relay.push(message, path)
-                });
-            }
-            relay.wake();
-            shared.tun.write_all(&mut inbound);
-            shared.send_all(&mut batch);
-        }
-    }
+    thread::Builder::new().name(name.into()).spawn(run)
 }

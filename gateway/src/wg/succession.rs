@@ -22,10 +22,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::PublicKey;
 use super::tunnel::{
     Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts,
 };
+use super::{OpenedRun, Opening, PublicKey};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::packet::segment::Segments;
@@ -223,6 +223,29 @@ impl Succession {
         opened
     }
 
+    /// See [`Tunnel::opening`]. The run is for a session in `slot`.
+    #[inline]
+    pub fn opening(&self, slot: u32, run: &[u8], stride: usize, now: Instant) -> Option<Opening> {
+        self.in_slot(slot)?.tunnel.opening(run, stride, now)
+    }
+
+    /// See [`Tunnel::admit`]. The run was for a session in `slot`, which may be gone by now.
+    pub fn admit(
+        &self,
+        slot: u32,
+        opening: &Opening,
+        (run, bytes): (&mut OpenedRun, &[u8]),
+        now: Instant,
+    ) -> Opened {
+        let Some(strand) = self.in_slot(slot) else {
+            return Opened { no_session: run.datagrams(), ..Opened::default() };
+        };
+        let mut opened = strand.tunnel.admit(opening, run, bytes, now);
+        opened.has_staged |= opened.authentic > 0 && self.has_staged();
+
+        opened
+    }
+
     /// Answers an initiation that `key` sent to `own`. See [`Tunnel::handle_handshake`].
     ///
     /// # Errors
@@ -261,9 +284,9 @@ impl Succession {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<Whereabouts, DropReason> {
-        let strand = self.strands().find(|strand| strand.slot == slot);
+        let strand = self.in_slot(slot).ok_or(DropReason::UnknownIndex)?;
 
-        strand.ok_or(DropReason::UnknownIndex)?.tunnel.handle_handshake(message, path, out, now)
+        strand.tunnel.handle_handshake(message, path, out, now)
     }
 
     /// See [`Tunnel::handle_timeout`].
@@ -348,6 +371,10 @@ impl Succession {
         let mut older = self.older.iter();
 
         self.has_older_staged() || older.any(|older| older.strand.tunnel.session().is_established)
+    }
+
+    fn in_slot(&self, slot: u32) -> Option<&Strand> {
+        self.strands().find(|strand| strand.slot == slot)
     }
 
     fn has_staged(&self) -> bool {

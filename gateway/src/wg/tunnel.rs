@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{PresharedKey, PublicKey, Slot, Staged};
+use super::{OpenedRun, Opening, PresharedKey, PublicKey, Slot, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
@@ -60,6 +60,27 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Opens a run of transport data messages, each `stride` bytes long but the last one, and
     /// appends the packets to `out`.
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened;
+
+    /// Takes what it needs to open `run` later, on whatever thread. What was opened is handed to
+    /// [`Self::admit`] then, behind everything that was received before.
+    ///
+    /// `None` if this cannot be done in two steps, or if there is no session for it. Then [`Self::open`] is
+    /// to be called, after everything that was received before is admitted.
+    fn opening(&self, _run: &[u8], _stride: usize, _now: Instant) -> Option<Opening> {
+        None
+    }
+
+    /// Does with a run that was opened in `bytes` what [`Self::open`] does besides. Its packets are what the
+    /// run says afterwards.
+    fn admit(
+        &self,
+        _opening: &Opening,
+        run: &mut OpenedRun,
+        _bytes: &[u8],
+        _now: Instant,
+    ) -> Opened {
+        Opened { no_session: run.datagrams(), ..Opened::default() }
+    }
 
     /// Takes a handshake message or a cookie reply, and writes what answers it to `out`. Says what a
     /// handshake message tells of where its sender is.

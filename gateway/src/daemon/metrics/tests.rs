@@ -20,6 +20,7 @@ fn a_scrape_shows_the_account_of_both_directions() {
     let inbound = Counters::default();
     inbound.packets_in.add(5);
     inbound.protocol_messages.add(2);
+    inbound.worker_frames.add(9);
     let status = Status {
         outbound: outbound.snapshot(),
         inbound: inbound.snapshot(),
@@ -39,6 +40,7 @@ fn a_scrape_shows_the_account_of_both_directions() {
     assert_has(&text, r#"strait_drops_total{direction="outbound",reason="no_route"} 3"#);
     assert_has(&text, "strait_icmp_errors_total 2");
     assert_has(&text, r#"strait_worker_frames_total{direction="outbound"} 8"#);
+    assert_has(&text, r#"strait_worker_frames_total{direction="inbound"} 9"#);
     assert_has(&text, "strait_staged_packets 4");
     assert_has(&text, "strait_table_generation 6");
     assert_has(&text, r#"strait_offload_enabled{offload="tun_tso"} 1"#);

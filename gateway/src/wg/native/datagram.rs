@@ -12,6 +12,7 @@ use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
 use crate::wg::message::DATA_OVERHEAD_BYTES;
+use crate::wg::opening::{Authentic, OpenedRun, OpeningKeys};
 use crate::wg::tunnel::{Opened, Sealed, SealingKeys};
 
 /// Contents of datagrams are padded to a multiple of this, in bytes.
@@ -107,7 +108,7 @@ pub(super) fn open_run(
             opened.malformed += 1;
             continue;
         };
-        let counter = header.last_chunk::<8>().map_or(u64::MAX, |n| u64::from_le_bytes(*n));
+        let counter = counter(header);
         if !Keypair::allows(counter) || !window.is_new(counter) {
             opened.replayed += 1;
             continue;
@@ -123,23 +124,83 @@ pub(super) fn open_run(
             continue;
         }
         window.accept(counter);
-        opened.authentic += 1;
-        opened.bytes += as_u64(datagram.len());
-        if room.is_empty() {
-            opened.keepalives += 1;
-            continue;
-        }
-        match packet_len(room) {
-            Some(len) => {
-                out.commit(len);
-                opened.packets += 1;
-            }
-            None => opened.malformed += 1,
+        if let Some(len) = count_authentic(&mut opened, datagram.len(), room) {
+            out.commit(len);
         }
     }
     opened.is_late = window.next() == before;
 
     opened
+}
+
+impl OpeningKeys for Keypair {
+    fn open_in_place(&self, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
+        let mut start = 0;
+        for datagram in run.chunks_mut(stride) {
+            let datagram_bytes = datagram.len();
+            let content_start = start + HEADER_LEN;
+            start += datagram_bytes;
+            let Some((header, rest)) = datagram.split_first_chunk_mut::<HEADER_LEN>() else {
+                out.count_malformed();
+                continue;
+            };
+            let Some((content, tag)) = rest.split_last_chunk_mut::<TAG_LEN>() else {
+                out.count_malformed();
+                continue;
+            };
+            let counter = counter(header);
+            if !Self::allows(counter) {
+                out.count_replayed();
+            } else if self.open(counter, content, *tag) {
+                let content = content_start..content_start + content.len();
+                out.push(Authentic { counter, content, datagram_bytes });
+            } else {
+                out.count_unauthenticated();
+            }
+        }
+    }
+}
+
+/// Asks the replay window about a run that was opened in `bytes`, all of it of this session.
+pub(super) fn admit(keypair: &Keypair, run: &mut OpenedRun, bytes: &[u8]) -> Opened {
+    let mut opened = run.refused();
+    let mut window = keypair.window();
+    let before = window.next();
+    run.admit(|datagram| {
+        if !window.accept(datagram.counter) {
+            opened.replayed += 1;
+            return None;
+        }
+        let content = bytes.get(datagram.content.clone()).unwrap_or_default();
+        count_authentic(&mut opened, datagram.datagram_bytes, content)
+    });
+    opened.is_late = window.next() == before;
+
+    opened
+}
+
+/// Counts a datagram that is authentic and new. Gives the length of the packet in its content, if there is
+/// one.
+#[inline]
+fn count_authentic(opened: &mut Opened, datagram_len: usize, content: &[u8]) -> Option<usize> {
+    opened.authentic += 1;
+    opened.bytes += as_u64(datagram_len);
+    if content.is_empty() {
+        opened.keepalives += 1;
+        return None;
+    }
+    let len = packet_len(content);
+    match len {
+        Some(_) => opened.packets += 1,
+        None => opened.malformed += 1,
+    }
+
+    len
+}
+
+#[inline]
+fn counter(header: &[u8; HEADER_LEN]) -> u64 {
+    header.last_chunk::<8>().map_or(u64::MAX, |number| u64::from_le_bytes(*number))
 }
 
 /// Room for a datagram with `padded` bytes of content.

@@ -10,6 +10,7 @@ use super::keypair::Keypair;
 use super::timers::{
     News, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_REKEY_TIME,
 };
+use crate::wg::message::Message;
 
 /// Three at the most: what is under way when another one begins still arrives.
 #[derive(Clone, Default)]
@@ -40,6 +41,20 @@ impl Sessions {
     #[inline]
     pub(super) fn with_index(&self, index: u32) -> Option<&Arc<Keypair>> {
         self.all().find(|keypair| keypair.local_index == index)
+    }
+
+    /// That of a run of data messages, each `stride` bytes long but the last one, if they may still come.
+    #[inline]
+    pub(super) fn receiver(
+        &self,
+        run: &[u8],
+        stride: usize,
+        now: Instant,
+    ) -> Option<&Arc<Keypair>> {
+        let first = run.get(..stride.min(run.len()))?;
+        let Some(Message::Data { receiver_index }) = Message::classify(first) else { return None };
+
+        self.with_index(receiver_index).filter(|keypair| keypair.may_receive(now))
     }
 
     /// Whether the peer has not used `keypair` yet, as far as is known here.
@@ -101,7 +116,7 @@ impl Sessions {
         by_sending || by_receiving
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<Keypair>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Keypair>> {
         [&self.current, &self.previous, &self.next].into_iter().flatten()
     }
 }

@@ -1,6 +1,7 @@
 //! Two tunnels and the datagrams between them, one of either engine at each end.
 
 mod contents;
+mod elsewhere;
 mod hex;
 mod hostile;
 mod limits;

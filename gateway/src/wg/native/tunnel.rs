@@ -24,7 +24,7 @@ use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::message::Message;
 use crate::wg::tunnel::{Opened, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
-use crate::wg::{Slot, Staged};
+use crate::wg::{OpenedRun, Opening, Slot, Staged};
 
 /// One peer under one key of ours.
 pub(super) struct NativeTunnel {
@@ -312,6 +312,26 @@ impl NativeTunnel {
         }
     }
 
+    /// What it tells of the session that something was received.
+    #[inline]
+    fn note_opened(
+        &self,
+        sessions: &Sessions,
+        keypair: &Arc<Keypair>,
+        opened: &mut Opened,
+        now: Instant,
+    ) {
+        if opened.authentic == 0 {
+            return;
+        }
+        self.traffic.count_received(opened.packets > 0, now);
+        opened.is_late |= sessions.is_over(keypair);
+        if sessions.is_promised(keypair) {
+            self.confirm(keypair, now);
+        }
+        opened.has_staged = self.has_staged.load(Ordering::Acquire);
+    }
+
     /// The peer has used the session that we had promised, so we do as well.
     #[cold]
     fn confirm(&self, keypair: &Arc<Keypair>, now: Instant) {
@@ -393,23 +413,32 @@ impl Tunnel for NativeTunnel {
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
         let stride = stride.max(1);
         let sessions = self.sessions.load();
-        let index = match Message::classify(run.get(..stride.min(run.len())).unwrap_or_default()) {
-            Some(Message::Data { receiver_index }) => sessions.with_index(receiver_index),
-            _ => None,
-        };
-        let Some(keypair) = index.filter(|keypair| keypair.may_receive(now)) else {
+        let Some(keypair) = sessions.receiver(run, stride, now) else {
             return Opened { no_session: as_u64(run.len().div_ceil(stride)), ..Opened::default() };
         };
 
         let mut opened = datagram::open_run(keypair, run, stride, out);
-        if opened.authentic > 0 {
-            self.traffic.count_received(opened.packets > 0, now);
-            opened.is_late |= sessions.is_over(keypair);
-            if sessions.is_promised(keypair) {
-                self.confirm(keypair, now);
-            }
-            opened.has_staged = self.has_staged.load(Ordering::Acquire);
-        }
+        self.note_opened(&sessions, keypair, &mut opened, now);
+
+        opened
+    }
+
+    fn opening(&self, run: &[u8], stride: usize, now: Instant) -> Option<Opening> {
+        let sessions = self.sessions.load();
+        let keypair = sessions.receiver(run, stride, now)?;
+
+        Some(Opening::new(Arc::<Keypair>::clone(keypair)))
+    }
+
+    fn admit(&self, opening: &Opening, run: &mut OpenedRun, bytes: &[u8], now: Instant) -> Opened {
+        let sessions = self.sessions.load();
+        // Not after it was wiped, even if it was there when the run was opened.
+        let Some(keypair) = sessions.all().find(|keypair| opening.is_with(keypair)) else {
+            return Opened { no_session: run.datagrams(), ..Opened::default() };
+        };
+
+        let mut opened = datagram::admit(keypair, run, bytes);
+        self.note_opened(&sessions, keypair, &mut opened, now);
 
         opened
     }

@@ -1,22 +1,16 @@
 //! The lane with real threads against sealing as ever: the same datagrams, byte for byte, in the same order.
 
+use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::thread;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use remap::{Cluster, Table};
 
 use super::*;
-use crate::engine::inbound::Received;
-use crate::engine::{self, Engine, PeerConfig};
-use crate::packet::ecn::Ecn;
-use crate::packet::fixtures::noise;
-use crate::packet::virtio::VirtioHeader;
-use crate::wg::native::{Epoch, Surroundings};
-use crate::wg::tunnel::PeerKeys;
-use crate::wg::{self, PrivateKey};
+use crate::engine;
+use crate::io::pool::fixtures::{engines, fill, now};
+use crate::io::pool::work;
 
 /// A batch is sent when it holds this much.
 const FLUSH_AT_BYTES: usize = 60 * 1024;
@@ -96,7 +90,7 @@ fn nobody_is_started_without_backlog() {
     let frame = Event::Frame { payload: 64_000, segment: 1340, seed: 1 };
     let events: Vec<_> =
         (0..40).map(|n| if n % 5 == 4 { Event::Pause } else { frame.clone() }).collect();
-    let start: Start<'_> = &|_| panic!("there is no backlog");
+    let start: Start<'_, Departure> = &|_| panic!("there is no backlog");
 
     run_with(&events, 4, start, &Arc::default());
 }
@@ -105,7 +99,7 @@ fn nobody_is_started_without_backlog() {
 fn where_no_thread_is_to_be_had_everything_is_sealed_as_ever() {
     let frame = Event::Frame { payload: 64_000, segment: 1340, seed: 1 };
     let events = vec![frame; 20];
-    let start: Start<'_> = &|_| Err(io::ErrorKind::WouldBlock.into());
+    let start: Start<'_, Departure> = &|_| Err(io::ErrorKind::WouldBlock.into());
 
     let without = run_with(&events, 2, start, &Arc::default());
 
@@ -113,29 +107,21 @@ fn where_no_thread_is_to_be_had_everything_is_sealed_as_ever() {
 }
 
 #[test]
-fn slots_keep_no_keys() {
-    let mut slot = Slot::new();
+fn what_is_sealed_keeps_no_keys() {
+    let mut departure = Departure::new();
     let [mut rome, _] = engines();
-    let (virtio, len) = fill(&mut slot.frame, 64_000, 1340, 1);
+    let (virtio, len) = fill(&mut departure.frame, 64_000, 1340, 1);
     let mut job = None;
-    let packet = &mut slot.frame.packet_mut()[..len];
+    let packet = &mut departure.frame.packet_mut()[..len];
     let mut out = TransmitBatch::default();
     let _ = rome.outbound.handle_backlog(&virtio, packet, now(), (&mut out, &mut job), |_| {});
     assert!(out.is_empty());
-    slot.job = job;
+    departure.job = job;
 
-    seal(&mut slot);
+    departure.work();
 
-    assert!(slot.job.is_none() && slot.is_by_worker);
-    assert_eq!(slot.batch.transmits().iter().map(|send| send.packets).sum::<u64>(), 48);
-}
-
-#[test]
-fn workers_need_cores_to_spare() {
-    let counts = [1, 2, 3, 4, 5, 6, 7, 8, 64].map(Workers::fitting);
-
-    assert_eq!(counts, [0, 0, 0, 1, 1, 2, 2, 2, 2]);
-    assert_eq!(Workers::Exactly(3).count(), 3);
+    assert!(departure.job.is_none());
+    assert_eq!(departure.batch.transmits().iter().map(|send| send.packets).sum::<u64>(), 48);
 }
 
 /// What an outsider and the account see.
@@ -157,8 +143,8 @@ fn counter(datagram: &[u8]) -> u64 {
 
 fn run(events: &[Event], workers: usize) -> (Outcome, Arc<Counters>) {
     let account = Arc::default();
-    let start: Start<'_> =
-        &|mut worker| thread::Builder::new().spawn(move || while worker.work(seal) {});
+    let start: Start<'_, Departure> =
+        &|mut worker| thread::Builder::new().spawn(move || while worker.work(work) {});
 
     (run_with(events, workers, start, &account), account)
 }
@@ -167,7 +153,7 @@ fn run(events: &[Event], workers: usize) -> (Outcome, Arc<Counters>) {
 fn run_with(
     events: &[Event],
     workers: usize,
-    start: Start<'_>,
+    start: Start<'_, Departure>,
     account: &Arc<Counters>,
 ) -> Outcome {
     let [mut rome, _] = engines();
@@ -220,99 +206,4 @@ fn run_with(
         peer: (peer.transmit.packets.get(), peer.transmit.bytes.get()),
         sent: sent.into_inner(),
     }
-}
-
-/// Two engines with a session whose keys are the same every time.
-fn engines() -> [Engine; 2] {
-    let keys = [[1; 32], [2; 32]].map(|key| PrivateKey::from_bytes(&key).unwrap());
-    let source = SocketAddr::from(([192, 0, 2, 1], 51840));
-    let [mut rome, mut milan] = [(0, 1), (1, 0)].map(|(own, other)| {
-        let next = AtomicU8::new(0);
-        let surroundings = Surroundings {
-            randomness: Arc::new(move |bytes| {
-                bytes.fill_with(|| next.fetch_add(1, Ordering::Relaxed));
-            }),
-            epoch: Epoch::new(now(), Duration::from_secs(1)),
-            mtu: 1400,
-        };
-        let identity = wg::Engine::Native.identity(&keys[own], &surroundings);
-        let settings = engine::Settings { max_flows: 1024, seed: 7, start: now() };
-        let mut engine = engine::new(identity, settings).unwrap();
-        let peer = PeerConfig {
-            name: "peer".into(),
-            keys: PeerKeys {
-                public_key: keys[other].public_key(),
-                preshared_key: None,
-                persistent_keepalive: None,
-            },
-            endpoints: vec![source],
-            allowed_ips: ["10.244.0.0/16".parse().unwrap()].into(),
-            clamp_mtu: None,
-        };
-        engine.control.apply(vec![peer], Table::build(1, &Cluster::default(), []).0);
-
-        engine
-    });
-
-    let mut out = TransmitBatch::default();
-    rome.control.current().peers()[0].tunnel.initiate(source.into(), &mut out, now());
-    for to in [&mut milan, &mut rome] {
-        let message = out.bytes(&out.transmits()[0]).to_vec();
-        out.clear();
-        to.handshakes.handle_message(&message, source.into(), now(), &mut out);
-    }
-    let keepalive = out.bytes(&out.transmits()[0]).to_vec();
-    out.clear();
-    let received = Received {
-        bytes: &keepalive,
-        stride: keepalive.len(),
-        path: source.into(),
-        ecn: Ecn::NotEct,
-    };
-    milan.inbound.handle_datagrams(received, now(), &mut out, |_, _| false);
-
-    [rome, milan]
-}
-
-/// A TCP frame as TUN hands it over: the checksum holds the pseudo-header only. Gives its length.
-fn fill(frame: &mut FrameBuffer, payload: usize, segment: u16, seed: u64) -> (VirtioHeader, usize) {
-    let (source, destination) = ([10, 245, 1, 5], [10, 244, 2, 7]);
-    let total_len = u16::try_from(40 + payload).unwrap();
-    let mut bytes = vec![0x45, 0];
-    bytes.extend(total_len.to_be_bytes());
-    bytes.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
-    bytes.extend(source);
-    bytes.extend(destination);
-    let header_checksum = remap::checksum::complete(remap::checksum::sum(&bytes));
-    bytes[10..12].copy_from_slice(&header_checksum.to_be_bytes());
-    let pseudo = remap::checksum::pseudo_header(
-        source.into(),
-        destination.into(),
-        6,
-        u32::from(total_len) - 20,
-    );
-    bytes.extend([0x9c, 0x40, 0x14, 0x51, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff]);
-    bytes.extend(pseudo.to_be_bytes());
-    bytes.extend([0, 0]);
-    bytes.extend(noise(payload, seed));
-    frame.packet_mut()[..bytes.len()].copy_from_slice(&bytes);
-
-    let is_large = payload > usize::from(segment);
-    let mut virtio = [0; 10];
-    virtio[0] = 1; // NEEDS_CSUM
-    virtio[1] = u8::from(is_large); // TCPV4
-    virtio[2..4].copy_from_slice(&40u16.to_ne_bytes());
-    virtio[4..6].copy_from_slice(&(if is_large { segment } else { 0 }).to_ne_bytes());
-    virtio[6..8].copy_from_slice(&20u16.to_ne_bytes());
-    virtio[8..10].copy_from_slice(&16u16.to_ne_bytes());
-
-    (VirtioHeader::parse(&virtio).unwrap(), bytes.len())
-}
-
-/// Always the same.
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
-fn now() -> Instant {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-
-    *START.get_or_init(Instant::now)
 }
