@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Rule, Table, checksum};
-use strait_gateway::buffer::TransmitBatch;
+use strait_gateway::buffer::{Transmit, TransmitBatch};
 use strait_gateway::engine::inbound::Received;
 use strait_gateway::engine::outbound::Disposition;
 use strait_gateway::engine::{self, Engine, PeerConfig};
@@ -17,7 +17,7 @@ use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
 use strait_gateway::wg::native::{Epoch, Surroundings};
 use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{self, PrivateKey};
+use strait_gateway::wg::{self, OpenedRun, PrivateKey};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -44,6 +44,7 @@ fn carries_without_an_allocation(implementation: wg::Engine) {
     establish(&mut rome, &mut milan);
     let (virtio, frame) = tcp_frame();
     let mut scratch = frame.clone();
+    let mut elsewhere = Elsewhere::new();
 
     carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
     let allocations = (0..ROUNDS).map(|_| {
@@ -51,6 +52,10 @@ fn carries_without_an_allocation(implementation: wg::Engine) {
         for _ in 0..100 {
             scratch.copy_from_slice(&frame);
             carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
+            if implementation == wg::Engine::Native {
+                scratch.copy_from_slice(&frame);
+                elsewhere.carry(&mut rome, &mut milan, &virtio, &mut scratch);
+            }
         }
         let nowhere = tell(&mut rome, &virtio, &mut scratch, &frame, &mut batch);
         assert_eq!(nowhere, Disposition::Reply);
@@ -63,6 +68,59 @@ fn carries_without_an_allocation(implementation: wg::Engine) {
     dhat::assert_eq!(fewest, Some(0), "{implementation}");
     let account = milan.control.accounts().inbound.snapshot();
     dhat::assert!(account.packets_out > 100 * 45, "the frames did arrive: {account:?}");
+    let is_left = implementation == wg::Engine::Native;
+    dhat::assert!(!is_left || elsewhere.opened > 100, "nothing was left to others");
+}
+
+/// What a worker has: the frame is sealed and opened there.
+struct Elsewhere {
+    batch: TransmitBatch,
+    replies: TransmitBatch,
+    buffer: Vec<u8>,
+    run: OpenedRun,
+    opened: u32,
+}
+
+impl Elsewhere {
+    fn new() -> Self {
+        Self {
+            batch: TransmitBatch::default(),
+            replies: TransmitBatch::default(),
+            buffer: vec![0; 1 << 16],
+            run: OpenedRun::with_capacity(128),
+            opened: 0,
+        }
+    }
+
+    fn carry(
+        &mut self,
+        from: &mut Engine,
+        to: &mut Engine,
+        virtio: &VirtioHeader,
+        frame: &mut [u8],
+    ) {
+        let Self { batch, replies, buffer, run, opened } = self;
+        let mut job = None;
+        let now = now();
+        let disposition =
+            from.outbound.handle_backlog(virtio, frame, now, (&mut *batch, &mut job), |_| {
+                panic!("nothing is sealed yet")
+            });
+        assert_eq!(disposition, Disposition::Taken);
+        job.unwrap().seal(frame, batch);
+
+        for transmit in batch.transmits() {
+            let received = received(batch, transmit);
+            buffer[..received.bytes.len()].copy_from_slice(received.bytes);
+            let job = to.inbound.handle_backlog(&received, now).unwrap();
+            job.open(buffer, run);
+            to.inbound.handle_opened(job, (buffer, run), now, replies, |frame, _, accounts| {
+                accounts.handle_frame(u64::try_from(frame.packet_count()).unwrap(), 0, true);
+            });
+            *opened += 1;
+        }
+        batch.clear();
+    }
 }
 
 /// One frame out of `from` and into `to`, as the threads would carry it.
@@ -74,25 +132,28 @@ fn carry(
     batch: &mut TransmitBatch,
     replies: &mut TransmitBatch,
 ) {
-    let source = SocketAddr::from(([192, 0, 2, 1], 51840));
     let now = now();
     let disposition =
         from.outbound.handle_frame(virtio, frame, now, batch, |_| panic!("one frame fits"));
     assert_eq!(disposition, Disposition::Taken);
 
     for transmit in batch.transmits() {
-        let received = Received {
-            bytes: batch.bytes(transmit),
-            stride: transmit.segment_bytes,
-            path: source.into(),
-            ecn: Ecn::NotEct,
-        };
-        to.inbound.handle_datagrams(received, now, replies, |_, _| false);
+        to.inbound.handle_datagrams(received(batch, transmit), now, replies, |_, _| false);
     }
     to.inbound.drain(|frame, _, accounts| {
         accounts.handle_frame(u64::try_from(frame.packet_count()).unwrap(), 0, true);
     });
     batch.clear();
+}
+
+/// A send as it arrives.
+fn received<'a>(batch: &'a TransmitBatch, transmit: &Transmit) -> Received<'a> {
+    Received {
+        bytes: batch.bytes(transmit),
+        stride: transmit.segment_bytes,
+        path: SocketAddr::from(([192, 0, 2, 1], 51840)).into(),
+        ecn: Ecn::NotEct,
+    }
 }
 
 /// One frame to an address that nobody has.
