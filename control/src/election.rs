@@ -142,6 +142,14 @@ impl Candidate {
         })
     }
 
+    /// Whether somebody else has the lease that was `found`.
+    #[must_use]
+    pub fn has_successor(&self, found: &LeaseSpec) -> bool {
+        let holder = found.holder_identity.as_deref().unwrap_or_default();
+
+        !holder.is_empty() && holder != self.settings.holder
+    }
+
     /// For how long `spec` was seen not to change.
     fn see(&mut self, spec: &LeaseSpec, now: Instant) -> Duration {
         let seen = match &mut self.seen {
@@ -250,20 +258,30 @@ impl Election {
         Ok(())
     }
 
-    /// Gives the lease up, so that nobody has to wait until it is over.
+    /// Gives the lease up, so that nobody has to wait until it is over. Says whether this one had it.
     ///
     /// # Errors
     ///
     /// What the API server says; the lease then runs out by itself.
-    pub async fn release(&mut self, wall: Timestamp) -> kube::Result<()> {
-        let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(()) };
+    pub async fn release(&mut self, wall: Timestamp) -> kube::Result<bool> {
+        let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(false) };
         let spec = found.spec.clone().unwrap_or_default();
-        if let Some(spec) = self.candidate.release(&spec, wall) {
-            let lease = Lease { spec: Some(spec), ..found };
-            self.api.replace(&self.name, &PostParams::default(), &lease).await?;
-        }
+        let Some(spec) = self.candidate.release(&spec, wall) else { return Ok(false) };
+        let lease = Lease { spec: Some(spec), ..found };
+        self.api.replace(&self.name, &PostParams::default(), &lease).await?;
 
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether somebody else has the lease.
+    ///
+    /// # Errors
+    ///
+    /// What the API server says.
+    pub async fn has_successor(&self) -> kube::Result<bool> {
+        let found = self.api.get_opt(&self.name).await?.and_then(|lease| lease.spec);
+
+        Ok(found.is_some_and(|spec| self.candidate.has_successor(&spec)))
     }
 }
 

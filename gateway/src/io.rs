@@ -139,6 +139,7 @@ impl Gateway {
             forwarding: forwarding.clone(),
             flows,
             calendar: Calendar::new(),
+            begins_sessions: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
             is_alive: AtomicBool::new(true),
             end: Notify::new(),
@@ -265,6 +266,12 @@ impl Gateway {
     /// Looks for every peer at all addresses where it may be: it does not seem to be where it was.
     pub fn seek_peers(&self) {
         self.control.seek_peers();
+    }
+
+    /// Somebody else has our key, and the peers are to be his: from now on no session is begun or renewed here,
+    /// and those that there are serve what is on its way.
+    pub fn begin_no_sessions(&self) {
+        self.shared.begins_sessions.store(false, Ordering::Relaxed);
     }
 
     /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this

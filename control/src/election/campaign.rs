@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::{Election, Standing};
@@ -12,6 +12,12 @@ use crate::complaint::Complaint;
 /// A round has two calls and a pause: with this part of the time to renew in, one that hangs leaves
 /// room for another round before the Lease is over.
 const CALLS_PER_DEADLINE: u32 = 3;
+
+/// Whoever waits for the Lease asks for it once in a retry period, and is then given another for its call.
+const PERIODS_PER_SUCCESSION: u32 = 2;
+
+/// How often a replica that has given the Lease up looks for its successor in one retry period.
+const LOOKS_PER_PERIOD: u32 = 10;
 
 /// How often, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +33,12 @@ impl Times {
     #[must_use]
     pub fn call(&self) -> Duration {
         self.renew_deadline / CALLS_PER_DEADLINE
+    }
+
+    /// Within this another replica takes a Lease that is free, if there is one.
+    #[must_use]
+    pub fn succession(&self) -> Duration {
+        self.retry_period * PERIODS_PER_SUCCESSION
     }
 }
 
@@ -91,12 +103,39 @@ impl Campaign {
 
     /// Gives up what it has, so that nobody has to wait.
     pub async fn end(mut self) {
+        self.release().await;
+    }
+
+    /// Gives up what it has, and waits for as long as it takes another one to see that and to begin. Says
+    /// whether one has.
+    pub async fn hand_over(mut self) -> bool {
+        if !self.release().await {
+            return false;
+        }
+
+        let asked = timeout(self.times.succession(), async {
+            loop {
+                // Who cannot ask knows nothing, and asks again.
+                if self.election.has_successor().await.unwrap_or(false) {
+                    return;
+                }
+                sleep(self.times.retry_period / LOOKS_PER_PERIOD).await;
+            }
+        });
+
+        asked.await.is_ok()
+    }
+
+    /// Whether there was something to give up, and it was.
+    async fn release(&mut self) -> bool {
         let released = timeout(self.times.call(), self.election.release(Timestamp::now())).await;
         let error = match released {
-            Ok(Ok(())) => return,
+            Ok(Ok(had_it)) => return had_it,
             Ok(Err(error)) => error.to_string(),
             Err(silent) => silent.to_string(),
         };
         warn!(%error, "the Lease was not given up; another replica takes it when it is over");
+
+        false
     }
 }

@@ -144,3 +144,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn who_gives_the_lease_up_sees_who_takes_it() {
+    let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
+    world.stand(&mut first);
+    assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it is its own");
+
+    world.lease = first.release(world.lease.as_ref().unwrap(), world.wall());
+    assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it is nobody's");
+
+    world.stand(&mut second);
+    assert!(first.has_successor(world.lease.as_ref().unwrap()));
+}

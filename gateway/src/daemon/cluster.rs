@@ -205,9 +205,16 @@ impl Cluster {
         self.own_key.look(in_force)
     }
 
-    /// Lets another replica have its turn.
-    pub(crate) async fn end(&mut self) {
-        self.turn.end().await;
+    /// Lets another replica have its turn, and waits a while for that. Says whether one has; otherwise nobody
+    /// seems to want it.
+    pub(crate) async fn hand_over(&mut self) -> bool {
+        let has_successor = self.turn.end().await;
+        if has_successor {
+            // What is found and said from now on is for the other one.
+            self.duties.end();
+        }
+
+        has_successor
     }
 
     /// Whether there are other objects.

@@ -17,7 +17,7 @@ use strait_gateway::wg::succession::GRACE;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
 
 use super::admin::{Board, InForce};
@@ -31,6 +31,10 @@ use super::ways::Ways;
 
 /// How long to send what is under way before the process ends.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// For how long a replica goes on when another has its turn. In this time that one gets a session with the
+/// peer, and nodes hear of where their packets go now.
+const OVERLAP: Duration = Duration::from_secs(2);
 
 /// How often peers and packet threads are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -119,11 +123,11 @@ impl Source {
         }
     }
 
-    /// Somebody else may take the place of this gateway.
-    async fn end(&mut self) {
+    /// Somebody else may take the place of this gateway. Says whether somebody has.
+    async fn hand_over(&mut self) -> bool {
         match self {
-            Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.end().await,
+            Self::File(_) => false,
+            Self::Cluster(cluster) => cluster.hand_over().await,
         }
     }
 }
@@ -204,7 +208,13 @@ impl Service {
         };
 
         self.board.set_draining();
-        self.source.end().await;
+        if self.source.hand_over().await {
+            info!(
+                "another replica has its turn; what is on its way here is forwarded for a moment"
+            );
+            self.gateway.begin_no_sessions();
+            sleep(OVERLAP).await;
+        }
         self.routes.clear().await;
         self.gateway.drain(DRAIN_DEADLINE);
         info!("the gateway ended");

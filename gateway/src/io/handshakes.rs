@@ -133,8 +133,10 @@ pub(super) fn run(
             handshakes.handle_lost(lost.wrapping_sub(before));
             pace.handle_tick();
             queue.is_flood.store(pace.is_flood, Ordering::Relaxed);
-            handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
-            shared.send_all(&mut batch);
+            if shared.begins_sessions.load(Ordering::Relaxed) {
+                handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
+                shared.send_all(&mut batch);
+            }
             next_tick = now + TICK;
         }
 

@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) forwarding: Reader<Forwarding>,
     pub(super) flows: Arc<Flows>,
     pub(super) calendar: Calendar,
+    /// Whether time brings handshakes and keepalives.
+    pub(super) begins_sessions: AtomicBool,
     pub(super) is_stopping: AtomicBool,
     pub(super) is_alive: AtomicBool,
     /// Told when [`Self::is_alive`] ends.

@@ -132,6 +132,25 @@ impl Namespace {
     ///
     /// [`LabError::Netlink`], for instance if there is such a route.
     pub fn add_route(&self, destination: IpNet, link: &str, via: Via) -> Result<(), LabError> {
+        self.route(destination, link, via, false)
+    }
+
+    /// Adds a route through a link in place of the one that there may be, without a moment in between.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Netlink`] if there is no such link.
+    pub fn replace_route(&self, destination: IpNet, link: &str, via: Via) -> Result<(), LabError> {
+        self.route(destination, link, via, true)
+    }
+
+    fn route(
+        &self,
+        destination: IpNet,
+        link: &str,
+        via: Via,
+        replaces: bool,
+    ) -> Result<(), LabError> {
         let operation = format!("add a route to {destination} through {link}");
         let name = link.to_owned();
 
@@ -145,7 +164,9 @@ impl Namespace {
             if let Via::Router(router) = via {
                 route = route.gateway(router).map_err(invalid)?.onlink();
             }
-            handle.route().add(route.build()).execute().await
+            let request = handle.route().add(route.build());
+            let request = if replaces { request.replace() } else { request };
+            request.execute().await
         })
     }
 

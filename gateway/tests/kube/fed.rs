@@ -104,6 +104,18 @@ impl Fed {
 
     /// Starts a gateway with `arguments` as they are, in what looks like a pod.
     pub(crate) fn start(&mut self, name: &'static str, arguments: &[String]) {
+        let namespace = Arc::clone(&self.namespace);
+
+        self.start_in(&namespace, name, arguments);
+    }
+
+    /// The same in another namespace, where the API server is reached as well.
+    pub(crate) fn start_in(
+        &mut self,
+        namespace: &Namespace,
+        name: &'static str,
+        arguments: &[String],
+    ) {
         let start = [
             format!("KUBECONFIG={}", self.folder.join("kubeconfig").display()),
             "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
@@ -115,19 +127,29 @@ impl Fed {
         let arguments: Vec<_> = start.iter().chain(arguments).collect();
         let log = self.folder.join(name);
         let program = Path::new("/usr/bin/env");
-        let process = Process::start(&self.namespace, name, program, arguments, log).unwrap();
+        let process = Process::start(namespace, name, program, arguments, log).unwrap();
 
         self.gateways.insert(name, process);
     }
 
     /// Kills a gateway, which has no time for last words.
     pub(crate) fn kill(&mut self, name: &str) {
-        drop(self.gateways.remove(name).unwrap());
+        drop(self.take(name));
     }
 
     /// Ends a gateway in order.
     pub(crate) fn stop(&mut self, name: &str) {
-        self.gateways.remove(name).unwrap().stop().unwrap();
+        self.take(name).stop().unwrap();
+    }
+
+    /// A gateway that whoever has it is to end. Without a word to it, dropping it kills.
+    pub(crate) fn take(&mut self, name: &str) -> Process {
+        self.gateways.remove(name).unwrap()
+    }
+
+    /// Where its API server is reached on the loopback of its namespace.
+    pub(crate) fn api_port(&self) -> u16 {
+        self.server.as_ref().unwrap().port()
     }
 
     pub(crate) fn log(&self, name: &str) -> String {

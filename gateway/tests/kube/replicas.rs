@@ -1,25 +1,40 @@
-//! Two replicas of one gateway: one forwards, and the other one does when that one is gone. With
-//! `STRAIT_FIGURES` set, how soon is demanded of a Lease of one second.
+//! Replicas of one gateway: one forwards, and another one does when that one is gone. With `STRAIT_FIGURES`
+//! set, how soon is demanded of a Lease of one second.
+//!
+//! ```text
+//!   pod ─ node ─┬─ one    ┐
+//!               ├─ two    ├─ (node) ─ underlay ─ Milan
+//!               └─ three  ┘
+//! ```
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use control::active::ACTIVE;
-use k8s_openapi::api::core::v1::Pod;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
+use strait_gateway::lab::netlink::Via;
+use strait_gateway::lab::topology::UNDERLAY_LINK;
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, Namespace, TwoClusters, wait_until};
 
 use crate::api_server::create;
 use crate::api_server::roles::shipped_role;
-use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping, whole};
+use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, whole};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
+use crate::standalone::forward;
+use crate::standalone::pods::Pod;
 
-/// Both run in one namespace, as there is no kubelet that gives pods one each; devices of their own
-/// keep them apart.
+/// How often the node looks which of the replicas is the active one.
+const LOOK: Duration = Duration::from_millis(20);
+
 #[test]
 fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
     let Some(_turn) = require(&[Root, Tun]) else {
@@ -35,23 +50,25 @@ fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
     };
     in_milan.start("server", &whole(rome, Mode::Server));
     let target = rome.side.sees(&milan.side).next().unwrap();
+    let mut node = Node::new(Arc::clone(&rome.gateway), rome.side.realms[0].remapped);
+    let to_replicas = Via::Router(rome.underlay);
+    milan.gateway.add_route("10.244.0.0/24".parse().unwrap(), UNDERLAY_LINK, to_replicas).unwrap();
+    let client = whole(milan, Mode::Client);
 
-    for pod in ["one", "two", "three"] {
-        in_rome.ask(move |client| async move { create_pod(client, pod).await });
-    }
-    in_rome.start("one", &replica(&whole(milan, Mode::Client), "one"));
-    wait_for_ping(&rome.pod, target);
-    in_rome.start("two", &replica(&whole(milan, Mode::Client), "two"));
-    wait_until("the second one waits", PATIENCE, || {
-        Ok(in_rome.log("two").contains("the gateway runs"))
+    node.start(&mut in_rome, "one", &client);
+    wait_until("the first one forwards", PATIENCE, || {
+        node.follow(&in_rome);
+        Ok(Ping::new(target, 1).run(&rome.pod).is_ok_and(|ping| ping.is_perfect()))
     })
     .unwrap();
+    node.start(&mut in_rome, "two", &client);
     assert_eq!(active(&in_rome), ["one"]);
 
     // Without an API server nobody can be elected, and nobody has to.
     in_rome.kill_api_server();
     let ping = Ping::new(target, 300).run(&rome.pod).unwrap();
     assert!(ping.is_perfect(), "{ping:?}");
+    assert_eq!(in_rome.log("one").matches("the API server answers again").count(), 0);
     in_rome.restart_api_server();
     wait_until("the Lease is renewed", PATIENCE, || {
         Ok(in_rome.log("one").matches("the API server answers again").count() >= 1)
@@ -60,24 +77,65 @@ fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
     assert_eq!(active(&in_rome), ["one"]);
     assert!(!in_rome.log("two").contains("leader election"));
 
-    let missed = gap(&rome.pod, target, || in_rome.kill("one"));
+    let one = in_rome.take("one");
+    let missed = gap(&rome.pod, target, || drop(one), || node.follow(&in_rome));
     eprintln!("killed: nobody forwards for {missed:?}");
     assert!(missed <= promised(2_000), "{missed:?}");
-    wait_until("the label moves", PATIENCE, || Ok(active(&in_rome) == ["two"])).unwrap();
+    assert_eq!(active(&in_rome), ["two"]);
 
-    in_rome.start("three", &replica(&whole(milan, Mode::Client), "three"));
-    wait_until("the third one waits", PATIENCE, || {
-        Ok(in_rome.log("three").contains("the gateway runs"))
-    })
-    .unwrap();
-    let left = gap(&rome.pod, target, || in_rome.stop("two"));
+    node.start(&mut in_rome, "three", &client);
+    let two = in_rome.take("two");
+    let left = gap(&rome.pod, target, || two.stop().unwrap(), || node.follow(&in_rome));
     eprintln!("left: nobody forwards for {left:?}");
-    assert!(left <= promised(500), "{left:?}");
-    wait_until("the label moves", PATIENCE, || Ok(active(&in_rome) == ["three"])).unwrap();
+    assert!(left.is_zero(), "{left:?}");
+    assert_eq!(active(&in_rome), ["three"]);
     in_rome.wait_for("Connected");
 
+    // Nobody is there to take its place.
     in_rome.finish();
     in_milan.finish();
+}
+
+/// The node of Rome, and the replicas on it: what `strait node` does where there are nodes.
+struct Node {
+    namespace: Arc<Namespace>,
+    /// What leads to the active replica.
+    remote: IpNet,
+    replicas: BTreeMap<&'static str, Pod>,
+    leads_to: Option<String>,
+}
+
+impl Node {
+    const fn new(namespace: Arc<Namespace>, remote: IpNet) -> Self {
+        Self { namespace, remote, replicas: BTreeMap::new(), leads_to: None }
+    }
+
+    /// Starts a replica in a namespace of its own, and waits until it runs.
+    fn start(&mut self, fed: &mut Fed, name: &'static str, client: &[String]) {
+        fed.ask(move |client| async move { create_pod(client, name).await });
+        let number = u8::try_from(self.replicas.len() + 1).unwrap();
+        let pod = Pod::new(&self.namespace, name.to_owned(), 0, number);
+        forward(&pod.namespace, &self.namespace, fed.api_port());
+
+        fed.start_in(&pod.namespace, name, &replica(client, name));
+        self.replicas.insert(name, pod);
+        wait_until(format!("{name} runs"), PATIENCE, || {
+            Ok(fed.log(name).contains("the gateway runs"))
+        })
+        .unwrap();
+    }
+
+    /// Leads packets to the active replica.
+    fn follow(&mut self, fed: &Fed) {
+        let active = active(fed);
+        assert!(active.len() <= 1, "{active:?}");
+        let Some(name) = active.first().filter(|&name| self.leads_to.as_ref() != Some(name)) else {
+            return;
+        };
+        let via = Via::Router(self.replicas[name.as_str()].address);
+        self.namespace.replace_route(self.remote, name, via).unwrap();
+        self.leads_to = Some(name.clone());
+    }
 }
 
 /// The flags of one replica of several. Where figures are demanded, a Lease is as short as Kubernetes has it.
@@ -96,14 +154,27 @@ fn replica(whole: &[String], name: &str) -> Vec<String> {
     arguments
 }
 
-/// For how long nobody forwards when `end` ends the active one.
-fn gap(from: &Namespace, target: IpAddr, end: impl FnOnce()) -> Duration {
+/// For how long nobody forwards when `end` ends the active one, while `follow` is called again and again.
+fn gap(
+    from: &Namespace,
+    target: IpAddr,
+    end: impl FnOnce() + Send,
+    mut follow: impl FnMut(),
+) -> Duration {
     const INTERVAL: Duration = Duration::from_millis(10);
     let ping = Ping { interval: INTERVAL, ..Ping::new(target, 1_200) };
     let pinging = from.spawn(move || ping.run_here()).unwrap();
 
-    end();
-    let report = pinging.join().unwrap().unwrap();
+    let report = thread::scope(|scope| {
+        let ending = scope.spawn(end);
+        while !pinging.is_finished() {
+            follow();
+            thread::sleep(LOOK);
+        }
+        ending.join().unwrap();
+
+        pinging.join().unwrap().unwrap()
+    });
 
     INTERVAL * u32::try_from(report.unanswered.len()).unwrap()
 }
@@ -118,7 +189,7 @@ fn is_strict() -> bool {
 }
 
 async fn create_pod(client: kube::Client, name: &str) {
-    let pod: Pod = serde_json::from_value(json!({
+    let pod: KubePod = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "milan"}},
         "spec": {"containers": [{"name": "strait", "image": "strait"}]},
     }))
@@ -130,8 +201,8 @@ async fn create_pod(client: kube::Client, name: &str) {
 /// The pods with the label of the active one.
 fn active(fed: &Fed) -> Vec<String> {
     fed.ask(move |client| async move {
-        let pods = Api::<Pod>::namespaced(client, NAMESPACE);
+        let pods = Api::<KubePod>::namespaced(client, NAMESPACE);
         let active = ListParams::default().labels(&format!("{ACTIVE}=true"));
-        pods.list(&active).await.unwrap().iter().map(Pod::name_any).collect()
+        pods.list(&active).await.unwrap().iter().map(KubePod::name_any).collect()
     })
 }

@@ -9,7 +9,7 @@ mod foretold;
 mod garbage;
 mod hub;
 mod node;
-mod pods;
+pub(crate) mod pods;
 mod site;
 
 use std::io::{self, Write as _};
@@ -101,16 +101,17 @@ fn strait(local: &Site, remote: &Site, verb: &[&str], more: &[&str]) -> Output {
 }
 
 /// Whoever is in `from` reaches the API server of `to` there, on `port`, as if it were its own.
-fn forward(from: &Arc<Namespace>, to: &Arc<Namespace>, port: u16) {
+pub(crate) fn forward(from: &Arc<Namespace>, to: &Arc<Namespace>, port: u16) {
     let listener = from.run(move || Ok(TcpListener::bind(("127.0.0.1", port)).unwrap())).unwrap();
     let there = Arc::clone(to);
     // Ends with the test.
     thread::spawn(move || {
         for near in listener.incoming().flatten() {
-            let Ok(far) = there.run(move || Ok(TcpStream::connect(("127.0.0.1", port)).unwrap()))
-            else {
+            let Ok(far) = there.run(move || Ok(TcpStream::connect(("127.0.0.1", port)))) else {
                 return;
             };
+            // One that is away may come back.
+            let Ok(far) = far else { continue };
             for (mut from, mut to) in [
                 (near.try_clone().unwrap(), far.try_clone().unwrap()),
                 (far.try_clone().unwrap(), near.try_clone().unwrap()),

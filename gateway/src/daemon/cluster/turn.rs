@@ -3,28 +3,21 @@
 mod guest;
 mod lease;
 
-use std::time::Duration;
-
 use control::active::ActivePod;
 use control::election::Election;
 use control::identity::Identity;
 use kube::Client;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tracing::warn;
 
 use super::settings::Turn;
 use crate::daemon::election::Candidacy;
 
-/// How long the end of a replica waits until another can take its place.
-const YIELD_DEADLINE: Duration = Duration::from_secs(2);
-
 /// What decides whose turn it is, and how to end it in order.
 #[derive(Default)]
 pub(super) struct TurnTask {
-    /// Empty if there is nothing to decide.
-    task: JoinSet<()>,
+    /// Empty if there is nothing to decide. Says whether another replica has the turn.
+    task: JoinSet<bool>,
     end: Option<oneshot::Sender<()>>,
 }
 
@@ -49,20 +42,22 @@ impl TurnTask {
                 end = Some(sender);
             }
             Turn::Beside { socket, guest } => {
-                task.spawn(async move { guest::attend(&socket, &guest, is_active).await });
+                task.spawn(async move {
+                    guest::attend(&socket, &guest, is_active).await;
+                    false
+                });
             }
         }
 
         Self { task, end }
     }
 
-    /// Lets another replica have its turn.
-    pub(super) async fn end(&mut self) {
-        let Some(end) = self.end.take() else { return };
+    /// Lets another replica have its turn. Says whether one has, or nobody seems to want it.
+    pub(super) async fn end(&mut self) -> bool {
+        let Some(end) = self.end.take() else { return false };
         // It may have ended by itself.
         let _ = end.send(());
-        if timeout(YIELD_DEADLINE, self.task.join_next()).await.is_err() {
-            warn!("the API server does not answer; another replica begins when the Lease is over");
-        }
+
+        matches!(self.task.join_next().await, Some(Ok(true)))
     }
 }

@@ -31,9 +31,9 @@ const MASQUERADE: &str = "table ip cni {
 }";
 
 /// A pod; with it goes its link.
-pub(super) struct Pod {
-    pub(super) namespace: Arc<Namespace>,
-    pub(super) address: IpAddr,
+pub(crate) struct Pod {
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) address: IpAddr,
     node: Arc<Namespace>,
     link: String,
 }
@@ -58,7 +58,7 @@ pub(super) struct PodNetwork {
 
 impl Pod {
     /// A pod with the address 10.244.`third`.`fourth` on `node`, which knows it as `link`.
-    pub(super) fn new(node: &Arc<Namespace>, link: String, third: u8, fourth: u8) -> Self {
+    pub(crate) fn new(node: &Arc<Namespace>, link: String, third: u8, fourth: u8) -> Self {
         // Gateways forward; others are not asked to.
         let namespace = Namespace::router(format!("{link} of {}", node.name())).unwrap();
         let address = IpAddr::from([10, 244, third, fourth]);

@@ -7,14 +7,15 @@ use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-/// Stands for election until `end` is over, then gives up what it has.
+/// Stands for election until `end` is over, then gives up what it has and waits for whoever takes it. Says
+/// whether somebody has.
 pub(super) async fn stand(
     election: Election,
     pod: ActivePod,
     times: Times,
     is_active: watch::Sender<bool>,
     mut end: oneshot::Receiver<()>,
-) {
+) -> bool {
     let mut campaign = Campaign::new(election, times);
     let mut labels = Complaint::about("label the active pod");
     let mut was = Standing::Standby;
@@ -39,7 +40,8 @@ pub(super) async fn stand(
             _ = &mut end => break,
         }
     }
-    campaign.end().await;
+
+    campaign.hand_over().await
 }
 
 /// A call that is not answered in time has failed as any other.
