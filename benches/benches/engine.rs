@@ -7,6 +7,12 @@ use strait_gateway::wg::Engine;
 
 const SEGMENTS: u16 = 47;
 
+/// Frames of one packet each that come one after the other: as many as one send has.
+const FRAMES: u16 = 64;
+
+/// Their payload.
+const PAYLOAD_BYTES: u16 = 64;
+
 fn directions(criterion: &mut Criterion) {
     for implementation in Engine::ALL {
         directions_of(criterion, implementation);
@@ -31,6 +37,27 @@ fn directions_of(criterion: &mut Criterion, implementation: Engine) {
             || frame.clone(),
             |frame| {
                 pair.outbound(&virtio, frame);
+                pair.inbound();
+            },
+            BatchSize::SmallInput,
+        );
+    });
+
+    let (virtio, frame) = frame::udp(PAYLOAD_BYTES);
+    let frames = vec![frame; FRAMES.into()];
+    group.throughput(Throughput::Elements(FRAMES.into()));
+    group.bench_function("outbound, 64 frames of 64 bytes", |b| {
+        b.iter_batched_ref(
+            || frames.clone(),
+            |frames| pair.outbound_all(&virtio, frames.iter_mut().map(Vec::as_mut_slice)),
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("outbound and inbound, 64 frames of 64 bytes", |b| {
+        b.iter_batched_ref(
+            || frames.clone(),
+            |frames| {
+                pair.outbound_all(&virtio, frames.iter_mut().map(Vec::as_mut_slice));
                 pair.inbound();
             },
             BatchSize::SmallInput,

@@ -53,14 +53,25 @@ impl Pair {
 
     /// Rome sends one frame. The datagrams stay in the batch.
     pub fn outbound(&mut self, virtio: &VirtioHeader, frame: &mut [u8]) {
+        self.outbound_all(virtio, std::iter::once(frame));
+    }
+
+    /// Rome sends these frames, as many as fit one batch. The datagrams stay in it.
+    pub fn outbound_all<'a>(
+        &mut self,
+        virtio: &VirtioHeader,
+        frames: impl IntoIterator<Item = &'a mut [u8]>,
+    ) {
         self.batch.clear();
-        let _ = self.rome.outbound.handle_frame(
-            virtio,
-            frame,
-            now(),
-            &mut self.batch,
-            TransmitBatch::clear,
-        );
+        for frame in frames {
+            let _ = self.rome.outbound.handle_frame(
+                virtio,
+                frame,
+                now(),
+                &mut self.batch,
+                TransmitBatch::clear,
+            );
+        }
     }
 
     /// Milan receives what is in the batch.
