@@ -13,7 +13,7 @@ use super::*;
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
 use crate::counters::Snapshot;
-use crate::engine::inbound::Received;
+use crate::engine::inbound::{MAX_MESSAGES, Received};
 use crate::engine::{Accounts, Inbound};
 use crate::io::pool::fixtures::{engines, fill, now};
 use crate::io::pool::work;
@@ -183,7 +183,7 @@ fn run_with(
     let [mut rome, milan] = engines();
     let messages = messages(&mut rome.outbound, events);
     let control = milan.control;
-    let mut thread = Thread { inbound: milan.inbound, written: Vec::new() };
+    let mut thread = Thread { inbound: milan.inbound, waiting: 0, written: Vec::new() };
     let mut openers = Openers::new(workers, Arc::clone(account), start);
     let mut part = vec![0; MAX_MESSAGE_BYTES].into_boxed_slice();
 
@@ -224,6 +224,8 @@ fn run_with(
 
 struct Thread {
     inbound: Inbound,
+    /// Messages since the batch was empty, at the most.
+    waiting: usize,
     written: Vec<Vec<u8>>,
 }
 
@@ -231,14 +233,15 @@ impl Thread {
     fn handle(&mut self, received: Received<'_>, now: Instant) {
         let mut out = TransmitBatch::default();
         self.inbound.handle_datagrams(received, now, &mut out, |_, _| false);
-        // Now and then, as if that were all of a system call.
-        if received.bytes.len().is_multiple_of(3) {
+        self.waiting += 1;
+        // Now and then, as if that were all of a system call, which never has more than the batch takes.
+        if received.bytes.len().is_multiple_of(3) || self.waiting == MAX_MESSAGES {
             self.drain();
         }
     }
 
     fn hand_on(&mut self, arrival: &mut Arrival) {
-        let Self { inbound, written } = self;
+        let Self { inbound, written, .. } = self;
         let (job, buffer, opened) = arrival.take().unwrap();
         let mut out = TransmitBatch::default();
         inbound.handle_opened(job, (buffer, opened), now(), &mut out, |frame, bytes, accounts| {
@@ -247,7 +250,8 @@ impl Thread {
     }
 
     fn drain(&mut self) {
-        let Self { inbound, written } = self;
+        let Self { inbound, written, waiting } = self;
+        *waiting = 0;
         inbound.drain(|frame, bytes, accounts| write(written, frame, bytes, accounts));
     }
 }
