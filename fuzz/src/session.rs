@@ -14,7 +14,7 @@ use strait_gateway::packet::virtio::VirtioHeader;
 use strait_gateway::wg::PrivateKey;
 use strait_gateway::wg::message::Message;
 use strait_gateway::wg::native::{Epoch, NativeIdentity, Surroundings};
-use strait_gateway::wg::tunnel::{Identity, PeerKeys, Tunnel};
+use strait_gateway::wg::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
 
 /// Datagrams under way at the most; whoever sends more loses the oldest.
 const WIRE_MAX: usize = 64;
@@ -156,7 +156,7 @@ impl World {
             }
             Some(Message::Initiation) => {
                 let known = receiver.identity.identify(datagram, source.into(), &mut out);
-                if matches!(known, Ok(Some(_))) {
+                if matches!(known, Ok(Introduction::By(_))) {
                     let _ =
                         receiver.tunnel.handle_handshake(datagram, source.into(), &mut out, now);
                 }

@@ -15,8 +15,8 @@ use crate::counters::as_u64;
 use crate::path::Path;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
-use crate::wg::tunnel::Whereabouts;
-use crate::wg::{Indices, Peer};
+use crate::wg::tunnel::{HeldInitiation, Introduction, Whereabouts};
+use crate::wg::{Indices, Peer, PublicKey};
 
 /// What one peer may need: a full-size packet that was staged.
 const FLUSH_BELOW_BYTES: usize = 68 * 1024;
@@ -78,10 +78,8 @@ impl Handshakes {
         now: Instant,
         out: &mut TransmitBatch,
     ) {
-        match self.answer(message, path, now, out) {
-            Ok(()) => self.accounts.inbound.protocol_messages.add(1),
-            Err(reason) => self.accounts.inbound.count_drops(reason, 1),
-        }
+        let answered = self.answer(message, path, now, out);
+        self.count(answered);
     }
 
     /// Takes datagrams that came straight here, and counts them; see [`Self::handle_message`]. Data is
@@ -124,6 +122,7 @@ impl Handshakes {
         mut flush: impl FnMut(&mut TransmitBatch),
     ) {
         self.keyring.handle_timeout(now);
+        self.handle_released(now, out, &mut flush);
         let tick = self.flows.tick(now);
         if tick > self.swept {
             self.swept = tick;
@@ -178,43 +177,106 @@ impl Handshakes {
         }
     }
 
+    /// Takes the initiations that were held until now.
+    fn handle_released(
+        &mut self,
+        now: Instant,
+        out: &mut TransmitBatch,
+        flush: &mut impl FnMut(&mut TransmitBatch),
+    ) {
+        let mut turned_away = 0;
+        while let Some((own, held)) = self.keyring.release(now, &mut turned_away) {
+            if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
+                flush(out);
+            }
+            let HeldInitiation { message, path, sender } = held;
+            let answered = sender
+                .and_then(|sender| self.answer_initiation((own, sender), &message, path, now, out));
+            self.count(answered.map(|()| Fate::Taken));
+        }
+        self.accounts.inbound.count_drops(DropReason::UnderLoad, turned_away);
+    }
+
+    fn count(&self, answered: Result<Fate, DropReason>) {
+        match answered {
+            Ok(Fate::Taken) => self.accounts.inbound.protocol_messages.add(1),
+            Ok(Fate::Held) => {}
+            Err(reason) => self.accounts.inbound.count_drops(reason, 1),
+        }
+    }
+
     fn answer(
         &mut self,
         message: &[u8],
         path: Path,
         now: Instant,
         out: &mut TransmitBatch,
-    ) -> Result<(), DropReason> {
-        let forwarding = self.forwarding.load();
+    ) -> Result<Fate, DropReason> {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
-        let (peer, whereabouts): (&Peer, _) = match kind {
-            Message::Initiation => {
-                let Some(keys) = self.keyring.identify(message, path, out)? else {
-                    return Err(DropReason::UnderLoad);
-                };
-                let (_, key) = keys;
-                let peer = forwarding.by_key(key).ok_or(DropReason::Unauthenticated)?;
-                (peer, peer.tunnel.handle_initiation(keys, message, path, out, now)?)
-            }
+        match kind {
+            Message::Initiation => match self.keyring.identify(message, path, out)? {
+                (own, Introduction::By(sender)) => {
+                    self.answer_initiation((own, sender), message, path, now, out)?;
+                }
+                (_, Introduction::TurnedAway) => return Err(DropReason::UnderLoad),
+                (_, Introduction::Held) => return Ok(Fate::Held),
+            },
             Message::Data { .. } => return Err(DropReason::Malformed),
             Message::Response { receiver_index } | Message::CookieReply { receiver_index } => {
                 let slot = self.indices.slot(receiver_index);
-                let (_, peer) = forwarding.by_slot(slot).ok_or(DropReason::UnknownIndex)?;
-                (peer, peer.tunnel.handle_answer(slot, message, path, out, now)?)
+                let (_, peer) =
+                    self.forwarding.load().by_slot(slot).ok_or(DropReason::UnknownIndex)?;
+                let whereabouts = peer.tunnel.handle_answer(slot, message, path, out, now)?;
+                // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
+                if !matches!(kind, Message::CookieReply { .. }) {
+                    note_answer(peer, whereabouts, path, now, out);
+                }
             }
-        };
-
-        // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
-        if !matches!(kind, Message::CookieReply { .. }) {
-            if whereabouts == Whereabouts::Here {
-                peer.learn_path(path);
-            }
-            peer.endpoints.handle_answer();
-            seal_staged(peer, peer.path().unwrap_or(path), out, now);
         }
+
+        Ok(Fate::Taken)
+    }
+
+    /// An initiation that the second of `keys` says it has sent to the first, which is ours.
+    fn answer_initiation(
+        &mut self,
+        keys: (PublicKey, PublicKey),
+        message: &[u8],
+        path: Path,
+        now: Instant,
+        out: &mut TransmitBatch,
+    ) -> Result<(), DropReason> {
+        let (_, sender) = keys;
+        let peer = self.forwarding.load().by_key(sender).ok_or(DropReason::Unauthenticated)?;
+        let whereabouts = peer.tunnel.handle_initiation(keys, message, path, out, now)?;
+        note_answer(peer, whereabouts, path, now, out);
 
         Ok(())
     }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It was what it should be.
+    Taken,
+    /// That is known later.
+    Held,
+}
+
+/// A peer has begun or answered a handshake.
+fn note_answer(
+    peer: &Peer,
+    whereabouts: Whereabouts,
+    path: Path,
+    now: Instant,
+    out: &mut TransmitBatch,
+) {
+    if whereabouts == Whereabouts::Here {
+        peer.learn_path(path);
+    }
+    peer.endpoints.handle_answer();
+    seal_staged(peer, peer.path().unwrap_or(path), out, now);
 }
 
 /// Whether anybody would notice if the peer had to wait for its turn.
@@ -258,7 +320,7 @@ mod tests {
     use crate::wg::native::{Epoch, Surroundings};
     use crate::wg::succession::GRACE;
     use crate::wg::tunnel::{Identity, PeerKeys};
-    use crate::wg::{self, PresharedKey, PrivateKey, PublicKey};
+    use crate::wg::{self, PresharedKey, PrivateKey};
 
     const TICK: Duration = Duration::from_millis(100);
 

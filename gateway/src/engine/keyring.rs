@@ -10,7 +10,7 @@ use crate::buffer::TransmitBatch;
 use crate::path::Path;
 use crate::wg::PublicKey;
 use crate::wg::succession::{Deadline, MAX_OLDER};
-use crate::wg::tunnel::Identity;
+use crate::wg::tunnel::{HeldInitiation, Identity, Introduction};
 
 /// All keys that a peer may know us by. `Control` adds, `Handshakes` asks and forgets.
 #[derive(Debug)]
@@ -77,22 +77,37 @@ impl Keyring {
         self.keys.store(Arc::new(Keys { current, older: Vec::new() }));
     }
 
-    /// Which key of ours an initiation is for, and who sends it. See [`Identity::identify`].
+    /// Which key of ours an initiation is for, and what it tells. See [`Identity::identify`].
     pub(super) fn identify(
         &self,
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Option<(PublicKey, PublicKey)>, DropReason> {
+    ) -> Result<(PublicKey, Introduction), DropReason> {
         for Held { identity, .. } in self.keys.load().all() {
             match identity.identify(initiation, path, out) {
-                Ok(key) => return Ok(key.map(|key| (identity.public_key(), key))),
+                Ok(introduction) => return Ok((identity.public_key(), introduction)),
                 Err(DropReason::Unauthenticated) => {}
                 Err(reason) => return Err(reason),
             }
         }
 
         Err(DropReason::Unauthenticated)
+    }
+
+    /// An initiation that was held, and for which key of ours it is. `None` if there is no other; how many were
+    /// turned away is added to `turned_away`. See [`Identity::release`].
+    pub(super) fn release(
+        &self,
+        now: Instant,
+        turned_away: &mut u64,
+    ) -> Option<(PublicKey, HeldInitiation)> {
+        self.keys.load().all().find_map(|Held { identity, .. }| {
+            let released = identity.release(now);
+            *turned_away += released.turned_away;
+
+            released.initiation.map(|initiation| (identity.public_key(), initiation))
+        })
     }
 
     /// Time has advanced to `now`. Forgets the keys whose grace period is over.

@@ -25,7 +25,7 @@ use boringtun::x25519;
 
 use self::tunnel::BoringtunTunnel;
 use super::message::MAX_HANDSHAKE_BYTES;
-use super::tunnel::{Identity, PeerKeys, Tunnel};
+use super::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
 use super::{PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
@@ -84,14 +84,14 @@ impl Identity for BoringtunIdentity {
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Option<PublicKey>, DropReason> {
+    ) -> Result<Introduction, DropReason> {
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
         let packet =
             match self.limiter.verify_packet(Some(path.remote.ip()), initiation, &mut reply) {
                 Ok(packet) => packet,
                 Err(TunnResult::WriteToNetwork(cookie)) => {
                     out.push_message(cookie, Outer::message(path));
-                    return Ok(None);
+                    return Ok(Introduction::TurnedAway);
                 }
                 Err(TunnResult::Err(error)) => return Err(drop_reason(&error)),
                 Err(_) => return Err(DropReason::Malformed),
@@ -101,7 +101,7 @@ impl Identity for BoringtunIdentity {
         };
 
         match parse_handshake_anon(&self.private_key, &self.public_key, &initiation) {
-            Ok(half) => Ok(Some(PublicKey::from_bytes(half.peer_static_public))),
+            Ok(half) => Ok(Introduction::By(PublicKey::from_bytes(half.peer_static_public))),
             Err(error) => Err(drop_reason(&error)),
         }
     }

@@ -45,13 +45,13 @@ use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
 use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
-use self::load::Load;
+use self::load::{Held, Load};
 use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
 use self::noise::{Forged, Secret, public, shared};
 use self::state::Accepted;
 use self::tai64n::{Timestamp, Timestamps};
 use self::tunnel::NativeTunnel;
-use super::tunnel::{Identity, PeerKeys, Tunnel};
+use super::tunnel::{HeldInitiation, Identity, Introduction, PeerKeys, Released, Tunnel};
 use super::{PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
@@ -122,6 +122,16 @@ struct Guard {
     accepted: AcceptedByPeer,
 }
 
+/// Whether a message of a handshake is worked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    Now,
+    /// If its sender does not insist.
+    Later,
+    /// Its sender has been asked to come back with a cookie, or is one of too many.
+    Never,
+}
+
 /// What was answered of each peer that has a tunnel. It may have several, with other preshared keys.
 #[derive(Default)]
 struct AcceptedByPeer {
@@ -178,8 +188,7 @@ impl Shared {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `message`, an initiation or a response, is to be worked for. If not, whoever sends it has
-    /// been asked to come back with a cookie, or is one of too many.
+    /// Whether `message`, an initiation or a response, is to be worked for.
     ///
     /// # Errors
     ///
@@ -190,37 +199,55 @@ impl Shared {
         message: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<bool, DropReason> {
+    ) -> Result<Admission, DropReason> {
+        let source = path.remote.ip();
+        // Who answers us was asked, and few are.
+        let may_wait = message.len() == INITIATION_LEN;
         // In a flood that is nearly everybody, and to check the first MAC would take most of the time.
         if !has_cookie(message) {
             let Guard { now, load, .. } = &*self.guard();
-            if load.is_hopeless(path.remote.ip(), *now) {
-                return Ok(false);
+            if load.is_hopeless(source, may_wait, *now) {
+                return Ok(Admission::Never);
             }
         }
         self.macs.check(message).map_err(|_| DropReason::Unauthenticated)?;
         let Guard { now, load, mint, .. } = &mut *self.guard();
         if !load.is_heavy(*now) {
-            return Ok(true);
+            return Ok(Admission::Now);
         }
 
         mint.refresh(*now, |bytes| (self.surroundings.randomness)(bytes));
         if mint.check(message, path.remote) {
-            return Ok(load.admit(path.remote.ip(), *now));
+            let is_admitted = load.admit(source, *now);
+            return Ok(if is_admitted { Admission::Now } else { Admission::Never });
         }
-        if load.admit_newcomer(path.remote.ip(), *now) {
-            return Ok(true);
+        if may_wait {
+            if load.hold(message, path, *now) {
+                return Ok(Admission::Later);
+            }
+        } else if load.admit_newcomer(source, *now) {
+            return Ok(Admission::Now);
         }
-        if !load.may_reply(path.remote.ip(), *now) {
-            return Ok(false);
-        }
-        let mut nonce = [0; COOKIE_NONCE_LEN];
-        (self.surroundings.randomness)(&mut nonce);
-        if let Some(reply) = mint.reply(&self.macs, message, path.remote, &nonce) {
-            out.push_message(&reply, Outer::message(path));
+        if load.may_reply(source, *now) {
+            let mut nonce = [0; COOKIE_NONCE_LEN];
+            (self.surroundings.randomness)(&mut nonce);
+            if let Some(reply) = mint.reply(&self.macs, message, path.remote, &nonce) {
+                out.push_message(&reply, Outer::message(path));
+            }
         }
 
-        Ok(false)
+        Ok(Admission::Never)
+    }
+
+    /// Reads who sends an `initiation`, and remembers what that took.
+    fn introduce(&self, initiation: &[u8]) -> Result<PublicKey, DropReason> {
+        let introduced =
+            Introduced::read(&self.own, initiation).map_err(|_| DropReason::Unauthenticated)?;
+        let peer = introduced.peer;
+        let message = initiation.try_into().map_err(|_| DropReason::Malformed)?;
+        self.guard().introduced = Some((message, introduced));
+
+        Ok(peer)
     }
 
     /// Who sends an `initiation`, which was admitted.
@@ -291,17 +318,23 @@ impl Identity for NativeIdentity {
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Option<PublicKey>, DropReason> {
-        if !self.shared.admit(initiation, path, out)? {
-            return Ok(None);
+    ) -> Result<Introduction, DropReason> {
+        match self.shared.admit(initiation, path, out)? {
+            Admission::Now => self.shared.introduce(initiation).map(Introduction::By),
+            Admission::Later => Ok(Introduction::Held),
+            Admission::Never => Ok(Introduction::TurnedAway),
         }
-        let introduced = Introduced::read(&self.shared.own, initiation)
-            .map_err(|_| DropReason::Unauthenticated)?;
-        let peer = introduced.peer;
-        let message = initiation.try_into().map_err(|_| DropReason::Malformed)?;
-        self.shared.guard().introduced = Some((message, introduced));
+    }
 
-        Ok(Some(peer))
+    fn release(&self, now: Instant) -> Released {
+        let (held, turned_away) = self.shared.guard().load.release(now);
+        let initiation = held.map(|Held { message, path, .. }| HeldInitiation {
+            sender: self.shared.introduce(&message),
+            message: message.to_vec(),
+            path,
+        });
+
+        Released { initiation, turned_away }
     }
 
     fn handle_timeout(&self, now: Instant) {

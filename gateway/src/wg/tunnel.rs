@@ -212,10 +212,47 @@ pub trait Identity: Send + Sync + fmt::Debug {
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Option<PublicKey>, DropReason>;
+    ) -> Result<Introduction, DropReason>;
+
+    /// An initiation that was [held](Introduction::Held) and is held no longer; to be called again until there
+    /// is none, whenever time has passed.
+    fn release(&self, _now: Instant) -> Released {
+        Released::default()
+    }
 
     /// Time has advanced to `now`.
     fn handle_timeout(&self, now: Instant);
+}
+
+/// What an initiation tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Introduction {
+    /// This peer says that it has sent it.
+    By(PublicKey),
+    /// Nothing: there are too many, and its sender may have been sent a cookie.
+    TurnedAway,
+    /// Nothing yet: under load some have to wait. [`Identity::release`] gives it back.
+    Held,
+}
+
+/// What has become of initiations that were held.
+#[derive(Debug, Default)]
+pub struct Released {
+    /// One whose turn it is.
+    pub initiation: Option<HeldInitiation>,
+    /// So many were dropped, as it was under load that they came.
+    pub turned_away: u64,
+}
+
+/// An initiation that was held.
+#[derive(Debug)]
+pub struct HeldInitiation {
+    /// As it came.
+    pub message: Vec<u8>,
+    /// By which path it came.
+    pub path: Path,
+    /// Who sends it, or why it is dropped.
+    pub sender: Result<PublicKey, DropReason>,
 }
 
 /// What a tunnel must know about its peer. A change of any of it takes a new tunnel.

@@ -1,25 +1,31 @@
 //! Whether there are more handshakes than can be answered, and whose turn it is then.
 //!
 //! Source: WireGuard whitepaper, section 5.3, which leaves to us whether a message without a cookie is
-//! worked for under load. It is, once for each source, as long as that takes a small part of a core:
+//! worked for under load. It is, once for each source that does not insist, as long as that takes a small part
+//! of a core:
 //!
 //! | who | under load |
 //! |---|---|
-//! | a source that was not heard of since it began | is answered, [`NEWCOMERS`] of them a second |
+//! | a source that was not heard of since it began | is answered after [`PROBATION`], [`NEWCOMERS`] of them a second |
+//! | one that has sent [`INSISTENCE`] messages by then | is not answered |
 //! | a source that was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
 //! | anybody else without a cookie | is sent one, [`MORE_COOKIES`] of them a second, and what the others leave |
 //! | a source with a cookie | is answered as [`SOURCE`] says |
 //!
 //! An honest peer is new: it sends one message, and without an answer the next after five seconds
-//! (section 6.4), a cookie or none (section 6.6). So a flood from few sources delays nobody, and one from
-//! more than [`NEWCOMERS_MAX`] makes a peer try twice. Whoever was answered and asks again is sent a cookie
+//! (section 6.4), a cookie or none (section 6.6). Who floods from some thousand sources sends from each more
+//! often than that, and is found out before anything is multiplied for it. So a flood from few sources delays
+//! nobody for longer than the probation, and one from more than [`NEWCOMERS_MAX`] makes a peer try twice. Whoever was answered and asks again is sent a cookie
 //! for the time after that, however many others are, unless somebody floods from its address.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use super::handshake::INITIATION_LEN;
 use crate::bucket::{Bucket, Rate};
+use crate::path::Path;
 
 /// Handshake messages a second above which we are under load. Answering this many takes about a tenth
 /// of a core: four multiplications on the curve each.
@@ -42,6 +48,20 @@ const SOURCES_MAX: usize = 8192;
 /// The burst is more than the rate gives between two looks at the clock.
 const NEWCOMERS: Rate = Rate { per_second: 3000, burst: 600 };
 
+/// For how long the message of a new source is held: in this time a flood from twenty thousand sources that
+/// fills a link of a gigabit has sent from each of them again and again.
+const PROBATION: Duration = Duration::from_millis(500);
+
+/// So many messages within [`PROBATION`] are a flood. An honest peer sends one to each address of ours that
+/// it knows.
+const INSISTENCE: u8 = 4;
+
+/// Messages that are held at the most: not a megabyte.
+const HELD_MAX: usize = 4096;
+
+/// Entries of the queue at the most: not a megabyte either.
+const QUEUE_MAX: usize = 4 * HELD_MAX;
+
 /// After this a source is new again.
 const NEWCOMER_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -50,13 +70,13 @@ const NEWCOMERS_MAX: usize = 16_384;
 
 /// Cookies a second, under load, for sources that were sent none for [`COOKIE_INTERVAL`]: ten thousand of them
 /// have one each, and to spare. To make and send this many takes a few hundredths of a core.
-const COOKIES: Rate = Rate { per_second: 3_000, burst: 600 };
+const COOKIES: Rate = Rate { per_second: 3_000, burst: 3_000 };
 
 /// Cookies a second, under load, for everybody else.
 const MORE_COOKIES: Rate = Rate { per_second: 2_000, burst: 600 };
 
 /// Less than an honest peer waits before it asks again (section 6.1, `REKEY_TIMEOUT`).
-const COOKIE_INTERVAL: Duration = Duration::from_secs(4);
+const COOKIE_INTERVAL: Duration = Duration::from_millis(4_800);
 
 /// How busy we are, and who makes us so.
 #[derive(Debug)]
@@ -67,6 +87,12 @@ pub(super) struct Load {
     sources: HashMap<IpAddr, Bucket>,
     /// Those that have not. Anybody can be anywhere here.
     newcomers: HashMap<IpAddr, Newcomer>,
+    /// Those whose first message is held.
+    held: HashMap<IpAddr, Held>,
+    /// The same in the order of arrival, and some that are not held any more.
+    queue: VecDeque<(IpAddr, Instant)>,
+    /// Messages that were held and are not to be answered, and were not told of yet.
+    turned_away: u64,
     /// Until then there is no room for more of them.
     newcomers_full: Option<Instant>,
     new: Bucket,
@@ -74,18 +100,28 @@ pub(super) struct Load {
     more_cookies: Bucket,
 }
 
+/// The first message of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) message: [u8; INITIATION_LEN],
+    pub(super) path: Path,
+    since: Instant,
+    /// Messages so far.
+    count: u8,
+}
+
 /// A source that has shown no cookie.
 #[derive(Clone, Copy, Debug)]
 struct Newcomer {
     /// When it was new.
-    answered: Instant,
+    met: Instant,
     /// When it was sent a cookie last.
     cookie: Option<Instant>,
 }
 
 impl Newcomer {
     fn is_new_again(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.answered) >= NEWCOMER_INTERVAL
+        now.saturating_duration_since(self.met) >= NEWCOMER_INTERVAL
     }
 
     fn may_have_cookie(&self, now: Instant) -> bool {
@@ -100,6 +136,9 @@ impl Load {
             last_excess: None,
             sources: HashMap::new(),
             newcomers: HashMap::new(),
+            held: HashMap::new(),
+            queue: VecDeque::new(),
+            turned_away: 0,
             newcomers_full: None,
             new: Bucket::new(NEWCOMERS, now),
             cookies: Bucket::new(COOKIES, now),
@@ -120,17 +159,32 @@ impl Load {
         self.last_excess.is_some_and(|last| now.saturating_duration_since(last) < CALM)
     }
 
-    /// Whether `source` may be new, as far as can be told without a look at all others.
-    fn is_newcomer(&self, source: IpAddr, now: Instant) -> bool {
-        let known = self.newcomers.get(&network(source));
+    /// Whether `source` may be new, as far as can be told without a look at all others, and something is done
+    /// for one that is.
+    fn is_newcomer(&self, source: IpAddr, may_wait: bool, now: Instant) -> bool {
+        let network = network(source);
+        let known = self.newcomers.get(&network);
+        if known.is_some_and(|known| !known.is_new_again(now)) {
+            return false;
+        }
+        if !may_wait {
+            return self.new.has_token(now);
+        }
 
-        self.new.has_token(now) && known.is_none_or(|known| known.is_new_again(now))
+        self.has_room() || self.held.contains_key(&network)
     }
 
-    /// Whether `source`, which shows no cookie, would be turned away now without an answer, whatever it
-    /// sends. Costs less than to look at that.
-    pub(super) fn is_hopeless(&self, source: IpAddr, now: Instant) -> bool {
-        self.is_under(now) && !self.has_cookie_for(source, now) && !self.is_newcomer(source, now)
+    /// Whether another message can be held.
+    fn has_room(&self) -> bool {
+        self.held.len() < HELD_MAX && self.queue.len() < QUEUE_MAX
+    }
+
+    /// Whether `source`, which shows no cookie, would be turned away now without an answer, whatever else
+    /// there is in its message, which can be held or cannot. Costs less than to look at that.
+    pub(super) fn is_hopeless(&self, source: IpAddr, may_wait: bool, now: Instant) -> bool {
+        self.is_under(now)
+            && !self.has_cookie_for(source, now)
+            && !self.is_newcomer(source, may_wait, now)
     }
 
     /// Whether it is the turn of `source`, which is where it says.
@@ -147,31 +201,90 @@ impl Load {
         self.sources.entry(network).or_insert(Bucket::new(SOURCE, now)).take(now)
     }
 
-    /// Whether `source`, which shows no cookie and may be anywhere, is answered because it is new.
+    /// Whether `source`, which shows no cookie and may be anywhere, is answered at once because it is new.
     pub(super) fn admit_newcomer(&mut self, source: IpAddr, now: Instant) -> bool {
         let network = network(source);
+        if !self.may_be_new(network, now) || !self.new.take(now) {
+            return false;
+        }
+        self.meet(network, now);
+
+        true
+    }
+
+    /// Whether an initiation is held, because its source shows no cookie and is new. [`Self::release`] gives it
+    /// back if the source does not insist.
+    pub(super) fn hold(&mut self, initiation: &[u8], path: Path, now: Instant) -> bool {
+        let network = network(path.remote.ip());
+        if let Some(held) = self.held.get_mut(&network) {
+            held.count += 1;
+            if held.count >= INSISTENCE {
+                self.held.remove(&network);
+                self.turned_away += 1;
+                self.meet(network, now);
+            }
+            return false;
+        }
+        let Ok(message) = initiation.try_into() else { return false };
+        if !self.has_room() || !self.may_be_new(network, now) {
+            return false;
+        }
+        self.held.insert(network, Held { message, path, since: now, count: 1 });
+        self.queue.push_back((network, now));
+
+        true
+    }
+
+    /// A message that was held for long enough, if there is one that may be answered now, and how many may
+    /// never be. With all places taken the last of them waits for two seconds.
+    pub(super) fn release(&mut self, now: Instant) -> (Option<Held>, u64) {
+        while let Some((network, since)) = self.queue.front().copied()
+            && now.saturating_duration_since(since) >= PROBATION
+        {
+            // Who insisted may be new again by now, and be held for another message.
+            let is_held = self.held.get(&network).is_some_and(|held| held.since == since);
+            if is_held && !self.new.has_token(now) {
+                break;
+            }
+            self.queue.pop_front();
+            let Some(held) = is_held.then(|| self.held.remove(&network)).flatten() else {
+                continue;
+            };
+            if self.may_be_new(network, now) && self.new.take(now) {
+                self.meet(network, now);
+                return (Some(held), mem::take(&mut self.turned_away));
+            }
+            self.turned_away += 1;
+        }
+
+        (None, mem::take(&mut self.turned_away))
+    }
+
+    /// Whether nothing is known of `network`, and there is room to remember it.
+    fn may_be_new(&mut self, network: IpAddr, now: Instant) -> bool {
         let is_known = |known: &Newcomer| !known.is_new_again(now);
         if self.newcomers.get(&network).is_some_and(is_known) {
             return false;
         }
-        if self.newcomers.len() >= NEWCOMERS_MAX && !self.newcomers.contains_key(&network) {
-            // Nobody becomes old earlier than the first of them, so one look in a while will do.
-            if self.newcomers_full.is_some_and(|until| now < until) {
-                return false;
-            }
-            self.newcomers.retain(|_, known| is_known(known));
-            let oldest = self.newcomers.values().map(|known| known.answered).min();
-            self.newcomers_full = oldest.map(|answered| answered + NEWCOMER_INTERVAL);
-            if self.newcomers.len() >= NEWCOMERS_MAX {
-                return false;
-            }
+        if self.newcomers.len() < NEWCOMERS_MAX || self.newcomers.contains_key(&network) {
+            return true;
         }
-        if !self.new.take(now) {
+        // Nobody becomes old earlier than the first of them, so one look in a while will do.
+        if self.newcomers_full.is_some_and(|until| now < until) {
             return false;
         }
-        self.newcomers.insert(network, Newcomer { answered: now, cookie: None });
+        self.newcomers.retain(|_, known| is_known(known));
+        let oldest = self.newcomers.values().map(|known| known.met).min();
+        self.newcomers_full = oldest.map(|met| met + NEWCOMER_INTERVAL);
 
-        true
+        self.newcomers.len() < NEWCOMERS_MAX
+    }
+
+    /// `network` is not new from now on. If too many others have come meanwhile it will be.
+    fn meet(&mut self, network: IpAddr, now: Instant) {
+        if self.newcomers.len() < NEWCOMERS_MAX || self.newcomers.contains_key(&network) {
+            self.newcomers.insert(network, Newcomer { met: now, cookie: None });
+        }
     }
 
     /// Whether `source`, which shows no cookie, is sent one.
@@ -209,6 +322,9 @@ impl Load {
             self.newcomers = HashMap::new();
             self.newcomers_full = None;
         }
+        if is_calm && self.queue.is_empty() && self.queue.capacity() > 0 {
+            (self.held, self.queue) = (HashMap::new(), VecDeque::new());
+        }
     }
 }
 
@@ -225,6 +341,8 @@ fn network(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
@@ -279,46 +397,94 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_ten_thousand_sources_leaves_room_for_somebody_new() {
+    fn who_asks_once_is_answered_after_the_probation() {
         let start = Instant::now();
         let mut load = Load::new(start);
-        let mut admitted = 0;
-        // Thirty messages a second from each; by the third second all were new once.
+        for number in 0..NEWCOMERS.burst {
+            assert!(ask(&mut load, number, start));
+        }
+
+        let early = release(&mut load, start + PROBATION - Duration::from_millis(1));
+        let (released, turned_away) = release(&mut load, start + PROBATION);
+
+        assert_eq!(early, (vec![], 0));
+        assert_eq!(released, (0..NEWCOMERS.burst).map(source).collect::<Vec<_>>());
+        assert_eq!(turned_away, 0);
+        assert!(!ask(&mut load, 0, start + PROBATION), "not new any more");
+    }
+
+    /// Half of a million messages a second, and thirty a second from each.
+    #[test]
+    fn a_flood_from_ten_thousand_sources_is_found_out_and_leaves_room_for_somebody_new() {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+        let (mut held, mut turned_away, mut released) = (0, 0, Vec::new());
         for millis in 0..4_000_u32 {
             let now = start + Duration::from_millis(1) * millis;
             for number in 0..300 {
-                let source = 0x0a00_0000 + (millis * 300 + number) % 10_000;
-                admitted += u32::from(load.admit_newcomer(IpAddr::from(source.to_be_bytes()), now));
+                held += u64::from(ask(&mut load, (millis * 300 + number) % 10_000, now));
+            }
+            if millis == 1_000 {
+                assert!(ask(&mut load, 77_777, now), "somebody new");
+            }
+            if millis % 100 == 0 {
+                let (more, away) = release(&mut load, now);
+                turned_away += away;
+                if !more.is_empty() {
+                    assert!((1_500..=1_600).contains(&millis), "{millis}");
+                }
+                released.extend(more);
             }
         }
 
-        assert_eq!(admitted, 10_000, "each of them once");
-        let now = start + Duration::from_secs(4);
-        assert!(load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), now));
-        assert!(!load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), now), "not new any more");
+        assert_eq!((held, turned_away), (10_000, 10_000), "each of them once");
+        assert_eq!(released, [source(77_777)]);
+        assert!(load.held.is_empty());
+    }
+
+    #[test]
+    fn who_sends_to_each_address_of_ours_does_not_insist() {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+        assert!(ask(&mut load, 1, start) && ask(&mut load, 2, start));
+
+        for millis in 1..INSISTENCE.into() {
+            let now = start + Duration::from_millis(1) * millis;
+            assert!(!ask(&mut load, 1, now), "its first message counts");
+            if millis > 1 {
+                assert!(!ask(&mut load, 2, now));
+            }
+        }
+
+        assert_eq!(release(&mut load, start + PROBATION), (vec![source(2)], 1));
     }
 
     /// Most of a flood is turned away so, and nobody who would get an answer.
     #[test]
     fn only_who_would_get_no_answer_is_hopeless() {
-        for sources in [1, 10, 10_000, 1_000_000] {
+        for (sources, may_wait) in
+            [1, 10, 10_000, 1_000_000].into_iter().flat_map(|n| [(n, true), (n, false)])
+        {
             let start = Instant::now();
             let mut load = Load::new(start);
             let mut hopeless = 0;
             for number in 0..200_000_u32 {
                 let now = start + Duration::from_micros(5) * number;
-                let source = IpAddr::from((0x0a00_0000 + number % sources).to_be_bytes());
-                let is_hopeless = load.is_hopeless(source, now);
+                let from = source(number % sources);
+                let is_hopeless = load.is_hopeless(from, may_wait, now);
                 let is_answered = !load.is_heavy(now)
-                    || load.admit_newcomer(source, now)
-                    || load.may_reply(source, now);
+                    || may_wait && ask(&mut load, number % sources, now)
+                    || !may_wait && load.admit_newcomer(from, now)
+                    || load.may_reply(from, now);
                 assert!(!(is_hopeless && is_answered), "{number} of {sources}");
                 hopeless += u32::from(is_hopeless);
             }
 
-            assert!(hopeless > 180_000, "{hopeless} from {sources}");
+            // Those who are held have to insist first.
+            let least = if may_wait && sources == 10_000 { 150_000 } else { 180_000 };
+            assert!(hopeless > least, "{hopeless} from {sources}");
             let later = start + Duration::from_secs(3);
-            assert!(!load.is_hopeless(IpAddr::from([10, 0, 0, 0]), later), "the flood is over");
+            assert!(!load.is_hopeless(source(0), may_wait, later), "the flood is over");
         }
     }
 
@@ -326,17 +492,44 @@ mod tests {
     fn a_flood_from_everywhere_takes_bounded_memory_and_passes() {
         let start = Instant::now();
         let mut load = Load::new(start);
-        let mut admitted = 0;
+        let mut answered = 0;
         for number in 0..400_000_u32 {
             let now = start + Duration::from_micros(50) * number;
-            admitted += usize::from(load.admit_newcomer(IpAddr::from(number.to_be_bytes()), now));
+            ask(&mut load, number, now);
+            if number % 2_000 == 0 {
+                answered += release(&mut load, now).0.len();
+            }
+            assert!(load.held.len() <= HELD_MAX && load.queue.len() <= QUEUE_MAX);
         }
-        assert_eq!((admitted, load.newcomers.len()), (NEWCOMERS_MAX, NEWCOMERS_MAX));
+        assert_eq!((answered, load.newcomers.len()), (NEWCOMERS_MAX, NEWCOMERS_MAX));
 
         let later = start + NEWCOMER_INTERVAL + Duration::from_secs(1);
-        assert!(load.admit_newcomer(IpAddr::from([192, 0, 2, 1]), later), "the first are old");
+        release(&mut load, later);
+        assert!(ask(&mut load, 7_000_000, later), "the first are old");
         load.handle_timeout(later);
         assert_eq!(load.newcomers.capacity(), 0);
+        release(&mut load, later + PROBATION);
+        load.handle_timeout(later + PROBATION);
+        assert_eq!((load.held.capacity(), load.queue.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_flood_that_never_insists_is_answered_at_a_bounded_rate() {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+        let mut answered = 0;
+        for number in 0..300_000_u32 {
+            let now = start + Duration::from_micros(10) * number;
+            ask(&mut load, number, now);
+            if number % 10_000 == 0 {
+                answered += u32::try_from(release(&mut load, now).0.len()).unwrap();
+            }
+        }
+
+        assert!(
+            (7_000..=3 * NEWCOMERS.per_second + NEWCOMERS.burst).contains(&answered),
+            "{answered}"
+        );
     }
 
     #[test]
@@ -349,9 +542,8 @@ mod tests {
             let mut sent = 0;
             for number in 0..1_000_000_u32 {
                 let now = start + Duration::from_micros(1) * number;
-                let source = IpAddr::from((0x0a00_0000 + number % sources).to_be_bytes());
-                if !load.admit_newcomer(source, now) {
-                    sent += u32::from(load.may_reply(source, now));
+                if !ask(&mut load, number % sources, now) {
+                    sent += u32::from(load.may_reply(source(number % sources), now));
                 }
             }
 
@@ -364,18 +556,48 @@ mod tests {
     fn who_was_answered_and_asks_again_is_sent_a_cookie_whoever_else_asks() {
         let start = Instant::now();
         let mut load = Load::new(start);
-        let peer = IpAddr::from([192, 0, 2, 1]);
-        assert!(load.admit_newcomer(peer, start));
+        let peer = source(77_777);
+        assert!(ask(&mut load, 77_777, start));
 
         for number in 0..2_600_000_u32 {
             let now = start + Duration::from_nanos(7_700) * number;
-            let other = IpAddr::from((0x0a00_0000 + number % 10_000).to_be_bytes());
-            if !load.admit_newcomer(other, now) {
-                load.may_reply(other, now);
+            let other = number % 10_000;
+            if !ask(&mut load, other, now) {
+                load.may_reply(source(other), now);
+            }
+            if number % 13_000 == 0 {
+                release(&mut load, now);
             }
             if number > 0 && number % 650_000 == 0 {
-                assert!(!load.is_hopeless(peer, now) && load.may_reply(peer, now), "{number}");
+                assert!(
+                    !load.is_hopeless(peer, true, now) && load.may_reply(peer, now),
+                    "{number}"
+                );
             }
         }
+    }
+
+    /// An initiation comes from a source that is one of many. Says whether it is held.
+    fn ask(load: &mut Load, number: u32, now: Instant) -> bool {
+        let from = SocketAddr::new(source(number), 51840);
+
+        load.hold(&[1; INITIATION_LEN], from.into(), now)
+    }
+
+    /// Whose messages are held no longer, and how many are turned away.
+    fn release(load: &mut Load, now: Instant) -> (Vec<IpAddr>, u64) {
+        let (mut sources, mut all_turned_away) = (Vec::new(), 0);
+        loop {
+            let (held, turned_away) = load.release(now);
+            all_turned_away += turned_away;
+            match held {
+                Some(held) => sources.push(held.path.remote.ip()),
+                None => return (sources, all_turned_away),
+            }
+        }
+    }
+
+    fn source(number: u32) -> IpAddr {
+        IpAddr::from((0x0a00_0000 + number).to_be_bytes())
     }
 }

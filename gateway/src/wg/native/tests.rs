@@ -105,7 +105,7 @@ impl Pair {
             }
             Some(Message::Initiation) => {
                 let known = receiver.identity.identify(datagram, sender.address.into(), &mut out);
-                if let Ok(Some(_)) = known {
+                if let Ok(Introduction::By(_)) = known {
                     let _ = receiver.tunnel.handle_handshake(
                         datagram,
                         sender.address.into(),
@@ -128,6 +128,24 @@ impl Pair {
         let packets = opened.packets().iter().map(|range| opened.bytes()[range.clone()].to_vec());
 
         (packets.collect(), datagrams(&out))
+    }
+
+    /// What end `number` answers to initiations that it has held until now, and how many it has turned away.
+    fn release(&self, number: usize) -> (Vec<Vec<u8>>, u64) {
+        let receiver = &self.ends[number];
+        let mut out = TransmitBatch::default();
+        let mut turned_away = 0;
+        loop {
+            let released = receiver.identity.release(self.now);
+            turned_away += released.turned_away;
+            let Some(held) = released.initiation else { break };
+            if held.sender.is_ok() {
+                let HeldInitiation { message, path, .. } = held;
+                let _ = receiver.tunnel.handle_handshake(&message, path, &mut out, self.now);
+            }
+        }
+
+        (datagrams(&out), turned_away)
     }
 
     fn send(&self, from: usize, packet: &[u8]) -> Vec<Vec<u8>> {

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use zeroize::Zeroizing;
 
-use super::Shared;
 use super::datagram;
 use super::handshake::{Acquaintance, Pending};
 use super::keypair::Keypair;
@@ -17,6 +16,7 @@ use super::mac::{Cookie, MacKeys};
 use super::sessions::Sessions;
 use super::state::{Accepted, State};
 use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, REKEY_TIMEOUT, Traffic};
+use super::{Admission, Shared};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
@@ -451,7 +451,9 @@ impl Tunnel for NativeTunnel {
         now: Instant,
     ) -> Result<Whereabouts, DropReason> {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
-        if matches!(kind, Message::Response { .. }) && !self.shared.admit(message, path, out)? {
+        if matches!(kind, Message::Response { .. })
+            && self.shared.admit(message, path, out)? != Admission::Now
+        {
             return Err(DropReason::UnderLoad);
         }
         let mut state = self.lock();

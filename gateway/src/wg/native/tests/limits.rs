@@ -137,7 +137,7 @@ fn an_ephemeral_key_of_low_order_is_refused() {
     let honest = ask(public(&ephemeral), &shared(&ephemeral, &to).unwrap());
     let clever = ask(PublicKey::from_bytes([0; LEN]), &Secret::default());
 
-    assert_eq!(honest, Ok(Some(own.public_key())));
+    assert_eq!(honest, Ok(Introduction::By(own.public_key())));
     assert_eq!(clever, Err(DropReason::Unauthenticated));
 }
 
