@@ -204,8 +204,10 @@ impl Shared {
         // Who answers us was asked, and few are.
         let may_wait = message.len() == INITIATION_LEN;
         // In a flood that is nearly everybody, and to check the first MAC would take most of the time.
-        if !has_cookie(message) {
-            let Guard { now, load, .. } = &*self.guard();
+        let has_cookie = has_cookie(message);
+        if !has_cookie {
+            let Guard { now, load, .. } = &mut *self.guard();
+            load.hear(source, *now);
             if load.is_hopeless(source, may_wait, *now) {
                 return Ok(Admission::Never);
             }
@@ -220,6 +222,9 @@ impl Shared {
         if mint.check(message, path.remote) {
             let is_admitted = load.admit(source, *now);
             return Ok(if is_admitted { Admission::Now } else { Admission::Never });
+        }
+        if has_cookie {
+            load.hear(source, *now);
         }
         if may_wait {
             if load.hold(message, path, *now) {

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | a source that was not heard of since it began | is answered after [`PROBATION`], [`NEWCOMERS`] of them a second |
 //! | one that has sent [`INSISTENCE`] messages by then | is not answered |
-//! | a source that was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
+//! | one that asks again after a pause, and was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
 //! | anybody else without a cookie | is sent one, [`MORE_COOKIES`] of them a second, and what the others leave |
 //! | a source with a cookie | is answered as [`SOURCE`] says |
 //!
@@ -56,20 +56,20 @@ const PROBATION: Duration = Duration::from_millis(500);
 /// it knows.
 const INSISTENCE: u8 = 4;
 
-/// Messages that are held at the most: not a megabyte.
-const HELD_MAX: usize = 4096;
+/// Messages that are held at the most: half a megabyte.
+const HELD_MAX: usize = table_max(2048);
 
-/// Entries of the queue at the most: not a megabyte either.
-const QUEUE_MAX: usize = 4 * HELD_MAX;
+/// Entries of the queue at the most: a quarter of a megabyte.
+const QUEUE_MAX: usize = 6 * HELD_MAX;
 
 /// After this a source is new again.
 const NEWCOMER_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Sources without a cookie that are remembered at the most: about a megabyte.
-const NEWCOMERS_MAX: usize = 16_384;
+/// Sources without a cookie that are remembered at the most: less than a megabyte.
+const NEWCOMERS_MAX: usize = table_max(16_384);
 
-/// Cookies a second, under load, for sources that were sent none for [`COOKIE_INTERVAL`]: ten thousand of them
-/// have one each, and to spare. To make and send this many takes a few hundredths of a core.
+/// Cookies a second, under load, for sources that ask after a pause and were sent none for [`COOKIE_INTERVAL`]:
+/// ten thousand of them have one each, and to spare. To make and send this many takes a few hundredths of a core.
 const COOKIES: Rate = Rate { per_second: 3_000, burst: 3_000 };
 
 /// Cookies a second, under load, for everybody else.
@@ -83,6 +83,8 @@ const COOKIE_INTERVAL: Duration = Duration::from_millis(4_800);
 pub(super) struct Load {
     all: Bucket,
     last_excess: Option<Instant>,
+    /// What moments count from: there was nobody to remember.
+    began: Instant,
     /// Those that have shown a cookie: they are where they say.
     sources: HashMap<IpAddr, Bucket>,
     /// Those that have not. Anybody can be anywhere here.
@@ -90,7 +92,7 @@ pub(super) struct Load {
     /// Those whose first message is held.
     held: HashMap<IpAddr, Held>,
     /// The same in the order of arrival, and some that are not held any more.
-    queue: VecDeque<(IpAddr, Instant)>,
+    queue: VecDeque<(IpAddr, Moment)>,
     /// Messages that were held and are not to be answered, and were not told of yet.
     turned_away: u64,
     /// Until then there is no room for more of them.
@@ -100,12 +102,25 @@ pub(super) struct Load {
     more_cookies: Bucket,
 }
 
+/// A time in few bytes, of which there are many: tens of milliseconds since [`Load::began`]. They last for more
+/// than a year of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment(u32);
+
+impl Moment {
+    const STEP: Duration = Duration::from_millis(10);
+
+    const fn since(self, earlier: Self) -> Duration {
+        Self::STEP.saturating_mul(self.0.saturating_sub(earlier.0))
+    }
+}
+
 /// The first message of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) message: [u8; INITIATION_LEN],
     pub(super) path: Path,
-    since: Instant,
+    since: Moment,
     /// Messages so far.
     count: u8,
 }
@@ -114,18 +129,22 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug)]
 struct Newcomer {
     /// When it was new.
-    met: Instant,
+    met: Moment,
+    /// When it sent something last.
+    heard: Moment,
+    /// Before that it was silent for [`PROBATION`].
+    is_patient: bool,
     /// When it was sent a cookie last.
-    cookie: Option<Instant>,
+    cookie: Option<Moment>,
 }
 
 impl Newcomer {
-    fn is_new_again(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.met) >= NEWCOMER_INTERVAL
+    fn is_new_again(&self, now: Moment) -> bool {
+        now.since(self.met) >= NEWCOMER_INTERVAL
     }
 
-    fn may_have_cookie(&self, now: Instant) -> bool {
-        self.cookie.is_none_or(|at| now.saturating_duration_since(at) >= COOKIE_INTERVAL)
+    fn may_have_cookie(&self, now: Moment) -> bool {
+        self.is_patient && self.cookie.is_none_or(|at| now.since(at) >= COOKIE_INTERVAL)
     }
 }
 
@@ -134,6 +153,7 @@ impl Load {
         Self {
             all: Bucket::new(ALL, now),
             last_excess: None,
+            began: now,
             sources: HashMap::new(),
             newcomers: HashMap::new(),
             held: HashMap::new(),
@@ -159,12 +179,28 @@ impl Load {
         self.last_excess.is_some_and(|last| now.saturating_duration_since(last) < CALM)
     }
 
+    fn moment(&self, now: Instant) -> Moment {
+        let steps =
+            now.saturating_duration_since(self.began).as_millis() / Moment::STEP.as_millis();
+
+        Moment(u32::try_from(steps).unwrap_or(u32::MAX))
+    }
+
+    /// A message came from `source` that shows no cookie.
+    pub(super) fn hear(&mut self, source: IpAddr, now: Instant) {
+        let moment = self.moment(now);
+        if let Some(known) = self.newcomers.get_mut(&network(source)) {
+            known.is_patient = moment.since(known.heard) >= PROBATION;
+            known.heard = moment;
+        }
+    }
+
     /// Whether `source` may be new, as far as can be told without a look at all others, and something is done
     /// for one that is.
     fn is_newcomer(&self, source: IpAddr, may_wait: bool, now: Instant) -> bool {
         let network = network(source);
-        let known = self.newcomers.get(&network);
-        if known.is_some_and(|known| !known.is_new_again(now)) {
+        let (moment, known) = (self.moment(now), self.newcomers.get(&network));
+        if known.is_some_and(|known| !known.is_new_again(moment)) {
             return false;
         }
         if !may_wait {
@@ -229,8 +265,14 @@ impl Load {
         if !self.has_room() || !self.may_be_new(network, now) {
             return false;
         }
-        self.held.insert(network, Held { message, path, since: now, count: 1 });
-        self.queue.push_back((network, now));
+        // All of it at once: a table that grows is there twice for a moment.
+        if self.held.capacity() == 0 {
+            self.held.reserve(HELD_MAX);
+            self.queue.reserve_exact(QUEUE_MAX);
+        }
+        let since = self.moment(now);
+        self.held.insert(network, Held { message, path, since, count: 1 });
+        self.queue.push_back((network, since));
 
         true
     }
@@ -238,8 +280,9 @@ impl Load {
     /// A message that was held for long enough, if there is one that may be answered now, and how many may
     /// never be. With all places taken the last of them waits for two seconds.
     pub(super) fn release(&mut self, now: Instant) -> (Option<Held>, u64) {
+        let moment = self.moment(now);
         while let Some((network, since)) = self.queue.front().copied()
-            && now.saturating_duration_since(since) >= PROBATION
+            && moment.since(since) >= PROBATION
         {
             // Who insisted may be new again by now, and be held for another message.
             let is_held = self.held.get(&network).is_some_and(|held| held.since == since);
@@ -262,7 +305,8 @@ impl Load {
 
     /// Whether nothing is known of `network`, and there is room to remember it.
     fn may_be_new(&mut self, network: IpAddr, now: Instant) -> bool {
-        let is_known = |known: &Newcomer| !known.is_new_again(now);
+        let moment = self.moment(now);
+        let is_known = |known: &Newcomer| !known.is_new_again(moment);
         if self.newcomers.get(&network).is_some_and(is_known) {
             return false;
         }
@@ -275,7 +319,7 @@ impl Load {
         }
         self.newcomers.retain(|_, known| is_known(known));
         let oldest = self.newcomers.values().map(|known| known.met).min();
-        self.newcomers_full = oldest.map(|met| met + NEWCOMER_INTERVAL);
+        self.newcomers_full = oldest.map(|met| now + NEWCOMER_INTERVAL - moment.since(met));
 
         self.newcomers.len() < NEWCOMERS_MAX
     }
@@ -283,18 +327,24 @@ impl Load {
     /// `network` is not new from now on. If too many others have come meanwhile it will be.
     fn meet(&mut self, network: IpAddr, now: Instant) {
         if self.newcomers.len() < NEWCOMERS_MAX || self.newcomers.contains_key(&network) {
-            self.newcomers.insert(network, Newcomer { met: now, cookie: None });
+            if self.newcomers.capacity() == 0 {
+                self.newcomers.reserve(NEWCOMERS_MAX);
+            }
+            let now = self.moment(now);
+            let newcomer = Newcomer { met: now, heard: now, is_patient: false, cookie: None };
+            self.newcomers.insert(network, newcomer);
         }
     }
 
     /// Whether `source`, which shows no cookie, is sent one.
     pub(super) fn may_reply(&mut self, source: IpAddr, now: Instant) -> bool {
+        let moment = self.moment(now);
         let due =
-            self.newcomers.get_mut(&network(source)).filter(|known| known.may_have_cookie(now));
+            self.newcomers.get_mut(&network(source)).filter(|known| known.may_have_cookie(moment));
         if let Some(known) = due
             && self.cookies.take(now)
         {
-            known.cookie = Some(now);
+            known.cookie = Some(moment);
             return true;
         }
 
@@ -305,7 +355,7 @@ impl Load {
     fn has_cookie_for(&self, source: IpAddr, now: Instant) -> bool {
         let is_due = || {
             let known = self.newcomers.get(&network(source));
-            known.is_some_and(|known| known.may_have_cookie(now))
+            known.is_some_and(|known| known.may_have_cookie(self.moment(now)))
         };
 
         self.more_cookies.has_token(now)
@@ -322,10 +372,18 @@ impl Load {
             self.newcomers = HashMap::new();
             self.newcomers_full = None;
         }
-        if is_calm && self.queue.is_empty() && self.queue.capacity() > 0 {
-            (self.held, self.queue) = (HashMap::new(), VecDeque::new());
+        if is_calm && self.queue.is_empty() {
+            self.began = now;
+            if self.queue.capacity() > 0 {
+                (self.held, self.queue) = (HashMap::new(), VecDeque::new());
+            }
         }
     }
+}
+
+/// How many entries a hash table of the standard library takes before it has more places than so many.
+const fn table_max(places: usize) -> usize {
+    places / 8 * 7
 }
 
 /// What one owner has: an IPv4 address, or 64 bits of an IPv6 one.
@@ -471,6 +529,7 @@ mod tests {
             for number in 0..200_000_u32 {
                 let now = start + Duration::from_micros(5) * number;
                 let from = source(number % sources);
+                load.hear(from, now);
                 let is_hopeless = load.is_hopeless(from, may_wait, now);
                 let is_answered = !load.is_heavy(now)
                     || may_wait && ask(&mut load, number % sources, now)
@@ -562,6 +621,7 @@ mod tests {
         for number in 0..2_600_000_u32 {
             let now = start + Duration::from_nanos(7_700) * number;
             let other = number % 10_000;
+            load.hear(source(other), now);
             if !ask(&mut load, other, now) {
                 load.may_reply(source(other), now);
             }
@@ -569,6 +629,7 @@ mod tests {
                 release(&mut load, now);
             }
             if number > 0 && number % 650_000 == 0 {
+                load.hear(peer, now);
                 assert!(
                     !load.is_hopeless(peer, true, now) && load.may_reply(peer, now),
                     "{number}"
