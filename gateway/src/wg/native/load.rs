@@ -52,8 +52,8 @@ const NEWCOMERS: Rate = Rate { per_second: 3000, burst: 600 };
 /// fills a link of a gigabit has sent from each of them again and again.
 const PROBATION: Duration = Duration::from_millis(500);
 
-/// So many messages within [`PROBATION`] are a flood. An honest peer sends one to each address of ours that
-/// it knows.
+/// So many messages within [`PROBATION`] that are not the same are a flood. An honest peer sends one, to each
+/// address of ours that it knows, or one for each key of ours that there may be.
 const INSISTENCE: u8 = 4;
 
 /// Messages that are held at the most: half a megabyte.
@@ -253,7 +253,7 @@ impl Load {
     pub(super) fn hold(&mut self, initiation: &[u8], path: Path, now: Instant) -> bool {
         let network = network(path.remote.ip());
         if let Some(held) = self.held.get_mut(&network) {
-            held.count += 1;
+            held.count += u8::from(held.message != initiation);
             if held.count >= INSISTENCE {
                 self.held.remove(&network);
                 self.turned_away += 1;
@@ -400,6 +400,7 @@ fn network(address: IpAddr) -> IpAddr {
 #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
 mod tests {
     use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 
@@ -501,20 +502,24 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_to_each_address_of_ours_does_not_insist() {
+    fn who_sends_one_message_to_many_addresses_of_ours_does_not_insist() {
         let start = Instant::now();
         let mut load = Load::new(start);
-        assert!(ask(&mut load, 1, start) && ask(&mut load, 2, start));
+        let copy = |load: &mut Load| {
+            let from = SocketAddr::new(source(3), 51840);
+            load.hold(&[3; INITIATION_LEN], from.into(), start)
+        };
+        assert!(ask(&mut load, 1, start) && ask(&mut load, 2, start) && copy(&mut load));
 
-        for millis in 1..INSISTENCE.into() {
-            let now = start + Duration::from_millis(1) * millis;
-            assert!(!ask(&mut load, 1, now), "its first message counts");
-            if millis > 1 {
-                assert!(!ask(&mut load, 2, now));
+        for number in 1..INSISTENCE {
+            assert!(!ask(&mut load, 1, start), "its first message counts");
+            if number > 1 {
+                assert!(!ask(&mut load, 2, start));
             }
         }
+        assert!((0..100).all(|_| !copy(&mut load)));
 
-        assert_eq!(release(&mut load, start + PROBATION), (vec![source(2)], 1));
+        assert_eq!(release(&mut load, start + PROBATION), (vec![source(2), source(3)], 1));
     }
 
     /// Most of a flood is turned away so, and nobody who would get an answer.
@@ -638,11 +643,15 @@ mod tests {
         }
     }
 
-    /// An initiation comes from a source that is one of many. Says whether it is held.
+    /// An initiation, another one than all before, comes from a source that is one of many. Says whether it is
+    /// held.
     fn ask(load: &mut Load, number: u32, now: Instant) -> bool {
+        static SENT: AtomicU64 = AtomicU64::new(0);
         let from = SocketAddr::new(source(number), 51840);
+        let mut message = [1; INITIATION_LEN];
+        message[8..16].copy_from_slice(&SENT.fetch_add(1, Ordering::Relaxed).to_le_bytes());
 
-        load.hold(&[1; INITIATION_LEN], from.into(), now)
+        load.hold(&message, from.into(), now)
     }
 
     /// Whose messages are held no longer, and how many are turned away.

@@ -28,10 +28,13 @@ fn a_peer_is_answered_fifty_times_a_second_at_the_most() {
 fn under_load_whoever_is_new_is_answered_after_a_while_and_then_with_a_cookie() {
     for engines in [[Native, Native], [Boringtun, Native]] {
         let mut pair = Pair::new(engines, None);
-        let flood = pair.send(0, &packet(0)).remove(0);
-        // Whoever floods has no right second MAC, and is at many addresses.
+        let mut flood = pair.send(0, &packet(0)).remove(0);
+        let macs = MacKeys::new(pair.ends[1].identity.public_key());
+        // Whoever floods has no right second MAC, and is at many ports.
         let mut replies = 0;
-        for port in 1_000..2_000 {
+        for port in 1_000..2_000_u16 {
+            flood[50..52].copy_from_slice(&port.to_be_bytes());
+            macs.stamp(&mut flood, None);
             let source = SocketAddr::from(([198, 51, 100, 1], port));
             let mut out = TransmitBatch::default();
             let _ = pair.ends[1].identity.identify(&flood, source.into(), &mut out);
