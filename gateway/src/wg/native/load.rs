@@ -15,8 +15,9 @@
 //! An honest peer is new: it sends one message, and without an answer the next after five seconds
 //! (section 6.4), a cookie or none (section 6.6). Who floods from some thousand sources sends from each more
 //! often than that, and is found out before anything is multiplied for it. So a flood from few sources delays
-//! nobody for longer than the probation, and one from more than [`NEWCOMERS_MAX`] makes a peer try twice. Whoever was answered and asks again is sent a cookie
-//! for the time after that, however many others are, unless somebody floods from its address.
+//! nobody for longer than the probation, and one from more than [`NEWCOMERS_MAX`] makes a peer try twice.
+//! Whoever was answered and asks again is sent a cookie for the time after that, however many others are,
+//! unless somebody floods from its address.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -278,7 +279,7 @@ impl Load {
     }
 
     /// A message that was held for long enough, if there is one that may be answered now, and how many may
-    /// never be. With all places taken the last of them waits for two seconds.
+    /// never be. With all places taken the last of them waits for little more than a second.
     pub(super) fn release(&mut self, now: Instant) -> (Option<Held>, u64) {
         let moment = self.moment(now);
         while let Some((network, since)) = self.queue.front().copied()
