@@ -226,7 +226,11 @@ impl Handshakes {
                 let slot = self.indices.slot(receiver_index);
                 let (_, peer) =
                     self.forwarding.load().by_slot(slot).ok_or(DropReason::UnknownIndex)?;
-                let whereabouts = peer.tunnel.handle_answer(slot, message, path, out, now)?;
+                let mut whereabouts = peer.tunnel.handle_answer(slot, message, path, out, now)?;
+                // The peer may have moved when the answer was under way, and have said so since.
+                if peer.endpoints.has_roamed_since_asked() {
+                    whereabouts = Whereabouts::Unknown;
+                }
                 // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
                 if !matches!(kind, Message::CookieReply { .. }) {
                     note_answer(peer, whereabouts, path, now, out);

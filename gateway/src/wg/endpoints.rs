@@ -50,6 +50,10 @@ pub struct Endpoints {
     is_withdrawn: AtomicBool,
     is_sought: AtomicBool,
     unanswered: AtomicU32,
+    /// How often the peer was heard elsewhere than before.
+    roamed: AtomicU32,
+    /// The same when the first initiation went out that is unanswered.
+    roamed_before_asking: AtomicU32,
 }
 
 impl Endpoints {
@@ -84,6 +88,7 @@ impl Endpoints {
         self.moves.add_one();
         if is_elsewhere {
             self.is_withdrawn.store(false, Ordering::Relaxed);
+            self.roamed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -172,8 +177,19 @@ impl Endpoints {
 
     /// An initiation goes out.
     pub fn handle_initiation(&self) {
-        let unanswered = self.unanswered().saturating_add(1);
-        self.unanswered.store(unanswered, Ordering::Relaxed);
+        let unanswered = self.unanswered();
+        if unanswered == 0 {
+            let roamed = self.roamed.load(Ordering::Relaxed);
+            self.roamed_before_asking.store(roamed, Ordering::Relaxed);
+        }
+        self.unanswered.store(unanswered.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether the peer was heard elsewhere since the first initiation went out that is unanswered: an answer
+    /// may be older than that.
+    #[must_use]
+    pub fn has_roamed_since_asked(&self) -> bool {
+        self.roamed.load(Ordering::Relaxed) != self.roamed_before_asking.load(Ordering::Relaxed)
     }
 
     /// A handshake with the peer succeeds.
@@ -200,6 +216,25 @@ mod tests {
 
     use super::*;
     use crate::path::Local;
+
+    #[test]
+    fn an_answer_may_be_older_than_what_was_heard_since_it_was_asked_for() {
+        let endpoints = Endpoints::default();
+        endpoints.learn(at(1).into());
+
+        endpoints.handle_initiation();
+        assert!(!endpoints.has_roamed_since_asked());
+        endpoints.learn(at(1).into());
+        assert!(!endpoints.has_roamed_since_asked(), "it was heard where it was");
+        endpoints.learn(at(2).into());
+        assert!(endpoints.has_roamed_since_asked());
+        endpoints.handle_initiation();
+        assert!(endpoints.has_roamed_since_asked(), "the first may yet be answered");
+
+        endpoints.handle_answer();
+        endpoints.handle_initiation();
+        assert!(!endpoints.has_roamed_since_asked());
+    }
 
     #[test]
     fn the_first_candidate_is_in_use_until_somebody_is_heard() {
