@@ -268,8 +268,9 @@ impl Gateway {
         self.control.seek_peers();
     }
 
-    /// Somebody else has our key, and the peers are to be his: from now on no session is begun or renewed here,
-    /// and those that there are serve what is on its way.
+    /// Somebody else has our key, and the peers are to be his: from now on time begins and renews no session
+    /// here, and those that there are serve what is on its way. A peer that asks is answered, wherever it
+    /// thinks we are.
     pub fn begin_no_sessions(&self) {
         self.shared.begins_sessions.store(false, Ordering::Relaxed);
     }

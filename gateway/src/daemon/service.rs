@@ -33,7 +33,7 @@ use super::ways::Ways;
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// For how long a replica goes on when another has its turn. In this time that one gets a session with the
-/// peer, and nodes hear of where their packets go now.
+/// peer, if it knows where that is, and nodes hear of where their packets go now.
 const OVERLAP: Duration = Duration::from_secs(2);
 
 /// How often peers and packet threads are looked at.

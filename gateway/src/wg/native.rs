@@ -201,7 +201,7 @@ impl Shared {
         out: &mut TransmitBatch,
     ) -> Result<Admission, DropReason> {
         let source = path.remote.ip();
-        // Who answers us was asked, and few are.
+        // A response is for something that we have asked: it is answered at once or not at all.
         let may_wait = message.len() == INITIATION_LEN;
         // In a flood that is nearly everybody, and to check the first MAC would take most of the time.
         let has_cookie = has_cookie(message);

@@ -317,8 +317,8 @@ pub struct Opened {
 pub enum Whereabouts {
     /// It is where the message came from.
     Here,
-    /// Packets came from it a moment ago, which may have overtaken the message: it is where they came from, and
-    /// the next one will say so again.
+    /// It was heard since, perhaps elsewhere: by packets that may have overtaken the message. It is where they
+    /// came from, and the next one will say so again.
     Unknown,
 }
 
