@@ -14,13 +14,14 @@
 //! - No clock of another machine is believed: only that a lease changes counts, not what time it says.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 
 use crate::identity::Identity;
 
@@ -29,6 +30,10 @@ mod campaign;
 mod tests;
 
 pub use campaign::{Campaign, Times};
+
+/// The annotation of the Lease with which a leader leaves to the next one where it hears its peer: a server
+/// learns that from its peer alone, and whoever takes its place has heard nothing yet.
+pub const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
 
 /// How to stand for election.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,6 +199,10 @@ pub struct Election {
     api: Api<Lease>,
     name: String,
     candidate: Candidate,
+    /// Where this one hears its peer.
+    heard: Option<SocketAddr>,
+    /// Where the Lease says the leader hears it.
+    left: Option<SocketAddr>,
 }
 
 impl Election {
@@ -208,13 +217,26 @@ impl Election {
     pub fn for_lease(client: Client, namespace: &str, name: String, settings: Settings) -> Self {
         let api = Api::namespaced(client, namespace);
 
-        Self { api, name, candidate: Candidate::new(settings) }
+        Self { api, name, candidate: Candidate::new(settings), heard: None, left: None }
     }
 
     /// Whether this one leads, as far as it knows.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.candidate.standing()
+    }
+
+    /// Where the leader heard its peer, as the Lease said when it was read last; whoever has just become the
+    /// leader knows by this where the one before did.
+    #[must_use]
+    pub const fn left(&self) -> Option<SocketAddr> {
+        self.left
+    }
+
+    /// This one hears its peer at `endpoint`. Whoever leads next is told, in the Lease, from when that is
+    /// written next.
+    pub const fn leave(&mut self, endpoint: SocketAddr) {
+        self.heard = Some(endpoint);
     }
 
     /// [`Self::stand`] failed, or was not answered in time. The standing stays what it was.
@@ -231,6 +253,7 @@ impl Election {
     pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<()> {
         let found = self.api.get_opt(&self.name).await?;
         let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+        self.left = found.as_ref().and_then(peer_endpoint);
         let Step::Write(spec) = self.candidate.decide(spec.as_ref(), now, wall) else {
             return Ok(());
         };
@@ -239,13 +262,13 @@ impl Election {
         let written = match found {
             // With the version that was read: whoever was faster has it.
             Some(found) => {
-                let lease = Lease { spec: Some(*spec), ..found };
+                let lease = self.lease(found.metadata, *spec);
                 self.api.replace(&self.name, &parameters, &lease).await
             }
             None => {
                 let name = Some(self.name.clone());
                 let metadata = ObjectMeta { name, ..ObjectMeta::default() };
-                self.api.create(&parameters, &Lease { metadata, spec: Some(*spec) }).await
+                self.api.create(&parameters, &self.lease(metadata, *spec)).await
             }
         };
         match written {
@@ -267,7 +290,7 @@ impl Election {
         let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(false) };
         let spec = found.spec.clone().unwrap_or_default();
         let Some(spec) = self.candidate.release(&spec, wall) else { return Ok(false) };
-        let lease = Lease { spec: Some(spec), ..found };
+        let lease = self.lease(found.metadata, spec);
         self.api.replace(&self.name, &PostParams::default(), &lease).await?;
 
         Ok(true)
@@ -283,10 +306,26 @@ impl Election {
 
         Ok(found.is_some_and(|spec| self.candidate.has_successor(&spec)))
     }
+
+    /// What to write. A leader that has not heard its peer yet keeps what the one before left.
+    fn lease(&self, mut metadata: ObjectMeta, spec: LeaseSpec) -> Lease {
+        if let Some(heard) = self.heard {
+            let annotations = metadata.annotations.get_or_insert_default();
+            annotations.insert(PEER_ENDPOINT.to_owned(), heard.to_string());
+        }
+
+        Lease { metadata, spec: Some(spec) }
+    }
+}
+
+/// Where the leader hears its peer, if it says so in a way that makes sense.
+fn peer_endpoint(lease: &Lease) -> Option<SocketAddr> {
+    lease.annotations().get(PEER_ENDPOINT)?.parse().ok()
 }
 
 /// The lease of all replicas of one gateway, under the name that Liqo's gateways use.
-fn lease_name(identity: &Identity) -> String {
+#[must_use]
+pub fn lease_name(identity: &Identity) -> String {
     let Identity { name, namespace, mode, .. } = identity;
     let mode = mode.to_string().to_lowercase();
 

@@ -1,5 +1,6 @@
 //! Stands for election again and again, and says what is worth a word.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -71,6 +72,17 @@ impl Campaign {
     #[must_use]
     pub const fn was_answered(&self) -> bool {
         self.was_answered
+    }
+
+    /// See [`Election::left`].
+    #[must_use]
+    pub const fn left(&self) -> Option<SocketAddr> {
+        self.election.left()
+    }
+
+    /// See [`Election::leave`].
+    pub const fn leave(&mut self, endpoint: SocketAddr) {
+        self.election.leave(endpoint);
     }
 
     /// Tries to get or to renew the lease; to be called every retry period.

@@ -15,10 +15,11 @@ mod state;
 mod trouble;
 mod turn;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use control::conditions::{self, Verdict};
 use control::desired::Desired;
+use control::election;
 use control::objects::{AskedPeer, Objects, Scope};
 use control::watch::{Update, Watch};
 use kube::Client;
@@ -37,7 +38,7 @@ use duties::Duties;
 use settings::{Check, Turn};
 use state::StateFile;
 use trouble::Troubles;
-use turn::TurnTask;
+use turn::{Term, TurnTask};
 
 pub(crate) use observed::Observed;
 pub(crate) use settings::Settings;
@@ -93,6 +94,19 @@ impl Wanted {
 
         Config { peers, cluster, origins, ..config.clone() }
     }
+
+    /// With the only peer where another replica heard it, by the word of `origin`.
+    fn heard_at(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
+        if let [peer] = &mut self.peers[..] {
+            let endpoint = Endpoint::Address(endpoint);
+            if !peer.endpoints.contains(&endpoint) {
+                peer.endpoints.insert(0, endpoint);
+                peer.origins = peer.origins.clone().with("endpoint", origin);
+            }
+        }
+
+        self
+    }
 }
 
 /// What feeds a gateway in a cluster.
@@ -116,8 +130,11 @@ pub(crate) struct Cluster {
     /// What became of objects, until that is in force.
     judged: Option<Vec<Verdict>>,
     duties: Duties,
-    is_active: watch::Receiver<bool>,
+    /// While it is the turn of this replica.
+    term: watch::Receiver<Option<Term>>,
     turn: TurnTask,
+    /// What says where the peer was heard by the replica before.
+    lease: Origin,
 }
 
 impl Cluster {
@@ -125,8 +142,9 @@ impl Cluster {
     pub(crate) fn start(settings: &Settings, client: Client) -> Self {
         let identity = &settings.identity;
         let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
-        let (sender, mut is_active) = watch::channel(settings.turn == Turn::Always);
-        is_active.mark_changed();
+        let is_active = settings.turn == Turn::Always;
+        let (sender, mut term) = watch::channel(is_active.then(Term::default));
+        term.mark_changed();
         let turn = TurnTask::start(&settings.turn, &client, identity, sender);
         let watch = Watch::new(&client, &identity.namespace, &settings.scope);
         let duties = Duties::new(settings, client);
@@ -153,8 +171,13 @@ impl Cluster {
             observed,
             judged: None,
             duties,
-            is_active,
+            term,
             turn,
+            lease: Origin::Object {
+                kind: "Lease".to_owned(),
+                namespace: identity.namespace.clone(),
+                name: election::lease_name(identity),
+            },
         }
     }
 
@@ -174,8 +197,8 @@ impl Cluster {
             let has_news = select! {
                 trouble = self.troubles.next() => return News::Trouble(trouble),
                 update = self.watch.next() => self.note(update),
-                Ok(()) = self.is_active.changed() => {
-                    if *self.is_active.borrow_and_update() {
+                Ok(()) = self.term.changed() => {
+                    if self.term.borrow_and_update().is_some() {
                         self.duties.begin();
                     } else {
                         self.duties.end();
@@ -184,19 +207,30 @@ impl Cluster {
                 }
             };
             if let Some(wanted) = self.wanted.as_ref().filter(|_| has_news) {
-                let is_active = *self.is_active.borrow();
-                let wanted = if is_active { wanted.clone() } else { Wanted::default() };
+                let wanted = match *self.term.borrow() {
+                    Some(Term { peer_endpoint: Some(endpoint) }) => {
+                        wanted.clone().heard_at(endpoint, self.lease.clone())
+                    }
+                    Some(Term { peer_endpoint: None }) => wanted.clone(),
+                    None => Wanted::default(),
+                };
                 return News::Peers { wanted, is_listed: self.has_listed };
             }
         }
     }
 
-    /// Remembers what is wanted, and where peers are, if that was asked for.
+    /// Remembers what is wanted, and where peers are, if that was asked for; tells whoever has the next turn.
     pub(crate) fn remember(&mut self, status: &[PeerStatus]) {
         if let (Some(file), Some(wanted), true) =
             (&mut self.state_file, &self.wanted, self.has_listed)
         {
             file.save(wanted, status);
+        }
+        // Who is told where its peer is needs nobody else's word for it.
+        if let (true, [peer]) = (self.endpoints.is_empty(), status)
+            && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
+        {
+            self.turn.hear(endpoint);
         }
     }
 

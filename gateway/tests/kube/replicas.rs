@@ -6,6 +6,9 @@
 //!               ├─ two    ├─ (node) ─ underlay ─ Milan
 //!               └─ three  ┘
 //! ```
+//!
+//! Milan reaches each replica by its address, as it would on the network of the host; a server's begins at a port
+//! of the node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +23,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
 use strait_gateway::lab::netlink::Via;
-use strait_gateway::lab::topology::UNDERLAY_LINK;
+use strait_gateway::lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, Namespace, TwoClusters, wait_until};
 
@@ -30,15 +33,29 @@ use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, whole};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;
 use crate::standalone::forward;
-use crate::standalone::pods::Pod;
+use crate::standalone::pods::{Exposed, Pod, expose};
 
 /// How often the node looks which of the replicas is the active one.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[test]
-fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
+fn the_standby_of_a_client_forwards_when_the_leader_is_killed_and_when_it_leaves() {
+    one_after_another(Mode::Client);
+}
+
+#[test]
+fn the_standby_of_a_server_forwards_when_the_leader_is_killed_and_when_it_leaves() {
+    one_after_another(Mode::Server);
+}
+
+/// The replicas are those of a gateway of this `mode`.
+fn one_after_another(mode: Mode) {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
+    };
+    let opposite = match mode {
+        Mode::Client => Mode::Server,
+        Mode::Server => Mode::Client,
     };
     let clusters = TwoClusters::new(&Layout::different().without_ipv6()).unwrap();
     let (rome, milan) = (&clusters.rome, &clusters.milan);
@@ -48,20 +65,20 @@ fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
     let Some(mut in_milan) = Fed::new(milan, rome, shipped_role(), &clusters) else {
         return;
     };
-    in_milan.start("server", &whole(rome, Mode::Server));
+    in_milan.start("gateway", &whole(rome, opposite));
     let target = rome.side.sees(&milan.side).next().unwrap();
-    let mut node = Node::new(Arc::clone(&rome.gateway), rome.side.realms[0].remapped);
+    let mut node = Node::new(Arc::clone(&rome.gateway), rome.side.realms[0].remapped, mode);
     let to_replicas = Via::Router(rome.underlay);
     milan.gateway.add_route("10.244.0.0/24".parse().unwrap(), UNDERLAY_LINK, to_replicas).unwrap();
-    let client = whole(milan, Mode::Client);
+    let replica = whole(milan, mode);
 
-    node.start(&mut in_rome, "one", &client);
+    node.start(&mut in_rome, "one", &replica);
     wait_until("the first one forwards", PATIENCE, || {
         node.follow(&in_rome);
         Ok(Ping::new(target, 1).run(&rome.pod).is_ok_and(|ping| ping.is_perfect()))
     })
     .unwrap();
-    node.start(&mut in_rome, "two", &client);
+    node.start(&mut in_rome, "two", &replica);
     assert_eq!(active(&in_rome), ["one"]);
 
     // Without an API server nobody can be elected, and nobody has to.
@@ -83,7 +100,7 @@ fn the_standby_forwards_when_the_leader_is_killed_and_when_it_leaves() {
     assert!(missed <= promised(2_000), "{missed:?}");
     assert_eq!(active(&in_rome), ["two"]);
 
-    node.start(&mut in_rome, "three", &client);
+    node.start(&mut in_rome, "three", &replica);
     let two = in_rome.take("two");
     let left = gap(&rome.pod, target, || two.stop().unwrap(), || node.follow(&in_rome));
     eprintln!("left: nobody forwards for {left:?}");
@@ -101,23 +118,24 @@ struct Node {
     namespace: Arc<Namespace>,
     /// What leads to the active replica.
     remote: IpNet,
+    mode: Mode,
     replicas: BTreeMap<&'static str, Pod>,
     leads_to: Option<String>,
 }
 
 impl Node {
-    const fn new(namespace: Arc<Namespace>, remote: IpNet) -> Self {
-        Self { namespace, remote, replicas: BTreeMap::new(), leads_to: None }
+    const fn new(namespace: Arc<Namespace>, remote: IpNet, mode: Mode) -> Self {
+        Self { namespace, remote, mode, replicas: BTreeMap::new(), leads_to: None }
     }
 
     /// Starts a replica in a namespace of its own, and waits until it runs.
-    fn start(&mut self, fed: &mut Fed, name: &'static str, client: &[String]) {
+    fn start(&mut self, fed: &mut Fed, name: &'static str, flags: &[String]) {
         fed.ask(move |client| async move { create_pod(client, name).await });
         let number = u8::try_from(self.replicas.len() + 1).unwrap();
         let pod = Pod::new(&self.namespace, name.to_owned(), 0, number);
         forward(&pod.namespace, &self.namespace, fed.api_port());
 
-        fed.start_in(&pod.namespace, name, &replica(client, name));
+        fed.start_in(&pod.namespace, name, &of_several(flags, name));
         self.replicas.insert(name, pod);
         wait_until(format!("{name} runs"), PATIENCE, || {
             Ok(fed.log(name).contains("the gateway runs"))
@@ -125,21 +143,25 @@ impl Node {
         .unwrap();
     }
 
-    /// Leads packets to the active replica.
+    /// Leads packets to the active replica, and whoever asks for a server.
     fn follow(&mut self, fed: &Fed) {
         let active = active(fed);
         assert!(active.len() <= 1, "{active:?}");
         let Some(name) = active.first().filter(|&name| self.leads_to.as_ref() != Some(name)) else {
             return;
         };
-        let via = Via::Router(self.replicas[name.as_str()].address);
-        self.namespace.replace_route(self.remote, name, via).unwrap();
+        let pod = self.replicas[name.as_str()].address;
+        self.namespace.replace_route(self.remote, name, Via::Router(pod)).unwrap();
+        if self.mode == Mode::Server {
+            let port = LISTEN_PORT.into();
+            expose(&self.namespace, &[Exposed { node_port: port, pod, port }]);
+        }
         self.leads_to = Some(name.clone());
     }
 }
 
 /// The flags of one replica of several. Where figures are demanded, a Lease is as short as Kubernetes has it.
-fn replica(whole: &[String], name: &str) -> Vec<String> {
+fn of_several(whole: &[String], name: &str) -> Vec<String> {
     let mut arguments = whole.to_vec();
     let [lease, deadline, period] =
         if is_strict() { ["1s", "800ms", "200ms"] } else { ["3s", "2s", "500ms"] };

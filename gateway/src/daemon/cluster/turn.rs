@@ -3,6 +3,8 @@
 mod guest;
 mod lease;
 
+use std::net::SocketAddr;
+
 use control::active::ActivePod;
 use control::election::Election;
 use control::identity::Identity;
@@ -13,23 +15,31 @@ use tokio::task::JoinSet;
 use super::settings::Turn;
 use crate::daemon::election::Candidacy;
 
+/// The time in which this replica is the active one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Term {
+    /// Where the replica before it heard the peer.
+    pub(super) peer_endpoint: Option<SocketAddr>,
+}
+
 /// What decides whose turn it is, and how to end it in order.
-#[derive(Default)]
 pub(super) struct TurnTask {
     /// Empty if there is nothing to decide. Says whether another replica has the turn.
     task: JoinSet<bool>,
     end: Option<oneshot::Sender<()>>,
+    heard: watch::Sender<Option<SocketAddr>>,
 }
 
 impl TurnTask {
-    /// Says in `is_active` whenever it begins or ceases to be the turn of this replica. To be called
-    /// within the runtime.
+    /// Says in `term` whenever it begins or ceases to be the turn of this replica. To be called within the
+    /// runtime.
     pub(super) fn start(
         turn: &Turn,
         client: &Client,
         identity: &Identity,
-        is_active: watch::Sender<bool>,
+        term: watch::Sender<Option<Term>>,
     ) -> Self {
+        let (heard, last_heard) = watch::channel(None);
         let mut task = JoinSet::new();
         let mut end = None;
         match turn.clone() {
@@ -38,18 +48,23 @@ impl TurnTask {
                 let election = Election::new(client.clone(), identity, settings);
                 let pod = ActivePod::new(client.clone(), identity, pod);
                 let (sender, ended) = oneshot::channel();
-                task.spawn(lease::stand(election, pod, times, is_active, ended));
+                task.spawn(lease::stand(election, pod, times, term, last_heard, ended));
                 end = Some(sender);
             }
             Turn::Beside { socket, guest } => {
                 task.spawn(async move {
-                    guest::attend(&socket, &guest, is_active).await;
+                    guest::attend(&socket, &guest, term).await;
                     false
                 });
             }
         }
 
-        Self { task, end }
+        Self { task, end, heard }
+    }
+
+    /// The peer was heard at `endpoint`, which whoever has the next turn is to know.
+    pub(super) fn hear(&self, endpoint: SocketAddr) {
+        self.heard.send_replace(Some(endpoint));
     }
 
     /// Lets another replica have its turn. Says whether one has, or nobody seems to want it.

@@ -40,10 +40,10 @@ pub(crate) struct Pod {
 
 /// A port of the node that leads to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exposed {
-    pub(super) node_port: i32,
-    pub(super) pod: IpAddr,
-    pub(super) port: i32,
+pub(crate) struct Exposed {
+    pub(crate) node_port: i32,
+    pub(crate) pod: IpAddr,
+    pub(crate) port: i32,
 }
 
 /// The network of the pods that deployments ask for.
@@ -101,19 +101,25 @@ impl PodNetwork {
         if exposed == self.exposed {
             return;
         }
-        let rules = exposed.iter().map(|Exposed { node_port, pod, port }| {
-            format!("udp dport {node_port} dnat to {pod}:{port}\n")
-        });
-        let rules: String = rules.collect();
-        // All of it at once, or nothing.
-        let table = format!(
-            "table ip proxy\ndelete table ip proxy\ntable ip proxy {{\nchain prerouting {{\n\
-             type nat hook prerouting priority dstnat;\n{rules}}}\n}}"
-        );
-        nft(&self.node, &table);
+        expose(&self.node, &exposed);
 
         self.exposed = exposed;
     }
+}
+
+/// Has these ports of `node` and no others lead to pods. What is under way goes on as it began.
+pub(crate) fn expose(node: &Namespace, exposed: &[Exposed]) {
+    let rules = exposed.iter().map(|Exposed { node_port, pod, port }| {
+        format!("udp dport {node_port} dnat to {pod}:{port}\n")
+    });
+    let rules: String = rules.collect();
+
+    // All of it at once, or nothing.
+    let table = format!(
+        "table ip proxy\ndelete table ip proxy\ntable ip proxy {{\nchain prerouting {{\n\
+         type nat hook prerouting priority dstnat;\n{rules}}}\n}}"
+    );
+    nft(node, &table);
 }
 
 fn nft(node: &Namespace, rules: &str) {

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use super::Term;
 use crate::daemon::service::now;
 
 /// Between two attempts to reach the container beside this one, before and after it has said to start.
@@ -26,7 +27,7 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 ///
 /// That container may start anew, and then waits for everybody to come again; what is active stays so,
 /// as packets have nothing to do with it.
-pub(super) async fn attend(socket: &Path, guest: &str, is_active: watch::Sender<bool>) {
+pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<Term>>) {
     let start = now();
     let [mut pause, after] = CONNECT;
     let mut is_said = false;
@@ -35,7 +36,7 @@ pub(super) async fn attend(socket: &Path, guest: &str, is_active: watch::Sender<
         match listen(socket, guest).await {
             Ok(()) => {
                 info!("the gateway container says to start");
-                is_active.send_replace(true);
+                term.send_replace(Some(Term::default()));
                 pause = after;
             }
             Err(error) if !is_said && now() - start >= CONNECT_PATIENCE => {
@@ -77,11 +78,11 @@ mod tests {
     async fn a_guest_comes_again_until_it_is_told_to_start() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("leader.sock");
-        let is_active = watch::Sender::new(false);
-        let mut told = is_active.subscribe();
+        let term = watch::Sender::new(None);
+        let mut told = term.subscribe();
         let guest = tokio::spawn({
             let socket = socket.clone();
-            async move { attend(&socket, "wireguard", is_active).await }
+            async move { attend(&socket, "wireguard", term).await }
         });
         // There is nobody yet.
         sleep(CONNECT[0] * 2).await;
@@ -93,18 +94,18 @@ mod tests {
             let mut name = [0; 64];
             let length = stream.read(&mut name).await.unwrap();
             assert_eq!(&name[..length], b"wireguard");
-            assert!(!*told.borrow());
+            assert!(told.borrow().is_none());
             for piece in answer {
                 stream.write_all(piece.as_bytes()).await.unwrap();
                 sleep(Duration::from_millis(5)).await;
             }
         }
-        told.wait_for(|told| *told).await.unwrap();
+        told.wait_for(Option::is_some).await.unwrap();
 
         // It starts anew, and takes nothing back.
         let (stream, _) = listener.accept().await.unwrap();
         drop(stream);
-        assert!(*told.borrow());
+        assert!(told.borrow().is_some());
         guest.abort();
     }
 }

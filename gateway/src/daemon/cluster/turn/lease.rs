@@ -1,5 +1,8 @@
 //! Stands for election, and marks the pod that has won.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use control::active::ActivePod;
 use control::complaint::Complaint;
 use control::election::{Campaign, Election, Standing, Times};
@@ -7,13 +10,21 @@ use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use super::Term;
+use crate::daemon::config::address_of_one_host;
+
+/// How long before its pod is marked an active one gets to begin a session with a peer that it was told of.
+/// What nodes and the Service send it then is not for a session that only the replica before has.
+const HEAD_START: Duration = Duration::from_millis(200);
+
 /// Stands for election until `end` is over, then gives up what it has and waits for whoever takes it. Says
-/// whether somebody has.
+/// whether somebody has. Whoever comes next is left where the peer was `heard`.
 pub(super) async fn stand(
     election: Election,
     pod: ActivePod,
     times: Times,
-    is_active: watch::Sender<bool>,
+    term: watch::Sender<Option<Term>>,
+    heard: watch::Receiver<Option<SocketAddr>>,
     mut end: oneshot::Receiver<()>,
 ) -> bool {
     let mut campaign = Campaign::new(election, times);
@@ -21,9 +32,15 @@ pub(super) async fn stand(
     let mut was = Standing::Standby;
 
     loop {
+        leave(&mut campaign, &heard);
         let is = campaign.round().await;
         if is != was {
-            is_active.send_replace(is == Standing::Leader);
+            // Whoever may write Leases may have left anything.
+            let peer_endpoint = campaign.left().and_then(|left| address_of_one_host(left).ok());
+            term.send_replace((is == Standing::Leader).then_some(Term { peer_endpoint }));
+            if is == Standing::Leader && peer_endpoint.is_some() {
+                sleep(HEAD_START.min(times.retry_period)).await;
+            }
         }
         let call = times.call();
         labels.say(&match (was, is) {
@@ -41,7 +58,14 @@ pub(super) async fn stand(
         }
     }
 
+    leave(&mut campaign, &heard);
     campaign.hand_over().await
+}
+
+fn leave(campaign: &mut Campaign, heard: &watch::Receiver<Option<SocketAddr>>) {
+    if let Some(endpoint) = *heard.borrow() {
+        campaign.leave(endpoint);
+    }
 }
 
 /// A call that is not answered in time has failed as any other.
@@ -54,7 +78,6 @@ mod tests {
     use std::convert::Infallible;
     use std::io;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use control::election::Settings;
     use control::identity::{Identity, Mode};
@@ -64,6 +87,7 @@ mod tests {
     use kube::client::Body;
     use serde_json::json;
     use tokio::spawn;
+    use tokio::task::JoinHandle;
     use tower::service_fn;
     use tracing::subscriber::set_default;
 
@@ -125,6 +149,32 @@ mod tests {
         }
     }
 
+    fn identity() -> Identity {
+        Identity {
+            name: "milan".to_owned(),
+            namespace: "tenant".to_owned(),
+            remote_cluster_id: "milan".to_owned(),
+            uid: "5b8e".to_owned(),
+            mode: Mode::Server,
+        }
+    }
+
+    /// A replica called `name`, and what ends it.
+    fn replica(
+        client: &Client,
+        name: &str,
+        term: watch::Sender<Option<Term>>,
+        heard: watch::Receiver<Option<SocketAddr>>,
+    ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
+        let settings =
+            Settings { holder: format!("{name}_1"), lease_duration: Duration::from_secs(15) };
+        let election = Election::new(client.clone(), &identity(), settings);
+        let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
+        let (end, ended) = oneshot::channel();
+
+        (spawn(stand(election, pod, TIMES, term, heard, ended)), end)
+    }
+
     #[tokio::test]
     async fn a_label_that_may_not_be_given_is_told_once_and_costs_nobody_the_lease() {
         let lines = Lines::default();
@@ -134,28 +184,40 @@ mod tests {
         let renewals = watch::Sender::new(0);
         let mut renewed = renewals.subscribe();
         let client = server(renewals);
-        let identity = Identity {
-            name: "milan".to_owned(),
-            namespace: "tenant".to_owned(),
-            remote_cluster_id: "milan".to_owned(),
-            uid: "5b8e".to_owned(),
-            mode: Mode::Server,
-        };
-        let settings =
-            Settings { holder: "gw-1_1".to_owned(), lease_duration: Duration::from_secs(15) };
-        let election = Election::new(client.clone(), &identity, settings);
-        let pod = ActivePod::new(client, &identity, "gw-1".to_owned());
-        let (is_active, told) = watch::channel(false);
-        let (end, ended) = oneshot::channel();
+        let (term, told) = watch::channel(None);
+        let (_heard, heard) = watch::channel(None);
 
-        let standing = spawn(stand(election, pod, TIMES, is_active, ended));
+        let (standing, end) = replica(&client, "gw-1", term, heard);
         renewed.wait_for(|renewals| *renewals >= 10).await.unwrap();
-        assert!(*told.borrow());
+        assert_eq!(*told.borrow(), Some(Term::default()));
         end.send(()).unwrap();
         standing.await.unwrap();
 
         let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         assert_eq!(log.matches("cannot label the active pod").count(), 1, "{log}");
         assert!(!log.contains("can label") && !log.contains("Lease"), "{log}");
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_next_is_told_where_the_peer_was_heard_even_by_one_that_heard_nothing() {
+        let client = server(watch::Sender::new(0));
+        let endpoint: SocketAddr = "192.0.2.7:51840".parse().unwrap();
+        let (_heard, heard) = watch::channel(Some(endpoint));
+        let (_silent, nothing) = watch::channel(None);
+        let (_odd, nowhere) = watch::channel("0.0.0.0:51840".parse().ok());
+
+        for (name, heard, left) in [
+            ("gw-1", heard, None),
+            ("gw-2", nothing.clone(), Some(endpoint)),
+            ("gw-3", nowhere, Some(endpoint)),
+            ("gw-4", nothing, None),
+        ] {
+            let (term, mut told) = watch::channel(None);
+            let (standing, end) = replica(&client, name, term, heard);
+            let found = *told.wait_for(Option::is_some).await.unwrap();
+            assert_eq!(found, Some(Term { peer_endpoint: left }), "{name}");
+            end.send(()).unwrap();
+            assert!(!standing.await.unwrap(), "nobody waits");
+        }
     }
 }
