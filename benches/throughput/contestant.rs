@@ -62,6 +62,11 @@ impl Kind {
         }
     }
 
+    /// Whether figures are demanded of it, or of others beside it.
+    pub(crate) const fn is_judged(&self) -> bool {
+        matches!(self, Self::Strait(..) | Self::WireguardGo(_))
+    }
+
     /// Whether there are gateways at all.
     pub(crate) const fn is_a_tunnel(&self) -> bool {
         !matches!(self, Self::Plain)

@@ -42,6 +42,9 @@ use pairs::Question;
 use progress::Progress;
 use record::{Entrant, Record};
 
+/// What needs gateways of its own, idle peers and kill switches, is measured in one round of so many.
+const ROUNDS_PER_VARIATION: usize = 2;
+
 /// Compares Strait with other userspace WireGuard implementations and with no tunnel
 #[derive(Debug, Parser)]
 struct Args {
@@ -194,7 +197,8 @@ fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record
 
     let mut progress = Progress::new(rounds);
     for round in 1..=rounds {
-        let samples = measure::round(kinds, plan, |step| {
+        let has_variations = plan.is_full && round % ROUNDS_PER_VARIATION == 1;
+        let samples = measure::round(kinds, plan, has_variations, |step| {
             progress.show(&format!("round {round}/{rounds}: {step}"));
         });
         progress.done();
@@ -204,6 +208,7 @@ fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record
             }
             entrant.samples.push(sample.values);
             entrant.stolen.push(sample.stolen);
+            entrant.passes.push(sample.passes);
             let failures = sample.failures.into_iter();
             entrant.failures.extend(failures.map(|failure| format!("round {round}: {failure}")));
         }

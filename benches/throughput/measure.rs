@@ -3,6 +3,7 @@
 //! All contestants are ready at once and only one works, so that what is compared was measured within
 //! seconds: the load of others on a shared machine changes from minute to minute.
 
+mod passes;
 mod step;
 mod variation;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::contestant::{Contestant, Kind, Variation};
 use crate::host::{self, Measured};
 use crate::load::{Direction, RoundTrips};
+use passes::Passes;
 use step::Step;
 
 /// How much is measured, and for how long.
@@ -27,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) payload_bytes: &'static [usize],
     /// Also short connections, many peers and the kill switches.
     pub(crate) is_full: bool,
+    /// How often what is judged is measured in a round.
+    pub(crate) passes: usize,
     /// How long a round may go on measuring again what was disturbed.
     pub(crate) patience: Duration,
 }
@@ -39,6 +43,7 @@ impl Plan {
         directions: &[Direction::Up],
         payload_bytes: &[64, 1300],
         is_full: false,
+        passes: 1,
         patience: Duration::from_secs(6),
     };
     pub(crate) const FULL: Self = Self {
@@ -48,6 +53,7 @@ impl Plan {
         directions: &Direction::ALL,
         payload_bytes: &[64, 512, 1300],
         is_full: true,
+        passes: 3,
         patience: Duration::from_secs(45),
     };
 
@@ -75,43 +81,45 @@ pub(crate) struct Sample {
     pub(crate) round_trips: BTreeMap<String, RoundTrips>,
     /// By the identifiers of `values`: the share of the cores' time that others had meanwhile.
     pub(crate) stolen: BTreeMap<String, f64>,
+    /// Of what was measured several times: each value.
+    pub(crate) passes: BTreeMap<String, Vec<f64>>,
     /// What could not be measured, and why.
     pub(crate) failures: Vec<String>,
 }
 
-/// Measures each of `kinds` once; `show` learns what is under way. What fails is left out of its
-/// sample and named there.
+/// Measures each of `kinds`, with the variations of each if they are due; `show` learns what is under way.
+/// What fails is left out of its sample and named there.
 pub(crate) fn round(
     kinds: &[Kind],
     plan: &Plan,
+    has_variations: bool,
     mut show: impl FnMut(&dyn Display),
 ) -> Vec<Sample> {
-    let mut samples = vec![Sample::default(); kinds.len()];
-    let mut contestants = Vec::new();
-    for (kind, sample) in kinds.iter().zip(&mut samples) {
-        let contestant = Contestant::start(kind, Variation::default());
-        contestants.push(sample.keep("start", contestant));
-    }
+    let contestants = kinds.iter().map(|kind| Contestant::start(kind, Variation::default()));
+    let contestants: Vec<_> = contestants.collect();
 
     let mut tasks = Vec::new();
     for step in plan.steps() {
-        for (place, contestant) in contestants.iter().enumerate() {
-            tasks.extend(contestant.as_ref().map(|contestant| Task {
-                step,
-                place,
-                contestant,
-                is_measured: false,
-                failure: None,
+        for pass in 0..plan.passes {
+            let is_first = pass == 0;
+            let places = kinds.iter().zip(&contestants).enumerate();
+            let places =
+                places.filter(|(_, (kind, _))| is_first || step.is_judged() && kind.is_judged());
+            tasks.extend(places.filter_map(|(place, (_, contestant))| {
+                let contestant = contestant.as_ref().ok()?;
+
+                Some(Task { step, pass, place, contestant, is_measured: false, failure: None })
             }));
         }
     }
-    in_turn(tasks, plan, &mut samples, &mut show);
-    for (contestant, sample) in contestants.iter().zip(&mut samples) {
+    let passes = in_turn(tasks, plan, kinds.len(), &mut show);
+    let mut samples: Vec<_> = passes.into_iter().map(Passes::merged).collect();
+    for (contestant, sample) in contestants.into_iter().zip(&mut samples) {
+        let contestant = sample.keep("start", contestant);
         sample.put_peak("peak_mib", contestant.as_ref());
     }
-    drop(contestants);
 
-    if plan.is_full {
+    if has_variations {
         for (kind, sample) in kinds.iter().zip(&mut samples) {
             variation::all(kind, plan, sample, &mut show);
         }
@@ -123,6 +131,7 @@ pub(crate) fn round(
 /// One step of one contestant.
 struct Task<'a> {
     step: Step,
+    pass: usize,
     place: usize,
     contestant: &'a Contestant,
     is_measured: bool,
@@ -134,15 +143,15 @@ struct Task<'a> {
 fn in_turn(
     mut tasks: Vec<Task<'_>>,
     plan: &Plan,
-    samples: &mut [Sample],
+    places: usize,
     show: &mut impl FnMut(&dyn Display),
-) {
+) -> Vec<Passes> {
+    let mut passes = vec![Passes::new(plan.passes); places];
     let mut deadline = None;
     for _ in 0..=REPEATS {
         let mut again = Vec::new();
         let mut shown = None;
         for mut task in tasks {
-            let Some(sample) = samples.get_mut(task.place) else { continue };
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 again.push(task);
                 continue;
@@ -154,7 +163,9 @@ fn in_turn(
             match host::watched(|| task.step.measure(task.contestant, plan)) {
                 Ok(measured) => {
                     let is_disturbed = host::is_disturbed(measured.stolen);
-                    sample.improve(measured);
+                    if let Some(sample) = task.sample_in(&mut passes) {
+                        sample.improve(measured);
+                    }
                     task.is_measured = true;
                     again.extend(is_disturbed.then_some(task));
                 }
@@ -168,10 +179,22 @@ fn in_turn(
         deadline = deadline.or_else(|| Instant::now().checked_add(plan.patience));
     }
 
-    for Task { step, place, is_measured, failure, .. } in tasks {
-        if let (Some(sample), Some(error), false) = (samples.get_mut(place), failure, is_measured) {
-            sample.keep::<()>(step, Err(error));
+    for mut task in tasks {
+        let (failure, is_measured) = (task.failure.take(), task.is_measured);
+        if let (Some(sample), Some(error), false) =
+            (task.sample_in(&mut passes), failure, is_measured)
+        {
+            sample.keep::<()>(task.step, Err(error));
         }
+    }
+
+    passes
+}
+
+impl Task<'_> {
+    /// Where its result belongs.
+    fn sample_in<'s>(&self, passes: &'s mut [Passes]) -> Option<&'s mut Sample> {
+        passes.get_mut(self.place)?.get_mut(self.pass)
     }
 }
 

@@ -38,6 +38,9 @@ pub(crate) struct Entrant {
     /// For each of them, the share of the cores' time that others had meanwhile.
     #[serde(default)]
     pub(crate) stolen: Vec<BTreeMap<String, f64>>,
+    /// What was measured several times in a round: each value.
+    #[serde(default)]
+    pub(crate) passes: Vec<BTreeMap<String, Vec<f64>>>,
     /// Round trips in µs, of all rounds, sorted: "idle" and "loaded".
     pub(crate) round_trips: BTreeMap<String, Vec<f64>>,
     /// What could not be measured of it, and why.

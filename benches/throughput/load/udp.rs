@@ -18,10 +18,10 @@ use crate::host::{Cores, is_disturbed};
 /// The share of datagrams that may be lost.
 pub(crate) const LOSS_LIMIT: f64 = 0.01;
 
-/// Where the search begins; every contestant can do that.
-const FIRST_RATE: f64 = 5_000.0;
-/// Halvings of the interval between the highest good rate and the lowest bad one.
-const HALVINGS: u32 = 4;
+/// Where the search begins; hardly anybody can do less.
+const FIRST_RATE: f64 = 20_000.0;
+/// Halvings of the interval between the highest good rate and the lowest bad one, down to 3 % of the former.
+const HALVINGS: u32 = 5;
 /// A rate is too high when its failures weigh so much: 1 while others had the machine, else 2.
 const FAILURES: u32 = 3;
 /// A sender that gets less than this share of its rate out is at the end of its own strength.

@@ -30,6 +30,11 @@ impl fmt::Display for Step {
 }
 
 impl Step {
+    /// Whether figures are demanded of it, beside wireguard-go's.
+    pub(super) const fn is_judged(self) -> bool {
+        matches!(self, Self::RoundTrips | Self::Tcp(4, Direction::Up) | Self::Udp(64 | 1300))
+    }
+
     pub(super) fn measure(self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<Sample> {
         let mut sample = Sample::default();
         match self {
