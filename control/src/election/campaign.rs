@@ -124,6 +124,7 @@ impl Campaign {
         if !self.release().await {
             return false;
         }
+        info!(patience = ?self.times.succession(), "the Lease is given up; waiting for another replica");
 
         let asked = timeout(self.times.succession(), async {
             loop {
