@@ -12,7 +12,7 @@ use ring::aead::{Aad, LessSafeKey, Nonce, Tag};
 use super::handshake::Session;
 use super::noise::{Secret, aead};
 use super::replay::{WINDOW, Window};
-use super::timers::REJECT_AFTER_TIME;
+use super::timers::{CROSSING, REJECT_AFTER_TIME};
 
 /// Bytes before the sealed packet: type, receiver index, counter.
 pub(super) const HEADER_LEN: usize = 16;
@@ -78,6 +78,13 @@ impl Keypair {
     #[inline]
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.asked)
+    }
+
+    /// Whether the handshakes of both may have been under way at the same time.
+    pub(super) fn has_crossed(&self, before: &Self) -> bool {
+        let [first, second] = [self.asked.min(before.asked), self.asked.max(before.asked)];
+
+        second.saturating_duration_since(first) < CROSSING
     }
 
     /// Whether what the other end sends with it may still come.

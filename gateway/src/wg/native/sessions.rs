@@ -63,12 +63,17 @@ impl Sessions {
         self.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair))
     }
 
-    /// Whether the peer has gone on from `keypair` to the session in use.
+    /// Whether the peer has gone on from `keypair` to the session in use. Of two that were made at the same
+    /// time each end may have settled on another one, and new data may come with either.
     pub(super) fn is_over(&self, keypair: &Arc<Keypair>) -> bool {
         let is_previous =
             self.previous.as_ref().is_some_and(|previous| Arc::ptr_eq(previous, keypair));
 
-        is_previous && self.current.as_ref().is_some_and(|current| current.window().next() > 0)
+        is_previous
+            && self
+                .current
+                .as_ref()
+                .is_some_and(|current| current.window().next() > 0 && !current.has_crossed(keypair))
     }
 
     /// A response promises the peer `next`.

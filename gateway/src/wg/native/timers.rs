@@ -14,6 +14,10 @@ pub(super) const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
 /// After this an initiation that was not answered is made anew.
 pub(super) const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Handshakes that were asked for within this of each other may cross: either end asks again after
+/// [`REKEY_TIMEOUT`], unless it has heard the other one by then.
+pub(super) const CROSSING: Duration = REKEY_TIMEOUT.saturating_mul(2);
+
 /// After this the attempts end.
 pub(super) const REKEY_ATTEMPT_TIME: Duration = Duration::from_secs(90);
 

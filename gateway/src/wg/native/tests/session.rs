@@ -104,6 +104,28 @@ fn what_finds_a_session_late_is_sent_with_it() {
 
 /// What tells whether a peer is to be looked for where its datagram comes from.
 #[test]
+fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
+    let mut pair = Pair::established([Native, Native]);
+    pair.tick(Duration::from_secs(10));
+    let initiations = [0, 1].map(|end| pair.restart(end).remove(0));
+    let responses = [0, 1].map(|end| pair.deliver(end, &initiations[end]).1.remove(0));
+    let first = [0, 1].map(|end| pair.deliver(1 - end, &responses[end]).1.remove(0));
+    // Each has used what it asked for, and takes that for a sign to use what the other one asked for.
+    for end in [0, 1] {
+        assert_eq!(pair.deliver(end, &first[end]).0, Vec::<Vec<u8>>::new(), "a keepalive");
+    }
+
+    for end in [0, 1] {
+        let datagram = pair.send(end, &packet(7)).remove(0);
+        let mut out = PacketBatch::with_capacity(1 << 16, 64);
+        let receiver = &pair.ends[1 - end].tunnel;
+        let opened = receiver.open(&datagram, datagram.len(), &mut out, pair.now);
+
+        assert_eq!((opened.authentic, opened.is_late), (1, false), "from {end}");
+    }
+}
+
+#[test]
 fn what_was_overtaken_is_late_within_a_session_and_from_one_to_the_next() {
     let mut pair = Pair::established([Native, Native]);
     let is_late = |pair: &Pair, datagram: &[u8]| {
