@@ -82,11 +82,12 @@ impl Sessions {
     }
 
     /// A response has granted `current`. One that was promised at the same time stays: the peer may
-    /// prefer it.
+    /// prefer it. One that was promised long before was never heard of, or it would have been used by now.
     pub(super) fn granted(&self, current: Keypair) -> Self {
         let previous = self.current.clone().or_else(|| self.previous.clone());
+        let next = self.next.clone().filter(|next| current.has_crossed(next));
 
-        Self { previous, current: Some(Arc::new(current)), next: self.next.clone() }
+        Self { previous, current: Some(Arc::new(current)), next }
     }
 
     /// The peer has used what it was promised.

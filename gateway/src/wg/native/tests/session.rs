@@ -126,6 +126,26 @@ fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
 }
 
 #[test]
+fn an_old_promise_is_not_taken_up_when_there_is_another_session() {
+    let mut pair = Pair::established([Native, Native]);
+    pair.tick(Duration::from_secs(10));
+    let response = pair.deliver(1, &pair.restart(1)[0]).1.remove(0);
+    let _lost = pair.deliver(0, &response);
+    let held = pair.send(1, &packet(1)).remove(0);
+    pair.tick(Duration::from_secs(20));
+    pair.exchange(0, pair.restart(0));
+    let in_use = |pair: &Pair| pair.send(0, &packet(2))[0][4..8].to_vec();
+    let before = in_use(&pair);
+    assert_eq!(pair.deliver(1, &pair.send(1, &packet(3))[0]).0, [packet(3)]);
+
+    let mut out = PacketBatch::with_capacity(1 << 16, 64);
+    let opened = pair.ends[0].tunnel.open(&held, held.len(), &mut out, pair.now);
+
+    assert_eq!((opened.authentic, opened.no_session), (0, 1));
+    assert_eq!(in_use(&pair), before);
+}
+
+#[test]
 fn what_was_overtaken_is_late_within_a_session_and_from_one_to_the_next() {
     let mut pair = Pair::established([Native, Native]);
     let is_late = |pair: &Pair, datagram: &[u8]| {
