@@ -80,11 +80,14 @@ impl Keypair {
         now.saturating_duration_since(self.asked)
     }
 
-    /// Whether the handshakes of both may have been under way at the same time.
+    /// Whether the handshakes of both may have been under way at the same time. What was asked for before both
+    /// machines slept may be answered after.
     pub(super) fn has_crossed(&self, before: &Self) -> bool {
-        let [first, second] = [self.asked.min(before.asked), self.asked.max(before.asked)];
+        let is_near = |one: Instant, other: Instant| {
+            one.max(other).saturating_duration_since(one.min(other)) < CROSSING
+        };
 
-        second.saturating_duration_since(first) < CROSSING
+        is_near(self.asked, before.asked) || is_near(self.created, before.created)
     }
 
     /// Whether what the other end sends with it may still come.
