@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Display;
+use std::mem;
 
 use tracing::{info, warn};
 
@@ -21,12 +22,46 @@ impl Complaint {
 
     /// Says of `outcome` what is news.
     pub fn say<T, E: Display>(&mut self, outcome: &Result<T, E>) {
+        let news = self.news(outcome.is_err());
         let what = &self.what;
-        match (outcome, self.is_open) {
-            (Err(error), false) => warn!(%error, "cannot {what}; trying again until it works"),
-            (Ok(_), true) => info!("can {what} again"),
-            (Err(_), true) | (Ok(_), false) => {}
+        match (news, outcome) {
+            (Some(News::Begun), Err(error)) => {
+                warn!(%error, "cannot {what}; trying again until it works");
+            }
+            (Some(News::Over), Ok(_)) => info!("can {what} again"),
+            _ => {}
         }
-        self.is_open = outcome.is_err();
+    }
+
+    fn news(&mut self, has_failed: bool) -> Option<News> {
+        let was_open = mem::replace(&mut self.is_open, has_failed);
+
+        match (was_open, has_failed) {
+            (false, true) => Some(News::Begun),
+            (true, false) => Some(News::Over),
+            (false, false) | (true, true) => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum News {
+    Begun,
+    Over,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_told_once_and_that_it_is_over_once() {
+        let mut complaint = Complaint::about("count");
+        let failures = [false, true, true, true, false, false, true];
+
+        let news = failures.map(|has_failed| complaint.news(has_failed));
+
+        let (begun, over) = (Some(News::Begun), Some(News::Over));
+        assert_eq!(news, [None, begun, None, None, over, None, begun]);
     }
 }
