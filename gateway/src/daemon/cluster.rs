@@ -226,6 +226,16 @@ impl Cluster {
         {
             file.save(wanted, status);
         }
+        self.listen(status);
+    }
+
+    /// Whether it matters how soon [`Self::listen`] is called.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        self.turn.awaits_peer()
+    }
+
+    /// Tells whoever decides whose turn it is where the peer is.
+    pub(crate) fn listen(&self, status: &[PeerStatus]) {
         // Who is told where its peer is needs nobody else's word for it.
         if let (true, [peer]) = (self.endpoints.is_empty(), status)
             && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)

@@ -39,6 +39,9 @@ const OVERLAP: Duration = Duration::from_secs(2);
 /// How often peers and packet threads are looked at.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How often one looks for a peer that is waited for.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// The wishes of whoever runs the process.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -120,6 +123,22 @@ impl Source {
         match self {
             Self::File(_) => {}
             Self::Cluster(cluster) => cluster.remember(status),
+        }
+    }
+
+    /// Whether something waits for the first word of the peer. Not for long.
+    fn awaits_peer(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Cluster(cluster) => cluster.awaits_peer(),
+        }
+    }
+
+    /// Looks whether it was heard.
+    fn listen(&self, status: &[PeerStatus]) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.listen(status),
         }
     }
 
@@ -245,6 +264,9 @@ impl Service {
                     if !changed.is_empty() {
                         self.set_endpoints(&changed).await;
                     }
+                }
+                () = sleep(LOOK), if self.source.awaits_peer() => {
+                    self.source.listen(&self.monitor.status().peers);
                 }
                 _ = ticks.tick() => {
                     let status = self.monitor.status();

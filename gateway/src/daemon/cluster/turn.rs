@@ -12,6 +12,7 @@ use kube::Client;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use self::lease::Ears;
 use super::settings::Turn;
 use crate::daemon::election::Candidacy;
 
@@ -28,6 +29,7 @@ pub(super) struct TurnTask {
     task: JoinSet<bool>,
     end: Option<oneshot::Sender<()>>,
     heard: watch::Sender<Option<SocketAddr>>,
+    is_awaited: watch::Receiver<bool>,
 }
 
 impl TurnTask {
@@ -40,6 +42,7 @@ impl TurnTask {
         term: watch::Sender<Option<Term>>,
     ) -> Self {
         let (heard, last_heard) = watch::channel(None);
+        let (awaits, is_awaited) = watch::channel(false);
         let mut task = JoinSet::new();
         let mut end = None;
         match turn.clone() {
@@ -48,7 +51,8 @@ impl TurnTask {
                 let election = Election::new(client.clone(), identity, settings);
                 let pod = ActivePod::new(client.clone(), identity, pod);
                 let (sender, ended) = oneshot::channel();
-                task.spawn(lease::stand(election, pod, times, term, last_heard, ended));
+                let ears = Ears { heard: last_heard, awaits };
+                task.spawn(lease::stand(election, pod, times, term, ears, ended));
                 end = Some(sender);
             }
             Turn::Beside { socket, guest } => {
@@ -59,12 +63,17 @@ impl TurnTask {
             }
         }
 
-        Self { task, end, heard }
+        Self { task, end, heard, is_awaited }
     }
 
     /// The peer was heard at `endpoint`, which whoever has the next turn is to know.
     pub(super) fn hear(&self, endpoint: SocketAddr) {
         self.heard.send_replace(Some(endpoint));
+    }
+
+    /// Whether it matters how soon [`Self::hear`] is called.
+    pub(super) fn awaits_peer(&self) -> bool {
+        *self.is_awaited.borrow()
     }
 
     /// Lets another replica have its turn. Says whether one has, or nobody seems to want it.

@@ -13,18 +13,27 @@ use tokio::time::{sleep, timeout};
 use super::Term;
 use crate::daemon::config::address_of_one_host;
 
-/// How long before its pod is marked an active one gets to begin a session with a peer that it was told of.
-/// What nodes and the Service send it then is not for a session that only the replica before has.
-const HEAD_START: Duration = Duration::from_millis(200);
+/// How long an active one that was told where its peer is may wait for a session with it before its pod is
+/// marked: what nodes and the Service send it then is not for a session that only the replica before has. Less
+/// than that goes on forwarding, and no longer than a peer takes that can be reached from here at all.
+const HEAD_START: Duration = Duration::from_secs(1);
+
+/// What a replica knows of its peer while it stands for election.
+pub(super) struct Ears {
+    /// Where the peer was heard.
+    pub(super) heard: watch::Receiver<Option<SocketAddr>>,
+    /// Whether everything waits for a word of the peer.
+    pub(super) awaits: watch::Sender<bool>,
+}
 
 /// Stands for election until `end` is over, then gives up what it has and waits for whoever takes it. Says
-/// whether somebody has. Whoever comes next is left where the peer was `heard`.
+/// whether somebody has. Whoever comes next is left where the peer was heard.
 pub(super) async fn stand(
     election: Election,
     pod: ActivePod,
     times: Times,
     term: watch::Sender<Option<Term>>,
-    heard: watch::Receiver<Option<SocketAddr>>,
+    mut ears: Ears,
     mut end: oneshot::Receiver<()>,
 ) -> bool {
     let mut campaign = Campaign::new(election, times);
@@ -32,14 +41,18 @@ pub(super) async fn stand(
     let mut was = Standing::Standby;
 
     loop {
-        leave(&mut campaign, &heard);
+        leave(&mut campaign, &ears.heard);
         let is = campaign.round().await;
         if is != was {
             // Whoever may write Leases may have left anything.
             let peer_endpoint = campaign.left().and_then(|left| address_of_one_host(left).ok());
-            term.send_replace((is == Standing::Leader).then_some(Term { peer_endpoint }));
-            if is == Standing::Leader && peer_endpoint.is_some() {
-                sleep(HEAD_START.min(times.retry_period)).await;
+            let begins = (is == Standing::Leader).then_some(Term { peer_endpoint });
+            if begins.is_some() && peer_endpoint.is_some() {
+                // The Lease is not renewed meanwhile.
+                let longest = HEAD_START.min(times.renew_deadline / 2);
+                ears.begin_and_listen(longest, || term.send_replace(begins)).await;
+            } else {
+                term.send_replace(begins);
             }
         }
         let call = times.call();
@@ -58,8 +71,20 @@ pub(super) async fn stand(
         }
     }
 
-    leave(&mut campaign, &heard);
+    leave(&mut campaign, &ears.heard);
     campaign.hand_over().await
+}
+
+impl Ears {
+    /// Begins a term, and waits until the peer is heard in it, but no longer than that.
+    async fn begin_and_listen<T>(&mut self, longest: Duration, begin: impl FnOnce() -> T) {
+        self.heard.mark_unchanged();
+        self.awaits.send_replace(true);
+        begin();
+        // Whoever is not heard may be heard later.
+        let _ = timeout(longest, self.heard.changed()).await;
+        self.awaits.send_replace(false);
+    }
 }
 
 fn leave(campaign: &mut Campaign, heard: &watch::Receiver<Option<SocketAddr>>) {
@@ -163,9 +188,10 @@ mod tests {
             Settings { holder: format!("{name}_1"), lease_duration: Duration::from_secs(15) };
         let election = Election::new(client.clone(), &identity(), settings);
         let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
+        let ears = Ears { heard, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
-        (spawn(stand(election, pod, TIMES, term, heard, ended)), end)
+        (spawn(stand(election, pod, TIMES, term, ears, ended)), end)
     }
 
     #[tokio::test]
@@ -187,22 +213,51 @@ mod tests {
     async fn whoever_comes_next_is_told_where_the_peer_was_heard_even_by_one_that_heard_nothing() {
         let client = server(watch::Sender::default());
         let endpoint: SocketAddr = "192.0.2.7:51840".parse().unwrap();
-        let (_heard, heard) = watch::channel(Some(endpoint));
-        let (_silent, nothing) = watch::channel(None);
-        let (_odd, nowhere) = watch::channel("0.0.0.0:51840".parse().ok());
+        let nowhere = "0.0.0.0:51840".parse().ok();
 
         for (name, heard, left) in [
-            ("gw-1", heard, None),
-            ("gw-2", nothing.clone(), Some(endpoint)),
+            ("gw-1", Some(endpoint), None),
+            ("gw-2", None, Some(endpoint)),
             ("gw-3", nowhere, Some(endpoint)),
-            ("gw-4", nothing, None),
+            ("gw-4", None, None),
         ] {
             let (term, mut told) = watch::channel(None);
+            let (hears, heard) = watch::channel(heard);
             let (standing, end) = replica(&client, name, term, heard);
             let found = *told.wait_for(Option::is_some).await.unwrap();
             assert_eq!(found, Some(Term { peer_endpoint: left }), "{name}");
+            hears.send_modify(|_| ());
             end.send(()).unwrap();
             assert!(!standing.await.unwrap(), "nobody waits");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_marked_when_its_peer_is_heard_or_not_to_be_reached() {
+        let (asked, mut asks) = watch::channel(Asked::default());
+        let client = server(asked);
+        let endpoint = "192.0.2.7:51840".parse().ok();
+        let (term, mut told) = watch::channel(None);
+        let (_heard, heard) = watch::channel(endpoint);
+        let (standing, end) = replica(&client, "gw-1", term, heard);
+        told.wait_for(Option::is_some).await.unwrap();
+        end.send(()).unwrap();
+        standing.await.unwrap();
+
+        for is_heard in [true, false] {
+            let before = asks.borrow_and_update().labels;
+            let (term, mut told) = watch::channel(None);
+            let (hears, heard) = watch::channel(None);
+            let (standing, end) = replica(&client, "gw-2", term, heard);
+            told.wait_for(Option::is_some).await.unwrap();
+            if is_heard {
+                sleep(HEAD_START / 10).await;
+                assert_eq!(asks.borrow().labels, before);
+                hears.send_replace(endpoint);
+            }
+            asks.wait_for(|asked| asked.labels > before).await.unwrap();
+            end.send(()).unwrap();
+            standing.await.unwrap();
         }
     }
 }
