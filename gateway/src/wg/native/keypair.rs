@@ -80,14 +80,16 @@ impl Keypair {
         now.saturating_duration_since(self.asked)
     }
 
-    /// Whether the handshakes of both may have been under way at the same time. What was asked for before both
-    /// machines slept may be answered after.
+    /// Whether the handshakes of both may have been under way at the same time, one from here and one from
+    /// there: whoever asks twice has done with the first. What was asked for before both machines slept may be
+    /// answered after.
     pub(super) fn has_crossed(&self, before: &Self) -> bool {
         let is_near = |one: Instant, other: Instant| {
             one.max(other).saturating_duration_since(one.min(other)) < CROSSING
         };
 
-        is_near(self.asked, before.asked) || is_near(self.created, before.created)
+        let is_near = is_near(self.asked, before.asked) || is_near(self.created, before.created);
+        self.is_initiator != before.is_initiator && is_near
     }
 
     /// Whether what the other end sends with it may still come.

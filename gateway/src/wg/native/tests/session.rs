@@ -125,6 +125,21 @@ fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
     }
 }
 
+/// The peer may be two that take turns, and what the former one still sends tells nothing of the other.
+#[test]
+fn of_two_sessions_that_the_peer_asked_for_soon_after_one_another_the_former_is_over() {
+    let mut pair = Pair::established([Native, Native]);
+    pair.tick(Duration::from_secs(1));
+    let former = pair.send(0, &packet(1)).remove(0);
+    pair.exchange(0, pair.restart(0));
+    assert_eq!(pair.exchange(0, pair.send(0, &packet(2))), [packet(2)]);
+
+    let mut out = PacketBatch::with_capacity(1 << 16, 64);
+    let opened = pair.ends[1].tunnel.open(&former, former.len(), &mut out, pair.now);
+
+    assert_eq!((opened.authentic, opened.is_late), (1, true));
+}
+
 #[test]
 fn an_old_promise_is_not_taken_up_when_there_is_another_session() {
     let mut pair = Pair::established([Native, Native]);
