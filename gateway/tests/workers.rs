@@ -29,6 +29,9 @@ use strait_gateway::lab::traffic::{Amount, Datagrams, tcp, udp};
 use strait_gateway::lab::{Cluster, LabError, Layout, Namespace};
 use world::World;
 
+/// How often order is looked for where there may be none.
+const ATTEMPTS: usize = 5;
+
 /// `ETH_P_ALL`: what leaves is heard only by who listens to everything.
 const EVERYTHING: u16 = 0x0003;
 const TCP: u8 = 6;
@@ -77,12 +80,22 @@ fn without_workers_there_are_none() {
     world.finish();
 }
 
-/// Bulk TCP and small datagrams at once, from one cluster to the other.
+/// Bulk TCP and small datagrams at once, from one cluster to the other. A veth pair has a queue on each
+/// core: a sender that changes cores may overtake itself before anything reaches a gateway, and then the order
+/// behind it tells nothing.
 fn assert_order(from: &Cluster, to: &Cluster, merges: bool) {
+    let is_telling = (0..ATTEMPTS).any(|_| has_kept_order(from, to, merges));
+
+    assert!(is_telling, "{} sent nothing in order", from.name);
+}
+
+/// Whether there was an order to keep.
+fn has_kept_order(from: &Cluster, to: &Cluster, merges: bool) -> bool {
     let way = format!("{} to {}", from.name, to.name);
     let target = from.side.sees(&to.side).next().unwrap();
     let before = (worker_frames(from, "outbound"), worker_frames(to, "inbound"));
     let wire = Listener::start(&from.gateway, counter);
+    let sent = Listener::start(&from.gateway, departure);
     let inner = Listener::start(&to.gateway, departure);
 
     let datagrams = Datagrams { count: 20_000, payload_bytes: 1200, per_second: 10_000 };
@@ -91,17 +104,19 @@ fn assert_order(from: &Cluster, to: &Cluster, merges: bool) {
         let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(150_000_000)).unwrap();
         (bulk, train.join().unwrap())
     });
-    let (wire, inner) = (wire.stop(), inner.stop());
+    let (sent, wire, inner) = (sent.stop(), wire.stop(), inner.stop());
 
     assert!(bulk.is_intact, "{way}: {bulk:?}");
     assert_eq!((train.reordered, train.duplicated, train.corrupted), (0, 0, 0), "{way}: {train:?}");
     assert_eq!(wire.reordered, 0, "{way}, counters: {wire:?}");
-    assert_eq!(inner.reordered, 0, "{way}, packets: {inner:?}");
+    assert!(inner.reordered == 0 || sent.reordered > 0, "{way}, packets: {sent:?} {inner:?}");
     assert!(wire.seen > 1000 && inner.seen > 1000, "{way}: {wire:?} {inner:?}");
     let (sealed, opened) = (worker_frames(from, "outbound"), worker_frames(to, "inbound"));
     assert!(sealed > before.0, "{way}: no worker sealed anything");
     // Without segmentation offload each datagram is a message, and none is worth a worker.
     assert!(opened > before.1 || !merges, "{way}: no worker opened anything");
+
+    sent.reordered == 0
 }
 
 fn worker_frames(cluster: &Cluster, direction: &str) -> u64 {
