@@ -4,6 +4,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use strait_benches::{frame, pair::Pair};
 use strait_gateway::wg::Engine;
+use strait_gateway::wg::native::Lanes;
 
 const SEGMENTS: u16 = 47;
 
@@ -14,14 +15,16 @@ const FRAMES: u16 = 64;
 const PAYLOAD_BYTES: u16 = 64;
 
 fn directions(criterion: &mut Criterion) {
-    for implementation in Engine::ALL {
-        directions_of(criterion, implementation);
+    directions_of(criterion, Engine::Boringtun, Lanes::none());
+    directions_of(criterion, Engine::Native, Lanes::none());
+    if Lanes::detect().is_some() {
+        directions_of(criterion, Engine::Native, Lanes::detect());
     }
 }
 
-fn directions_of(criterion: &mut Criterion, implementation: Engine) {
-    let mut group = criterion.benchmark_group(format!("engine, {implementation}"));
-    let mut pair = Pair::established(implementation);
+fn directions_of(criterion: &mut Criterion, implementation: Engine, lanes: Lanes) {
+    let mut group = criterion.benchmark_group(format!("engine, {implementation}, lanes {lanes:?}"));
+    let mut pair = Pair::established(implementation, lanes);
     let (virtio, frame) = frame::tcp(SEGMENTS);
     group.throughput(Throughput::Elements(SEGMENTS.into()));
 

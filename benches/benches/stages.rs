@@ -31,6 +31,7 @@ use strait_gateway::packet::coalesce::{Coalescer, Merge};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::segment::Segments;
 use strait_gateway::packet::virtio::VirtioHeader;
+use strait_gateway::wg::native::Lanes;
 use strait_gateway::wg::{self, Peer};
 
 use stages::measure::Stages;
@@ -45,7 +46,7 @@ const HEADER_BYTES: usize = 40;
 const BATCH_BYTES: usize = 128 * 1024;
 
 fn stages(criterion: &mut Criterion) {
-    let pair = Pair::established(wg::Engine::default());
+    let pair = Pair::established(wg::Engine::default(), Lanes::detect());
 
     for (name, packets, (virtio, frame)) in [
         ("45 segments", SEGMENTS, frame::tcp(SEGMENTS)),

@@ -9,7 +9,7 @@ use strait_gateway::engine::inbound::Received;
 use strait_gateway::engine::{self, Engine, PeerConfig};
 use strait_gateway::packet::ecn::Ecn;
 use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::native::{Epoch, Surroundings};
+use strait_gateway::wg::native::{Epoch, Lanes, Surroundings};
 use strait_gateway::wg::tunnel::PeerKeys;
 use strait_gateway::wg::{self, PrivateKey, PublicKey};
 
@@ -25,12 +25,12 @@ pub struct Pair {
 impl Pair {
     /// Two engines after their handshake.
     #[must_use]
-    pub fn established(implementation: wg::Engine) -> Self {
+    pub fn established(implementation: wg::Engine, lanes: Lanes) -> Self {
         let endpoint = SocketAddr::from(([192, 0, 2, 1], 51840));
         let (rome, milan) = (PrivateKey::generate(), PrivateKey::generate());
         let mut pair = Self {
-            rome: engine(implementation, &rome, milan.public_key(), endpoint),
-            milan: engine(implementation, &milan, rome.public_key(), endpoint),
+            rome: engine((implementation, lanes), &rome, milan.public_key(), endpoint),
+            milan: engine((implementation, lanes), &milan, rome.public_key(), endpoint),
             batch: TransmitBatch::default(),
             endpoint,
         };
@@ -120,12 +120,13 @@ fn take(batch: &mut TransmitBatch) -> Vec<u8> {
 
 #[expect(clippy::expect_used, reason = "a benchmark may panic")]
 fn engine(
-    implementation: wg::Engine,
+    (implementation, lanes): (wg::Engine, Lanes),
     own: &PrivateKey,
     other: PublicKey,
     endpoint: SocketAddr,
 ) -> Engine {
-    let surroundings = Surroundings::new(Epoch::new(now(), Duration::ZERO), 1420);
+    let epoch = Epoch::new(now(), Duration::ZERO);
+    let surroundings = Surroundings { lanes, ..Surroundings::new(epoch, 1420) };
     let mut engine = engine::new(
         implementation.identity(own, &surroundings),
         engine::Settings { max_flows: 1024, seed: 7, start: now() },

@@ -57,6 +57,7 @@ pub(crate) const METRICS: &[Metric] = &[
     metric("no_tun_uso_gbps", "TCP without TUN USO, Gb/s", 2),
     metric("no_udp_gso_gbps", "TCP without UDP GSO, Gb/s", 2),
     metric("no_udp_gro_gbps", "TCP without UDP GRO, Gb/s", 2),
+    metric("no_vector_aead_gbps", "TCP without vector AEAD, Gb/s", 2),
     metric("all_off_gbps", "TCP, every offload off, Gb/s", 2),
 ];
 

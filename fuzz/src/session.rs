@@ -13,7 +13,7 @@ use strait_gateway::packet::segment::Segments;
 use strait_gateway::packet::virtio::VirtioHeader;
 use strait_gateway::wg::PrivateKey;
 use strait_gateway::wg::message::Message;
-use strait_gateway::wg::native::{Epoch, NativeIdentity, Surroundings};
+use strait_gateway::wg::native::{Epoch, Lanes, NativeIdentity, Surroundings};
 use strait_gateway::wg::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
 
 /// Datagrams under way at the most; whoever sends more loses the oldest.
@@ -264,7 +264,7 @@ fn surroundings(seed: u16, now: Instant) -> Surroundings {
     };
     let epoch = Epoch::new(now, Duration::from_secs(1_700_000_000));
 
-    Surroundings { randomness: Arc::new(randomness), epoch, mtu: 1420 }
+    Surroundings { randomness: Arc::new(randomness), epoch, mtu: 1420, lanes: Lanes::detect() }
 }
 
 /// An IPv4 packet with its sender and a number in it.

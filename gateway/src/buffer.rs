@@ -195,6 +195,13 @@ impl TransmitBatch {
         self.bytes.get(transmit.range.clone()).unwrap_or_default()
     }
 
+    /// What was written from the byte number `start` on.
+    #[must_use]
+    #[inline]
+    pub fn bytes_from(&mut self, start: usize) -> &mut [u8] {
+        self.bytes.get_mut(start..self.len).unwrap_or_default()
+    }
+
     /// The datagrams behind the first `len` bytes, a boundary between two, and where they go; the
     /// order of the newest transmits first.
     pub fn datagrams_behind(&self, len: usize) -> impl Iterator<Item = (&[u8], Path)> {
@@ -268,6 +275,22 @@ impl PacketBatch {
     pub fn commit(&mut self, len: usize) {
         self.packets.push(self.len..self.len + len);
         self.len += len;
+    }
+
+    /// All bytes that are not filled yet, and how many packets may be appended.
+    #[inline]
+    pub fn rest(&mut self) -> (&mut [u8], usize) {
+        let packets = self.packets.capacity() - self.packets.len();
+
+        (self.bytes.get_mut(self.len..).unwrap_or_default(), packets)
+    }
+
+    /// Takes the first `room_len` bytes of the rest, and appends the first `packet_len` of those as one packet,
+    /// if there is one.
+    #[inline]
+    pub fn commit_within(&mut self, packet_len: Option<usize>, room_len: usize) {
+        self.packets.extend(packet_len.map(|len| self.len..self.len + len));
+        self.len += room_len;
     }
 
     /// Where the packets are.

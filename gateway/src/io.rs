@@ -30,7 +30,7 @@ use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
 
 use crate::engine::{self, Control, Engine, Forwarding};
-use crate::wg::native::Surroundings;
+use crate::wg::native::{Lanes, Surroundings};
 use crate::wg::{self, PrivateKey, PublicKey};
 use clock::Calendar;
 use tun::Tun;
@@ -70,7 +70,7 @@ pub struct Settings {
 /// The offloads, one switch each. As a wish: `false` never uses it. As a state: `false` is off, by
 /// wish or because the kernel refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "five independent kill switches")]
+#[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
 pub struct Offload {
     /// TCP segmentation offload on the TUN device (TSO4, TSO6).
     pub tun_tso: bool,
@@ -82,11 +82,20 @@ pub struct Offload {
     pub udp_gro: bool,
     /// Handshakes come to a socket of their own (`SO_ATTACH_REUSEPORT_CBPF`).
     pub udp_steering: bool,
+    /// Datagrams of one session are sealed and opened many at once (AVX-512 with IFMA, native engine).
+    pub vector_aead: bool,
 }
 
 impl Default for Offload {
     fn default() -> Self {
-        Self { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true, udp_steering: true }
+        Self {
+            tun_tso: true,
+            tun_uso: true,
+            udp_gso: true,
+            udp_gro: true,
+            udp_steering: true,
+            vector_aead: true,
+        }
     }
 }
 
@@ -122,7 +131,10 @@ impl Gateway {
     pub fn start(settings: &Settings, private_key: &PrivateKey) -> Result<Self, StartError> {
         let udp = Udp::bind(settings.listen_port, settings.offload)?;
         let tun = Tun::create(settings)?;
-        let surroundings = Surroundings::new(clock::epoch(), settings.mtu_bytes);
+        let mut surroundings = Surroundings::new(clock::epoch(), settings.mtu_bytes);
+        if !settings.offload.vector_aead {
+            surroundings.lanes = Lanes::none();
+        }
         let identity = settings.engine.identity(private_key, &surroundings);
         let Engine { outbound, inbound, handshakes, mut control, forwarding, flows } = engine::new(
             identity,
@@ -311,6 +323,7 @@ impl Gateway {
             shared: Arc::clone(&self.shared),
             forwarding: self.forwarding.clone(),
             mtu_bytes: self.mtu_bytes,
+            has_lanes: self.engine == wg::Engine::Native && self.surroundings.lanes.is_some(),
         }
     }
 

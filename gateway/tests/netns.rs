@@ -191,6 +191,7 @@ fn traffic_flows_with_any_offload_switched_off() {
         udp_gso: false,
         udp_gro: false,
         udp_steering: false,
+        vector_aead: false,
     };
     let cases = [
         ("tun_tso", Offload { tun_tso: false, ..on }),
@@ -198,6 +199,7 @@ fn traffic_flows_with_any_offload_switched_off() {
         ("udp_gso", Offload { udp_gso: false, ..on }),
         ("udp_gro", Offload { udp_gro: false, ..on }),
         ("udp_steering", Offload { udp_steering: false, ..on }),
+        ("vector_aead", Offload { vector_aead: false, ..on }),
         ("tun_tso", off),
     ];
 
@@ -256,6 +258,7 @@ fn one_gateway_with_every_offload_understands_one_with_none() {
         udp_gso: false,
         udp_gro: false,
         udp_steering: false,
+        vector_aead: false,
     };
     let world = World::start_with(&Layout::partly_overlapping(), |clusters| {
         clusters.milan.config.set_offload(off);

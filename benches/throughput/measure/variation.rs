@@ -84,6 +84,7 @@ fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()>
         udp_gso: false,
         udp_gro: false,
         udp_steering: false,
+        vector_aead: false,
     };
     let settings = [
         ("all_on", on),
@@ -91,6 +92,7 @@ fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()>
         ("no_tun_uso", Offload { tun_uso: false, ..on }),
         ("no_udp_gso", Offload { udp_gso: false, ..on }),
         ("no_udp_gro", Offload { udp_gro: false, ..on }),
+        ("no_vector_aead", Offload { vector_aead: false, ..on }),
         ("all_off", off),
     ];
     let contestants = settings

@@ -176,13 +176,15 @@ impl Families<'_> {
     }
 
     fn gateway(&mut self, status: &Status) -> fmt::Result {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = status.offload;
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
+            status.offload;
         let offloads = [
             ("tun_tso", tun_tso),
             ("tun_uso", tun_uso),
             ("udp_gso", udp_gso),
             ("udp_gro", udp_gro),
             ("udp_steering", udp_steering),
+            ("vector_aead", vector_aead),
         ];
 
         self.gauge(
@@ -192,7 +194,7 @@ impl Families<'_> {
         )?;
         self.gauges(
             "strait_offload_enabled",
-            "Whether an offload is in use: 0 means switched off, or refused by the kernel.",
+            "Whether an offload is in use: 0 means switched off, refused by the kernel, or nothing that this processor has.",
             offloads.map(|(name, is_on)| ([("offload", name)], u64::from(is_on))),
         )?;
         self.gauge(

@@ -146,9 +146,11 @@ const FIXED: [(&str, Show); 10] = [
     ("workers", |config| config.workers.to_string()),
     ("max_flows", |config| config.max_flows.to_string()),
     ("offload", |config| {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = config.offload;
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
+            config.offload;
         format!(
-            "tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro} udp_steering={udp_steering}"
+            "tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro} udp_steering={udp_steering} \
+             vector_aead={vector_aead}"
         )
     }),
 ];

@@ -22,6 +22,7 @@ pub struct Monitor {
     pub(super) shared: Arc<Shared>,
     pub(super) forwarding: Reader<Forwarding>,
     pub(super) mtu_bytes: u16,
+    pub(super) has_lanes: bool,
 }
 
 impl Monitor {
@@ -49,6 +50,7 @@ impl Monitor {
                 udp_gso: udp.segments(),
                 udp_gro: udp.coalesces(),
                 udp_steering: udp.handshakes().is_some(),
+                vector_aead: self.has_lanes,
             },
             peers,
             generation: forwarding.table().generation(),

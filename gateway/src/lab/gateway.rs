@@ -56,7 +56,7 @@ struct GatewaySection {
 
 /// `[gateway.offload]`
 #[derive(Clone, Copy, Debug, Serialize)]
-#[expect(clippy::struct_excessive_bools, reason = "five independent kill switches")]
+#[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
 struct OffloadSection {
     tun_tso: bool,
     tun_uso: bool,
@@ -65,6 +65,8 @@ struct OffloadSection {
     /// Left out while it is on: binaries to compare with may not know it.
     #[serde(skip_serializing_if = "is_on")]
     udp_steering: bool,
+    #[serde(skip_serializing_if = "is_on")]
+    vector_aead: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
@@ -163,6 +165,7 @@ impl GatewayConfig {
             udp_gso: true,
             udp_gro: true,
             udp_steering: true,
+            vector_aead: true,
         };
 
         Self {
@@ -193,8 +196,10 @@ impl GatewayConfig {
 
     /// Sets the kill switches.
     pub const fn set_offload(&mut self, offload: crate::io::Offload) {
-        let crate::io::Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = offload;
-        self.gateway.offload = OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering };
+        let crate::io::Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
+            offload;
+        self.gateway.offload =
+            OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead };
     }
 
     /// Chooses the engine by name instead of the default one.

@@ -13,6 +13,7 @@
 //! | who is answered under load | `load` |
 //! | when a message was made | `tai64n` |
 //! | the keys of a session, and the datagrams made with them | `keypair`, `datagram` |
+//! | what those are sealed with, many at once | `cipher` |
 //! | how one session follows another | `sessions` |
 //! | what was received before | `replay` |
 //! | when a peer is owed something | `timers` |
@@ -20,6 +21,7 @@
 //!
 //! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
 
+mod cipher;
 mod datagram;
 mod handshake;
 mod keypair;
@@ -57,6 +59,7 @@ use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::path::Path;
 
+pub use cipher::Lanes;
 pub use tai64n::Epoch;
 
 /// Fills bytes with randomness that nobody can foresee.
@@ -71,10 +74,12 @@ pub struct Surroundings {
     pub epoch: Epoch,
     /// The MTU of the device in bytes: padding makes no datagram longer than a full packet's.
     pub mtu: u16,
+    /// How many datagrams are sealed or opened at once.
+    pub lanes: Lanes,
 }
 
 impl Surroundings {
-    /// With the randomness of the operating system.
+    /// With the randomness of the operating system, and with the lanes that the processor has.
     ///
     /// # Panics
     ///
@@ -88,13 +93,16 @@ impl Surroundings {
             assert!(random.fill(bytes).is_ok(), "the operating system gives no randomness");
         };
 
-        Self { randomness: Arc::new(randomness), epoch, mtu }
+        Self { randomness: Arc::new(randomness), epoch, mtu, lanes: Lanes::detect() }
     }
 }
 
 impl fmt::Debug for Surroundings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("mtu", &self.mtu).finish_non_exhaustive()
+        f.debug_struct("Surroundings")
+            .field("mtu", &self.mtu)
+            .field("lanes", &self.lanes)
+            .finish_non_exhaustive()
     }
 }
 

@@ -82,7 +82,7 @@ fn gateway(in_force: &InForce) -> Settings {
         dns_check_interval: _,
         origins,
     } = &**config;
-    let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = *offload;
+    let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = *offload;
     let own =
         if origins.of("pod_cidrs") == Origin::Default { "external_cidrs" } else { "pod_cidrs" };
     let host_maps: Vec<_> = cluster
@@ -110,6 +110,7 @@ fn gateway(in_force: &InForce) -> Settings {
             ("udp_gso", "udp_gso", json!(udp_gso)),
             ("udp_gro", "udp_gro", json!(udp_gro)),
             ("udp_steering", "udp_steering", json!(udp_steering)),
+            ("vector_aead", "vector_aead", json!(vector_aead)),
             ("workers", "workers", text(workers)),
             ("own_prefixes", own, texts(&cluster.prefixes)),
             ("masquerade", "masquerade", json!(cluster.masquerade)),

@@ -38,18 +38,26 @@ pub(super) struct GatewaySection {
 /// `[gateway.offload]`: kill switches.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[expect(clippy::struct_excessive_bools, reason = "five independent kill switches")]
+#[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
 pub(super) struct OffloadSection {
     pub(super) tun_tso: bool,
     pub(super) tun_uso: bool,
     pub(super) udp_gso: bool,
     pub(super) udp_gro: bool,
     pub(super) udp_steering: bool,
+    pub(super) vector_aead: bool,
 }
 
 impl Default for OffloadSection {
     fn default() -> Self {
-        Self { tun_tso: true, tun_uso: true, udp_gso: true, udp_gro: true, udp_steering: true }
+        Self {
+            tun_tso: true,
+            tun_uso: true,
+            udp_gso: true,
+            udp_gro: true,
+            udp_steering: true,
+            vector_aead: true,
+        }
     }
 }
 

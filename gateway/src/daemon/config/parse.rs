@@ -88,7 +88,8 @@ impl Parser<'_> {
             workers,
             offload,
         } = file.gateway;
-        let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering } = offload;
+        let OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
+            offload;
 
         let name = match name {
             Some(name) => self.name("name", &name),
@@ -137,7 +138,7 @@ impl Parser<'_> {
             mss_clamp: mss_clamp.unwrap_or(true),
             max_flows: max_flows?,
             workers: workers?,
-            offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering },
+            offload: Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead },
             dns_check_interval: CHECK_INTERVAL,
             cluster,
             peers,

@@ -126,7 +126,7 @@ fn a_key_is_from_the_file_if_it_is_there() {
 #[test]
 fn every_offload_can_be_switched_off() {
     let text = format!(
-        "{MINIMAL}[gateway.offload]\ntun_tso = false\ntun_uso = false\nudp_gso = false\nudp_gro = false\nudp_steering = false\n"
+        "{MINIMAL}[gateway.offload]\ntun_tso = false\ntun_uso = false\nudp_gso = false\nudp_gro = false\nudp_steering = false\nvector_aead = false\n"
     );
 
     let config = Site::new(&text).load().unwrap();
@@ -137,6 +137,7 @@ fn every_offload_can_be_switched_off() {
         udp_gso: false,
         udp_gro: false,
         udp_steering: false,
+        vector_aead: false,
     };
     assert_eq!(config.offload, off);
 }

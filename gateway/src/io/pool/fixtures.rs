@@ -14,7 +14,7 @@ use crate::io::tun::FrameBuffer;
 use crate::packet::ecn::Ecn;
 use crate::packet::fixtures::noise;
 use crate::packet::virtio::VirtioHeader;
-use crate::wg::native::{Epoch, Surroundings};
+use crate::wg::native::{Epoch, Lanes, Surroundings};
 use crate::wg::tunnel::PeerKeys;
 use crate::wg::{self, PrivateKey};
 
@@ -30,6 +30,7 @@ pub(super) fn engines() -> [Engine; 2] {
             }),
             epoch: Epoch::new(now(), Duration::from_secs(1)),
             mtu: 1400,
+            lanes: Lanes::detect(),
         };
         let identity = wg::Engine::Native.identity(&keys[own], &surroundings);
         let settings = engine::Settings { max_flows: 1024, seed: 7, start: now() };

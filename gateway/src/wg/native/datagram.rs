@@ -6,8 +6,12 @@
 //! 4 0 0 0 | receiver | counter 8 | packet, and zeros up to a multiple of 16 | tag 16
 //! ```
 
+use std::array;
+
+use super::cipher::{LANES, Lane};
 use super::keypair::{HEADER_LEN, Keypair};
 use super::noise::TAG_LEN;
+use super::replay::Window;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
 use crate::packet::segment::Segments;
@@ -35,15 +39,29 @@ pub(super) fn seal_segments(
     out: &mut TransmitBatch,
     sealed: &mut Sealed,
 ) {
-    while let Some(len) = segments.next_len() {
-        let Some(room) = room(out, padded(len, mtu)) else { break };
-        let Some(packet) = segments.next_segment() else { break };
-        fill(room, packet);
-        keypair.seal(counter, room);
-        counter += 1;
-        let len = room.len();
-        out.commit(len, outer, true);
-        sealed.add(len);
+    let width = keypair.width(segments.remaining());
+    loop {
+        let start = out.len();
+        let mut lens = [0; LANES];
+        let mut count = 0;
+        for len_of_room in lens.iter_mut().take(width) {
+            let Some(len) = segments.next_len() else { break };
+            let Some(room) = room(out, padded(len, mtu)) else { break };
+            let Some(packet) = segments.next_segment() else { break };
+            fill(room, packet);
+            *len_of_room = room.len();
+            out.commit(*len_of_room, outer, true);
+            sealed.add(*len_of_room);
+            count += 1;
+        }
+
+        let rooms = out.bytes_from(start);
+        match lens.get(..count) {
+            None | Some([]) => break,
+            Some([_]) => keypair.seal(counter, rooms),
+            Some(lens) => keypair.seal_all(counter, rooms, lens),
+        }
+        counter += as_u64(count);
     }
 }
 
@@ -99,65 +117,153 @@ pub(super) fn open_run(
     let mut opened = Opened::default();
     let mut window = keypair.window();
     let before = window.next();
-    for datagram in run.chunks(stride) {
-        let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
-            opened.malformed += 1;
-            continue;
-        };
-        let Some((sealed, tag)) = rest.split_last_chunk::<TAG_LEN>() else {
-            opened.malformed += 1;
-            continue;
-        };
-        let counter = counter(header);
-        if !Keypair::allows(counter) || !window.is_new(counter) {
-            opened.replayed += 1;
-            continue;
-        }
-        let Some(room) = out.room(sealed.len()).and_then(|room| room.get_mut(..sealed.len()))
-        else {
-            opened.malformed += 1;
-            continue;
-        };
-        room.copy_from_slice(sealed);
-        if !keypair.open(counter, room, *tag) {
-            opened.unauthenticated += 1;
-            continue;
-        }
-        window.accept(counter);
-        if let Some(len) = count_authentic(&mut opened, datagram.len(), room) {
-            out.commit(len);
-        }
+    if keypair.width(run.len().div_ceil(stride)) == 1 {
+        open_by::<1>(keypair, &mut window, (run, stride), out, &mut opened);
+    } else {
+        open_by::<LANES>(keypair, &mut window, (run, stride), out, &mut opened);
     }
     opened.is_late = window.next() == before;
 
     opened
 }
 
+/// A datagram that may be authentic.
+struct Unopened<'a> {
+    counter: u64,
+    sealed: &'a [u8],
+    tag: [u8; TAG_LEN],
+}
+
+/// Opens so many datagrams at once.
+fn open_by<const WIDTH: usize>(
+    keypair: &Keypair,
+    window: &mut Window,
+    (run, stride): (&[u8], usize),
+    out: &mut PacketBatch,
+    opened: &mut Opened,
+) {
+    let mut datagrams = run.chunks(stride);
+    while datagrams.len() > 0 {
+        let mut messages: [Lane<'_>; WIDTH] = array::from_fn(|_| Lane::default());
+        let mut tags = [[0; TAG_LEN]; WIDTH];
+        let mut count = 0;
+        let mut places = messages.iter_mut().zip(&mut tags);
+        let (mut room, packets) = out.rest();
+        while count < WIDTH {
+            let next = datagrams.by_ref().find_map(|datagram| unopened(datagram, window, opened));
+            let Some(Unopened { counter, sealed, tag: found }) = next else { break };
+            let len = sealed.len();
+            if count == packets || len > room.len() {
+                opened.malformed += 1;
+                continue;
+            }
+            let Some((message, tag)) = places.next() else { break };
+            let (text, behind) = room.split_at_mut(len);
+            text.copy_from_slice(sealed);
+            room = behind;
+            (*message, *tag) = (Lane { counter, text }, found);
+            count += 1;
+        }
+
+        // What is no packet has no length, and takes its room as well.
+        let mut lens = [(None, 0); WIDTH];
+        let messages = messages.get_mut(..count).unwrap_or_default();
+        let authentic = keypair.open_all(messages, &tags);
+        for ((message, is_authentic), lens) in messages.iter().zip(authentic).zip(&mut lens) {
+            let content = &*message.text;
+            lens.1 = content.len();
+            if !is_authentic {
+                opened.unauthenticated += 1;
+            } else if !window.accept(message.counter) {
+                opened.replayed += 1;
+            } else {
+                let datagram_len = content.len() + DATA_OVERHEAD_BYTES;
+                lens.0 = count_authentic(opened, datagram_len, content);
+            }
+        }
+        for (packet_len, content_len) in lens.into_iter().take(count) {
+            out.commit_within(packet_len, content_len);
+        }
+    }
+}
+
+/// What is to be opened of a datagram, unless it is refused unopened.
+#[inline]
+fn unopened<'a>(datagram: &'a [u8], window: &Window, opened: &mut Opened) -> Option<Unopened<'a>> {
+    let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
+        opened.malformed += 1;
+        return None;
+    };
+    let Some((sealed, tag)) = rest.split_last_chunk::<TAG_LEN>() else {
+        opened.malformed += 1;
+        return None;
+    };
+    let counter = counter(header);
+    if !Keypair::allows(counter) || !window.is_new(counter) {
+        opened.replayed += 1;
+        return None;
+    }
+
+    Some(Unopened { counter, sealed, tag: *tag })
+}
+
 impl OpeningKeys for Keypair {
     fn open_in_place(&self, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
-        let mut start = 0;
-        for datagram in run.chunks_mut(stride) {
-            let datagram_bytes = datagram.len();
-            let content_start = start + HEADER_LEN;
-            start += datagram_bytes;
+        if self.width(run.len().div_ceil(stride)) == 1 {
+            open_in_place_by::<1>(self, run, stride, out);
+        } else {
+            open_in_place_by::<LANES>(self, run, stride, out);
+        }
+    }
+}
+
+/// Opens so many datagrams at once where they are.
+fn open_in_place_by<const WIDTH: usize>(
+    keypair: &Keypair,
+    run: &mut [u8],
+    stride: usize,
+    out: &mut OpenedRun,
+) {
+    let mut start = 0;
+    for group in run.chunks_mut(stride * WIDTH) {
+        let group_len = group.len();
+        let mut messages: [Lane<'_>; WIDTH] = array::from_fn(|_| Lane::default());
+        let mut tags = [[0; TAG_LEN]; WIDTH];
+        let mut starts = [0; WIDTH];
+        let mut count = 0;
+        let mut places = messages.iter_mut().zip(&mut tags).zip(&mut starts);
+        for (number, datagram) in group.chunks_mut(stride).enumerate() {
             let Some((header, rest)) = datagram.split_first_chunk_mut::<HEADER_LEN>() else {
                 out.count_malformed();
                 continue;
             };
-            let Some((content, tag)) = rest.split_last_chunk_mut::<TAG_LEN>() else {
+            let Some((text, found)) = rest.split_last_chunk_mut::<TAG_LEN>() else {
                 out.count_malformed();
                 continue;
             };
             let counter = counter(header);
-            if !Self::allows(counter) {
+            if !Keypair::allows(counter) {
                 out.count_replayed();
-            } else if self.open(counter, content, *tag) {
-                let content = content_start..content_start + content.len();
-                out.push(Authentic { counter, content, datagram_bytes });
+                continue;
+            }
+            let Some(((message, tag), content_start)) = places.next() else { break };
+            (*message, *tag) = (Lane { counter, text }, *found);
+            *content_start = start + number * stride + HEADER_LEN;
+            count += 1;
+        }
+
+        let messages = messages.get_mut(..count).unwrap_or_default();
+        let authentic = keypair.open_all(messages, &tags);
+        for ((message, is_authentic), start) in messages.iter().zip(authentic).zip(starts) {
+            let len = message.text.len();
+            if is_authentic {
+                let (content, datagram_bytes) = (start..start + len, len + DATA_OVERHEAD_BYTES);
+                out.push(Authentic { counter: message.counter, content, datagram_bytes });
             } else {
                 out.count_unauthenticated();
             }
         }
+        start += group_len;
     }
 }
 

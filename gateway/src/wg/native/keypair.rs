@@ -2,15 +2,13 @@
 //!
 //! Source: WireGuard whitepaper, sections 5.4.6 (data) and 6.1 (limits).
 
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ring::aead::{Aad, LessSafeKey, Nonce, Tag};
-
+use super::cipher::{Cipher, LANES, Lane, Lanes};
 use super::handshake::Session;
-use super::noise::{Secret, aead};
+use super::noise::TAG_LEN;
 use super::replay::{WINDOW, Window};
 use super::timers::{CROSSING, REJECT_AFTER_TIME};
 
@@ -31,8 +29,8 @@ pub(super) struct Keypair {
     asked: Instant,
     pub(super) is_initiator: bool,
     header: [u8; 8],
-    sending: LessSafeKey,
-    receiving: LessSafeKey,
+    sending: Cipher,
+    receiving: Cipher,
     /// Of the next message.
     counter: AtomicU64,
     /// The receiving thread's; whoever else asks for it does so when that one has ended.
@@ -40,7 +38,7 @@ pub(super) struct Keypair {
 }
 
 impl Keypair {
-    pub(super) fn new(session: &Session, is_initiator: bool, now: Instant) -> Self {
+    pub(super) fn new(session: &Session, is_initiator: bool, lanes: Lanes, now: Instant) -> Self {
         let mut header = [4, 0, 0, 0, 0, 0, 0, 0];
         if let Some(index) = header.last_chunk_mut::<4>() {
             *index = session.remote_index.to_le_bytes();
@@ -52,8 +50,8 @@ impl Keypair {
             asked: now,
             is_initiator,
             header,
-            sending: aead(&session.sending),
-            receiving: aead(&session.receiving),
+            sending: Cipher::new(&session.sending, lanes),
+            receiving: Cipher::new(&session.receiving, lanes),
             counter: AtomicU64::new(0),
             window: Mutex::default(),
         }
@@ -109,22 +107,57 @@ impl Keypair {
         self.counter.load(Ordering::Relaxed) > REKEY_AFTER_MESSAGES
     }
 
+    /// How many of `datagrams` are best sealed or opened at once: one, or [`LANES`].
+    #[inline]
+    pub(super) fn width(&self, datagrams: usize) -> usize {
+        self.sending.width(datagrams)
+    }
+
     /// Makes the datagram `room` of its content, which stands behind [`HEADER_LEN`] bytes and before the
     /// tag.
     #[inline]
     pub(super) fn seal(&self, counter: u64, room: &mut [u8]) {
-        let Some((header, content)) = room.split_first_chunk_mut::<HEADER_LEN>() else { return };
-        let Some((content, tag)) = content.split_last_chunk_mut::<16>() else { return };
-        if let Some((start, number)) = header.split_first_chunk_mut::<8>() {
-            *start = self.header;
-            number.copy_from_slice(&counter.to_le_bytes());
+        let Some((content, tag)) = self.begin(counter, room) else { return };
+        *tag = self.sending.seal_one(counter, content);
+    }
+
+    /// Does as much for datagrams that fill `rooms` one behind the other and have these lengths, at most
+    /// [`LANES`] of them. Their counters begin at `first_counter`.
+    pub(super) fn seal_all(&self, first_counter: u64, rooms: &mut [u8], lens: &[usize]) {
+        let mut messages: [Lane<'_>; LANES] = Default::default();
+        let mut rooms_of_tags: [Option<&mut [u8; TAG_LEN]>; LANES] = Default::default();
+        let mut rest = rooms;
+        let each = (first_counter..).zip(lens).zip(&mut messages).zip(&mut rooms_of_tags);
+        for (((counter, len), message), room_of_tag) in each {
+            let (room, behind) = rest.split_at_mut(rest.len().min(*len));
+            rest = behind;
+            if let Some((text, tag)) = self.begin(counter, room) {
+                *message = Lane { counter, text };
+                *room_of_tag = Some(tag);
+            }
         }
 
-        match self.sending.seal_in_place_separate_tag(nonce(counter), Aad::empty(), content) {
-            Ok(made) => tag.copy_from_slice(made.as_ref()),
-            // Never in clear: only a packet of 256 GiB could be too long.
-            Err(_) => content.fill(0),
+        let messages = messages.get_mut(..lens.len()).unwrap_or_default();
+        for (room, tag) in rooms_of_tags.into_iter().zip(self.sending.seal(messages)) {
+            if let Some(room) = room {
+                *room = tag;
+            }
         }
+    }
+
+    /// Writes the header of a datagram. Gives its content, and where its tag goes.
+    #[inline]
+    fn begin<'a>(
+        &self,
+        counter: u64,
+        room: &'a mut [u8],
+    ) -> Option<(&'a mut [u8], &'a mut [u8; TAG_LEN])> {
+        let (header, content) = room.split_first_chunk_mut::<HEADER_LEN>()?;
+        let (start, number) = header.split_first_chunk_mut::<8>()?;
+        *start = self.header;
+        number.copy_from_slice(&counter.to_le_bytes());
+
+        content.split_last_chunk_mut()
     }
 
     /// Whether a message may have this counter.
@@ -135,19 +168,26 @@ impl Keypair {
 
     /// Opens the content of a datagram, of which the tag has been taken off, in place. Says whether it is
     /// authentic.
-    #[inline]
-    pub(super) fn open(&self, counter: u64, content: &mut [u8], tag: [u8; 16]) -> bool {
-        self.receiving
-            .open_in_place_separate_tag(nonce(counter), Aad::empty(), Tag::from(tag), content, 0..)
-            .is_ok()
+    #[cfg(test)]
+    pub(super) fn open(&self, counter: u64, content: &mut [u8], tag: [u8; TAG_LEN]) -> bool {
+        self.receiving.open_one(counter, content, tag)
     }
 
-    /// The library does not wipe its keys, so others are put into their place.
+    /// Opens contents of datagrams in place, at most [`LANES`] of them, of which the tags have been taken off.
+    /// Says of each whether it is authentic.
+    #[inline]
+    pub(super) fn open_all(
+        &self,
+        contents: &mut [Lane<'_>],
+        tags: &[[u8; TAG_LEN]],
+    ) -> [bool; LANES] {
+        self.receiving.open(contents, tags)
+    }
+
+    /// Nothing is sealed or opened with it any more.
     pub(super) fn wipe(&mut self) {
-        let nothing = Secret::default();
-        self.sending = aead(&nothing);
-        self.receiving = aead(&nothing);
-        black_box((&self.sending, &self.receiving));
+        self.sending.wipe();
+        self.receiving.wipe();
     }
 
     /// What was received. Nobody waits here: only the receiving thread asks.
@@ -160,14 +200,4 @@ impl Drop for Keypair {
     fn drop(&mut self) {
         self.wipe();
     }
-}
-
-#[inline]
-fn nonce(counter: u64) -> Nonce {
-    let mut bytes = [0; 12];
-    if let Some(number) = bytes.last_chunk_mut::<8>() {
-        *number = counter.to_le_bytes();
-    }
-
-    Nonce::assume_unique_for_key(bytes)
 }

@@ -2,8 +2,9 @@
 
 mod contents;
 mod elsewhere;
-mod hex;
+pub(super) mod hex;
 mod hostile;
+mod lanes;
 mod limits;
 mod load;
 mod primitives;
@@ -223,6 +224,7 @@ fn surroundings(now: Instant, seed: u64) -> Surroundings {
         randomness: Arc::new(randomness),
         epoch: Epoch::new(now, Duration::from_secs(1_700_000_000)),
         mtu: MTU,
+        lanes: Lanes::detect(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use zeroize::Zeroizing;
 
+use super::cipher::Lanes;
 use super::datagram;
 use super::handshake::{Acquaintance, Pending};
 use super::keypair::Keypair;
@@ -249,7 +250,7 @@ impl NativeTunnel {
         let (session, mut response) = authentic
             .respond(&self.peer, index, &self.shared.ephemeral())
             .map_err(|_| DropReason::Unauthenticated)?;
-        let next = Keypair::new(&session, false, now);
+        let next = Keypair::new(&session, false, self.lanes(), now);
         self.publish(self.sessions.load().promised(next));
         state.answered = Some((now, index));
         self.send_handshake(state, &mut response, path, out, now);
@@ -282,7 +283,7 @@ impl NativeTunnel {
         state.forget(receiver_index);
         self.traffic.count_handshake(now);
         state.complete(at, now);
-        let current = Keypair::new(&session, true, now).asked_at(at);
+        let current = Keypair::new(&session, true, self.lanes(), now).asked_at(at);
         self.publish(self.sessions.load().granted(current));
 
         // The peer may use the session only when it has seen that we do.
@@ -358,6 +359,10 @@ impl NativeTunnel {
 
     fn mtu(&self) -> u16 {
         self.shared.surroundings.mtu
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.shared.surroundings.lanes
     }
 }
 

@@ -83,6 +83,7 @@ fn the_keys_are_these_and_no_others() {
         "udp_gro",
         "udp_gso",
         "udp_steering",
+        "vector_aead",
         "workers",
     ];
     assert_eq!(keys(&page["settings"]), settings);

@@ -2,6 +2,7 @@
 
 use x25519_dalek::StaticSecret;
 
+use super::super::cipher::Lanes;
 use super::super::handshake::Session;
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::noise::{LEN, TAG_LEN, Transcript};
@@ -104,7 +105,7 @@ fn whatever_is_answered_is_answered_by_less() {
 fn nothing_is_left_of_the_keys_of_a_session_that_is_dropped() {
     let now = start();
     let mut used = keypair(now);
-    let empty = Keypair::new(&session([0; LEN]), true, now);
+    let empty = Keypair::new(&session([0; LEN]), true, Lanes::detect(), now);
     let seal = |keypair: &Keypair| {
         let mut room = [7; HEADER_LEN + 32 + TAG_LEN];
         keypair.seal(3, &mut room);
@@ -164,7 +165,7 @@ fn initiation(
 
 /// That of an initiator.
 fn keypair(now: Instant) -> Keypair {
-    Keypair::new(&session([9; LEN]), true, now)
+    Keypair::new(&session([9; LEN]), true, Lanes::detect(), now)
 }
 
 fn session(key: [u8; LEN]) -> Session {

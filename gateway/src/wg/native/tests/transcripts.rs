@@ -7,6 +7,7 @@
 
 use x25519_dalek::StaticSecret;
 
+use super::super::cipher::Lanes;
 use super::super::handshake::{Acquaintance, Introduced, Own, Pending};
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::mac::MacKeys;
@@ -119,7 +120,7 @@ fn as_the_initiator_we_send_what_they_have_sent() {
 
         MacKeys::new(own.public).check(&response).unwrap();
         let session = pending.complete(&own, &peer, &response).unwrap();
-        let keypair = Keypair::new(&session, true, start());
+        let keypair = Keypair::new(&session, true, Lanes::detect(), start());
         let packet = sized_packet(1, 48);
         let mut datagram = vec![0; HEADER_LEN + packet.len() + TAG_LEN];
         datagram[HEADER_LEN..][..packet.len()].copy_from_slice(&packet);
@@ -144,7 +145,7 @@ fn as_the_responder_we_answer_what_they_have_answered() {
         MacKeys::new(peer.peer).stamp(&mut message, None);
         assert_eq!(message[..], response, "{source}");
 
-        let keypair = Keypair::new(&session, false, start());
+        let keypair = Keypair::new(&session, false, Lanes::detect(), start());
         assert_eq!(data[..8], [&[4, 0, 0, 0], &response[4..8]].concat(), "{source}");
         let (content, tag) = data[HEADER_LEN..].split_last_chunk().unwrap();
         let mut content = content.to_vec();

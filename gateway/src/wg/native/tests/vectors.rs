@@ -4,6 +4,7 @@
 //! public domain), which The Noise Protocol Framework's list of vectors names. WireGuard says nothing in
 //! the second message and has a prologue of its own; the vector has words and a name there.
 
+use super::super::cipher::Lanes;
 use super::super::handshake::Session;
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::noise::{Secret, TAG_LEN, Transcript, public, shared};
@@ -130,5 +131,5 @@ fn keypair(sending: &Secret, receiving: &Secret) -> Keypair {
         receiving: receiving.clone(),
     };
 
-    Keypair::new(&session, true, start())
+    Keypair::new(&session, true, Lanes::detect(), start())
 }
