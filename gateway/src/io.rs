@@ -88,14 +88,41 @@ pub struct Offload {
 
 impl Default for Offload {
     fn default() -> Self {
+        Self::ON
+    }
+}
+
+impl Offload {
+    /// Whatever there is.
+    pub const ON: Self = Self::all(true);
+
+    /// Nothing of it.
+    pub const OFF: Self = Self::all(false);
+
+    const fn all(is_on: bool) -> Self {
         Self {
-            tun_tso: true,
-            tun_uso: true,
-            udp_gso: true,
-            udp_gro: true,
-            udp_steering: true,
-            vector_aead: true,
+            tun_tso: is_on,
+            tun_uso: is_on,
+            udp_gso: is_on,
+            udp_gro: is_on,
+            udp_steering: is_on,
+            vector_aead: is_on,
         }
+    }
+
+    /// Each under its name in configuration and metrics.
+    #[must_use]
+    pub const fn named(self) -> [(&'static str, bool); 6] {
+        let Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = self;
+
+        [
+            ("tun_tso", tun_tso),
+            ("tun_uso", tun_uso),
+            ("udp_gso", udp_gso),
+            ("udp_gro", udp_gro),
+            ("udp_steering", udp_steering),
+            ("vector_aead", vector_aead),
+        ]
     }
 }
 

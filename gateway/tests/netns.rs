@@ -28,6 +28,7 @@ use strait_gateway::lab::{
     Cluster, ClusterSection, HostMapSection, LabError, Layout, Namespace, PeerSection,
     RemapSection, Underlay, wait_until,
 };
+use strait_gateway::wg::native::Lanes;
 use strait_gateway::wg::{Engine, PrivateKey};
 use world::{STRAIT, World};
 
@@ -184,15 +185,7 @@ fn traffic_flows_with_any_offload_switched_off() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
-    let on = Offload::default();
-    let off = Offload {
-        tun_tso: false,
-        tun_uso: false,
-        udp_gso: false,
-        udp_gro: false,
-        udp_steering: false,
-        vector_aead: false,
-    };
+    let (on, off) = (Offload::ON, Offload::OFF);
     let cases = [
         ("tun_tso", Offload { tun_tso: false, ..on }),
         ("tun_uso", Offload { tun_uso: false, ..on }),
@@ -252,20 +245,17 @@ fn one_gateway_with_every_offload_understands_one_with_none() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
-    let off = Offload {
-        tun_tso: false,
-        tun_uso: false,
-        udp_gso: false,
-        udp_gro: false,
-        udp_steering: false,
-        vector_aead: false,
-    };
     let world = World::start_with(&Layout::partly_overlapping(), |clusters| {
-        clusters.milan.config.set_offload(off);
+        clusters.milan.config.set_offload(Offload::OFF);
     });
 
     world.assert_traffic();
 
+    for (cluster, lanes) in [(world.rome(), Lanes::detect()), (world.milan(), Lanes::none())] {
+        let found = cluster.metrics().unwrap();
+        let is_on = found.sum("strait_offload_enabled", &[("offload", "vector_aead")]);
+        assert_eq!(is_on, u64::from(lanes.is_some()), "{}", cluster.name);
+    }
     world.finish();
 }
 

@@ -77,15 +77,7 @@ fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
 }
 
 fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
-    let on = Offload::default();
-    let off = Offload {
-        tun_tso: false,
-        tun_uso: false,
-        udp_gso: false,
-        udp_gro: false,
-        udp_steering: false,
-        vector_aead: false,
-    };
+    let (on, off) = (Offload::ON, Offload::OFF);
     let settings = [
         ("all_on", on),
         ("no_tun_tso", Offload { tun_tso: false, ..on }),

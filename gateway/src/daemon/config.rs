@@ -242,10 +242,9 @@ impl fmt::Display for Config {
         let socket = self.admin_socket_path().map(|path| path.display().to_string());
         write!(f, " admin_socket={}", or_else(socket, "off"))?;
         write!(f, " engine={} routes={}", self.engine, self.routes)?;
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
-            self.offload;
-        write!(f, " tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro}")?;
-        write!(f, " udp_steering={udp_steering} vector_aead={vector_aead}")?;
+        for (name, is_on) in self.offload.named() {
+            write!(f, " {name}={is_on}")?;
+        }
         write!(f, " workers={} mss_clamp={}", self.workers, self.mss_clamp)?;
         write!(f, " max_flows={}", self.max_flows)?;
         f.write_str(" cluster={own=")?;

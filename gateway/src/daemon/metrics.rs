@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 use remap::masquerade::Statistics;
 use strait_gateway::DropReason;
 use strait_gateway::counters::Snapshot;
-use strait_gateway::io::{Offload, PeerStatus, Status};
+use strait_gateway::io::{PeerStatus, Status};
 
 use super::cluster::Observed;
 use liqo::Liqo;
@@ -176,17 +176,6 @@ impl Families<'_> {
     }
 
     fn gateway(&mut self, status: &Status) -> fmt::Result {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
-            status.offload;
-        let offloads = [
-            ("tun_tso", tun_tso),
-            ("tun_uso", tun_uso),
-            ("udp_gso", udp_gso),
-            ("udp_gro", udp_gro),
-            ("udp_steering", udp_steering),
-            ("vector_aead", vector_aead),
-        ];
-
         self.gauge(
             "strait_staged_packets",
             "Packets that wait for a handshake, all peers.",
@@ -194,8 +183,8 @@ impl Families<'_> {
         )?;
         self.gauges(
             "strait_offload_enabled",
-            "Whether an offload is in use: 0 means switched off, refused by the kernel, or nothing that this processor has.",
-            offloads.map(|(name, is_on)| ([("offload", name)], u64::from(is_on))),
+            "Whether an offload is in use: 0 means switched off, or not to be had of kernel or processor.",
+            status.offload.named().map(|(name, is_on)| ([("offload", name)], u64::from(is_on))),
         )?;
         self.gauge(
             "strait_table_generation",

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use strait_gateway::engine::counterparts::Counterparts;
-use strait_gateway::io::Offload;
 
 use super::config::{Config, OFFLOAD, Peer, or_else};
 
@@ -146,12 +145,7 @@ const FIXED: [(&str, Show); 10] = [
     ("workers", |config| config.workers.to_string()),
     ("max_flows", |config| config.max_flows.to_string()),
     ("offload", |config| {
-        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
-            config.offload;
-        format!(
-            "tun_tso={tun_tso} tun_uso={tun_uso} udp_gso={udp_gso} udp_gro={udp_gro} udp_steering={udp_steering} \
-             vector_aead={vector_aead}"
-        )
+        config.offload.named().map(|(name, is_on)| format!("{name}={is_on}")).join(" ")
     }),
 ];
 

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
+use crate::io::Offload;
 use crate::wg::PublicKey;
 
 use super::{Direction, LabError, Metrics, Namespace, Process, Scratch, scrape, wait_until};
@@ -67,6 +68,14 @@ struct OffloadSection {
     udp_steering: bool,
     #[serde(skip_serializing_if = "is_on")]
     vector_aead: bool,
+}
+
+impl OffloadSection {
+    const fn new(offload: Offload) -> Self {
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = offload;
+
+        Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
@@ -159,15 +168,6 @@ impl GatewayConfig {
         listen_port: u16,
         private_key_file: PathBuf,
     ) -> Self {
-        let on = OffloadSection {
-            tun_tso: true,
-            tun_uso: true,
-            udp_gso: true,
-            udp_gro: true,
-            udp_steering: true,
-            vector_aead: true,
-        };
-
         Self {
             gateway: GatewaySection {
                 name: name.to_owned(),
@@ -181,7 +181,7 @@ impl GatewayConfig {
                 engine: None,
                 workers: None,
                 routes: true,
-                offload: on,
+                offload: OffloadSection::new(Offload::ON),
             },
             cluster: None,
             peers: Vec::new(),
@@ -195,11 +195,8 @@ impl GatewayConfig {
     }
 
     /// Sets the kill switches.
-    pub const fn set_offload(&mut self, offload: crate::io::Offload) {
-        let crate::io::Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
-            offload;
-        self.gateway.offload =
-            OffloadSection { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead };
+    pub const fn set_offload(&mut self, offload: Offload) {
+        self.gateway.offload = OffloadSection::new(offload);
     }
 
     /// Chooses the engine by name instead of the default one.

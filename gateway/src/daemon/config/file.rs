@@ -1,6 +1,7 @@
 //! The configuration file as it is written: names, types and places, not yet what they mean.
 
 use serde::Deserialize;
+use strait_gateway::io::Offload;
 use toml::Spanned;
 
 /// Defaults are applied later; here a missing value is missing. Places are kept for the messages.
@@ -50,14 +51,10 @@ pub(super) struct OffloadSection {
 
 impl Default for OffloadSection {
     fn default() -> Self {
-        Self {
-            tun_tso: true,
-            tun_uso: true,
-            udp_gso: true,
-            udp_gro: true,
-            udp_steering: true,
-            vector_aead: true,
-        }
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } =
+            Offload::default();
+
+        Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead }
     }
 }
 
