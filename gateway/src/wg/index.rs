@@ -2,8 +2,8 @@
 //!
 //! Every datagram carries its receiver index in clear. If slots could be read there, whoever listens could
 //! tell that two sessions, perhaps from two networks, are of one peer, and how many peers there are; and
-//! whoever does not listen could guess an index and make us try keys. So an index is a slot and a random
-//! number, enciphered under a key of this process: it looks random, and is taken apart without a table.
+//! whoever does not listen could guess an index and make us try keys. So an index is a slot and the number of
+//! a handshake, enciphered under a key of this process: it looks random, and is taken apart without a table.
 //!
 //! The cipher is Speck32/64, because its block is as long as an index: R. Beaulieu et al., The Simon and
 //! Speck Families of Lightweight Block Ciphers, IACR ePrint 2013/404. It protects no content: who breaks it

@@ -13,6 +13,8 @@ use crate::DropReason;
 use crate::wg::Staged;
 
 pub(super) struct State {
+    /// What the next handshake of ours is to be called.
+    number: u8,
     pub(super) staged: Staged,
     /// Most peers are not asked most of the time.
     pub(super) attempt: Option<Box<Attempt>>,
@@ -61,8 +63,11 @@ impl Attempt {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    /// With handshakes that are called `number` and so on. Whoever takes the place of another tunnel should
+    /// begin somewhere else.
+    pub(super) fn new(number: u8) -> Self {
         Self {
+            number,
             staged: Staged::default(),
             attempt: None,
             asked: None,
@@ -73,6 +78,15 @@ impl State {
             last_handshake: None,
             rtt: None,
         }
+    }
+
+    /// What to call a handshake: each number comes again only after all others, so that what is late for one
+    /// session or attempt is not taken for another's.
+    pub(super) const fn next_number(&mut self) -> u8 {
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+
+        number
     }
 
     /// Whether nothing waits for time to pass, if there is no session.

@@ -58,6 +58,7 @@ impl NativeTunnel {
         let macs = MacKeys::new(peer.peer);
         let accepted = shared.accepted(peer.peer);
         let traffic = Traffic::new(shared.base());
+        let state = State::new(shared.random_byte());
 
         Self {
             shared,
@@ -70,7 +71,7 @@ impl NativeTunnel {
             traffic,
             has_staged: AtomicBool::new(false),
             is_dormant: AtomicBool::new(false),
-            state: Mutex::new(Some(State::new())),
+            state: Mutex::new(Some(state)),
         }
     }
 
@@ -213,11 +214,11 @@ impl NativeTunnel {
         }
     }
 
-    /// An index of our slot that nothing else has, and that nobody can foresee.
-    fn new_index(&self, state: &State) -> u32 {
+    /// An index of our slot that nothing else has and nothing had for long, and that nobody can foresee.
+    fn new_index(&self, state: &mut State) -> u32 {
         let sessions = self.sessions.load();
         loop {
-            let index = self.slot.index(self.shared.random_byte());
+            let index = self.slot.index(state.next_number());
             let is_pending =
                 state.attempt.as_ref().is_some_and(|attempt| attempt.answered(index).is_some());
             if !is_pending && sessions.with_index(index).is_none() {

@@ -249,3 +249,22 @@ fn a_key_of_low_order_gets_no_session() {
 
     assert!(out.is_empty());
 }
+
+/// Or what comes late would be tried with the keys of another session.
+#[test]
+fn a_receiver_index_comes_again_only_after_all_others() {
+    let mut pair = Pair::new([Native, Native], None);
+    let mut indices = Vec::new();
+    for _ in 0..256 {
+        let initiation = pair.restart(0).remove(0);
+        indices.push(initiation[4..8].to_vec());
+        pair.tick(Duration::from_millis(1));
+    }
+
+    let again = pair.restart(0).remove(0);
+
+    assert_eq!(again[4..8], indices[0]);
+    indices.sort_unstable();
+    indices.dedup();
+    assert_eq!(indices.len(), 256);
+}
