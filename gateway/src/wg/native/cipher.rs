@@ -66,7 +66,7 @@ pub(super) struct Lane<'a> {
     pub(super) text: &'a mut [u8],
 }
 
-/// The tags of so many messages; behind those there are any.
+/// A tag for each of the messages, of which there may be fewer; what is behind says nothing.
 pub(super) type Tags = [[u8; TAG_LEN]; LANES];
 
 /// The key of one direction of a session.

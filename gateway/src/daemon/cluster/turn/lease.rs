@@ -14,8 +14,8 @@ use super::Term;
 use crate::daemon::config::address_of_one_host;
 
 /// How long an active one that was told where its peer is may wait for a session with it before its pod is
-/// marked: what nodes and the Service send it then is not for a session that only the replica before has. Less
-/// than that goes on forwarding, and no longer than a peer takes that can be reached from here at all.
+/// marked: what nodes and the Service send it then is not for a session that only the replica before has. That
+/// one forwards for longer. Only a peer that cannot be reached from here costs all of it.
 const HEAD_START: Duration = Duration::from_secs(1);
 
 /// What a replica knows of its peer while it stands for election.
