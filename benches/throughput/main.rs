@@ -73,6 +73,9 @@ struct Args {
     /// TCP streams of a measurement of a pair
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "pairs")]
     streams: u32,
+    /// Also pings beside the streams of a pair; --seconds 4 makes them enough
+    #[arg(long, requires = "pairs")]
+    pings: bool,
     /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.1, profile: 5]
     #[arg(long)]
     seconds: Option<f64>,
@@ -179,7 +182,13 @@ fn compared(args: &Args, pairs: usize, duration: Duration) -> anyhow::Result<()>
         None if args.engines => Question::Engines,
         None => Question::Peers,
     };
-    let plan = pairs::Plan { pairs, streams: args.streams, duration, engine: args.engine };
+    let plan = pairs::Plan {
+        pairs,
+        streams: args.streams,
+        pings: args.pings,
+        duration,
+        engine: args.engine,
+    };
     println!("{}", pairs::run(&args.binary, question, plan)?);
 
     Ok(())

@@ -15,7 +15,7 @@ use strait_gateway::wg::Engine;
 
 use crate::contestant::{Contestant, Kind, Variation};
 use crate::host;
-use crate::load::{self, Direction};
+use crate::load::{self, Direction, Received, percentile};
 use crate::progress::Progress;
 use crate::record::Spread;
 
@@ -41,6 +41,8 @@ pub(crate) enum Question<'a> {
 pub(crate) struct Plan {
     pub(crate) pairs: usize,
     pub(crate) streams: u32,
+    /// Round trips beside the streams.
+    pub(crate) pings: bool,
     /// Of one measurement.
     pub(crate) duration: Duration,
     /// Unless the question is which.
@@ -58,6 +60,8 @@ struct Form {
 struct Measured {
     gbps: f64,
     cpu_seconds_per_gb: f64,
+    /// The longest of 99 % of the round trips, if there were pings.
+    p99_us: Option<f64>,
     is_disturbed: bool,
 }
 
@@ -68,6 +72,7 @@ pub(crate) struct Outcome {
     rates: [Option<Spread>; 2],
     throughput: Vec<f64>,
     cost: Vec<f64>,
+    p99: Vec<f64>,
     pairs: usize,
 }
 
@@ -134,20 +139,29 @@ impl Form {
     fn measure(&self, plan: Plan) -> anyhow::Result<Measured> {
         self.signal(Signal::SIGCONT)?;
         let before = self.contestant.cpu_seconds();
-        let received = host::watched(|| {
-            load::tcp(&self.contestant, plan.streams, Direction::Up, plan.duration)
-        });
+        let measured = host::watched(|| self.load(plan));
         let cpu_seconds = self.contestant.cpu_seconds() - before;
         self.signal(Signal::SIGSTOP)?;
 
-        let received = received?;
-        ensure!(received.value.bytes > 0.0, "{}: nothing arrived", self.name);
+        let host::Measured { value: (received, p99_us), stolen } = measured?;
+        ensure!(received.bytes > 0.0, "{}: nothing arrived", self.name);
 
         Ok(Measured {
-            gbps: received.value.bits_per_second / 1e9,
-            cpu_seconds_per_gb: cpu_seconds / received.value.bytes * 1e9,
-            is_disturbed: host::is_disturbed(received.stolen),
+            gbps: received.bits_per_second / 1e9,
+            cpu_seconds_per_gb: cpu_seconds / received.bytes * 1e9,
+            p99_us,
+            is_disturbed: host::is_disturbed(stolen),
         })
+    }
+
+    fn load(&self, plan: Plan) -> anyhow::Result<(Received, Option<f64>)> {
+        let Plan { streams, duration, .. } = plan;
+        if plan.pings {
+            let (received, trips) = load::tcp_with_ping(&self.contestant, streams, duration)?;
+            return Ok((received, percentile(&trips, 0.99)));
+        }
+
+        Ok((load::tcp(&self.contestant, streams, Direction::Up, duration)?, None))
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
@@ -163,8 +177,9 @@ impl Form {
 impl Outcome {
     fn of(names: [String; 2], measured: &[(Measured, Measured)]) -> Self {
         let is_quiet = |pair: &&(Measured, Measured)| !pair.0.is_disturbed && !pair.1.is_disturbed;
-        let quiet = measured.iter().filter(is_quiet);
-        let throughput = quiet.map(|(new, old)| new.gbps / old.gbps).collect();
+        let quiet = || measured.iter().filter(is_quiet);
+        let throughput = quiet().map(|(new, old)| new.gbps / old.gbps).collect();
+        let p99 = quiet().filter_map(|(new, old)| Some(new.p99_us? / old.p99_us?)).collect();
         // CPU time is counted while a gateway runs, whoever else has the machine in between.
         let cost =
             |(new, old): &(Measured, Measured)| new.cpu_seconds_per_gb / old.cpu_seconds_per_gb;
@@ -179,7 +194,7 @@ impl Outcome {
             Spread::of(quiet.map(|one| one.gbps))
         });
 
-        Self { names, rates, throughput, cost, pairs: measured.len() }
+        Self { names, rates, throughput, cost, p99, pairs: measured.len() }
     }
 }
 
@@ -192,7 +207,11 @@ impl fmt::Display for Outcome {
             }
         }
         writeln!(f, "{new} to {old}, median of the ratios [95 % confidence]")?;
-        for (name, ratios) in [("TCP", &self.throughput), ("CPU s per GB", &self.cost)] {
+        let mut rows = vec![("TCP", &self.throughput), ("CPU s per GB", &self.cost)];
+        if !self.p99.is_empty() {
+            rows.push(("ping p99", &self.p99));
+        }
+        for (name, ratios) in rows {
             match Interval::of(ratios) {
                 Some(Interval { low, median, high }) => {
                     writeln!(f, "  {name:<12} {median:.3} [{low:.3}, {high:.3}]")?;
@@ -276,13 +295,15 @@ mod tests {
 
     #[test]
     fn disturbed_pairs_count_for_the_cost_alone() {
-        let quiet = Measured { gbps: 2.0, cpu_seconds_per_gb: 4.0, is_disturbed: false };
+        let quiet =
+            Measured { gbps: 2.0, cpu_seconds_per_gb: 4.0, p99_us: Some(9.0), is_disturbed: false };
         let disturbed = Measured { gbps: 1.0, is_disturbed: true, ..quiet };
         let names = ["new", "old"].map(str::to_owned);
 
         let outcome = Outcome::of(names, &[(quiet, quiet), (disturbed, quiet), (quiet, disturbed)]);
 
         assert_eq!(outcome.throughput, [1.0]);
+        assert_eq!(outcome.p99, [1.0]);
         assert_eq!(outcome.cost, [1.0; 3]);
         assert!(outcome.to_string().contains("1 of 3 pairs were undisturbed"));
     }

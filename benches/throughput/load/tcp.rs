@@ -121,14 +121,15 @@ fn ask(
     Ok(report)
 }
 
-/// One stream up, and the round trips of pings meanwhile.
+/// So many streams up, and the round trips of pings meanwhile.
 pub(crate) fn tcp_with_ping(
     contestant: &Contestant,
+    streams: u32,
     duration: Duration,
 ) -> anyhow::Result<(Received, RoundTrips)> {
     thread::scope(|scope| {
         let pings = scope.spawn(|| loaded(contestant, duration));
-        let received = tcp(contestant, 1, Direction::Up, duration);
+        let received = tcp(contestant, streams, Direction::Up, duration);
         let round_trips = pings.join().map_err(|_| anyhow!("the pinging thread panicked"))?;
 
         Ok((received?, round_trips?))

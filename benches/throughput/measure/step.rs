@@ -66,7 +66,7 @@ impl Sample {
     fn round_trips(&mut self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<()> {
         let idle = load::idle(contestant, plan.duration)?;
         let before = contestant.usage();
-        let (received, loaded) = load::tcp_with_ping(contestant, 2 * plan.duration)?;
+        let (received, loaded) = load::tcp_with_ping(contestant, 1, 2 * plan.duration)?;
         let after = contestant.usage();
 
         self.put("tcp_1_up_gbps", received.bits_per_second / 1e9);
