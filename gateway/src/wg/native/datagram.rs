@@ -6,8 +6,6 @@
 //! 4 0 0 0 | receiver | counter 8 | packet, and zeros up to a multiple of 16 | tag 16
 //! ```
 
-use std::array;
-
 use super::cipher::{LANES, Lane};
 use super::keypair::{HEADER_LEN, Keypair};
 use super::noise::TAG_LEN;
@@ -30,21 +28,56 @@ fn padded(len: usize, mtu: u16) -> usize {
 }
 
 /// Seals the segments until they or `out` are used up. Counters for all of them were taken in one step, of
-/// which `counter` is the first; those that are left over belong to nobody.
+/// which `first_counter` is the first; those that are left over belong to nobody.
 #[inline]
 pub(super) fn seal_segments(
+    (keypair, first_counter): (&Keypair, u64),
+    segments: &mut Segments<'_>,
+    way: (Outer, u16),
+    out: &mut TransmitBatch,
+    sealed: &mut Sealed,
+) {
+    if keypair.width(segments.remaining()) == 1 {
+        seal_singly((keypair, first_counter), segments, way, out, sealed);
+    } else {
+        seal_in_lanes((keypair, first_counter), segments, way, out, sealed);
+    }
+}
+
+/// Each is sealed as soon as it is in its place, while it is at hand.
+#[inline]
+fn seal_singly(
     (keypair, mut counter): (&Keypair, u64),
     segments: &mut Segments<'_>,
     (outer, mtu): (Outer, u16),
     out: &mut TransmitBatch,
     sealed: &mut Sealed,
 ) {
-    let width = keypair.width(segments.remaining());
+    while let Some(len) = segments.next_len() {
+        let Some(room) = room(out, padded(len, mtu)) else { break };
+        let Some(packet) = segments.next_segment() else { break };
+        fill(room, packet);
+        keypair.seal(counter, room);
+        counter += 1;
+        let len = room.len();
+        out.commit(len, outer, true);
+        sealed.add(len);
+    }
+}
+
+/// So many are put into their places first as there are lanes.
+fn seal_in_lanes(
+    (keypair, mut counter): (&Keypair, u64),
+    segments: &mut Segments<'_>,
+    (outer, mtu): (Outer, u16),
+    out: &mut TransmitBatch,
+    sealed: &mut Sealed,
+) {
     loop {
         let start = out.len();
         let mut lens = [0; LANES];
         let mut count = 0;
-        for len_of_room in lens.iter_mut().take(width) {
+        for len_of_room in &mut lens {
             let Some(len) = segments.next_len() else { break };
             let Some(room) = room(out, padded(len, mtu)) else { break };
             let Some(packet) = segments.next_segment() else { break };
@@ -54,13 +87,12 @@ pub(super) fn seal_segments(
             sealed.add(*len_of_room);
             count += 1;
         }
-
-        let rooms = out.bytes_from(start);
-        match lens.get(..count) {
-            None | Some([]) => break,
-            Some([_]) => keypair.seal(counter, rooms),
-            Some(lens) => keypair.seal_all(counter, rooms, lens),
+        if count == 0 {
+            break;
         }
+
+        let lens = lens.get(..count).unwrap_or_default();
+        keypair.seal_all(counter, out.bytes_from(start), lens);
         counter += as_u64(count);
     }
 }
@@ -118,9 +150,9 @@ pub(super) fn open_run(
     let mut window = keypair.window();
     let before = window.next();
     if keypair.width(run.len().div_ceil(stride)) == 1 {
-        open_by::<1>(keypair, &mut window, (run, stride), out, &mut opened);
+        open_singly(keypair, &mut window, (run, stride), out, &mut opened);
     } else {
-        open_by::<LANES>(keypair, &mut window, (run, stride), out, &mut opened);
+        open_in_lanes(keypair, &mut window, (run, stride), out, &mut opened);
     }
     opened.is_late = window.next() == before;
 
@@ -134,8 +166,38 @@ struct Unopened<'a> {
     tag: [u8; TAG_LEN],
 }
 
-/// Opens so many datagrams at once.
-fn open_by<const WIDTH: usize>(
+/// Each is opened as soon as it is in its place, while it is at hand.
+#[inline]
+fn open_singly(
+    keypair: &Keypair,
+    window: &mut Window,
+    (run, stride): (&[u8], usize),
+    out: &mut PacketBatch,
+    opened: &mut Opened,
+) {
+    for datagram in run.chunks(stride) {
+        let Some(Unopened { counter, sealed, tag }) = unopened(datagram, window, opened) else {
+            continue;
+        };
+        let Some(room) = out.room(sealed.len()).and_then(|room| room.get_mut(..sealed.len()))
+        else {
+            opened.malformed += 1;
+            continue;
+        };
+        room.copy_from_slice(sealed);
+        if !keypair.open(counter, room, tag) {
+            opened.unauthenticated += 1;
+            continue;
+        }
+        window.accept(counter);
+        if let Some(len) = count_authentic(opened, datagram.len(), room) {
+            out.commit(len);
+        }
+    }
+}
+
+/// So many are put into their places first as there are lanes.
+fn open_in_lanes(
     keypair: &Keypair,
     window: &mut Window,
     (run, stride): (&[u8], usize),
@@ -144,12 +206,12 @@ fn open_by<const WIDTH: usize>(
 ) {
     let mut datagrams = run.chunks(stride);
     while datagrams.len() > 0 {
-        let mut messages: [Lane<'_>; WIDTH] = array::from_fn(|_| Lane::default());
-        let mut tags = [[0; TAG_LEN]; WIDTH];
+        let mut messages: [Lane<'_>; LANES] = Default::default();
+        let mut tags = [[0; TAG_LEN]; LANES];
         let mut count = 0;
         let mut places = messages.iter_mut().zip(&mut tags);
         let (mut room, packets) = out.rest();
-        while count < WIDTH {
+        while count < LANES {
             let next = datagrams.by_ref().find_map(|datagram| unopened(datagram, window, opened));
             let Some(Unopened { counter, sealed, tag: found }) = next else { break };
             let len = sealed.len();
@@ -166,7 +228,7 @@ fn open_by<const WIDTH: usize>(
         }
 
         // What is no packet has no length, and takes its room as well.
-        let mut lens = [(None, 0); WIDTH];
+        let mut lens = [(None, 0); LANES];
         let messages = messages.get_mut(..count).unwrap_or_default();
         let authentic = keypair.open_all(messages, &tags);
         for ((message, is_authentic), lens) in messages.iter().zip(authentic).zip(&mut lens) {
@@ -210,60 +272,87 @@ fn unopened<'a>(datagram: &'a [u8], window: &Window, opened: &mut Opened) -> Opt
 impl OpeningKeys for Keypair {
     fn open_in_place(&self, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
         if self.width(run.len().div_ceil(stride)) == 1 {
-            open_in_place_by::<1>(self, run, stride, out);
+            open_in_place_singly(self, run, stride, out);
         } else {
-            open_in_place_by::<LANES>(self, run, stride, out);
+            open_in_place_in_lanes(self, run, stride, out);
         }
     }
 }
 
-/// Opens so many datagrams at once where they are.
-fn open_in_place_by<const WIDTH: usize>(
-    keypair: &Keypair,
-    run: &mut [u8],
-    stride: usize,
-    out: &mut OpenedRun,
-) {
-    let mut start = 0;
-    for group in run.chunks_mut(stride * WIDTH) {
-        let group_len = group.len();
-        let mut messages: [Lane<'_>; WIDTH] = array::from_fn(|_| Lane::default());
-        let mut tags = [[0; TAG_LEN]; WIDTH];
-        let mut starts = [0; WIDTH];
+fn open_in_place_singly(keypair: &Keypair, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
+    for (datagram, start) in run.chunks_mut(stride).zip((0..).step_by(stride)) {
+        let Some((message, tag)) = message_of(datagram, out) else { continue };
+        if keypair.open(message.counter, message.text, tag) {
+            out.push(authentic(&message, start));
+        } else {
+            out.count_unauthenticated();
+        }
+    }
+}
+
+fn open_in_place_in_lanes(keypair: &Keypair, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
+    let mut datagrams = run.chunks_mut(stride).zip((0..).step_by(stride));
+    loop {
+        let mut messages: [Lane<'_>; LANES] = Default::default();
+        let (mut tags, mut starts) = ([[0; TAG_LEN]; LANES], [0; LANES]);
         let mut count = 0;
-        let mut places = messages.iter_mut().zip(&mut tags).zip(&mut starts);
-        for (number, datagram) in group.chunks_mut(stride).enumerate() {
-            let Some((header, rest)) = datagram.split_first_chunk_mut::<HEADER_LEN>() else {
-                out.count_malformed();
-                continue;
-            };
-            let Some((text, found)) = rest.split_last_chunk_mut::<TAG_LEN>() else {
-                out.count_malformed();
-                continue;
-            };
-            let counter = counter(header);
-            if !Keypair::allows(counter) {
-                out.count_replayed();
-                continue;
-            }
-            let Some(((message, tag), content_start)) = places.next() else { break };
-            (*message, *tag) = (Lane { counter, text }, *found);
-            *content_start = start + number * stride + HEADER_LEN;
+        for ((message, tag), start) in messages.iter_mut().zip(&mut tags).zip(&mut starts) {
+            let next = datagrams.by_ref().find_map(|(datagram, start)| {
+                let (message, tag) = message_of(datagram, out)?;
+                Some((message, tag, start))
+            });
+            let Some(next) = next else { break };
+            (*message, *tag, *start) = next;
             count += 1;
+        }
+        if count == 0 {
+            break;
         }
 
         let messages = messages.get_mut(..count).unwrap_or_default();
-        let authentic = keypair.open_all(messages, &tags);
-        for ((message, is_authentic), start) in messages.iter().zip(authentic).zip(starts) {
-            let len = message.text.len();
+        let are_authentic = keypair.open_all(messages, &tags);
+        for ((message, is_authentic), start) in messages.iter().zip(are_authentic).zip(starts) {
             if is_authentic {
-                let (content, datagram_bytes) = (start..start + len, len + DATA_OVERHEAD_BYTES);
-                out.push(Authentic { counter: message.counter, content, datagram_bytes });
+                out.push(authentic(message, start));
             } else {
                 out.count_unauthenticated();
             }
         }
-        start += group_len;
+    }
+}
+
+/// What is to be opened of a datagram, and its tag, unless it is refused unopened.
+#[inline]
+fn message_of<'a>(
+    datagram: &'a mut [u8],
+    out: &mut OpenedRun,
+) -> Option<(Lane<'a>, [u8; TAG_LEN])> {
+    let parts = datagram
+        .split_first_chunk_mut::<HEADER_LEN>()
+        .and_then(|(header, rest)| Some((header, rest.split_last_chunk_mut::<TAG_LEN>()?)));
+    let Some((header, (text, tag))) = parts else {
+        out.count_malformed();
+        return None;
+    };
+    let counter = counter(header);
+    if !Keypair::allows(counter) {
+        out.count_replayed();
+        return None;
+    }
+
+    Some((Lane { counter, text }, *tag))
+}
+
+/// What was opened of the datagram that begins at the byte `start` of its run.
+#[inline]
+fn authentic(message: &Lane<'_>, start: usize) -> Authentic {
+    let content_start = start + HEADER_LEN;
+    let len = message.text.len();
+
+    Authentic {
+        counter: message.counter,
+        content: content_start..content_start + len,
+        datagram_bytes: len + DATA_OVERHEAD_BYTES,
     }
 }
 
