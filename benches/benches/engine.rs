@@ -8,6 +8,9 @@ use strait_gateway::wg::native::Lanes;
 
 const SEGMENTS: u16 = 47;
 
+/// Of frames that are hardly worth lanes, or just not.
+const FEW_SEGMENTS: [u16; 5] = [7, 8, 10, 12, 16];
+
 /// Frames of one packet each that come one after the other: as many as one send has.
 const FRAMES: u16 = 64;
 
@@ -45,6 +48,18 @@ fn directions_of(criterion: &mut Criterion, implementation: Engine, lanes: Lanes
             BatchSize::SmallInput,
         );
     });
+
+    for segments in FEW_SEGMENTS {
+        let (virtio, frame) = frame::tcp(segments);
+        group.throughput(Throughput::Elements(segments.into()));
+        group.bench_function(format!("outbound, one frame of {segments} packets"), |b| {
+            b.iter_batched_ref(
+                || frame.clone(),
+                |frame| pair.outbound(&virtio, frame),
+                BatchSize::SmallInput,
+            );
+        });
+    }
 
     let (virtio, frame) = frame::udp(PAYLOAD_BYTES);
     let frames = vec![frame; FRAMES.into()];
