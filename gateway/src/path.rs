@@ -78,6 +78,16 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
+/// What one owner has: an IPv4 address, or 64 bits of an IPv6 one.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 fn mapped(address: Ipv6Addr, port: u16) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.to_ipv4_mapped()?.into(), port))
 }

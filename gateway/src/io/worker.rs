@@ -54,6 +54,9 @@ impl Shared {
 
     /// Sends the batch, accounts for it and empties it.
     pub(super) fn send_all(&self, batch: &mut TransmitBatch) {
+        if batch.is_empty() {
+            return;
+        }
         self.udp.load().send_all(batch, &self.accounts, |path| {
             self.forwarding.clone().load().forget_local(path);
         });

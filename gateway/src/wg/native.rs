@@ -215,8 +215,8 @@ impl Shared {
         let has_cookie = has_cookie(message);
         if !has_cookie {
             let Guard { now, load, .. } = &mut *self.guard();
-            load.hear(source, *now);
-            if load.is_hopeless(source, may_wait, *now) {
+            let known = load.hear(source, *now);
+            if load.is_hopeless((source, known), may_wait, *now) {
                 return Ok(Admission::Never);
             }
         }

@@ -24,12 +24,12 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::handshake::INITIATION_LEN;
 use crate::bucket::{Bucket, Rate};
-use crate::path::Path;
+use crate::path::{Path, network};
 
 /// Handshake messages a second above which we are under load. Answering this many takes about a tenth
 /// of a core: four multiplications on the curve each.
@@ -50,7 +50,7 @@ const SOURCES_MAX: usize = 8192;
 /// multiplication on the curve: all of them a tenth of a core.
 ///
 /// The burst is more than the rate gives between two looks at the clock.
-const NEWCOMERS: Rate = Rate { per_second: 3000, burst: 600 };
+const NEWCOMERS: Rate = Rate { per_second: 3_000, burst: 600 };
 
 /// For how long the message of a new source is held: in this time a flood from twenty thousand sources that
 /// fills a link of a gigabit has sent from each of them again and again.
@@ -113,6 +113,15 @@ struct Moment(u32);
 
 impl Moment {
     const STEP: Duration = Duration::from_millis(10);
+    const STEPS_PER_SECOND: u64 = 100;
+
+    fn after(elapsed: Duration) -> Self {
+        // Whole milliseconds of all of it would be 128 bits, which take long to divide.
+        let steps = elapsed.as_secs().saturating_mul(Self::STEPS_PER_SECOND)
+            + u64::from(elapsed.subsec_nanos() / Self::STEP.subsec_nanos());
+
+        Self(u32::try_from(steps).unwrap_or(u32::MAX))
+    }
 
     const fn since(self, earlier: Self) -> Duration {
         Self::STEP.saturating_mul(self.0.saturating_sub(earlier.0))
@@ -131,7 +140,7 @@ pub(super) struct Held {
 
 /// A source that has shown no cookie.
 #[derive(Clone, Copy, Debug)]
-struct Newcomer {
+pub(super) struct Newcomer {
     /// When it was new.
     met: Moment,
     /// When it sent something last.
@@ -184,34 +193,26 @@ impl Load {
     }
 
     fn moment(&self, now: Instant) -> Moment {
-        let steps =
-            now.saturating_duration_since(self.began).as_millis() / Moment::STEP.as_millis();
-
-        Moment(u32::try_from(steps).unwrap_or(u32::MAX))
+        Moment::after(now.saturating_duration_since(self.began))
     }
 
-    /// A message came from `source` that shows no cookie.
-    pub(super) fn hear(&mut self, source: IpAddr, now: Instant) {
+    /// A message came from `source` that shows no cookie. Gives what is known of it.
+    pub(super) fn hear(&mut self, source: IpAddr, now: Instant) -> Option<Newcomer> {
         let moment = self.moment(now);
-        if let Some(known) = self.newcomers.get_mut(&network(source)) {
-            known.is_patient = moment.since(known.heard) >= PROBATION;
-            known.heard = moment;
-        }
+        let known = self.newcomers.get_mut(&network(source))?;
+        known.is_patient = moment.since(known.heard) >= PROBATION;
+        known.heard = moment;
+
+        Some(*known)
     }
 
-    /// Whether `source` may be new, as far as can be told without a look at all others, and something is done
-    /// for one that is.
-    fn is_newcomer(&self, source: IpAddr, may_wait: bool, now: Instant) -> bool {
-        let network = network(source);
-        let (moment, known) = (self.moment(now), self.newcomers.get(&network));
-        if known.is_some_and(|known| !known.is_new_again(moment)) {
-            return false;
-        }
+    /// Whether something is done for `source` if it is new.
+    fn is_welcome(&self, source: IpAddr, may_wait: bool, now: Instant) -> bool {
         if !may_wait {
             return self.new.has_token(now);
         }
 
-        self.has_room() || self.held.contains_key(&network)
+        self.has_room() || self.held.contains_key(&network(source))
     }
 
     /// Whether another message can be held.
@@ -219,12 +220,23 @@ impl Load {
         self.held.len() < HELD_MAX && self.queue.len() < QUEUE_MAX
     }
 
-    /// Whether `source`, which shows no cookie, would be turned away now without an answer, whatever else
-    /// there is in its message, which can be held or cannot. Costs less than to look at that.
-    pub(super) fn is_hopeless(&self, source: IpAddr, may_wait: bool, now: Instant) -> bool {
-        self.is_under(now)
-            && !self.has_cookie_for(source, now)
-            && !self.is_newcomer(source, may_wait, now)
+    /// Whether `source`, of which this is known and which shows no cookie, would be turned away now without an
+    /// answer, whatever else there is in its message, which can be held or cannot. Costs less than to look at
+    /// that: most messages of a flood get no further.
+    pub(super) fn is_hopeless(
+        &self,
+        (source, known): (IpAddr, Option<Newcomer>),
+        may_wait: bool,
+        now: Instant,
+    ) -> bool {
+        if !self.is_under(now) {
+            return false;
+        }
+        let moment = self.moment(now);
+        // As far as can be told without a look at all others.
+        let may_be_new = known.is_none_or(|known| known.is_new_again(moment));
+
+        !(self.has_cookie_for(known, now) || may_be_new && self.is_welcome(source, may_wait, now))
     }
 
     /// Whether it is the turn of `source`, which is where it says.
@@ -355,12 +367,9 @@ impl Load {
         self.more_cookies.take(now) || self.cookies.is_full(now) && self.cookies.take(now)
     }
 
-    /// Whether [`Self::may_reply`] would say so.
-    fn has_cookie_for(&self, source: IpAddr, now: Instant) -> bool {
-        let is_due = || {
-            let known = self.newcomers.get(&network(source));
-            known.is_some_and(|known| known.may_have_cookie(self.moment(now)))
-        };
+    /// Whether [`Self::may_reply`] would say so to whom this is known of.
+    fn has_cookie_for(&self, known: Option<Newcomer>, now: Instant) -> bool {
+        let is_due = || known.is_some_and(|known| known.may_have_cookie(self.moment(now)));
 
         self.more_cookies.has_token(now)
             || self.cookies.is_full(now)
@@ -388,14 +397,4 @@ impl Load {
 /// How many entries a hash table of the standard library takes before it has more places than so many.
 const fn table_max(places: usize) -> usize {
     places / 8 * 7
-}
-
-/// What one owner has: an IPv4 address, or 64 bits of an IPv6 one.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-        }
-        address @ IpAddr::V4(_) => address,
-    }
 }

@@ -137,8 +137,8 @@ fn only_who_would_get_no_answer_is_hopeless() {
         for number in 0..200_000_u32 {
             let now = start + Duration::from_micros(5) * number;
             let from = source(number % sources);
-            load.hear(from, now);
-            let is_hopeless = load.is_hopeless(from, may_wait, now);
+            let known = load.hear(from, now);
+            let is_hopeless = load.is_hopeless((from, known), may_wait, now);
             let is_answered = !load.is_heavy(now)
                 || may_wait && ask(&mut load, number % sources, now)
                 || !may_wait && load.admit_newcomer(from, now)
@@ -151,7 +151,8 @@ fn only_who_would_get_no_answer_is_hopeless() {
         let least = if may_wait && sources == 10_000 { 150_000 } else { 180_000 };
         assert!(hopeless > least, "{hopeless} from {sources}");
         let later = start + Duration::from_secs(3);
-        assert!(!load.is_hopeless(source(0), may_wait, later), "the flood is over");
+        let known = load.hear(source(0), later);
+        assert!(!load.is_hopeless((source(0), known), may_wait, later), "the flood is over");
     }
 }
 
@@ -234,8 +235,9 @@ fn who_was_answered_and_asks_again_is_sent_a_cookie_whoever_else_asks() {
             release(&mut load, now);
         }
         if number > 0 && number % 650_000 == 0 {
-            load.hear(peer, now);
-            assert!(!load.is_hopeless(peer, true, now) && load.may_reply(peer, now), "{number}");
+            let known = load.hear(peer, now);
+            let is_hopeless = load.is_hopeless((peer, known), true, now);
+            assert!(!is_hopeless && load.may_reply(peer, now), "{number}");
         }
     }
 }
