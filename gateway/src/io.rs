@@ -11,6 +11,7 @@ mod outbound;
 mod pool;
 mod steering;
 mod sys;
+mod thinning;
 mod tun;
 mod udp;
 mod worker;

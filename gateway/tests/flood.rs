@@ -49,6 +49,9 @@ const DEAF_PORT: u16 = LISTEN_PORT + 1;
 /// How long the session carries as much as it can, each time.
 const BULK: Duration = Duration::from_secs(3);
 
+/// With more messages a second than so many from one source most are dropped unread.
+const THINNED_ABOVE: f64 = 100_000.0;
+
 /// Messages with different keys; a gateway remembers none of them.
 const MESSAGES: usize = 1024;
 
@@ -92,11 +95,14 @@ fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, 
         let beside = scene.bulk();
         let deaf_rate = deaf.stop();
 
+        let [unread, read] = scene.turned_away();
         let flood = scene.flood(sources, LISTEN_PORT);
         let under = scene.bulk();
         let steady = scene.steady();
         let connected = scene.new_peer();
         let rate = flood.stop();
+        let now = scene.turned_away();
+        let (unread, read) = (now[0] - unread, now[1] - read);
         let kept = under / beside;
         eprintln!(
             "{sources} sources: {:.0} Mb/s under {:.0} messages/s, {:.0} Mb/s beside {:.0} ({:.0} %); \
@@ -114,6 +120,9 @@ fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, 
         assert!(kept >= least_kept, "{kept}");
         assert!(steady >= least_steady, "{steady}");
         assert!(connected <= longest, "{connected:?}");
+        if offload.udp_steering && sources == 1 && rate > THINNED_ABOVE {
+            assert!(unread > 2 * read, "{unread} unread and {read} read");
+        }
     }
 
     scene.clusters.stop().unwrap();
@@ -186,6 +195,16 @@ impl Scene {
         assert!(report.is_intact, "{report:?}");
 
         report.bits_per_second()
+    }
+
+    /// How many handshakes were dropped unread by Milan's gateway so far, and how many when they were read.
+    fn turned_away(&self) -> [u64; 2] {
+        let metrics = self.clusters.milan.metrics().unwrap();
+
+        ["handshake_queue_full", "under_load"].map(|reason| {
+            let labels = [("direction", "inbound"), ("reason", reason)];
+            metrics.sum("strait_drops_total", &labels)
+        })
     }
 
     /// Which part of 20 Mb/s of datagrams arrives.

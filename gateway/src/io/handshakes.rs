@@ -3,6 +3,7 @@
 //! It receives handshakes from a socket of their own, or gets them from the inbound thread, if they came
 //! to its socket (see [`steering`](super::steering)). In a flood it looks once in a millisecond, so that
 //! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
+//! Most of what few sources send it leaves to the kernel, see [`thinning`](super::thinning).
 
 use std::mem;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use mio::Waker;
 
 use super::clock;
+use super::thinning::Thinning;
 use super::udp::{HandshakeBuffer, Udp};
 use super::worker::{Alive, Shared, Wait};
 use crate::buffer::TransmitBatch;
@@ -23,6 +25,9 @@ use crate::wg::message::MAX_HANDSHAKE_BYTES;
 
 /// How often the timers of all peers are looked at.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How often is decided of whom the kernel is to drop most.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Messages that the inbound thread may have handed on: a flood of a million a second for as long as the
 /// scheduler may let this thread wait.
@@ -117,6 +122,8 @@ pub(super) fn run(
     let mut next_tick = clock::now();
     let mut pace = Pace::default();
     let mut lost = udp.lost_handshakes();
+    let mut thinning = Thinning::default();
+    let mut next_second = next_tick;
 
     while !shared.is_stopping() {
         if let Some(next) = shared.successor(&udp) {
@@ -126,6 +133,7 @@ pub(super) fn run(
             }
             udp = next;
             lost = udp.lost_handshakes();
+            thinning = Thinning::default();
         }
         let now = clock::now();
         if now >= next_tick {
@@ -139,12 +147,17 @@ pub(super) fn run(
             }
             next_tick = now + TICK;
         }
+        if now >= next_second {
+            thin(&udp, &mut thinning);
+            next_second = now + SECOND;
+        }
 
         let mut count = 0;
         // What cannot be received now, or was an error, is looked for again with the next that comes.
         if let Ok(received) = udp.receive_handshakes(&mut buffer) {
             count += received;
             for received in buffer.received(received) {
+                thinning.handle_message(received);
                 handshakes.handle_datagrams(received, now, &mut batch);
                 shared.send_all(&mut batch);
             }
@@ -159,6 +172,16 @@ pub(super) fn run(
             Next::Pause => thread::sleep(PAUSE),
             Next::Wait => wait.wait_for(next_tick.saturating_duration_since(clock::now())),
         }
+    }
+}
+
+/// Leaves to the kernel what of a flood is not worth to be received.
+fn thin(udp: &Udp, thinning: &mut Thinning) {
+    let Some(filter) = thinning.handle_second() else { return };
+    if let Err(error) = udp.filter_handshakes(&filter) {
+        tracing::debug!(%error, "the kernel takes no filter: all of a flood is received");
+        // Asked again, if the flood goes on.
+        *thinning = Thinning::default();
     }
 }
 
@@ -188,9 +211,9 @@ impl Pace {
     /// With fewer than so many it is over.
     const ENDS_BELOW: usize = 250;
 
-    /// So many are taken between two pauses in a flood: with half a million a second the kernel drops the
-    /// rest, whoever sent it. To take more would cost packets more than it brings newcomers.
-    const BETWEEN_PAUSES: usize = 512;
+    /// So many are taken between two pauses in a flood, which takes a good millisecond. What more comes,
+    /// the kernel drops, whoever sent it: from a million a second on.
+    const BETWEEN_PAUSES: usize = 2048;
 
     /// So many messages came at once.
     fn handle_batch(&mut self, count: usize) -> Next {

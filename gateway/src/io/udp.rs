@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
 use super::{Offload, StartError, steering, sys};
 use crate::buffer::{Transmit, TransmitBatch};
@@ -25,10 +25,10 @@ use crate::path::{Local, Path, canonical};
 /// Receive buffer: 10 ms at 10 Gb/s.
 const RECEIVE_BUFFER_BYTES: i32 = 12 << 20;
 
-/// Receive buffer for handshakes: three thousand messages, as the kernel counts their memory. A flood of
-/// two hundred thousand a second fills it in 15 ms, for which the scheduler may let a thread wait. What it
-/// cannot take is dropped without regard to who sent it, so that more room would save nobody.
-const HANDSHAKE_BUFFER_BYTES: i32 = 2 << 20;
+/// Receive buffer for handshakes: six thousand messages, as the kernel counts their memory. A flood of
+/// half a million a second fills it in 12 ms, for which the scheduler may let a thread wait. What it
+/// cannot take is dropped without regard to who sent it.
+const HANDSHAKE_BUFFER_BYTES: i32 = 4 << 20;
 
 /// Send buffer: a few dozen full sends.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
@@ -150,6 +150,15 @@ impl Udp {
     /// does not say.
     pub(super) fn lost_handshakes(&self) -> u32 {
         self.handshakes().and_then(|socket| sys::dropped(socket).ok()).unwrap_or(0)
+    }
+
+    /// Lets only those handshakes through that pass `filter`; an empty one is none.
+    pub(super) fn filter_handshakes(&self, filter: &[SockFilter]) -> io::Result<()> {
+        match &self.handshakes {
+            None => Ok(()),
+            Some(socket) if filter.is_empty() => socket.detach_filter(),
+            Some(socket) => socket.attach_filter(filter),
+        }
     }
 
     fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<()> {
