@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Who shares an address with a flood, or whose address a flood pretends to have, loses nothing: of so many
-//! messages no larger part would be sent a cookie, and with a cookie his own pass. The same holds for a flood with cookies that are none: it is received.
+//! messages no larger part would be sent a cookie, and with a cookie his own pass. So do those of a flood
+//! with cookies that are none, as nobody here can tell.
 //!
 //! What is dropped counts as what there was no room for. Source: socket(7), `SO_ATTACH_FILTER`; the
 //! extensions `SKF_NET_OFF` and `SKF_AD_RANDOM` in the kernel's documentation, networking/filter.
