@@ -391,7 +391,7 @@ fn objects(own: &Cluster, other: &Cluster) -> [Value; 2] {
 }
 
 /// Makes or changes the object of a peer, its status as well.
-async fn put<K>(client: &Client, peer: &str, object: &Value)
+pub(crate) async fn put<K>(client: &Client, peer: &str, object: &Value)
 where
     K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
