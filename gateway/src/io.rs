@@ -83,7 +83,7 @@ pub struct Offload {
     pub udp_gro: bool,
     /// Handshakes come to a socket of their own (`SO_ATTACH_REUSEPORT_CBPF`).
     pub udp_steering: bool,
-    /// Datagrams of one session are sealed and opened many at once (AVX-512 with IFMA, native engine).
+    /// Datagrams of one session are sealed and opened many at once (AVX-512 with IFMA and VBMI2, native engine).
     pub vector_aead: bool,
 }
 

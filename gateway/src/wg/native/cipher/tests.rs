@@ -19,7 +19,9 @@ pub(super) fn lanes() -> Option<Lanes> {
     }
     #[expect(clippy::print_stderr, reason = "the summary of a test")]
     {
-        eprintln!("SKIPPED: lanes cannot be tested, as this processor has no AVX-512 with IFMA");
+        eprintln!(
+            "SKIPPED: lanes cannot be tested, as this processor has no AVX-512 with IFMA and VBMI2"
+        );
     }
 
     None
@@ -30,7 +32,7 @@ fn messages<'a>(counters: &[u64], texts: &'a mut [Vec<u8>]) -> Vec<Lane<'a>> {
 }
 
 /// Long carries are likelier than by chance.
-fn byte() -> impl Strategy<Value = u8> {
+pub(super) fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![3 => any::<u8>(), 1 => Just(0xff), 1 => Just(0)]
 }
 

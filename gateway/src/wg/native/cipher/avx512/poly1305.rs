@@ -1,0 +1,405 @@
+//! Poly1305 (RFC 8439, section 2.5) of eight messages at once, each in a lane of 64 bits.
+
+use std::arch::x86_64::*;
+
+use super::super::{LANES, TAG_LEN};
+use super::{Square, stored};
+
+/// Bytes that are a number.
+pub(super) const PART_LEN: usize = 16;
+
+/// Numbers in base 2^44, the lowest digit first.
+type Digits = [__m512i; 3];
+
+const MASK_44: i64 = (1 << 44) - 1;
+const MASK_42: i64 = (1 << 42) - 1;
+
+/// Eight authenticators.
+pub(super) struct Poly1305 {
+    sum: Digits,
+    /// The fourth power of the factor, the third, the second and itself.
+    powers: [Factor; 4],
+}
+
+impl Poly1305 {
+    /// Those of the first eight messages and of the others, with the key stream of their block 0.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn both(one_time_keys: &Square) -> [Self; 2] {
+        let [words @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *one_time_keys;
+        let [first, others] = halves(words);
+
+        [Self::with_factor(first), Self::with_factor(others)]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    fn with_factor([low, high]: [__m512i; 2]) -> Self {
+        let low = _mm512_and_si512(low, _mm512_set1_epi64(0x0fff_fffc_0fff_ffff));
+        let high = _mm512_and_si512(high, _mm512_set1_epi64(0x0fff_fffc_0fff_fffc));
+        let r = Factor::new(digits([low, high], 0));
+        let r_2 = r.times(&r);
+        let (r_3, r_4) = (r_2.times(&r), r_2.times(&r_2));
+
+        Self { sum: [_mm512_setzero_si512(); 3], powers: [r_4, r_3, r_2, r] }
+    }
+
+    /// Takes another 64 bytes of those messages that have them. `((((sum + a) r + b) r + c) r + d) r` is
+    /// `(sum + a) r^4 + b r^3 + c r^2 + d r`, which is carried but once.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn absorb_block(&mut self, [part, parts @ ..]: &[[__m512i; 2]; 4], mask: u8) {
+        let [power, powers @ ..] = &self.powers;
+        let mut product = Product::zero();
+        product.add(plus(digits(*part, 1), self.sum), power);
+        for (part, power) in parts.iter().zip(powers) {
+            product.add(digits(*part, 1), power);
+        }
+        self.sum = chosen(mask, self.sum, product.carried());
+    }
+
+    /// Takes another 16 bytes of those messages that have them.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    pub(super) fn absorb(&mut self, part: &[__m512i; 2], mask: u8) {
+        let [.., r] = &self.powers;
+        let mut product = Product::zero();
+        product.add(plus(digits(*part, 1), self.sum), r);
+        self.sum = chosen(mask, self.sum, product.carried());
+    }
+
+    /// What the sums come to, and the other half of the one-time keys. RFC 8439, section 2.5.1.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn tags(sums: &[Self; 2], one_time_keys: &Square) -> [[u8; TAG_LEN]; LANES] {
+        let [_, _, _, _, pads @ .., _, _, _, _, _, _, _, _] = *one_time_keys;
+        let pads = halves(pads);
+        let mut tags = [[0; TAG_LEN]; LANES];
+        let each = sums.iter().zip(&pads).zip(tags.as_chunks_mut::<8>().0);
+        for ((sum, [pad_low, pad_high]), tags) in each {
+            let [low, high] = reduced(sum.sum);
+            let low = _mm512_add_epi64(low, *pad_low);
+            let carry = _mm512_cmplt_epu64_mask(low, *pad_low);
+            let high = _mm512_add_epi64(high, *pad_high);
+            let high = _mm512_mask_add_epi64(high, carry, high, _mm512_set1_epi64(1));
+
+            let even = stored(_mm512_unpacklo_epi64(low, high));
+            let odd = stored(_mm512_unpackhi_epi64(low, high));
+            let pairs = even.as_chunks().0.iter().zip(odd.as_chunks().0);
+            for (tags, (even, odd)) in tags.as_chunks_mut().0.iter_mut().zip(pairs) {
+                *tags = [*even, *odd];
+            }
+        }
+
+        tags
+    }
+}
+
+/// What is multiplied by.
+struct Factor {
+    digits: Digits,
+    /// Its upper digits times 20, as 2^132 is 20 here.
+    times_20: [__m512i; 2],
+}
+
+impl Factor {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new(digits: Digits) -> Self {
+        let [_, r_1, r_2] = digits;
+
+        Self { digits, times_20: [times_20(r_1), times_20(r_2)] }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn times(&self, other: &Self) -> Self {
+        let mut product = Product::zero();
+        product.add(self.digits, other);
+
+        Self::new(product.carried())
+    }
+}
+
+/// The sum of up to four products: the lower 52 bits of what its digits are made of, and what is over them.
+///
+/// Digits stay below 2^46 and twenty of them below 2^49, so that no factor is longer than 52 bits, and a sum of
+/// twelve stays below 2^56.
+struct Product {
+    low: Digits,
+    over: Digits,
+}
+
+impl Product {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn zero() -> Self {
+        Self { low: [_mm512_setzero_si512(); 3], over: [_mm512_setzero_si512(); 3] }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn add(&mut self, [h_0, h_1, h_2]: Digits, factor: &Factor) {
+        let ([r_0, r_1, r_2], [r_1_20, r_2_20]) = (factor.digits, factor.times_20);
+        let factors = [
+            [(h_0, r_0), (h_1, r_2_20), (h_2, r_1_20)],
+            [(h_0, r_1), (h_1, r_0), (h_2, r_2_20)],
+            [(h_0, r_2), (h_1, r_1), (h_2, r_0)],
+        ];
+        for ((low, over), factors) in self.low.iter_mut().zip(&mut self.over).zip(factors) {
+            for (h, r) in factors {
+                *low = _mm512_madd52lo_epu64(*low, h, r);
+                *over = _mm512_madd52hi_epu64(*over, h, r);
+            }
+        }
+    }
+
+    /// What is over 2^52 is worth 2^8 in the next digit, and 2^130 is 5. The lowest digit is below 2^44
+    /// afterwards, the next is little more, and the last is below 2^42.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn carried(self) -> Digits {
+        let ([d_0, d_1, d_2], [over_0, over_1, over_2]) = (self.low, self.over);
+        let mask = _mm512_set1_epi64(MASK_44);
+        let d_1 = _mm512_add_epi64(d_1, _mm512_slli_epi64::<8>(over_0));
+        let d_2 = _mm512_add_epi64(d_2, _mm512_slli_epi64::<8>(over_1));
+        let d_1 = _mm512_add_epi64(d_1, _mm512_srli_epi64::<44>(d_0));
+        let d_2 = _mm512_add_epi64(d_2, _mm512_srli_epi64::<44>(d_1));
+        let over = _mm512_srli_epi64::<42>(d_2);
+        let over = _mm512_add_epi64(over, _mm512_slli_epi64::<10>(over_2));
+        let over = times_5(over);
+        let h_0 = _mm512_add_epi64(_mm512_and_si512(d_0, mask), over);
+        let h_1 = _mm512_and_si512(d_1, mask);
+
+        [
+            _mm512_and_si512(h_0, mask),
+            _mm512_add_epi64(h_1, _mm512_srli_epi64::<44>(h_0)),
+            _mm512_and_si512(d_2, _mm512_set1_epi64(MASK_42)),
+        ]
+    }
+}
+
+/// The lower 64 bits and the upper ones of a number of four words, of the first eight messages and of the
+/// others.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn halves(words: [__m512i; 4]) -> [[__m512i; 2]; 2] {
+    let [word_0, word_1, word_2, word_3] = words;
+
+    [
+        [pairs(first(word_0), first(word_1)), pairs(first(word_2), first(word_3))],
+        [pairs(others(word_0), others(word_1)), pairs(others(word_2), others(word_3))],
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn first(word: __m512i) -> __m512i {
+    _mm512_cvtepu32_epi64(_mm512_castsi512_si256(word))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn others(word: __m512i) -> __m512i {
+    _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(word))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pairs(low: __m512i, high: __m512i) -> __m512i {
+    _mm512_or_si512(low, _mm512_slli_epi64::<32>(high))
+}
+
+/// A number of 128 bits, and what is above them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vbmi2")]
+fn digits([low, high]: [__m512i; 2], above: i64) -> Digits {
+    let mask = _mm512_set1_epi64(MASK_44);
+
+    [
+        _mm512_and_si512(low, mask),
+        _mm512_and_si512(_mm512_shrdi_epi64::<44>(low, high), mask),
+        _mm512_shrdi_epi64::<24>(high, _mm512_set1_epi64(above)),
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn plus([a_0, a_1, a_2]: Digits, [b_0, b_1, b_2]: Digits) -> Digits {
+    [_mm512_add_epi64(a_0, b_0), _mm512_add_epi64(a_1, b_1), _mm512_add_epi64(a_2, b_2)]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn times_20(digit: __m512i) -> __m512i {
+    _mm512_add_epi64(_mm512_slli_epi64::<4>(digit), _mm512_slli_epi64::<2>(digit))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn times_5(digit: __m512i) -> __m512i {
+    _mm512_add_epi64(digit, _mm512_slli_epi64::<2>(digit))
+}
+
+/// `other` in the lanes of the mask, `one` elsewhere.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn chosen(mask: u8, [a_0, a_1, a_2]: Digits, [b_0, b_1, b_2]: Digits) -> Digits {
+    [
+        _mm512_mask_mov_epi64(a_0, mask, b_0),
+        _mm512_mask_mov_epi64(a_1, mask, b_1),
+        _mm512_mask_mov_epi64(a_2, mask, b_2),
+    ]
+}
+
+/// A number below 2^131 modulo 2^130 - 5: the lower 64 bits of it, and the next.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn reduced(sum: Digits) -> [__m512i; 2] {
+    let [h_0, h_1, h_2] = whole(sum);
+    let over = _mm512_srli_epi64::<42>(h_2);
+    let h_2 = _mm512_and_si512(h_2, _mm512_set1_epi64(MASK_42));
+    let sum = whole([_mm512_add_epi64(h_0, times_5(over)), h_1, h_2]);
+    let zero = _mm512_setzero_si512();
+    let less_the_prime = whole(plus(sum, [_mm512_set1_epi64(5), zero, zero]));
+    let [_, _, top] = less_the_prime;
+    let is_above = _mm512_test_epi64_mask(top, _mm512_set1_epi64(1 << 42));
+    let [h_0, h_1, h_2] = chosen(is_above, sum, less_the_prime);
+
+    [
+        _mm512_or_si512(h_0, _mm512_slli_epi64::<44>(h_1)),
+        _mm512_or_si512(_mm512_srli_epi64::<20>(h_1), _mm512_slli_epi64::<24>(h_2)),
+    ]
+}
+
+/// The lower digits below 2^44.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn whole([h_0, h_1, h_2]: Digits) -> Digits {
+    let mask = _mm512_set1_epi64(MASK_44);
+    let h_1 = _mm512_add_epi64(h_1, _mm512_srli_epi64::<44>(h_0));
+    let h_2 = _mm512_add_epi64(h_2, _mm512_srli_epi64::<44>(h_1));
+
+    [_mm512_and_si512(h_0, mask), _mm512_and_si512(h_1, mask), h_2]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::array;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::super::super::tests::hex::{array, bytes};
+    use super::super::super::tests::{byte, lanes};
+    use super::*;
+
+    /// The tag of `message`, of whole parts, in every lane: taken by part, or by block as far as there are.
+    #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+    fn authenticated(key: &[u8; 32], message: &[u8], by_block: bool) -> [[u8; TAG_LEN]; LANES] {
+        let mut one_time_keys = [_mm512_setzero_si512(); 16];
+        for (word, bytes) in one_time_keys.iter_mut().zip(key.as_chunks().0) {
+            *word = _mm512_set1_epi32(i32::from_le_bytes(*bytes));
+        }
+        let mut sums = Poly1305::both(&one_time_keys);
+        let (blocks, rest) = message.as_chunks::<{ 4 * PART_LEN }>();
+        let (blocks, parts) = if by_block { (blocks, rest) } else { (&[][..], message) };
+        for sum in &mut sums {
+            for block in blocks {
+                sum.absorb_block(
+                    &array::from_fn(|number| spread(&block[number * PART_LEN..])),
+                    u8::MAX,
+                );
+            }
+            for part in parts.chunks(PART_LEN) {
+                sum.absorb(&spread(part), u8::MAX);
+            }
+        }
+
+        Poly1305::tags(&sums, &one_time_keys)
+    }
+
+    /// The same part in all lanes.
+    #[target_feature(enable = "avx512f")]
+    fn spread(part: &[u8]) -> [__m512i; 2] {
+        array::from_fn(|half| {
+            _mm512_set1_epi64(i64::from_le_bytes(*part[half * 8..].first_chunk().unwrap()))
+        })
+    }
+
+    proptest! {
+        /// A sum, a factor and numbers as large as they may be are among them.
+        #[test]
+        fn a_block_is_four_parts(
+            key in vec(byte(), 32),
+            message in vec(byte(), 0..40).prop_map(|words| words.repeat(PART_LEN)),
+            others in vec(byte(), 40 * PART_LEN),
+            is_uniform in any::<bool>(),
+        ) {
+            if lanes().is_none() {
+                return Ok(());
+            }
+            let key = key.try_into().unwrap();
+            let message = if is_uniform { message } else { others[..message.len()].to_vec() };
+            // SAFETY: the features were detected above.
+            let [by_block, by_part] =
+                [true, false].map(|by_block| unsafe { authenticated(&key, &message, by_block) });
+            prop_assert_eq!(by_block, by_part);
+        }
+    }
+
+    /// RFC 8439, appendix A.3: the test vectors 5 to 11, whose sums come close to the prime or lie beyond.
+    #[test]
+    fn sums_at_the_prime_are_those_of_rfc_8439() {
+        if lanes().is_none() {
+            return;
+        }
+        let two = "02000000000000000000000000000000";
+        let one = "01000000000000000000000000000000";
+        let one_and_four = "01000000000000000400000000000000";
+        let zeros = "00000000000000000000000000000000";
+        let ones = "ffffffffffffffffffffffffffffffff";
+        let less_one = "f0ffffffffffffffffffffffffffffff";
+        let vectors = [
+            ([two, zeros], vec![ones], "03000000000000000000000000000000"),
+            ([two, ones], vec![two], "03000000000000000000000000000000"),
+            (
+                [one, zeros],
+                vec![ones, less_one, "11000000000000000000000000000000"],
+                "05000000000000000000000000000000",
+            ),
+            (
+                [one, zeros],
+                vec![ones, "fbfefefefefefefefefefefefefefefe", "01010101010101010101010101010101"],
+                zeros,
+            ),
+            (
+                [two, zeros],
+                vec!["fdffffffffffffffffffffffffffffff"],
+                "faffffffffffffffffffffffffffffff",
+            ),
+            (
+                [one_and_four, zeros],
+                vec![
+                    "e33594d7505e43b90000000000000000",
+                    "3394d7505e4379cd0100000000000000",
+                    zeros,
+                    one,
+                ],
+                "14000000000000005500000000000000",
+            ),
+            (
+                [one_and_four, zeros],
+                vec!["e33594d7505e43b90000000000000000", "3394d7505e4379cd0100000000000000", zeros],
+                "13000000000000000000000000000000",
+            ),
+        ];
+
+        for (key, message, tag) in vectors {
+            let (key, message) = (array(&key.concat()), bytes(&message.concat()));
+            // SAFETY: the features were detected above.
+            let found = unsafe { authenticated(&key, &message, false) };
+            assert_eq!(found, [array::<TAG_LEN>(tag); LANES], "{}", message.len());
+        }
+    }
+}
