@@ -197,6 +197,7 @@ fn compared(args: &Args, pairs: usize, duration: Duration) -> anyhow::Result<()>
 fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record> {
     let mut record = Record {
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control").trim().to_owned(),
         cpu: processor(),
         cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         rounds,

@@ -14,6 +14,9 @@ use crate::host;
 pub(crate) struct Record {
     /// The release of the kernel.
     pub(crate) kernel: String,
+    /// TCP's congestion control, which decides how much stands in queues that pings wait in.
+    #[serde(default)]
+    pub(crate) congestion_control: String,
     /// The model of the processor.
     pub(crate) cpu: String,
     /// How many of them the run could use.

@@ -121,13 +121,14 @@ fn footer(record: &Record) -> String {
     let mut text = format!(
         "{} rounds; {} s for a TCP measurement, twice that for the first; at most 1 % of UDP \
          datagrams lost.\nA ratio is the median of the ratios in each round. {}\n\
-         Linux {}, {} cores of {}, both gateways and the load on them.\n",
+         Linux {}, {} cores of {}, both gateways and the load on them; TCP {}.\n",
         record.rounds,
         record.seconds,
         disturbance(record),
         record.kernel,
         record.cores,
-        record.cpu
+        record.cpu,
+        record.congestion_control
     );
     for Entrant { name, version, failures, .. } in &record.contestants {
         let _ = write!(text, "\n- {name}: {version}");
