@@ -59,13 +59,14 @@ fn crypt<const SEALS: bool>(key: &[u8; 32], lanes: &mut [Lane<'_>]) -> [[u8; TAG
     let [first, others] = lens(lanes);
     let lens = [gathered(&first), gathered(&others)];
     let halves = lanes.len().div_ceil(LANES / 2);
+    let longest = longest(lanes);
 
     let start = Start::new(initial_state(key, lanes));
     let one_time_keys = rounds(&start, 0);
     let mut sums = Poly1305::both(&one_time_keys);
 
     let mut block = 0;
-    for at in (0..longest(lanes)).step_by(BLOCK_LEN) {
+    for at in (0..longest).step_by(BLOCK_LEN) {
         block += 1;
         let streams = transposed(rounds(&start, block));
         let mut encrypted = [_mm512_setzero_si512(); LANES];
@@ -79,7 +80,7 @@ fn crypt<const SEALS: bool>(key: &[u8; 32], lanes: &mut [Lane<'_>]) -> [[u8; TAG
             if begun == whole {
                 sum.absorb_block(parts, whole);
             } else {
-                for (part, start) in parts.iter().zip((at..).step_by(PART_LEN)) {
+                for (part, start) in parts.iter().zip((at..longest).step_by(PART_LEN)) {
                     sum.absorb(part, longer(*lens, start));
                 }
             }
