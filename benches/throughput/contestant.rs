@@ -1,5 +1,6 @@
 //! One contestant at work: the topology of the demo with its gateways in it.
 
+mod congestion;
 mod usage;
 mod version;
 mod wireguard;
@@ -18,6 +19,7 @@ use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, Namespace, Process, TwoClusters, process, wait_until};
 use strait_gateway::wg::Engine;
 
+pub(crate) use congestion::CongestionControl;
 pub(crate) use usage::Usage;
 
 /// MTU of the tunnel device in bytes; Liqo's default.
@@ -102,8 +104,15 @@ impl Drop for Contestant {
 }
 
 impl Contestant {
-    pub(crate) fn start(kind: &Kind, variation: Variation) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        kind: &Kind,
+        congestion_control: CongestionControl,
+        variation: Variation,
+    ) -> anyhow::Result<Self> {
         let clusters = TwoClusters::new(&Layout::equal().without_ipv6())?;
+        for pod in [&clusters.milan.pod, &clusters.rome.pod] {
+            congestion_control.set(pod)?;
+        }
         let mut contestant = Self { clusters, processes: Vec::new(), sockets: Vec::new() };
 
         match kind {

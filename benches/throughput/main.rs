@@ -36,7 +36,7 @@ use clap::Parser;
 use strait_gateway::lab::privilege;
 use strait_gateway::wg::Engine;
 
-use contestant::Kind;
+use contestant::{CongestionControl, Kind};
 use measure::Plan;
 use pairs::Question;
 use progress::Progress;
@@ -79,6 +79,9 @@ struct Args {
     /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.1, profile: 5]
     #[arg(long)]
     seconds: Option<f64>,
+    /// TCP's congestion control in the pods
+    #[arg(long, value_name = "NAME", value_enum, default_value_t)]
+    congestion_control: CongestionControl,
     /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios
     #[arg(long, value_delimiter = ',', value_parser = peers::NAMES)]
     only: Vec<String>,
@@ -104,10 +107,10 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let (plan, rounds) = checked(args)?;
     privilege::acquire().context("namespaces need privileges")?;
     if args.profile {
-        return profiled(args, plan.duration);
+        return profiled(args, &plan);
     }
     if let Some(pairs) = args.pairs {
-        return compared(args, pairs, plan.duration);
+        return compared(args, pairs, &plan);
     }
 
     let kinds = peers::available(&args.binary, &args.only);
@@ -131,6 +134,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
 /// What to measure, and in how many rounds.
 fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
     let mut plan = if args.quick { Plan::QUICK } else { Plan::FULL };
+    plan.congestion_control = args.congestion_control;
     if args.profile {
         plan.duration = Duration::from_secs(5);
     }
@@ -160,14 +164,14 @@ fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
     Ok((plan, rounds))
 }
 
-fn profiled(args: &Args, duration: Duration) -> anyhow::Result<()> {
+fn profiled(args: &Args, plan: &Plan) -> anyhow::Result<()> {
     let only = if args.only.is_empty() { &["strait".to_owned()][..] } else { &args.only };
     let kinds = peers::available(&args.binary, only);
     let [kind] = kinds.as_slice() else {
         bail!("--only: one contestant at a time is profiled");
     };
 
-    let (tables, files) = profile::run(kind, duration, &args.output)?;
+    let (tables, files) = profile::run(kind, plan, &args.output)?;
     println!("{tables}");
     for file in files {
         println!("{}", file.display());
@@ -176,7 +180,7 @@ fn profiled(args: &Args, duration: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn compared(args: &Args, pairs: usize, duration: Duration) -> anyhow::Result<()> {
+fn compared(args: &Args, pairs: usize, plan: &Plan) -> anyhow::Result<()> {
     let question = match &args.against {
         Some(other) => Question::Build(other),
         None if args.engines => Question::Engines,
@@ -186,7 +190,8 @@ fn compared(args: &Args, pairs: usize, duration: Duration) -> anyhow::Result<()>
         pairs,
         streams: args.streams,
         pings: args.pings,
-        duration,
+        duration: plan.duration,
+        congestion_control: plan.congestion_control,
         engine: args.engine,
     };
     println!("{}", pairs::run(&args.binary, question, plan)?);
@@ -197,7 +202,7 @@ fn compared(args: &Args, pairs: usize, duration: Duration) -> anyhow::Result<()>
 fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record> {
     let mut record = Record {
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control").trim().to_owned(),
+        congestion_control: plan.congestion_control.to_string(),
         cpu: processor(),
         cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         rounds,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use crate::contestant::{Contestant, Kind, Variation};
+use crate::contestant::{CongestionControl, Contestant, Kind, Variation};
 use crate::host::{self, Measured};
 use crate::load::{Direction, RoundTrips};
 use passes::Passes;
@@ -22,6 +22,7 @@ use step::Step;
 pub(crate) struct Plan {
     /// Of one TCP measurement. The first one takes twice as long: its figures matter most.
     pub(crate) duration: Duration,
+    pub(crate) congestion_control: CongestionControl,
     /// Of one rate in a search.
     pub(crate) trial: Duration,
     pub(crate) streams: &'static [u32],
@@ -38,6 +39,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) const QUICK: Self = Self {
         duration: Duration::from_millis(1_100),
+        congestion_control: CongestionControl::Cubic,
         trial: Duration::from_millis(120),
         streams: &[1, 4],
         directions: &[Direction::Up],
@@ -48,6 +50,7 @@ impl Plan {
     };
     pub(crate) const FULL: Self = Self {
         duration: Duration::from_millis(1_500),
+        congestion_control: CongestionControl::Cubic,
         trial: Duration::from_millis(250),
         streams: &[1, 4, 16],
         directions: &Direction::ALL,
@@ -95,7 +98,9 @@ pub(crate) fn round(
     has_variations: bool,
     mut show: impl FnMut(&dyn Display),
 ) -> Vec<Sample> {
-    let contestants = kinds.iter().map(|kind| Contestant::start(kind, Variation::default()));
+    let contestants = kinds
+        .iter()
+        .map(|kind| Contestant::start(kind, plan.congestion_control, Variation::default()));
     let contestants: Vec<_> = contestants.collect();
 
     let mut tasks = Vec::new();

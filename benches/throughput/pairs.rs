@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use strait_gateway::wg::Engine;
 
-use crate::contestant::{Contestant, Kind, Variation};
+use crate::contestant::{CongestionControl, Contestant, Kind, Variation};
 use crate::host;
 use crate::load::{self, Direction, Received, percentile};
 use crate::progress::Progress;
@@ -45,6 +45,7 @@ pub(crate) struct Plan {
     pub(crate) pings: bool,
     /// Of one measurement.
     pub(crate) duration: Duration,
+    pub(crate) congestion_control: CongestionControl,
     /// Unless the question is which.
     pub(crate) engine: Engine,
 }
@@ -78,8 +79,8 @@ pub(crate) struct Outcome {
 
 /// Measures so many pairs of TCP.
 pub(crate) fn run(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::Result<Outcome> {
-    let Plan { pairs, engine, .. } = plan;
-    let forms = forms(binary, engine, question)?;
+    let Plan { pairs, .. } = plan;
+    let forms = forms(binary, question, plan)?;
     for form in &forms {
         form.signal(Signal::SIGSTOP)?;
     }
@@ -103,10 +104,12 @@ pub(crate) fn run(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::
     Ok(Outcome::of(forms.each_ref().map(|form| form.name.clone()), &measured))
 }
 
-fn forms(binary: &Path, engine: Engine, question: Question<'_>) -> anyhow::Result<[Form; 2]> {
+fn forms(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::Result<[Form; 2]> {
+    let Plan { engine, congestion_control, .. } = plan;
     let form = |name: String, binary: &Path, engine, idle_peers| {
         let variation = Variation { idle_peers, ..Variation::default() };
-        let contestant = Contestant::start(&Kind::Strait(binary.to_owned(), engine), variation)
+        let kind = Kind::Strait(binary.to_owned(), engine);
+        let contestant = Contestant::start(&kind, congestion_control, variation)
             .with_context(|| format!("start {name}"))?;
 
         Ok::<_, anyhow::Error>(Form { name, contestant })

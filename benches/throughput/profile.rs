@@ -18,6 +18,7 @@ use strait_gateway::lab::process;
 
 use crate::contestant::{Contestant, Kind, Variation};
 use crate::load::{self, Direction};
+use crate::measure::Plan;
 use stacks::{Frame, Origin};
 
 /// Samples a second of each thread that runs. Not a divisor of any timer's frequency.
@@ -35,13 +36,14 @@ const BUSIEST: usize = 15;
 /// What perf recorded stays beside them, for `perf report` and `perf annotate`.
 pub(crate) fn run(
     kind: &Kind,
-    duration: Duration,
+    plan: &Plan,
     output: &Path,
 ) -> anyhow::Result<(String, Vec<PathBuf>)> {
     let perf = process::find("perf")
         .context("perf is missing: run `make profile` as root, or apt-get install linux-perf")?;
+    let duration = plan.duration;
     fs::create_dir_all(output).with_context(|| format!("create {}", output.display()))?;
-    let contestant = Contestant::start(kind, Variation::default())?;
+    let contestant = Contestant::start(kind, plan.congestion_control, Variation::default())?;
     let gateways = contestant.gateways();
     ensure!(!gateways.is_empty(), "{} has no gateway to profile", kind.name());
 

@@ -46,7 +46,7 @@ fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
     let turns = if matches!(kind, Kind::Strait(..)) { STRAIT_TURNS } else { TURNS };
     let contestants = PEERS
         .map(|peers| Variation { idle_peers: peers.saturating_sub(1), ..Variation::default() })
-        .map(|variation| Contestant::start(kind, variation));
+        .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 
     let before: Vec<f64> = contestants.iter().map(Contestant::cpu_seconds).collect();
@@ -89,7 +89,7 @@ fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()>
     ];
     let contestants = settings
         .map(|(_, offload)| Variation { offload, ..Variation::default() })
-        .map(|variation| Contestant::start(kind, variation));
+        .map(|variation| Contestant::start(kind, plan.congestion_control, variation));
     let contestants: Vec<_> = contestants.into_iter().collect::<Result<_, _>>()?;
 
     let rates = in_turn(&contestants, TURNS, plan.duration)?;
