@@ -106,6 +106,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> anyhow::Result<()> {
     let (plan, rounds) = checked(args)?;
     privilege::acquire().context("namespaces need privileges")?;
+    args.congestion_control.check()?;
     if args.profile {
         return profiled(args, &plan);
     }
@@ -133,8 +134,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
 
 /// What to measure, and in how many rounds.
 fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
-    let mut plan = if args.quick { Plan::QUICK } else { Plan::FULL };
-    plan.congestion_control = args.congestion_control;
+    let plan = if args.quick { Plan::quick } else { Plan::full };
+    let mut plan = plan(args.congestion_control);
     if args.profile {
         plan.duration = Duration::from_secs(5);
     }

@@ -37,28 +37,33 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) const QUICK: Self = Self {
-        duration: Duration::from_millis(1_100),
-        congestion_control: CongestionControl::Cubic,
-        trial: Duration::from_millis(120),
-        streams: &[1, 4],
-        directions: &[Direction::Up],
-        payload_bytes: &[64, 1300],
-        is_full: false,
-        passes: 1,
-        patience: Duration::from_secs(6),
-    };
-    pub(crate) const FULL: Self = Self {
-        duration: Duration::from_millis(1_500),
-        congestion_control: CongestionControl::Cubic,
-        trial: Duration::from_millis(250),
-        streams: &[1, 4, 16],
-        directions: &Direction::ALL,
-        payload_bytes: &[64, 512, 1300],
-        is_full: true,
-        passes: 3,
-        patience: Duration::from_secs(45),
-    };
+    pub(crate) const fn quick(congestion_control: CongestionControl) -> Self {
+        Self {
+            duration: Duration::from_millis(1_100),
+            congestion_control,
+            trial: Duration::from_millis(120),
+            streams: &[1, 4],
+            directions: &[Direction::Up],
+            payload_bytes: &[64, 1300],
+            is_full: false,
+            passes: 1,
+            patience: Duration::from_secs(6),
+        }
+    }
+
+    pub(crate) const fn full(congestion_control: CongestionControl) -> Self {
+        Self {
+            duration: Duration::from_millis(1_500),
+            congestion_control,
+            trial: Duration::from_millis(250),
+            streams: &[1, 4, 16],
+            directions: &Direction::ALL,
+            payload_bytes: &[64, 512, 1300],
+            is_full: true,
+            passes: 3,
+            patience: Duration::from_secs(45),
+        }
+    }
 
     fn steps(&self) -> Vec<Step> {
         let tcp = self.streams.iter().flat_map(|streams| {

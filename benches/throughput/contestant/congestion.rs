@@ -23,12 +23,22 @@ pub(crate) enum CongestionControl {
 }
 
 impl CongestionControl {
+    /// Whether pods may have it: said once, before everybody fails at it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::set`].
+    pub(crate) fn check(self) -> anyhow::Result<()> {
+        self.set(&Namespace::new("probe")?)
+    }
+
     /// For every connection that begins or ends in `pod` from now on.
     ///
     /// # Errors
     ///
     /// If the kernel does not have it, or not for everybody.
     pub(crate) fn set(self, pod: &Namespace) -> anyhow::Result<()> {
+        // Not by `Namespace::set`: what the kernel does not have it calls not found, which is no error there.
         pod.run(move || Ok(fs::write(FILE, self.name())))?.with_context(|| {
             format!(
                 "--congestion-control {self}: load the module tcp_{self} and add {self} to \
@@ -49,5 +59,19 @@ impl CongestionControl {
 impl fmt::Display for CongestionControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_is_told_is_what_the_command_line_says() {
+        for control in CongestionControl::value_variants() {
+            let value = control.to_possible_value().unwrap();
+
+            assert_eq!(value.get_name(), control.name());
+        }
     }
 }
