@@ -13,6 +13,7 @@
 
 mod state;
 mod tunnel;
+mod turns;
 
 use std::fmt;
 use std::time::Instant;

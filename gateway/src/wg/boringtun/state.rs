@@ -70,32 +70,34 @@ impl State {
         true
     }
 
-    /// Seals what waits and then the segments, until either is used up. To be called with a session.
-    pub(super) fn seal(
+    /// Seals what waits and then the next of the segments; says whether there may be another one. To be called
+    /// with a session.
+    pub(super) fn seal_next(
         &mut self,
         segments: &mut Segments<'_>,
         outer: Outer,
         out: &mut TransmitBatch,
-    ) -> Sealed {
-        let mut sealed = self.seal_staged(outer.path, out);
+        sealed: &mut Sealed,
+    ) -> bool {
         if !self.staged.is_empty() {
-            return sealed;
-        }
-        while let Some(len) = segments.next_len() {
-            let Some(room) = out.room(room_for(len)) else {
-                break;
-            };
-            let Some(packet) = segments.next_segment() else {
-                break;
-            };
-            if let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) {
-                let len = datagram.len();
-                out.commit(len, outer, true);
-                sealed.add(len);
+            let staged = self.seal_staged(outer.path, out);
+            sealed.packets += staged.packets;
+            sealed.bytes += staged.bytes;
+            if !self.staged.is_empty() {
+                return false;
             }
         }
+        let Some(len) = segments.next_len() else { return false };
+        let Some(room) = out.room(room_for(len)) else { return false };
+        let Some(packet) = segments.next_segment() else { return false };
 
-        sealed
+        if let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) {
+            let len = datagram.len();
+            out.commit(len, outer, true);
+            sealed.add(len);
+        }
+
+        true
     }
 
     pub(super) fn seal_staged(&mut self, path: Path, out: &mut TransmitBatch) -> Sealed {

@@ -1,8 +1,9 @@
-//! The seam: a lock around the state of one peer, taken once per batch.
+//! The seam: a lock around the state of one peer, taken once per batch, which lets in who has only a packet or
+//! two.
 
 use std::fmt;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use boringtun::noise::errors::WireGuardError;
@@ -10,6 +11,7 @@ use boringtun::noise::{Tunn, TunnResult};
 
 use super::drop_reason;
 use super::state::{Answered, State, first_index};
+use super::turns::Turns;
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
@@ -23,23 +25,27 @@ use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Whereabo
 /// keepalive. The whitepaper's `REKEY_TIMEOUT`.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// So many packets are let in between two of a batch.
+const FEW: usize = 2;
+
 /// One peer's state, for boringtun; `None` once it is closed.
 pub(super) struct BoringtunTunnel {
-    state: Mutex<Option<State>>,
+    state: Turns<Option<State>>,
 }
 
 impl BoringtunTunnel {
     pub(super) fn new(tunn: Tunn, is_persistent: bool) -> Self {
-        Self { state: Mutex::new(Some(State::new(tunn, is_persistent))) }
+        Self { state: Turns::new(Some(State::new(tunn, is_persistent))) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The state, for so many packets.
+    fn turn_for(&self, packets: usize) -> MutexGuard<'_, Option<State>> {
+        if packets <= FEW { self.state.take_briefly() } else { self.state.take() }
     }
 
     /// Does something with the state unless it is closed.
     fn with<T: Default>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        self.lock().as_mut().map(act).unwrap_or_default()
+        self.state.take().as_mut().map(act).unwrap_or_default()
     }
 }
 
@@ -57,18 +63,23 @@ impl Tunnel for BoringtunTunnel {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Sealed {
-        let mut state = self.lock();
-        let Some(state) = state.as_mut() else {
-            return Sealed { overflow: segments.skip(), ..Sealed::default() };
-        };
-        if state.session.is_established {
-            return state.seal(segments, outer, out);
+        let mut sealed = Sealed::default();
+        let mut turn = self.turn_for(segments.remaining());
+
+        while let Some(state) = turn.as_mut() {
+            if !state.session.is_established {
+                sealed.overflow += state.staged.stage(segments, outer.ecn);
+                state.initiate(outer.path, out, now);
+                return sealed;
+            }
+            if !state.seal_next(segments, outer, out, &mut sealed) {
+                return sealed;
+            }
+            turn = self.state.let_in(turn);
         }
 
-        let overflow = state.staged.stage(segments, outer.ecn);
-        state.initiate(outer.path, out, now);
-
-        Sealed { overflow, ..Sealed::default() }
+        sealed.overflow += segments.skip();
+        sealed
     }
 
     fn seal_with_session(
@@ -78,10 +89,17 @@ impl Tunnel for BoringtunTunnel {
         out: &mut TransmitBatch,
         _now: Instant,
     ) -> Option<Sealed> {
-        let mut state = self.lock();
-        let state = state.as_mut().filter(|state| state.session.is_established)?;
+        let mut sealed = None;
+        let mut turn = self.turn_for(segments.remaining());
 
-        Some(state.seal(segments, outer, out))
+        while let Some(state) = turn.as_mut().filter(|state| state.session.is_established) {
+            if !state.seal_next(segments, outer, out, sealed.get_or_insert_default()) {
+                break;
+            }
+            turn = self.state.let_in(turn);
+        }
+
+        sealed
     }
 
     fn seal_staged(&self, path: Path, out: &mut TransmitBatch, _now: Instant) -> Sealed {
@@ -89,14 +107,19 @@ impl Tunnel for BoringtunTunnel {
     }
 
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
-        let mut state = self.lock();
         let mut opened = Opened::default();
-        let Some(state) = state.as_mut() else {
-            opened.no_session = as_u64(run.len().div_ceil(stride.max(1)));
-            return opened;
-        };
+        let mut datagrams = run.chunks(stride.max(1));
+        let mut turn = self.turn_for(datagrams.len());
 
-        for datagram in run.chunks(stride.max(1)) {
+        while let Some(datagram) = datagrams.next() {
+            // Not before what confirms a session has been told to the state, below.
+            if turn.as_ref().is_some_and(|state| state.session.is_established) {
+                turn = self.state.let_in(turn);
+            }
+            let Some(state) = turn.as_mut() else {
+                opened.no_session += 1 + as_u64(datagrams.len());
+                break;
+            };
             let Some(room) = out.room(datagram.len()) else {
                 opened.malformed += 1;
                 continue;
@@ -118,7 +141,7 @@ impl Tunnel for BoringtunTunnel {
         }
         opened.authentic = opened.packets + opened.keepalives;
 
-        if opened.authentic > 0 {
+        if let Some(state) = turn.as_mut().filter(|_| opened.authentic > 0) {
             state.confirm(first_index(run), now);
             opened.has_staged = !state.staged.is_empty();
         }
@@ -133,7 +156,7 @@ impl Tunnel for BoringtunTunnel {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<Whereabouts, DropReason> {
-        let mut state = self.lock();
+        let mut state = self.state.take();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
 
@@ -167,7 +190,7 @@ impl Tunnel for BoringtunTunnel {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
-        let mut state = self.lock();
+        let mut state = self.state.take();
         let Some(state) = state.as_mut() else {
             return TimedOut::default();
         };
@@ -221,7 +244,7 @@ impl Tunnel for BoringtunTunnel {
 
     fn has_staged(&self) -> bool {
         // Who seals or opens holds the lock for a batch, and says itself what is staged.
-        self.state.try_lock().is_ok_and(|state| state.as_ref().is_some_and(State::has_staged))
+        self.state.try_take().is_some_and(|state| state.as_ref().is_some_and(State::has_staged))
     }
 
     fn take_staged(&self) -> Staged {
@@ -233,7 +256,7 @@ impl Tunnel for BoringtunTunnel {
     }
 
     fn close(&self) -> Staged {
-        let mut state = self.lock();
+        let mut state = self.state.take();
         let staged = state.as_mut().map(|state| mem::take(&mut state.staged));
         // Dropped where it is: the library wipes its keys, and a move would leave a copy behind.
         *state = None;
