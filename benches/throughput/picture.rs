@@ -77,7 +77,6 @@ pub(crate) fn draw(record: &Record, folder: &Path) -> anyhow::Result<Vec<PathBuf
 
 /// Those with anything to show.
 fn pictures(record: &Record) -> Vec<Picture> {
-    const BARS: &str = "bar: median of the rounds; whisker: least to most";
     const STREAMS: [(&str, &str); 3] =
         [("tcp_1_up_gbps", "1"), ("tcp_4_up_gbps", "4"), ("tcp_16_up_gbps", "16")];
     const SIZES: [(&str, &str); 3] =
@@ -87,19 +86,19 @@ fn pictures(record: &Record) -> Vec<Picture> {
     let tcp = Bars::new(record, &STREAMS, "streams", 1.0).map(|bars| Picture {
         name: "tcp",
         title: "TCP upload in Gb/s with 1, 4 and 16 streams (higher is better)",
-        legend: BARS,
+        legend: bars.legend(),
         content: Content::Bars(bars),
     });
     let udp = Bars::new(record, &SIZES, "bytes", 1e-3).map(|bars| Picture {
         name: "udp",
         title: "UDP, thousand packets per second of 64, 512 and 1,300 bytes (higher is better)",
-        legend: BARS,
+        legend: bars.legend(),
         content: Content::Bars(bars),
     });
     let cost = Bars::new(record, &COST, "", 1.0).map(|bars| Picture {
         name: "cost",
         title: "CPU seconds per GB of TCP payload, both gateways (lower is better)",
-        legend: BARS,
+        legend: bars.legend(),
         content: Content::Bars(bars),
     });
     let latency = Distribution::new(record).map(|distribution| Picture {
@@ -121,8 +120,13 @@ fn pictures(record: &Record) -> Vec<Picture> {
 impl Picture {
     fn draw<DB: DrawingBackend>(&self, record: &Record, area: &Area<DB>) -> Outcome<DB> {
         let machine = format!(
-            "kernel {}, {}, {} cores, {} rounds, {} s a measurement",
-            record.kernel, record.cpu, record.cores, record.rounds, record.seconds
+            "kernel {}, {}, {} cores, {} rounds, {} s a measurement, {}",
+            record.kernel,
+            record.cpu,
+            record.cores,
+            record.rounds,
+            record.seconds,
+            record.congestion_control
         );
         let inner = canvas::frame(area, self.title, &machine, self.legend)?;
 

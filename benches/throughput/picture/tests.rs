@@ -28,6 +28,22 @@ fn every_picture_names_every_contestant() {
 }
 
 #[test]
+fn who_would_dwarf_all_others_is_cut_and_keeps_its_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut record = record();
+    let highest = record.contestants.first_mut().unwrap();
+    highest.samples = vec![BTreeMap::from([("tcp_1_up_gbps".to_owned(), 54.2)])];
+
+    draw(&record, folder.path()).unwrap();
+
+    let [tcp, udp] = ["tcp.svg", "udp.svg"]
+        .map(|name| content(&fs::read_to_string(folder.path().join(name)).unwrap()));
+    assert!(tcp.contains("54.2") && tcp.contains("is cut"), "{tcp}");
+    assert!(!tcp.contains(" 30 "), "a scale for the others: {tcp}");
+    assert!(!udp.contains("is cut"), "{udp}");
+}
+
+#[test]
 fn a_picture_without_numbers_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let samples = vec![BTreeMap::from([("udp_64_pps".to_owned(), 5e5)])];
