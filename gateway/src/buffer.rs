@@ -21,6 +21,10 @@ const TRANSMIT_CAPACITY_BYTES: usize = 256 * 1024;
 /// Room for as many sends.
 const TRANSMIT_CAPACITY: usize = 1024;
 
+/// What a frame of 64 KiB takes, with segments not much below any MTU in use. As long as there is so much room,
+/// what was not sent yet may stay where it is.
+const FRAME_ROOM_BYTES: usize = 80 * 1024;
+
 /// The bits of [`Outer::traffic_class`] that say how urgent a handshake is: AF41 (RFC 2597), as Linux
 /// marks those of its own WireGuard. Without one nothing else can be sent.
 const HANDSHAKE_CLASS: u8 = 34 << 2;
@@ -87,13 +91,14 @@ impl Transmit {
         self.range.len().div_ceil(self.segment_bytes.max(1))
     }
 
-    /// Whether a datagram of `len` bytes may follow: only the last one may be shorter.
+    /// Whether a datagram of `len` bytes may follow there.
     fn takes(&self, outer: Outer, len: usize) -> bool {
-        let is_full = self.range.len().is_multiple_of(self.segment_bytes);
+        self.outer == outer && len <= self.segment_bytes && self.has_room(len)
+    }
 
-        self.outer == outer
-            && is_full
-            && len <= self.segment_bytes
+    /// Whether there is room for another `len` bytes: only the last datagram may be shorter.
+    fn has_room(&self, len: usize) -> bool {
+        self.range.len().is_multiple_of(self.segment_bytes)
             && self.datagrams() < MAX_SEGMENTS
             && self.range.len() + len <= MAX_TRANSMIT_BYTES
     }
@@ -189,6 +194,15 @@ impl TransmitBatch {
         &self.transmits
     }
 
+    /// How many of the sends, from the first, will not become longer: all, or all but the last.
+    #[must_use]
+    pub fn complete(&self) -> usize {
+        let last = self.transmits.last();
+        let is_open = last.is_some_and(|last| last.has_room(last.segment_bytes));
+
+        self.transmits.len() - usize::from(is_open)
+    }
+
     /// The bytes of one send.
     #[must_use]
     pub fn bytes(&self, transmit: &Transmit) -> &[u8] {
@@ -222,16 +236,39 @@ impl TransmitBatch {
         self.transmits.capacity() - self.transmits.len()
     }
 
-    /// How many bytes are filled.
+    /// How many bytes are filled, with those that were sent before.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many bytes there are to send.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.transmits.first().map_or(0, |transmit| self.len - transmit.range.start)
     }
 
     /// Whether there is nothing to send.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.transmits.is_empty()
+    }
+
+    /// Forgets the first `count` sends.
+    pub fn forget(&mut self, count: usize) {
+        let Some(start) = self.transmits.get(count).map(|transmit| transmit.range.start) else {
+            self.clear();
+            return;
+        };
+        self.transmits.drain(..count);
+
+        if self.bytes.len() - self.len < FRAME_ROOM_BYTES {
+            self.bytes.copy_within(start..self.len, 0);
+            self.len -= start;
+            for Transmit { range, .. } in &mut self.transmits {
+                *range = range.start - start..range.end - start;
+            }
+        }
     }
 
     /// Forgets everything, keeps the memory.
@@ -321,6 +358,10 @@ impl PacketBatch {
 mod tests {
     use std::net::SocketAddr;
 
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
     use crate::path::Local;
 
@@ -393,6 +434,66 @@ mod tests {
     }
 
     #[test]
+    fn a_send_that_is_not_full_is_completed_by_what_follows() {
+        let mut batch = TransmitBatch::default();
+        for _ in 0..47 {
+            push(&mut batch, 1452, outer(1));
+        }
+
+        assert_eq!(batch.complete(), 1);
+        batch.forget(1);
+        for _ in 0..44 {
+            push(&mut batch, 1452, outer(1));
+        }
+
+        let counts: Vec<_> = batch.transmits().iter().map(Transmit::datagrams).collect();
+        assert_eq!(counts, [45, 1]);
+    }
+
+    #[test]
+    fn a_send_that_ends_in_a_shorter_datagram_is_complete() {
+        let mut batch = TransmitBatch::default();
+
+        push(&mut batch, 100, outer(1));
+        assert_eq!(batch.complete(), 0);
+        push(&mut batch, 60, outer(1));
+
+        assert_eq!(batch.complete(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sent_early_everything_is_sent_once_and_in_order(
+            datagrams in vec((0..3_u16, select(&[60_usize, 100, 1452]), any::<bool>()), 0..300),
+        ) {
+            let mut batch = TransmitBatch::default();
+            let mut sent = Vec::new();
+            let mut pushed = Vec::new();
+
+            for (number, (port, len, is_sent)) in (0_u16..).zip(datagrams) {
+                if !batch.has_room(len) {
+                    let all = batch.transmits().len();
+                    take(&mut batch, all, &mut sent);
+                }
+                let datagram = number.to_be_bytes().repeat(len / 2);
+                batch.push_message(&datagram, outer(port));
+                pushed.push((outer(port), datagram));
+                if is_sent {
+                    let complete = batch.complete();
+                    take(&mut batch, complete, &mut sent);
+                    prop_assert!(batch.transmits().len() <= 1);
+                }
+            }
+            let all = batch.transmits().len();
+            take(&mut batch, all, &mut sent);
+
+            prop_assert!(sent == pushed);
+            prop_assert!(batch.is_empty());
+            prop_assert_eq!(batch.len(), 0);
+        }
+    }
+
+    #[test]
     fn a_full_batch_gives_no_room() {
         let mut batch = TransmitBatch::with_capacity(100);
 
@@ -400,6 +501,15 @@ mod tests {
 
         assert!(batch.room(41).is_none());
         assert!(batch.room(40).is_some());
+    }
+
+    /// Sends the first `count` sends.
+    fn take(batch: &mut TransmitBatch, count: usize, sent: &mut Vec<(Outer, Vec<u8>)>) {
+        for transmit in batch.transmits().iter().take(count) {
+            let datagrams = batch.bytes(transmit).chunks(transmit.segment_bytes);
+            sent.extend(datagrams.map(|datagram| (transmit.outer, datagram.to_vec())));
+        }
+        batch.forget(count);
     }
 
     fn push(batch: &mut TransmitBatch, len: usize, outer: Outer) {

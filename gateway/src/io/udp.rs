@@ -106,15 +106,16 @@ impl Udp {
         self.handshakes.as_ref().map(AsFd::as_fd)
     }
 
-    /// Sends the batch, accounts for it and empties it. `refused` hears of paths that the kernel does not
-    /// take any more: what was to go there went out from another address of ours.
-    pub(super) fn send_all(
+    /// Sends the first `count` sends of the batch, accounts for them and takes them out. `refused` hears of
+    /// paths that the kernel does not take any more: what was to go there went out from another address of ours.
+    pub(super) fn send_first(
         &self,
+        count: usize,
         batch: &mut TransmitBatch,
         accounts: &Accounts,
         mut refused: impl FnMut(Path),
     ) {
-        for transmit in batch.transmits() {
+        for transmit in batch.transmits().iter().take(count) {
             let bytes = batch.bytes(transmit);
             let is_sent = match self.send(transmit, bytes, transmit.outer.path.local) {
                 Ok(()) => true,
@@ -129,7 +130,7 @@ impl Udp {
             };
             accounts.handle_transmit(transmit, is_sent);
         }
-        batch.clear();
+        batch.forget(count);
     }
 
     /// Receives without waiting. Returns how many of `messages` are filled.
@@ -586,7 +587,7 @@ mod tests {
             batch.push_message(&[7; 100], Outer::message(path));
         }
         assert_eq!(batch.transmits().len(), 1);
-        udp.send_all(&mut batch, &accounts, refused);
+        udp.send_first(1, &mut batch, &accounts, refused);
 
         accounts
     }

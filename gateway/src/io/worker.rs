@@ -54,10 +54,19 @@ impl Shared {
 
     /// Sends the batch, accounts for it and empties it.
     pub(super) fn send_all(&self, batch: &mut TransmitBatch) {
-        if batch.is_empty() {
+        self.send_first(batch.transmits().len(), batch);
+    }
+
+    /// The same, but what may become longer stays.
+    pub(super) fn send_complete(&self, batch: &mut TransmitBatch) {
+        self.send_first(batch.complete(), batch);
+    }
+
+    fn send_first(&self, count: usize, batch: &mut TransmitBatch) {
+        if count == 0 {
             return;
         }
-        self.udp.load().send_all(batch, &self.accounts, |path| {
+        self.udp.load().send_first(count, batch, &self.accounts, |path| {
             self.forwarding.clone().load().forget_local(path);
         });
     }

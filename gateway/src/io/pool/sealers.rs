@@ -58,6 +58,11 @@ impl<'a> Sealers<'a> {
         self.0.is_engaged(1)
     }
 
+    /// Whether no job is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Has `job` done, which is for what is in `frame`, behind everything in `batch`. Both are empty then, or
     /// may be forgotten.
     pub(crate) fn push(
