@@ -49,6 +49,10 @@ const DEAF_PORT: u16 = LISTEN_PORT + 1;
 /// How long the session carries as much as it can, each time.
 const BULK: Duration = Duration::from_secs(3);
 
+/// Congestion control of the pods, whatever the machine's is: how much the stream carries and how it takes a
+/// loss depends on it.
+const CONGESTION_CONTROL: &str = "cubic";
+
 /// With more messages a second than so many from one source most are dropped unread.
 const THINNED_ABOVE: f64 = 100_000.0;
 
@@ -179,6 +183,9 @@ impl Scene {
             cluster.config.set_offload(offload);
         }
         clusters.start(Path::new(STRAIT)).unwrap();
+        for pod in [&clusters.milan.pod, &clusters.rome.pod] {
+            pod.set(&[("ipv4/tcp_congestion_control", CONGESTION_CONTROL)]).unwrap();
+        }
         let deaf = clusters
             .milan
             .gateway
