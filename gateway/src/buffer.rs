@@ -236,7 +236,7 @@ impl TransmitBatch {
         self.transmits.capacity() - self.transmits.len()
     }
 
-    /// How many bytes are filled, with those that were sent before.
+    /// How many bytes are filled, also those of sends that were forgotten and still lie before the others.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len

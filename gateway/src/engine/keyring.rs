@@ -47,12 +47,19 @@ impl Keyring {
         self.keys.load_full()
     }
 
-    /// Puts `identity` in force. Says whether another was before.
+    /// Puts `identity` in force, or the same as it was if its end has not come yet: its sessions hang on that,
+    /// and whom it has heard. Says whether another was before.
     pub(super) fn succeed(&self, identity: &Arc<dyn Identity>) -> bool {
         let key = identity.public_key();
-        if self.keys.load().current.identity.public_key() == key {
+        let before = self.keys();
+        if before.current.identity.public_key() == key {
             return false;
         }
+        let same = before.older.iter().find(|held| {
+            held.identity.public_key() == key
+                && held.end.as_ref().is_none_or(|end| end.take_back())
+        });
+        let identity = same.map_or(identity, |held| &held.identity);
 
         self.keys.rcu(|before| {
             let older = before.all().filter(|held| held.identity.public_key() != key);

@@ -35,16 +35,16 @@ impl Strands {
         (current, older): (&Held, &[Held]),
     ) -> Succession {
         let variants = older_variants(known, keys, wanted);
-        let first = self.strand(known, current, keys);
+        let first = self.strand(known, current, (keys, None));
 
         let mut strands = Vec::new();
         for held in older {
-            let strand = self.strand(known, held, keys);
+            let strand = self.strand(known, held, (keys, None));
             strands.push(Older::new(strand, held.end.clone(), None));
         }
         for (keys, end) in &variants {
             for held in std::iter::once(current).chain(older) {
-                let strand = self.strand(known, held, keys);
+                let strand = self.strand(known, held, (keys, end.as_ref()));
                 strands.push(Older::new(strand, held.end.clone(), end.clone()));
             }
         }
@@ -57,10 +57,17 @@ impl Strands {
         self.free_slots.push(slot);
     }
 
-    fn strand(&mut self, known: Option<&Peer>, held: &Held, keys: &PeerKeys) -> Strand {
+    /// The strand of our key and the peer's, which may have an end: as there was before, if it is not over.
+    fn strand(
+        &mut self,
+        known: Option<&Peer>,
+        held: &Held,
+        (keys, end): (&PeerKeys, Option<&Arc<Deadline>>),
+    ) -> Strand {
         let own = held.identity.public_key();
-        let mut before = known.into_iter().flat_map(|peer| peer.tunnel.strands());
-        if let Some(strand) = before.find(|strand| strand.own == own && strand.keys == *keys) {
+        let ends = [held.end.as_ref(), end];
+        let before = known.and_then(|peer| peer.tunnel.going_on(own, keys, ends));
+        if let Some(strand) = before {
             return strand.clone();
         }
 
@@ -104,14 +111,17 @@ fn older_variants(
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
 mod tests {
+    use std::net::SocketAddr;
     use std::time::Instant;
 
     use remap::Table;
 
     use super::*;
+    use crate::buffer::TransmitBatch;
     use crate::engine::{self, Engine, PeerConfig, Settings};
     use crate::wg::PrivateKey;
     use crate::wg::boringtun::BoringtunIdentity;
+    use crate::wg::succession::GRACE;
     use crate::wg::tunnel::Identity;
 
     #[test]
@@ -171,6 +181,73 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_come_back_after_their_end_have_another_strand() {
+        let (mut engine, start) = (engine(), Instant::now());
+        let [first] = apply(&mut engine, [peer("rome", 1)]);
+        apply(&mut engine, [peer("rome", 2)]);
+        pass(&mut engine, [start, start + GRACE]);
+
+        let [rome] = apply(&mut engine, [peer("rome", 1)]);
+
+        assert_ne!(rome.tunnel.current().slot, first.tunnel.current().slot);
+        assert!(can_begin(&rome, start + GRACE));
+    }
+
+    #[test]
+    fn keys_that_come_back_before_their_end_have_none_any_more() {
+        let (mut engine, start) = (engine(), Instant::now());
+        let [first] = apply(&mut engine, [peer("rome", 1)]);
+        apply(&mut engine, [peer("rome", 2)]);
+        pass(&mut engine, [start, start + GRACE / 2]);
+        let before = engine.control.current();
+
+        let [rome] = apply(&mut engine, [peer("rome", 1)]);
+        // Who does not know yet what is in force now looks at the end once more.
+        for peer in before.peers() {
+            peer.tunnel.handle_timeout(None, &mut TransmitBatch::default(), start + 2 * GRACE);
+        }
+
+        assert_eq!(rome.tunnel.current().slot, first.tunnel.current().slot);
+        assert!(can_begin(&rome, start + 2 * GRACE));
+    }
+
+    #[test]
+    fn when_all_older_keys_have_ended_it_is_as_if_there_had_been_none() {
+        let (mut engine, start) = (engine(), Instant::now());
+        apply(&mut engine, [peer("rome", 1)]);
+
+        let [rome] = apply(&mut engine, [peer("rome", 2)]);
+
+        pass(&mut engine, [start, start + GRACE / 2]);
+        assert!(!rome.tunnel.is_settled());
+        pass(&mut engine, [start + GRACE]);
+        assert!(rome.tunnel.is_settled());
+    }
+
+    /// A key of ours that is the one in force again is not another one: its cookies, its rates and the latest
+    /// initiation of each peer hang on it.
+    #[test]
+    fn a_key_of_ours_that_comes_back_before_its_end_is_what_it_was() {
+        let start = Instant::now();
+        for (passed, is_same) in [(GRACE / 2, true), (GRACE, false)] {
+            let key = PrivateKey::generate();
+            let [first, again] = [(); 2].map(|()| identity_of(&key));
+            let mut engine = engine_with(Arc::clone(&first));
+            apply(&mut engine, [peer("rome", 1)]);
+            engine.control.succeed(&identity());
+            pass(&mut engine, [start, start + passed]);
+
+            engine.control.succeed(&again);
+
+            let keys = engine.control.keyring.keys();
+            assert_eq!(Arc::ptr_eq(&keys.current.identity, &first), is_same, "{passed:?}");
+            let [rome] = peers_of(&engine);
+            pass(&mut engine, [start + 2 * GRACE]);
+            assert!(can_begin(&rome, start + 2 * GRACE), "{passed:?}");
+        }
+    }
+
+    #[test]
     fn older_keys_are_bounded_and_their_slots_are_used_again() {
         let mut engine = engine();
 
@@ -187,17 +264,45 @@ mod tests {
     }
 
     fn engine() -> Engine {
-        engine::new(identity(), Settings { max_flows: 1024, seed: 7, start: Instant::now() })
-            .unwrap()
+        engine_with(identity())
+    }
+
+    fn engine_with(identity: Arc<dyn Identity>) -> Engine {
+        engine::new(identity, Settings { max_flows: 1024, seed: 7, start: Instant::now() }).unwrap()
+    }
+
+    /// Time advances to each of `moments`.
+    fn pass<const N: usize>(engine: &mut Engine, moments: [Instant; N]) {
+        let mut out = TransmitBatch::default();
+        for now in moments {
+            engine.handshakes.handle_timeout(now, &mut out, TransmitBatch::clear);
+        }
+    }
+
+    /// Whether a handshake with the newest keys can begin.
+    fn can_begin(peer: &Peer, now: Instant) -> bool {
+        let mut out = TransmitBatch::default();
+        let path = SocketAddr::from(([192, 0, 2, 1], 51840)).into();
+        peer.tunnel.initiate(path, &mut out, now);
+
+        !out.is_empty()
     }
 
     fn identity() -> Arc<dyn Identity> {
-        Arc::new(BoringtunIdentity::new(&PrivateKey::generate()))
+        identity_of(&PrivateKey::generate())
+    }
+
+    fn identity_of(key: &PrivateKey) -> Arc<dyn Identity> {
+        Arc::new(BoringtunIdentity::new(key))
     }
 
     fn apply<const N: usize>(engine: &mut Engine, peers: [PeerConfig; N]) -> [Arc<Peer>; N] {
         engine.control.apply(peers.to_vec(), Table::default());
 
+        peers_of(engine)
+    }
+
+    fn peers_of<const N: usize>(engine: &Engine) -> [Arc<Peer>; N] {
         engine.control.current().peers().to_vec().try_into().unwrap()
     }
 

@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use super::tunnel::{
@@ -42,28 +42,44 @@ pub const GRACE: Duration = Duration::from_secs(180);
 /// grace period loses the sessions of the oldest.
 pub const MAX_OLDER: usize = 3;
 
-/// The end of a key: a grace period after somebody first looked.
+/// The end of a key: a grace period after somebody first looked, unless it is taken back before.
 #[derive(Debug, Default)]
 pub struct Deadline {
     at: OnceLock<Instant>,
-    has_passed: AtomicBool,
+    /// [`AHEAD`] at first. It is decided once between those who look and who takes it back.
+    state: AtomicU8,
 }
+
+const AHEAD: u8 = 0;
+const PASSED: u8 = 1;
+const TAKEN_BACK: u8 = 2;
 
 impl Deadline {
     /// Time has advanced to `now`: whether the end has come.
     pub fn handle_timeout(&self, now: Instant) -> bool {
-        let has_passed = now >= *self.at.get_or_init(|| now + GRACE);
-        if has_passed {
-            self.has_passed.store(true, Ordering::Relaxed);
+        if now >= *self.at.get_or_init(|| now + GRACE) {
+            self.decide(PASSED);
         }
 
-        has_passed
+        self.has_passed()
     }
 
     /// Whether the end had come when somebody last looked.
     #[must_use]
     pub fn has_passed(&self) -> bool {
-        self.has_passed.load(Ordering::Relaxed)
+        self.state.load(Ordering::Relaxed) == PASSED
+    }
+
+    /// The key is in force again: the end never comes. Says whether it had not come yet.
+    pub fn take_back(&self) -> bool {
+        self.decide(TAKEN_BACK);
+
+        !self.has_passed()
+    }
+
+    fn decide(&self, state: u8) {
+        // Whoever comes second finds it decided, which is no failure.
+        let _ = self.state.compare_exchange(AHEAD, state, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -103,14 +119,24 @@ impl Older {
     }
 
     fn has_ended(&self, now: Instant) -> bool {
-        let mut ends = self.own_end.iter().chain(&self.peer_end);
-
-        ends.any(|end| end.handle_timeout(now))
+        self.ends().any(|end| end.handle_timeout(now))
     }
 
     /// Whether it had ended when somebody last looked.
     fn is_over(&self) -> bool {
-        self.own_end.iter().chain(&self.peer_end).any(|end| end.has_passed())
+        self.ends().any(|end| end.has_passed())
+    }
+
+    /// Whether the tunnel may go on with `ends`, having none of its own that is not among them: not if it is
+    /// over, which nothing undoes.
+    fn goes_on(&self, ends: [Option<&Arc<Deadline>>; 2]) -> bool {
+        let stays = |end| ends.into_iter().flatten().any(|other| Arc::ptr_eq(other, end));
+
+        !self.is_over() && self.ends().all(|end| stays(end) || end.take_back())
+    }
+
+    fn ends(&self) -> impl Iterator<Item = &Arc<Deadline>> {
+        self.own_end.iter().chain(&self.peer_end)
     }
 }
 
@@ -119,13 +145,17 @@ impl Older {
 pub struct Succession {
     current: Strand,
     older: Box<[Older]>,
+    /// Whether all older ones are over, so that there might as well be none.
+    is_settled: AtomicBool,
 }
 
 impl Succession {
     /// `older` in the order of preference.
     #[must_use]
     pub fn new(current: Strand, older: Vec<Older>) -> Self {
-        Self { current, older: older.into_boxed_slice() }
+        let is_settled = AtomicBool::new(older.is_empty());
+
+        Self { current, older: older.into_boxed_slice(), is_settled }
     }
 
     /// The strand of the newest keys.
@@ -150,6 +180,31 @@ impl Succession {
         self.strands().map(|strand| strand.slot)
     }
 
+    /// Whether only the newest keys are in use.
+    #[must_use]
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// The strand of these keys, ours and the peer's, if it may go on with `ends`; those that it has beside
+    /// them are taken back.
+    #[must_use]
+    pub fn going_on(
+        &self,
+        own: PublicKey,
+        keys: &PeerKeys,
+        ends: [Option<&Arc<Deadline>>; 2],
+    ) -> Option<&Strand> {
+        let is_it = |strand: &Strand| strand.own == own && strand.keys == *keys;
+        if is_it(&self.current) {
+            return Some(&self.current);
+        }
+        let mut older = self.older.iter().filter(|older| is_it(&older.strand));
+
+        older.find(|older| older.goes_on(ends)).map(|older| &older.strand)
+    }
+
     /// See [`Tunnel::seal`].
     #[inline]
     pub fn seal(
@@ -159,7 +214,7 @@ impl Succession {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Sealed {
-        if !self.older.is_empty() {
+        if !self.is_settled() {
             for strand in self.strands() {
                 if let Some(sealed) = strand.tunnel.seal_with_session(segments, outer, out, now) {
                     return sealed;
@@ -177,7 +232,7 @@ impl Succession {
     /// See [`Tunnel::reserve`]. With keys before the newest, `None`: that passes.
     #[inline]
     pub fn reserve(&self, segments: &Segments<'_>, now: Instant) -> Option<Reserved> {
-        if !self.older.is_empty() {
+        if !self.is_settled() {
             return None;
         }
 
@@ -297,7 +352,7 @@ impl Succession {
         now: Instant,
     ) -> TimedOut {
         let mut timed_out = self.current.tunnel.handle_timeout(path, out, now);
-        if self.older.is_empty() {
+        if self.is_settled() {
             return timed_out;
         }
 
@@ -305,6 +360,7 @@ impl Succession {
             self.current.tunnel.adopt(older.strand.tunnel.close());
         }
         if self.older.iter().all(Older::is_over) {
+            self.is_settled.store(true, Ordering::Relaxed);
             return timed_out;
         }
 
@@ -341,7 +397,7 @@ impl Succession {
     /// See [`Tunnel::is_dormant`]. Keys before the newest have an end, for which somebody must look.
     #[must_use]
     pub fn is_dormant(&self) -> bool {
-        self.older.is_empty() && self.current.tunnel.is_dormant()
+        self.is_settled() && self.current.tunnel.is_dormant()
     }
 
     /// See [`Tunnel::session`]: of all strands together.
