@@ -91,6 +91,20 @@ impl Transmit {
         self.range.len().div_ceil(self.segment_bytes.max(1))
     }
 
+    /// What counts as sent and what as lost, if so many of the datagrams, of so many bytes together, were
+    /// lost.
+    #[must_use]
+    pub fn divide(&self, datagrams: u64, bytes: u64) -> (Self, Self) {
+        let (packets, packet_bytes) = (datagrams.min(self.packets), bytes.min(self.packet_bytes));
+        let sent = Self {
+            packets: self.packets - packets,
+            packet_bytes: self.packet_bytes - packet_bytes,
+            ..self.clone()
+        };
+
+        (sent, Self { packets, packet_bytes, ..self.clone() })
+    }
+
     /// Whether a datagram of `len` bytes may follow there.
     fn takes(&self, outer: Outer, len: usize) -> bool {
         self.outer == outer && len <= self.segment_bytes && self.has_room(len)
@@ -376,6 +390,20 @@ mod tests {
         let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
         assert_eq!((transmit.range.clone(), transmit.segment_bytes), (0..260, 100));
         assert_eq!((transmit.datagrams(), transmit.packets), (3, 3));
+    }
+
+    #[test]
+    fn what_is_lost_of_a_send_is_not_counted_as_sent() {
+        let mut batch = TransmitBatch::with_capacity(4096);
+        for len in [100, 100, 60] {
+            push(&mut batch, len, outer(1));
+        }
+        let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
+
+        let (sent, lost) = transmit.divide(2, 160);
+
+        assert_eq!([sent.packets, lost.packets], [1, 2]);
+        assert_eq!([sent.packet_bytes, lost.packet_bytes], [100, 160]);
     }
 
     #[test]

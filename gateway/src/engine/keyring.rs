@@ -56,8 +56,7 @@ impl Keyring {
             return false;
         }
         let same = before.older.iter().find(|held| {
-            held.identity.public_key() == key
-                && held.end.as_ref().is_none_or(|end| end.take_back())
+            held.identity.public_key() == key && held.end.as_ref().is_none_or(|end| end.take_back())
         });
         let identity = same.map_or(identity, |held| &held.identity);
 

@@ -17,7 +17,7 @@ use mio::Waker;
 use super::clock;
 use super::thinning::Thinning;
 use super::udp::{HandshakeBuffer, Udp};
-use super::worker::{Alive, Shared, Wait};
+use super::worker::{Alive, Shared, Sink as _, Wait};
 use crate::buffer::TransmitBatch;
 use crate::engine::Handshakes;
 use crate::path::Path;

@@ -16,7 +16,7 @@ use super::handshakes::Relay;
 use super::pool::Openers;
 use super::pool::openers::Arrival;
 use super::udp::{ReceiveBuffer, Udp};
-use super::worker::{Alive, Shared, Wait, start};
+use super::worker::{Alive, Shared, Sink as _, Wait, start};
 use crate::buffer::TransmitBatch;
 use crate::engine::Inbound;
 

@@ -92,20 +92,23 @@ impl Tun {
         }
     }
 
-    /// Reads one frame without waiting.
+    /// Reads one frame without waiting, and says how long its packet is; `None` if that is no packet.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if there is none; anything else means the device is gone or down.
-    pub(super) fn read<'a>(
+    pub(super) fn read(
         &self,
-        buffer: &'a mut FrameBuffer,
-    ) -> io::Result<Option<(VirtioHeader, &'a mut [u8])>> {
+        buffer: &mut FrameBuffer,
+    ) -> io::Result<Option<(VirtioHeader, usize)>> {
         let room = buffer.bytes.get_mut(ALIGNMENT_PAD_BYTES..).unwrap_or_default();
-        let len = (&self.file).read(room)?;
+        let len = match (&self.file).read(room) {
+            Err(error) if is_lost(&error) => return Ok(None),
+            result => result?,
+        };
 
-        let frame = room.get_mut(..len).unwrap_or_default();
-        Ok(VirtioHeader::parse(frame).ok().zip(frame.get_mut(VIRTIO_LEN..)))
+        let frame = room.get(..len).unwrap_or_default();
+        Ok(VirtioHeader::parse(frame).ok().zip(len.checked_sub(VIRTIO_LEN)))
     }
 
     /// Writes one frame as it was read, but for its addresses. Says whether the kernel took it.
@@ -207,6 +210,12 @@ impl FrameBuffer {
     }
 }
 
+/// Whether the kernel had a frame that it could not describe, such as one with a segment size and no kind of
+/// segments. It is gone; the next one can be read.
+fn is_lost(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINVAL)
+}
+
 /// Switches on what is wished for and what the kernel has. Returns whether TCP and UDP frames come
 /// unsegmented.
 fn choose_offload(device: BorrowedFd<'_>, settings: &Settings) -> io::Result<(bool, bool)> {
@@ -240,4 +249,17 @@ fn account(frame: &Frame<'_>, accounts: &Accounts, is_written: bool) {
     let bytes = as_u64(frame.byte_count());
 
     accounts.handle_frame(packets, bytes, is_written);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_device_that_is_gone_ends_the_reading() {
+        let is_lost = |errno| is_lost(&io::Error::from_raw_os_error(errno));
+
+        assert!(is_lost(libc::EINVAL));
+        assert!(![libc::EBADFD, libc::EAGAIN, libc::EIO].into_iter().any(is_lost));
+    }
 }

@@ -17,6 +17,7 @@ use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
 use super::{Offload, StartError, steering, sys};
 use crate::buffer::{Transmit, TransmitBatch};
+use crate::counters::as_u64;
 use crate::engine::Accounts;
 use crate::engine::inbound::{MAX_MESSAGE_BYTES, MAX_MESSAGES, Received};
 use crate::packet::ecn::Ecn;
@@ -117,18 +118,26 @@ impl Udp {
     ) {
         for transmit in batch.transmits().iter().take(count) {
             let bytes = batch.bytes(transmit);
-            let is_sent = match self.send(transmit, bytes, transmit.outer.path.local) {
-                Ok(()) => true,
+            let lost = match self.send(transmit, bytes, transmit.outer.path.local) {
+                Ok(lost) => Some(lost),
                 Err(error) if transmit.outer.path.local.is_some() && blames_source(&error) => {
-                    let is_sent = self.send(transmit, bytes, None).is_ok();
-                    if is_sent {
+                    let lost = self.send(transmit, bytes, None).ok();
+                    if lost.is_some() {
                         refused(transmit.outer.path);
                     }
-                    is_sent
+                    lost
                 }
-                Err(_) => false,
+                Err(_) => None,
             };
-            accounts.handle_transmit(transmit, is_sent);
+            match lost {
+                Some(lost) if lost == Lost::default() => accounts.handle_transmit(transmit, true),
+                Some(lost) => {
+                    let (sent, lost) = transmit.divide(lost.datagrams, lost.bytes);
+                    accounts.handle_transmit(&sent, true);
+                    accounts.handle_transmit(&lost, false);
+                }
+                None => accounts.handle_transmit(transmit, false),
+            }
         }
         batch.forget(count);
     }
@@ -162,7 +171,8 @@ impl Udp {
         }
     }
 
-    fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<()> {
+    /// Says what of it the kernel did not take; an error if it took nothing.
+    fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<Lost> {
         let remote = transmit.outer.path.remote;
         let destination = self.destination(remote);
         let send = sys::Send {
@@ -175,19 +185,19 @@ impl Udp {
         };
 
         if transmit.datagrams() == 1 {
-            return sys::send(self.socket.as_fd(), send);
+            return sys::send(self.socket.as_fd(), send).map(|()| Lost::default());
         }
         if self.segments() {
             let segment_bytes = u16::try_from(transmit.segment_bytes).ok();
             match sys::send(self.socket.as_fd(), sys::Send { segment_bytes, ..send }) {
                 Err(error) if self.is_refusal(&error) => {}
-                result => return result,
+                result => return result.map(|()| Lost::default()),
             }
         }
 
-        bytes
-            .chunks(transmit.segment_bytes.max(1))
-            .try_for_each(|bytes| sys::send(self.socket.as_fd(), sys::Send { bytes, ..send }))
+        send_each(bytes.chunks(transmit.segment_bytes.max(1)), |bytes| {
+            sys::send(self.socket.as_fd(), sys::Send { bytes, ..send })
+        })
     }
 
     /// Whether the kernel refused to segment, so that datagrams must go one by one.
@@ -220,6 +230,41 @@ impl Udp {
 impl AsFd for Udp {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// What the kernel did not take of several datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lost {
+    datagrams: u64,
+    bytes: u64,
+}
+
+/// Sends one after the other, whatever becomes of those before: a rule of the host may take some of them out.
+/// Where the first is not taken because of its source, none of them would be.
+fn send_each<'a>(
+    datagrams: impl Iterator<Item = &'a [u8]>,
+    mut send: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<Lost> {
+    let mut lost = Lost::default();
+    let mut is_any_sent = false;
+    let mut last_error = None;
+
+    for datagram in datagrams {
+        match send(datagram) {
+            Ok(()) => is_any_sent = true,
+            Err(error) if !is_any_sent && blames_source(&error) => return Err(error),
+            Err(error) => {
+                lost.datagrams += 1;
+                lost.bytes += as_u64(datagram.len());
+                last_error = Some(error);
+            }
+        }
+    }
+
+    match last_error {
+        Some(error) if !is_any_sent => Err(error),
+        _ => Ok(lost),
     }
 }
 
@@ -422,6 +467,31 @@ mod tests {
                 assert_eq!(accounts.outbound.snapshot().drops(DropReason::WriteFailed), 0);
             }
         }
+    }
+
+    #[test]
+    fn a_datagram_that_is_not_taken_keeps_no_other_back() {
+        let datagrams = || [10, 20, 30, 40, 5].map(|len| vec![0; len]);
+        let send = |refused: &[usize], errno| {
+            let mut sent = Vec::new();
+            let each = datagrams();
+            let result = send_each(each.iter().map(Vec::as_slice), |datagram| {
+                if refused.contains(&datagram.len()) {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                sent.push(datagram.len());
+                Ok(())
+            });
+
+            (result.ok(), sent)
+        };
+
+        let lost = |datagrams, bytes| Some(Lost { datagrams, bytes });
+        assert_eq!(send(&[20, 5], libc::EPERM), (lost(2, 25), vec![10, 30, 40]));
+        assert_eq!(send(&[10], libc::EPERM), (lost(1, 10), vec![20, 30, 40, 5]));
+        assert_eq!(send(&[20], libc::ENETUNREACH), (lost(1, 20), vec![10, 30, 40, 5]));
+        assert_eq!(send(&[10], libc::ENETUNREACH), (None, vec![]), "all are tried again");
+        assert_eq!(send(&[10, 20, 30, 40, 5], libc::EPERM), (None, vec![]));
     }
 
     /// Nobody is to blame but the destination.

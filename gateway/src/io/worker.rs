@@ -52,16 +52,31 @@ impl Shared {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
+    /// The socket in use, if it is another one than `udp` by now.
+    pub(super) fn successor(&self, udp: &Arc<Udp>) -> Option<Arc<Udp>> {
+        let in_use = self.udp.load();
+
+        (!Arc::ptr_eq(udp, &in_use)).then(|| Arc::clone(&in_use))
+    }
+}
+
+/// Where datagrams leave.
+pub(super) trait Sink {
+    /// Sends the first `count` sends of the batch, accounts for them and takes them out.
+    fn send_first(&self, count: usize, batch: &mut TransmitBatch);
+
     /// Sends the batch, accounts for it and empties it.
-    pub(super) fn send_all(&self, batch: &mut TransmitBatch) {
+    fn send_all(&self, batch: &mut TransmitBatch) {
         self.send_first(batch.transmits().len(), batch);
     }
 
     /// The same, but what may become longer stays.
-    pub(super) fn send_complete(&self, batch: &mut TransmitBatch) {
+    fn send_complete(&self, batch: &mut TransmitBatch) {
         self.send_first(batch.complete(), batch);
     }
+}
 
+impl Sink for Shared {
     fn send_first(&self, count: usize, batch: &mut TransmitBatch) {
         if count == 0 {
             return;
@@ -69,13 +84,6 @@ impl Shared {
         self.udp.load().send_first(count, batch, &self.accounts, |path| {
             self.forwarding.clone().load().forget_local(path);
         });
-    }
-
-    /// The socket in use, if it is another one than `udp` by now.
-    pub(super) fn successor(&self, udp: &Arc<Udp>) -> Option<Arc<Udp>> {
-        let in_use = self.udp.load();
-
-        (!Arc::ptr_eq(udp, &in_use)).then(|| Arc::clone(&in_use))
     }
 }
 

@@ -97,7 +97,13 @@ impl Entry {
     pub(super) fn retire(&self, life: Life) -> bool {
         let absent = life.advanced(2).without_content();
 
-        self.life.compare_exchange(life.0, absent.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let ended =
+            self.life.compare_exchange(life.0, absent.0, Ordering::AcqRel, Ordering::Relaxed);
+        // Pairs with the fence in `read`: who sees the link among the free entries, which lies where a word of
+        // the record was, finds the record ended.
+        fence(Ordering::Release);
+
+        ended.is_ok()
     }
 
     /// Changes state and time if nothing changed since `life` was read.

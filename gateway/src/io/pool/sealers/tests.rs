@@ -1,5 +1,6 @@
 //! The lane with real threads against sealing as ever: the same datagrams, byte for byte, in the same order.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
@@ -8,17 +9,19 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine;
+use crate::engine::Accounts;
+use crate::engine::outbound::Disposition;
+use crate::io::outbound::Direction;
 use crate::io::pool::fixtures::{engines, fill, now};
 use crate::io::pool::work;
-
-/// A batch is sent when it holds this much.
-const FLUSH_AT_BYTES: usize = 60 * 1024;
+use crate::io::worker::Sink;
 
 #[derive(Clone, Debug)]
 enum Event {
     /// The device has a frame with so much payload, in segments of so much.
     Frame { payload: usize, segment: u16, seed: u64 },
+    /// It has one that is no packet.
+    Unreadable,
     /// It has none.
     Pause,
 }
@@ -38,6 +41,7 @@ fn event(shortest: u16) -> impl Strategy<Value = Event> {
         // More datagrams than the kernel takes in one send.
         1 => frame(20_000..=65_000_usize, shortest..=600_u16),
         3 => frame(1..=1300_usize, 1360..=1360_u16),
+        1 => Just(Event::Unreadable),
         1 => Just(Event::Pause),
     ]
 }
@@ -106,6 +110,22 @@ fn where_no_thread_is_to_be_had_everything_is_sealed_as_ever() {
     assert_eq!(without.sent, run(&events, 0).0.sent);
 }
 
+/// They may be all that the device has for as long as anybody likes.
+#[test]
+fn nothing_waits_while_frames_come_that_go_nowhere() {
+    for (payload, segment) in [(1000, 1360), (64_000, 1340)] {
+        for workers in [0, 2] {
+            let frame = Event::Frame { payload, segment, seed: 1 };
+            let mut events = vec![frame; 40];
+            events.extend(vec![Event::Unreadable; 16]);
+
+            let (outcome, _) = run(&events, workers);
+
+            assert_eq!(outcome.before_rest, outcome.sent.len(), "{payload}, {workers}");
+        }
+    }
+}
+
 #[test]
 fn what_is_sealed_keeps_no_keys() {
     let mut departure = Departure::new();
@@ -127,6 +147,8 @@ fn what_is_sealed_keeps_no_keys() {
 /// What an outsider and the account see.
 struct Outcome {
     sent: Vec<(Vec<u8>, SocketAddr)>,
+    /// How many of them before the device had no frame any more.
+    before_rest: usize,
     counters: crate::counters::Snapshot,
     peer: (u64, u64),
 }
@@ -149,61 +171,61 @@ fn run(events: &[Event], workers: usize) -> (Outcome, Arc<Counters>) {
     (run_with(events, workers, start, &account), account)
 }
 
-/// The loop of the outbound thread, with a device that has what `events` say.
+/// Keeps what is sent.
+struct Wire {
+    sent: RefCell<Vec<(Vec<u8>, SocketAddr)>>,
+    accounts: Accounts,
+}
+
+impl Sink for Wire {
+    fn send_first(&self, count: usize, batch: &mut TransmitBatch) {
+        for transmit in batch.transmits().iter().take(count) {
+            let datagrams = batch.bytes(transmit).chunks(transmit.segment_bytes);
+            let sent = datagrams.map(|d| (d.to_vec(), transmit.outer.path.remote));
+            self.sent.borrow_mut().extend(sent);
+            self.accounts.handle_transmit(transmit, true);
+        }
+        batch.forget(count);
+    }
+}
+
+/// What the outbound thread does, with a device that has what `events` say.
 fn run_with(
     events: &[Event],
     workers: usize,
     start: Start<'_, Departure>,
     account: &Arc<Counters>,
 ) -> Outcome {
-    let [mut rome, _] = engines();
-    let sent = std::cell::RefCell::new(Vec::new());
-    let send = |batch: &mut TransmitBatch| {
-        for transmit in batch.transmits() {
-            let datagrams = batch.bytes(transmit).chunks(transmit.segment_bytes);
-            sent.borrow_mut().extend(datagrams.map(|d| (d.to_vec(), transmit.outer.path.remote)));
-            rome.control.accounts().handle_transmit(transmit, true);
-        }
-        batch.clear();
-    };
-    let mut sealers = Sealers::new(workers, Arc::clone(account), start);
-    let (mut frame, mut batch) = (FrameBuffer::new(), TransmitBatch::default());
+    let [rome, _] = engines();
+    let wire = Wire { sent: RefCell::default(), accounts: rome.control.accounts().clone() };
+    let sealers = Sealers::new(workers, Arc::clone(account), start);
+    let mut frame = FrameBuffer::new();
+    let mut direction = Direction::new(rome.outbound, sealers, &wire);
 
     for event in events {
-        let Event::Frame { payload, segment, seed } = *event else {
-            sealers.finish(send);
-            sealers.rest();
-            send(&mut batch);
-            continue;
-        };
-        let (virtio, len) = fill(&mut frame, payload, segment, seed);
-        let packet = &mut frame.packet_mut()[..len];
-        let mut job = None;
-        let disposition = if sealers.is_engaged() {
-            let out = (&mut batch, &mut job);
-            rome.outbound.handle_backlog(&virtio, packet, now(), out, |batch| {
-                sealers.finish(send);
-                send(batch);
-            })
-        } else {
-            rome.outbound.handle_frame(&virtio, packet, now(), &mut batch, send)
-        };
-        assert_eq!(disposition, engine::outbound::Disposition::Taken);
-        if let Some(job) = job {
-            sealers.push(job, &mut frame, &mut batch, send);
-        } else if batch.len() >= FLUSH_AT_BYTES {
-            sealers.place(&mut batch, send);
+        match *event {
+            Event::Frame { payload, segment, seed } => {
+                let (virtio, len) = fill(&mut frame, payload, segment, seed);
+                let disposition = direction.handle_frame(&virtio, (&mut frame, len), now());
+                assert_eq!(disposition, Disposition::Taken);
+            }
+            Event::Unreadable => direction.handle_unreadable_frame(),
+            Event::Pause => {
+                while direction.advance() {}
+                direction.rest();
+            }
         }
     }
-    sealers.finish(send);
-    send(&mut batch);
-    drop(sealers);
+    let before_rest = wire.sent.borrow().len();
+    direction.rest();
+    drop(direction);
 
     let current = rome.control.current();
     let peer = &current.peers()[0];
     Outcome {
+        before_rest,
         counters: rome.control.accounts().outbound.snapshot(),
         peer: (peer.transmit.packets.get(), peer.transmit.bytes.get()),
-        sent: sent.into_inner(),
+        sent: wire.sent.into_inner(),
     }
 }
