@@ -15,6 +15,7 @@ use crate::counters::as_u64;
 use crate::path::Path;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
+use crate::wg::native::Epoch;
 use crate::wg::tunnel::{HeldInitiation, Introduction, Whereabouts};
 use crate::wg::{Indices, Peer, PublicKey};
 
@@ -106,6 +107,12 @@ impl Handshakes {
         let account = &self.accounts.inbound;
         account.packets_in.add(messages.into());
         account.count_drops(DropReason::HandshakeQueueFull, messages.into());
+    }
+
+    /// The clock of the wall says `epoch`: what we begin from now on is dated by it. To be called every now and
+    /// then.
+    pub fn handle_wall_clock(&self, epoch: Epoch) {
+        self.keyring.handle_wall_clock(epoch);
     }
 
     /// Time has advanced to `now`. Calling early or twice is harmless; call it at least every 250 ms.
@@ -321,7 +328,7 @@ mod tests {
     use super::*;
     use crate::engine::{self, Engine, PeerConfig, Settings};
     use crate::packet::ecn::Ecn;
-    use crate::wg::native::{Epoch, Surroundings};
+    use crate::wg::native::Surroundings;
     use crate::wg::succession::GRACE;
     use crate::wg::tunnel::{Identity, PeerKeys};
     use crate::wg::{self, PresharedKey, PrivateKey};

@@ -9,6 +9,7 @@ use crate::DropReason;
 use crate::buffer::TransmitBatch;
 use crate::path::Path;
 use crate::wg::PublicKey;
+use crate::wg::native::Epoch;
 use crate::wg::succession::{Deadline, MAX_OLDER};
 use crate::wg::tunnel::{HeldInitiation, Identity, Introduction};
 
@@ -114,6 +115,13 @@ impl Keyring {
 
             released.initiation.map(|initiation| (identity.public_key(), initiation))
         })
+    }
+
+    /// See [`Identity::handle_wall_clock`].
+    pub(super) fn handle_wall_clock(&self, epoch: Epoch) {
+        for Held { identity, .. } in self.keys.load().all() {
+            identity.handle_wall_clock(epoch);
+        }
     }
 
     /// Time has advanced to `now`. Forgets the keys whose grace period is over.

@@ -1,7 +1,9 @@
 //! The only clock of the data path, and the calendar for those who read reports.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+use nix::time::{ClockId, clock_gettime};
 
 use crate::wg::native::Epoch;
 
@@ -9,11 +11,24 @@ use crate::wg::native::Epoch;
 /// more than two readings one after the other can differ, far less than anybody would call a step.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
-/// The time, as the engine wants it. Monotonic; costs a few nanoseconds and no system call.
-#[must_use]
+/// When this was first asked for, and how long the machine had been up.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+static START: LazyLock<(Instant, Duration)> = LazyLock::new(|| (Instant::now(), uptime()));
+
+/// The time, as the engine wants it. Monotonic; costs a few nanoseconds and no system call.
+///
+/// It passes while the machine is asleep, which [`Instant::now`] on Linux does not see: peers have forgotten
+/// the sessions from before by then.
+#[must_use]
 pub(super) fn now() -> Instant {
-    Instant::now()
+    let (start, before) = *START;
+
+    start + uptime().saturating_sub(before)
+}
+
+/// How long the machine has been up, with the time that it was asleep. Linux has always had this clock.
+fn uptime() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
 /// This moment, by both clocks. One that stands before 1970 stands at 1970.
@@ -109,6 +124,17 @@ mod tests {
         };
 
         assert_eq!(anchor.date(before), anchor.wall.checked_sub(Duration::from_millis(5)));
+    }
+
+    /// Asleep or not.
+    #[test]
+    fn time_passes_as_long_as_the_machine_is_up() {
+        let (start, least) = (now(), uptime());
+        std::thread::sleep(Duration::from_millis(5));
+        let (most, end) = (uptime(), now());
+
+        assert!(least > Duration::ZERO);
+        assert!(end - start >= most - least);
     }
 
     fn anchored() -> (Instant, Instant, Anchor) {

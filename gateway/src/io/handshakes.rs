@@ -139,6 +139,7 @@ pub(super) fn run(
         if now >= next_tick {
             let before = mem::replace(&mut lost, udp.lost_handshakes());
             handshakes.handle_lost(lost.wrapping_sub(before));
+            handshakes.handle_wall_clock(clock::epoch());
             pace.handle_tick();
             queue.is_flood.store(pace.is_flood, Ordering::Relaxed);
             if shared.begins_sessions.load(Ordering::Relaxed) {

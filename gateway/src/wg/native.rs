@@ -356,6 +356,10 @@ impl Identity for NativeIdentity {
         guard.introduced = None;
         guard.load.handle_timeout(now);
     }
+
+    fn handle_wall_clock(&self, epoch: Epoch) {
+        self.shared.guard().timestamps.follow(epoch);
+    }
 }
 
 impl fmt::Debug for NativeIdentity {

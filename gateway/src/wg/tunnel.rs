@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::native::Epoch;
 use super::{OpenedRun, Opening, PresharedKey, PublicKey, Slot, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -222,6 +223,9 @@ pub trait Identity: Send + Sync + fmt::Debug {
 
     /// Time has advanced to `now`.
     fn handle_timeout(&self, now: Instant);
+
+    /// The clock of the wall says `epoch`, which may be another time than was to be expected.
+    fn handle_wall_clock(&self, _epoch: Epoch) {}
 }
 
 /// What an initiation tells.

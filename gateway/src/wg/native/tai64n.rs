@@ -71,6 +71,12 @@ impl Timestamps {
         Self { epoch, last: Duration::ZERO }
     }
 
+    /// The clock of the wall may have been set, as when a machine without one of its own learns what time it
+    /// is. From now on timestamps follow it; one that was set back is waited for.
+    pub(super) const fn follow(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+
     pub(super) fn next(&mut self, now: Instant) -> Timestamp {
         let Epoch { instant, since_1970 } = self.epoch;
         let step = Duration::from_nanos(u64::from(STEP_NANOS));
@@ -103,5 +109,23 @@ mod tests {
             .into();
 
         assert!(made.is_sorted_by(|before, after| before < after), "{made:?}");
+    }
+    #[test]
+    fn a_clock_that_is_set_is_followed_and_none_is_earlier_than_the_one_before() {
+        let start = Instant::now();
+        let hour = Duration::from_secs(3600);
+        let at = |moment, hours| Epoch::new(moment, hours * hour);
+        let mut timestamps = Timestamps::new(at(start, 1));
+        let early = timestamps.next(start);
+
+        let set = start + Duration::from_secs(30);
+        timestamps.follow(at(set, 3));
+        let late = timestamps.next(set + hour);
+        timestamps.follow(at(set, 2));
+        let later = timestamps.next(set + hour);
+
+        assert_eq!(late, Timestamp::new(4 * hour));
+        assert!(early < late && late < later);
+        assert!(later < Timestamp::new(4 * hour + Duration::from_secs(1)));
     }
 }
