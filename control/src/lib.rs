@@ -27,6 +27,7 @@ pub mod connection;
 pub mod desired;
 pub mod election;
 pub mod events;
+mod finalizer;
 pub mod identity;
 pub mod ipam;
 pub mod node;

@@ -280,6 +280,24 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
 }
 
 #[tokio::test]
+async fn a_gateway_goes_whoever_has_held_it_back() {
+    let Some(mut world) = World::new().await else { return };
+    // As of a copy that was put back: nobody who applies has ever owned the finalizers.
+    let finalizers = ["networking.liqo.io/clusterrolebinding", "example.com/archive"];
+    let held = json!({
+        "metadata": {"name": "milan", "finalizers": finalizers},
+        "spec": {"deployment": {}, "service": {}},
+    });
+    create(world.api(), &object::<WgGatewayServer>(held)).await;
+    world.api::<WgGatewayServer>().delete("milan", &DeleteParams::default()).await.expect("going");
+
+    world.start_operator();
+
+    let rest = |server: &WgGatewayServer| server.finalizers() == ["example.com/archive"];
+    world.until("milan", rest).await;
+}
+
+#[tokio::test]
 async fn nothing_is_written_that_is_right_already() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();

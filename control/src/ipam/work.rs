@@ -6,7 +6,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource, ResourceExt as _};
+use kube::Resource;
 use serde_json::{Value, json};
 
 use super::decision::{Decision, Given};
@@ -15,6 +15,7 @@ use super::peer::{self, Children};
 use super::resources::{IpFacts, NetworkFacts, Resources, label};
 use super::{Settings, SkipVersions};
 use crate::api::{Configuration, IP, Network};
+use crate::finalizer;
 
 /// A kind of which objects are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -208,18 +209,15 @@ fn of_ip(
     writes
 }
 
-/// Puts finalizer and labels on, if they are not there. Merged instead of applied: whoever applies a
-/// finalizer owns it together with those who have applied it before, and cannot take it off alone.
+/// Puts finalizer and labels on, if they are not there.
 fn metadata<K: Resource>(
     object: &K,
     finalizer: &str,
     labels: &[(&str, &str)],
     target: &Target,
 ) -> Option<Write> {
-    let finalizers = object.finalizers();
     let mut wanted = json!({});
-    if !finalizers.iter().any(|other| other == finalizer) {
-        let all: Vec<_> = finalizers.iter().map(String::as_str).chain([finalizer]).collect();
+    if let Some(all) = finalizer::with(object, finalizer) {
         merge(&mut wanted, "finalizers", json!(all));
     }
     for (key, value) in labels {
@@ -252,13 +250,11 @@ fn without_finalizer<K: Resource>(
     target: &Target,
     is_released: bool,
 ) -> Vec<Write> {
-    let finalizers = object.finalizers();
-    let others: Vec<_> = finalizers.iter().filter(|other| *other != finalizer).collect();
-    if !is_released || others.len() == finalizers.len() {
-        return Vec::new();
-    }
+    let others = finalizer::without(object, finalizer).filter(|_| is_released);
+    let write = others
+        .map(|others| Write::Main(target.clone(), json!({"metadata": {"finalizers": others}})));
 
-    vec![Write::Main(target.clone(), json!({"metadata": {"finalizers": others}}))]
+    write.into_iter().collect()
 }
 
 /// Why networks and addresses get nothing.

@@ -19,14 +19,12 @@ use super::keys::{self, Holder};
 use super::kind::{Belonging, WireGuard};
 use super::problem::Problem;
 use super::workload::{GATEWAY_NAME, GATEWAY_NAMESPACE, Site, Workload, workload};
+use crate::finalizer;
 use crate::identity::Mode;
 use crate::objects::REMOTE_CLUSTER_ID;
 
 /// Holds a gateway until its binding, which nothing can own, is gone.
 const FINALIZER: &str = "networking.liqo.io/clusterrolebinding";
-
-/// The owner of the field with that: what else is written of the object has another one.
-const HOLDER: &str = "strait-finalizer";
 
 /// Of HTTP.
 const NOT_FOUND: u16 = 404;
@@ -36,35 +34,39 @@ pub(super) async fn reconcile<K: WireGuard>(
     gateway: &Arc<K>,
     context: &Context,
 ) -> Result<(), Problem> {
-    let is_held = gateway.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
+    let gateway = gateway.as_ref();
     if gateway.meta().deletion_timestamp.is_none() {
-        if !is_held {
-            hold(gateway.as_ref(), true, context).await?;
-        }
-        return make(gateway.as_ref(), context).await;
+        // Nothing is bound for a gateway that may go without anybody hearing of it.
+        let is_held = match finalizer::with(gateway, FINALIZER) {
+            Some(all) => hold(gateway, &all, context).await?,
+            None => true,
+        };
+        return if is_held { make(gateway, context).await } else { Ok(()) };
     }
-    if is_held {
-        unbind(gateway.as_ref(), context).await?;
-        hold(gateway.as_ref(), false, context).await?;
+    if let Some(others) = finalizer::without(gateway, FINALIZER) {
+        unbind(gateway, context).await?;
+        hold(gateway, &others, context).await?;
     }
 
     Ok(())
 }
 
-/// Has the finalizer be there or not. Whoever else does the same is not in the way.
-async fn hold<K: WireGuard>(gateway: &K, is_held: bool, context: &Context) -> Result<(), Problem> {
+/// Has `gateway` be held by `finalizers`, and says whether it is: not if somebody has written to it or
+/// taken it away meanwhile, which is heard of and looked at again.
+async fn hold<K: WireGuard>(
+    gateway: &K,
+    finalizers: &[&str],
+    context: &Context,
+) -> Result<bool, Problem> {
     let own = ApiResource::erase::<K>(&());
     let all = api(&context.client, &own, gateway.namespace().as_deref());
-    let finalizers = if is_held { vec![FINALIZER] } else { Vec::new() };
-    let wanted = json!({
-        "apiVersion": own.api_version, "kind": own.kind,
-        // With the UID nothing is made anew that has gone meanwhile.
-        "metadata": {"name": gateway.name_any(), "uid": gateway.uid(), "finalizers": finalizers},
-    });
-    let parameters = PatchParams::apply(HOLDER).force();
-    match all.patch(&gateway.name_any(), &parameters, &Patch::Apply(&wanted)).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-        outcome => outcome.map(|_| ()).map_err(Problem::doing("write the finalizer")),
+    let wanted = json!({"metadata": {
+        "uid": gateway.uid(), "resourceVersion": gateway.resource_version(),
+        "finalizers": finalizers,
+    }});
+    match all.patch(&gateway.name_any(), &PatchParams::default(), &Patch::Merge(&wanted)).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(false),
+        outcome => outcome.map(|_| true).map_err(Problem::doing("write the finalizer")),
     }
 }
 
