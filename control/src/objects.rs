@@ -11,6 +11,7 @@
 //! What peers want of each other (see [`crate::plan`]).
 
 mod configuration;
+mod key;
 mod local;
 mod refusal;
 #[cfg(test)]
@@ -181,7 +182,7 @@ fn keys<'a>(
 ) -> BTreeMap<String, (&'a PublicKey, [u8; KEY_BYTES])> {
     let mut valid = Vec::with_capacity(objects.len());
     for object in objects {
-        match key(object) {
+        match key::read(object) {
             // A key that makes no sense does not take the place of one that does.
             Err(problem) => refused.push(Refusal::of(object, problem)),
             Ok(key) => valid.push((object, key)),
@@ -204,12 +205,6 @@ fn keys<'a>(
     }
 
     keys
-}
-
-fn key(object: &PublicKey) -> Result<[u8; KEY_BYTES], Problem> {
-    let bytes = object.spec.public_key.as_ref().map(|key| key.0.as_slice()).unwrap_or_default();
-
-    bytes.try_into().map_err(|_| Problem::KeyLength { bytes: bytes.len() })
 }
 
 /// The object of each remote cluster and what was read from it: the youngest, if there are several.

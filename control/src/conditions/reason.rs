@@ -26,6 +26,7 @@ pub(super) const fn of_problem(problem: &Problem) -> &'static str {
         Problem::NoCluster => "RemoteClusterMissing",
         Problem::Superseded { .. } => "Superseded",
         Problem::KeyLength { .. } => "KeyLengthInvalid",
+        Problem::WeakKey => "KeyWeak",
         Problem::SharedKey { .. } => "KeyShared",
         Problem::NoRemote => "RemoteCIDRMissing",
         Problem::Remote { .. } => "RemoteCIDRInvalid",
@@ -67,6 +68,7 @@ pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
     match problem {
         Problem::Malformed { .. } | Problem::NoCluster | Problem::Superseded { .. } => true,
         Problem::KeyLength { .. }
+        | Problem::WeakKey
         | Problem::SharedKey { .. }
         | Problem::NoRemote
         | Problem::Remote { .. }

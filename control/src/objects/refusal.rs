@@ -57,6 +57,11 @@ pub enum Problem {
         "spec.publicKey has {bytes} bytes, not 32: copy publicKey from the Secret of the remote's gateway"
     )]
     KeyLength { bytes: usize },
+    /// `spec.publicKey` is a point of low order: no gateway has it, and it keeps no secret.
+    #[error(
+        "spec.publicKey is zero or another point of low order, and the key of nobody: copy publicKey from the Secret of the remote's gateway"
+    )]
+    WeakKey,
     /// Two clusters cannot be told apart.
     #[error("spec.publicKey is that of cluster {owner:?} too: each gateway needs a key of its own")]
     SharedKey { owner: String },

@@ -140,6 +140,7 @@ fn what_is_wrong_is_named_and_loses_only_itself() {
         public_key("milan", "milan", 1, &[7; 32]),
         public_key("younger", "milan", 2, &[8; 32]),
         public_key("youngest", "milan", 3, &[9; 31]),
+        public_key("zero", "milan", 4, &[0; 32]),
         public_key("oslo", "oslo", 1, &[8; 32]),
         public_key("nobody", "", 1, &[4; 32]),
     ];
@@ -165,6 +166,7 @@ fn what_is_wrong_is_named_and_loses_only_itself() {
         ("PublicKey tenant/nobody:", "liqo.io/remote-cluster-id is missing"),
         ("PublicKey tenant/oslo:", "that of cluster \"milan\" too"),
         ("PublicKey tenant/youngest:", "has 31 bytes, not 32"),
+        ("PublicKey tenant/zero:", "spec.publicKey is zero or another point of low order"),
     ];
     let texts = texts(&asked);
     assert_eq!(texts.len(), expected.len(), "{texts:#?}");
