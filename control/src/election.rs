@@ -40,7 +40,7 @@ pub const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
 pub struct Settings {
     /// Unique among all candidates that ever were.
     pub holder: String,
-    /// For how long after a renewal nobody else may take the lease.
+    /// For how long after a renewal nobody else may take the lease; for others rounded up to seconds.
     pub lease_duration: Duration,
 }
 
@@ -177,7 +177,10 @@ impl Candidate {
         let is_mine = found.holder_identity.as_deref() == Some(holder);
         let now = Some(MicroTime(wall));
         let transitions = found.lease_transitions.unwrap_or_default();
-        let seconds = i32::try_from(lease_duration.as_secs()).unwrap_or(i32::MAX);
+        // A Lease has whole seconds: a bit more than was asked for, so that nobody takes it before that.
+        let begun = u64::from(lease_duration.subsec_nanos() > 0);
+        let seconds = lease_duration.as_secs().saturating_add(begun);
+        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
 
         Step::Write(Box::new(LeaseSpec {
             holder_identity: Some(holder.clone()),

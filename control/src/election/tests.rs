@@ -67,6 +67,24 @@ fn the_first_leads_and_the_second_waits_until_it_is_silent() {
 }
 
 #[test]
+fn a_lease_is_promised_for_no_shorter_than_it_was_asked_for() {
+    for (asked, promised) in [(400, 1), (1_000, 1), (1_001, 2), (1_900, 2), (15_000, 15)] {
+        let lease_duration = Duration::from_millis(asked);
+        let settings = Settings { holder: "a".to_owned(), lease_duration };
+        let (mut first, mut second, mut world) =
+            (Candidate::new(settings), candidate("b"), World::new());
+        world.stand(&mut first);
+        assert_eq!(world.lease.as_ref().unwrap().lease_duration_seconds, Some(promised));
+
+        world.stand(&mut second);
+        world.now += lease_duration - Duration::from_millis(1);
+        assert_eq!(world.stand(&mut second), Standing::Standby, "{lease_duration:?}");
+        world.now += Duration::from_secs(1);
+        assert_eq!(world.stand(&mut second), Standing::Leader, "{lease_duration:?}");
+    }
+}
+
+#[test]
 fn a_lease_that_was_given_up_is_taken_at_once() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
     world.stand(&mut first);
