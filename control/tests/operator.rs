@@ -280,6 +280,43 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
 }
 
 #[tokio::test]
+async fn a_gateway_has_one_binding_whichever_role_it_had() {
+    let Some(mut world) = World::new().await else { return };
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.admin.clone());
+    let binding = |role: &str, gateway: &str| -> ClusterRoleBinding {
+        object(json!({
+            "metadata": {"name": format!("{role}-{NAMESPACE}-{gateway}"), "labels": {
+                "networking.liqo.io/gateway-name": gateway,
+                "networking.liqo.io/gateway-namespace": NAMESPACE,
+            }},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": gateway, "namespace": NAMESPACE}],
+        }))
+    };
+    for gateway in ["milan", "rome"] {
+        create(bindings.clone(), &binding("broad", gateway)).await;
+    }
+    world.start_operator();
+    world.ask_for_server().await;
+    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+    create(bindings.clone(), &binding("broader", "milan")).await;
+
+    let wanted = ["broad", "liqo-gateway"].into_iter().zip(["rome", "milan"]);
+    let wanted: Vec<_> = wanted.map(|(role, name)| format!("{role}-{NAMESPACE}-{name}")).collect();
+    let start = Instant::now();
+    loop {
+        let labelled = ListParams::default().labels("networking.liqo.io/gateway-name");
+        let found = bindings.list(&labelled).await.expect("a list");
+        let found: Vec<_> = found.iter().map(ClusterRoleBinding::name_any).collect();
+        if found == wanted {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "there are {found:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_gateway_goes_whoever_has_held_it_back() {
     let Some(mut world) = World::new().await else { return };
     // As of a copy that was put back: nobody who applies has ever owned the finalizers.

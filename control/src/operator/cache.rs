@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use super::apply::api;
 use super::inbox::{config, told};
+use super::kind::all_equal;
 use crate::watch::unending;
 
 /// Of one kind, those with certain labels.
@@ -121,6 +122,24 @@ impl Cache {
         let here = all.iter().filter(|object| object.namespace().as_deref() == Some(namespace));
 
         Ok(here.map(|object| DynamicObject::clone(object)).collect())
+    }
+
+    /// All that have these labels. While not all are known, the API server is asked.
+    pub(super) async fn labelled(
+        &self,
+        labels: &[(&str, &str)],
+    ) -> kube::Result<Vec<DynamicObject>> {
+        if !self.is_complete() {
+            let selected = ListParams::default().labels(&all_equal(labels));
+            return Ok(self.api(None).list(&selected).await?.items);
+        }
+        let all = self.store.state();
+        let has = |object: &DynamicObject, (label, value): &(&str, &str)| {
+            object.labels().get(*label).is_some_and(|found| found == value)
+        };
+        let labelled = all.iter().filter(|object| labels.iter().all(|label| has(object, label)));
+
+        Ok(labelled.map(|object| DynamicObject::clone(object)).collect())
     }
 
     fn is_secret(&self) -> bool {

@@ -98,6 +98,11 @@ pub(super) fn equal((label, value): (&str, &str)) -> String {
     format!("{label}={value}")
 }
 
+/// Selects what has all these labels with these values.
+pub(super) fn all_equal(labels: &[(&str, &str)]) -> String {
+    labels.iter().copied().map(equal).collect::<Vec<_>>().join(",")
+}
+
 fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use super::apply::{Applied, api, apply, apply_status, delete};
 use super::context::Context;
 use super::endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
 use super::keys::{self, Holder};
-use super::kind::{Belonging, WireGuard};
+use super::kind::{Belonging, WireGuard, all_equal};
 use super::problem::Problem;
 use super::workload::{GATEWAY_NAME, GATEWAY_NAMESPACE, Site, Workload, workload};
 use crate::finalizer;
@@ -25,6 +25,9 @@ use crate::objects::REMOTE_CLUSTER_ID;
 
 /// Holds a gateway until its binding, which nothing can own, is gone.
 const FINALIZER: &str = "networking.liqo.io/clusterrolebinding";
+
+/// How the bindings of a gateway are found.
+const LIST_BINDINGS: &str = "list ClusterRoleBindings";
 
 /// Of HTTP.
 const NOT_FOUND: u16 = 404;
@@ -101,6 +104,7 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
         put::<ServiceAccount>(context, Some(&namespace), account).await?;
     }
     put::<ClusterRoleBinding>(context, None, binding).await?;
+    unbind_former(&site, context).await?;
     deploy(gateway, context, &namespace, deployment).await?;
     if let Some(service) = service {
         let applied = put::<Service>(context, Some(&namespace), service).await?;
@@ -204,12 +208,32 @@ async fn have(
 /// Deletes the bindings of `gateway`, also those to a role that it had before.
 async fn unbind<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Problem> {
     let (name, namespace) = (gateway.name_any(), gateway.namespace().unwrap_or_default());
+    let labels = [(GATEWAY_NAME, &*name), (GATEWAY_NAMESPACE, &*namespace)];
     let bindings = context.of::<ClusterRoleBinding>().api(None);
-    let selector = format!("{GATEWAY_NAME}={name},{GATEWAY_NAMESPACE}={namespace}");
-    let found = bindings.list(&ListParams::default().labels(&selector)).await;
-    for binding in found.map_err(Problem::doing("list ClusterRoleBindings"))? {
+    // What has not been heard of yet would stay.
+    let found = bindings.list(&ListParams::default().labels(&all_equal(&labels))).await;
+
+    delete_bindings(found.map_err(Problem::doing(LIST_BINDINGS))?, context).await
+}
+
+/// Deletes the bindings of a gateway to roles that it had before, which may grant more than the one it has.
+async fn unbind_former(site: &Site<'_>, context: &Context) -> Result<(), Problem> {
+    let labels = [(GATEWAY_NAME, site.name), (GATEWAY_NAMESPACE, site.namespace)];
+    let found = context.of::<ClusterRoleBinding>().labelled(&labels).await;
+    let mut former = found.map_err(Problem::doing(LIST_BINDINGS))?;
+    former.retain(|binding| binding.name_any() != site.binding_name());
+
+    delete_bindings(former, context).await
+}
+
+async fn delete_bindings(
+    bindings: impl IntoIterator<Item = DynamicObject>,
+    context: &Context,
+) -> Result<(), Problem> {
+    let all = context.of::<ClusterRoleBinding>().api(None);
+    for binding in bindings {
         let doing = Problem::doing(format!("delete ClusterRoleBinding {}", binding.name_any()));
-        delete(&bindings, &binding).await.map_err(doing)?;
+        delete(&all, &binding).await.map_err(doing)?;
     }
 
     Ok(())
