@@ -26,7 +26,7 @@ use jiff::Timestamp;
 
 use message::{Kind, Message};
 
-/// Where every gateway listens, UDP over IPv4.
+/// Where a gateway listens that nobody has told otherwise, UDP over IPv4.
 pub const PORT: u16 = 12345;
 
 /// Longest datagram that a stock gateway reads whole, in bytes.
@@ -45,6 +45,8 @@ pub struct Settings {
     pub cluster_id: String,
     /// Of the gateway at the other end of the tunnel.
     pub peer: IpAddr,
+    /// Where both gateways listen.
+    pub port: u16,
     /// Between two PINGs.
     pub interval: Duration,
     /// After how many intervals of silence the connection is lost.

@@ -21,7 +21,7 @@ fn address(end: u8) -> IpAddr {
 fn settings(cluster_id: &str, peer: u8) -> Settings {
     let cluster_id = cluster_id.to_owned();
 
-    Settings { cluster_id, peer: address(peer), interval: INTERVAL, loss_threshold: 5 }
+    Settings { cluster_id, peer: address(peer), port: PORT, interval: INTERVAL, loss_threshold: 5 }
 }
 
 impl Pair {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use control::conncheck::PORT;
 use control::identity::Mode;
 
 use crate::daemon::config::{Engine, MTU_MIN, interface_flag};
@@ -126,6 +127,15 @@ pub(crate) struct ClusterFlags {
         action = clap::ArgAction::Set
     )]
     pub(crate) ping_enabled: bool,
+    /// UDP port inside the tunnel on which both gateways listen for probes: the same at either end
+    #[arg(
+        long,
+        env = "STRAIT_PING_PORT",
+        value_name = "PORT",
+        default_value_t = PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) ping_port: u16,
     /// Between two probes
     #[arg(
         long,

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use control::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, PORT, Reaction, Report, Settings};
+use control::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, Reaction, Report, Settings};
 use jiff::Timestamp;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -15,8 +15,8 @@ use crate::daemon::service::now;
 
 /// Checks for ever, and tells `reports` what it finds.
 pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
-    let peer = SocketAddr::new(settings.peer, PORT);
-    let socket = bind(settings.interval).await;
+    let peer = SocketAddr::new(settings.peer, settings.port);
+    let socket = bind(settings.port, settings.interval).await;
     let mut check = ConnCheck::new(settings, now());
     // One byte more than any message, so that a longer one shows.
     let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
@@ -55,13 +55,13 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
 }
 
 /// Waits for the port: a predecessor in the same pod may still have it.
-async fn bind(retry: Duration) -> UdpSocket {
+async fn bind(port: u16, retry: Duration) -> UdpSocket {
     let mut is_first = true;
     loop {
-        match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).await {
+        match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).await {
             Ok(socket) => return socket,
             Err(error) if is_first => {
-                warn!(%error, port = PORT, "cannot check the connection yet; trying again");
+                warn!(%error, port, "cannot check the connection yet; trying again");
                 is_first = false;
             }
             Err(_) => {}
@@ -79,4 +79,34 @@ async fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
 
 fn note(source: SocketAddr, why: Ignored) {
     debug!(%source, ?why, "probe ignored");
+}
+
+#[cfg(test)]
+mod tests {
+    use control::conncheck::State;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_asks_and_answers_at_the_port_that_it_is_given() {
+        let free = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        // On loopback it is at the other end as well.
+        let settings = Settings {
+            cluster_id: "milan".to_owned(),
+            peer: Ipv4Addr::LOCALHOST.into(),
+            port,
+            interval: Duration::from_millis(20),
+            loss_threshold: 500,
+        };
+        let (sender, mut reports) = watch::channel(Report::default());
+
+        tokio::select! {
+            () = run(settings, sender) => {}
+            report = reports.wait_for(|report| report.state != State::Connecting) => {
+                assert_eq!(report.unwrap().state, State::Connected);
+            }
+        }
+    }
 }

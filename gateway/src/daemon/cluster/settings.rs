@@ -103,6 +103,7 @@ impl Settings {
             Check::Own(conncheck::Settings {
                 cluster_id: identity.remote_cluster_id.clone(),
                 peer: IpAddr::V4(other),
+                port: flags.ping_port,
                 interval: flags.ping_interval,
                 loss_threshold: flags.ping_loss_threshold,
             })
@@ -315,7 +316,18 @@ mod tests {
         assert_eq!(settings.scope.peer_address, Some([169, 254, 18, 2].into()));
         let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
         assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
+        assert_eq!((probe.peer, probe.port), ([169, 254, 18, 2].into(), 12345));
         assert_eq!(settings.turn, Turn::Always);
+    }
+
+    #[test]
+    fn the_port_of_the_connection_check_may_be_another_one() {
+        let (settings, _) = read(&[&SERVER[..], &["--ping-port=4711"]].concat()).unwrap();
+
+        let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
+        assert_eq!(probe.port, 4711);
+        let zero = ["strait", "--ping-port=0"];
+        assert!(Command::try_parse_from(zero).err().unwrap().to_string().contains("--ping-port"));
     }
 
     #[test]

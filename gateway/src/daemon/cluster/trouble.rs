@@ -60,7 +60,7 @@ impl Troubles {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use control::conncheck::{ConnCheck, Reaction, Settings};
+    use control::conncheck::{ConnCheck, PORT, Reaction, Settings};
     use jiff::Timestamp;
     use proptest::prelude::*;
 
@@ -116,6 +116,7 @@ mod tests {
         let settings = Settings {
             cluster_id: "milan".to_owned(),
             peer,
+            port: PORT,
             interval: INTERVAL,
             loss_threshold: 5,
         };
