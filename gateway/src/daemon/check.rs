@@ -124,8 +124,7 @@ struct RouteReport {
 
 impl Report {
     fn new(config: &Config, host: Host) -> Self {
-        let endpoints: Vec<IpAddr> = config.endpoint_addresses().collect();
-        let routes = Routes::new(config, &endpoints, &host.addresses);
+        let routes = Routes::new(config, &[], &host.addresses);
         let DeviceMtu { bytes, reason } = mtu::of_device(config, host.underlay);
 
         Self {

@@ -97,12 +97,11 @@ impl Wanted {
 
     /// With the only peer where another replica heard it, by the word of `origin`.
     fn heard_at(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
-        if let [peer] = &mut self.peers[..] {
-            let endpoint = Endpoint::Address(endpoint);
-            if !peer.endpoints.contains(&endpoint) {
-                peer.endpoints.insert(0, endpoint);
-                peer.origins = peer.origins.clone().with("endpoint", origin);
-            }
+        if let [peer] = &mut self.peers[..]
+            && !peer.endpoint_addresses().any(|address| address == endpoint)
+        {
+            peer.endpoints.insert(0, Endpoint::Heard(endpoint));
+            peer.origins = peer.origins.clone().with("endpoint", origin);
         }
 
         self
@@ -285,11 +284,8 @@ impl Cluster {
     }
 
     fn wanted(&mut self, found: &Objects) -> Wanted {
-        let addresses = self.endpoints.iter().filter_map(|endpoint| match endpoint {
-            Endpoint::Address(address) => Some(address.ip()),
-            Endpoint::Name(_) => None,
-        });
-        let endpoints: Vec<_> = addresses.collect();
+        let addresses = self.endpoints.iter().filter_map(Endpoint::address);
+        let endpoints: Vec<_> = addresses.map(|address| address.ip()).collect();
         let Desired { peers, mut cluster, refused, rejected, verdicts } =
             Desired::new(&self.scope, found, &endpoints);
         self.judged = Some(verdicts);

@@ -223,10 +223,7 @@ impl Peer {
 
     /// The addresses that are known without asking anybody.
     pub(crate) fn endpoint_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.endpoints.iter().filter_map(|endpoint| match endpoint {
-            Endpoint::Address(address) => Some(*address),
-            Endpoint::Name(_) => None,
-        })
+        self.endpoints.iter().filter_map(Endpoint::address)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A peer is reached under its remapped prefixes, and under those of its allowed IPs that no remap
 //! rule hides. A prefix that would pull the tunnel's own datagrams, or this host, into the tunnel is
-//! left out.
+//! left out, as far as the configuration and this host say so. Where names lead and where peers are heard
+//! is the word of others, who must not take a route away: what follows it would leave in clear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +11,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::config::{Config, Peer};
+use super::config::{Config, Endpoint, Peer};
 
 /// The routes of one configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,17 @@ pub(crate) struct Routes {
     pub(crate) wanted: BTreeMap<IpNet, String>,
     /// What stays without a route, in the order of the configuration.
     pub(crate) skipped: Vec<Skipped>,
+    /// What may lead the tunnel into itself.
+    pub(crate) covering: Vec<Covering>,
+}
+
+/// A prefix that has a route although a peer is in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Covering {
+    pub(crate) prefix: IpNet,
+    pub(crate) peer: String,
+    /// Found under a name, or heard.
+    pub(crate) endpoint: IpAddr,
 }
 
 /// A prefix that gets no route.
@@ -60,22 +72,41 @@ impl fmt::Display for Skipped {
     }
 }
 
+impl fmt::Display for Covering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, peer, endpoint } = self;
+
+        write!(
+            f,
+            "the route for {prefix} of peer {peer:?} covers {endpoint}, where a peer is by now: what \
+             is sent there is dropped unless that address has a route of its own"
+        )
+    }
+}
+
 impl Routes {
-    /// The routes for `config`, around `endpoints` and the host's `own_addresses`.
-    pub(crate) fn new(config: &Config, endpoints: &[IpAddr], own_addresses: &[IpAddr]) -> Self {
+    /// The routes for `config`, around its endpoints and the host's `own_addresses`. Of the endpoints
+    /// that were `found` since, it is only told what covers them.
+    pub(crate) fn new(config: &Config, found: &[IpAddr], own_addresses: &[IpAddr]) -> Self {
         let mut routes = Self::default();
         if !config.routes {
             return routes;
         }
 
-        let endpoints = Addresses::new(endpoints);
-        let own = Addresses::new(own_addresses);
+        let endpoints = Addresses::new(config.peers.iter().flat_map(configured));
+        let own = Addresses::new(own_addresses.iter().copied());
         for peer in &config.peers {
             for rule in &peer.remaps {
                 routes.add(peer, rule.local().to_net(), &endpoints, &own);
             }
             for prefix in &*peer.allowed_ips {
                 routes.add_direct(peer, prefix.to_net(), &endpoints, &own);
+            }
+        }
+        let found = Addresses::new(found.iter().copied());
+        for (prefix, peer) in &routes.wanted {
+            if let Some(endpoint) = found.first_in(*prefix) {
+                routes.covering.push(Covering { prefix: *prefix, peer: peer.clone(), endpoint });
             }
         }
 
@@ -120,12 +151,20 @@ impl Routes {
     }
 }
 
+/// Where whoever runs the gateway says that `peer` is.
+fn configured(peer: &Peer) -> impl Iterator<Item = IpAddr> {
+    peer.endpoints.iter().filter_map(|endpoint| match endpoint {
+        Endpoint::Address(address) => Some(address.ip()),
+        Endpoint::Heard(_) | Endpoint::Name(_) => None,
+    })
+}
+
 /// Addresses in order: thousands of prefixes are held against thousands of them.
 struct Addresses(BTreeSet<IpAddr>);
 
 impl Addresses {
-    fn new(addresses: &[IpAddr]) -> Self {
-        Self(addresses.iter().copied().collect())
+    fn new(addresses: impl Iterator<Item = IpAddr>) -> Self {
+        Self(addresses.collect())
     }
 
     /// The lowest of them that `prefix` covers.
@@ -189,7 +228,8 @@ mod tests {
 
     #[test]
     fn default_routes_endpoints_and_own_addresses_are_left_alone() {
-        let config = config(&["0.0.0.0/0", "::/0", "192.0.2.0/24", "198.51.100.0/24"], &[]);
+        let mut config = config(&["0.0.0.0/0", "::/0", "192.0.2.0/24", "198.51.100.0/24"], &[]);
+        config.peers[0].endpoints = vec!["192.0.2.9:51840".parse().unwrap()];
         let endpoint: IpAddr = "192.0.2.9".parse().unwrap();
         let own: IpAddr = "198.51.100.1".parse().unwrap();
 
@@ -206,11 +246,31 @@ mod tests {
         assert_eq!(reasons, expected);
     }
 
+    /// Else a datagram from an address of another peer would take away the route to that one.
+    #[test]
+    fn an_endpoint_that_nobody_has_configured_takes_no_route_away() {
+        let mut config = config(&["192.0.2.0/24", "198.51.100.0/24"], &[]);
+        let heard = "198.51.100.9:51840".parse().unwrap();
+        config.peers[0].endpoints =
+            vec![Endpoint::Heard(heard), "rome.example:51840".parse().unwrap()];
+        let found = ["192.0.2.9".parse().unwrap(), heard.ip()];
+
+        let routes = Routes::new(&config, &found, &[]);
+
+        assert_eq!(prefixes(&routes), ["192.0.2.0/24", "198.51.100.0/24"]);
+        assert_eq!(routes.skipped, []);
+        let covered: Vec<_> = routes.covering.iter().map(|covering| covering.endpoint).collect();
+        assert_eq!(covered, found);
+        let text = routes.covering[0].to_string();
+        assert!(text.contains("192.0.2.0/24 of peer") && text.contains("192.0.2.9"), "{text}");
+    }
+
     #[test]
     fn a_skipped_prefix_is_named_with_its_peer_and_the_reason() {
-        let config = config(&["192.0.2.0/24"], &[]);
+        let mut config = config(&["192.0.2.0/24"], &[]);
+        config.peers[0].endpoints = vec!["192.0.2.9:51840".parse().unwrap()];
 
-        let routes = Routes::new(&config, &["192.0.2.9".parse().unwrap()], &[]);
+        let routes = Routes::new(&config, &[], &[]);
 
         let text = routes.skipped[0].to_string();
         assert!(text.contains("192.0.2.0/24") && text.contains("192.0.2.9"), "{text}");

@@ -396,7 +396,7 @@ impl Service {
         for peer in peers {
             self.gateway.set_endpoints(*peer, self.resolver.addresses(peer));
         }
-        // The route to the endpoint itself must not lead into the tunnel.
+        // It says so if the route to the endpoint itself leads into the tunnel now.
         for error in self.sync_routes().await {
             error!("{:#}", anyhow::Error::from(error));
         }
@@ -410,10 +410,14 @@ impl Service {
                 Vec::new()
             }
         };
-        let routes = Routes::new(&self.config, &self.endpoints(), &own);
+        let routes = Routes::new(&self.config, &self.found_endpoints(), &own);
         let known: BTreeSet<_> = self.last_routes.skipped.iter().collect();
         for skipped in routes.skipped.iter().filter(|skipped| !known.contains(skipped)) {
             warn!("{skipped}");
+        }
+        let known: BTreeSet<_> = self.last_routes.covering.iter().collect();
+        for covering in routes.covering.iter().filter(|covering| !known.contains(covering)) {
+            warn!("{covering}");
         }
 
         let errors = self.routes.sync(&routes.prefixes()).await;
@@ -422,14 +426,14 @@ impl Service {
         errors
     }
 
-    /// Every address that datagrams to a peer go to, or are configured to go to.
-    fn endpoints(&self) -> Vec<IpAddr> {
+    /// Every address that names lead to or that peers were heard from.
+    fn found_endpoints(&self) -> Vec<IpAddr> {
         let peers = self.config.peers.iter();
-        let configured =
+        let named =
             peers.flat_map(|peer| self.resolver.addresses(&peer.public_key).iter().copied());
-        let in_use = self.monitor.endpoints().into_iter();
+        let heard = self.monitor.endpoints().into_iter();
 
-        configured.chain(in_use).map(|a| a.ip()).collect::<BTreeSet<_>>().into_iter().collect()
+        named.chain(heard).map(|a| a.ip()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 

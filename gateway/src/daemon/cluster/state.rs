@@ -165,7 +165,8 @@ impl Remembered {
             Rule::new(rule.remote.parse().ok()?, rule.local.parse().ok()?).ok()
         };
         // Where it was is the best guess, and the only one of a server.
-        let was = self.endpoint.map(Endpoint::Address).filter(|was| !endpoints.contains(was));
+        let is_configured = |was: &SocketAddr| endpoints.contains(&Endpoint::Address(*was));
+        let was = self.endpoint.filter(|was| !is_configured(was)).map(Endpoint::Heard);
 
         Some(Peer {
             name: self.name.clone(),
@@ -263,7 +264,7 @@ mod tests {
 
         let peer = remembered.to_peer(std::slice::from_ref(&may_be)).unwrap();
 
-        assert_eq!(peer.endpoints, [Endpoint::Address(was), may_be.clone()]);
+        assert_eq!(peer.endpoints, [Endpoint::Heard(was), may_be.clone()]);
         let peer = remembered.to_peer(&[Endpoint::Address(was), may_be.clone()]).unwrap();
         assert_eq!(peer.endpoints, [Endpoint::Address(was), may_be]);
     }

@@ -10,11 +10,14 @@ const NAME_MAX_LEN: usize = 253;
 /// Longest part of a name between dots, RFC 1035 section 2.3.4.
 const LABEL_MAX_LEN: usize = 63;
 
-/// The configured endpoint of a peer: something a datagram can be sent to.
+/// An endpoint of a peer: something a datagram can be sent to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Endpoint {
-    /// Known without asking.
+    /// Configured, and known without asking.
     Address(SocketAddr),
+    /// Where the peer was heard before this process began, or by another replica. Nobody has configured
+    /// it.
+    Heard(SocketAddr),
     /// To be resolved while the gateway runs.
     Name(HostPort),
 }
@@ -32,8 +35,16 @@ impl Endpoint {
     /// What has to be resolved.
     pub(crate) const fn name(&self) -> Option<&HostPort> {
         match self {
-            Self::Address(_) => None,
+            Self::Address(_) | Self::Heard(_) => None,
             Self::Name(name) => Some(name),
+        }
+    }
+
+    /// What is known without asking.
+    pub(crate) const fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) | Self::Heard(address) => Some(*address),
+            Self::Name(_) => None,
         }
     }
 }
@@ -41,7 +52,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) => address.fmt(f),
+            Self::Address(address) | Self::Heard(address) => address.fmt(f),
             Self::Name(name) => name.fmt(f),
         }
     }
