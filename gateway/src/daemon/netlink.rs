@@ -15,7 +15,7 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use tracing::warn;
 
 use super::mtu::Underlay;
-use super::routes;
+use super::routes::{self, Change};
 
 /// Marks our routes, so that whoever finds one knows where it comes from: `ip route` shows
 /// "proto 83", the letter S. Below it are the kernel's own numbers, above it those of routing daemons.
@@ -197,13 +197,13 @@ impl DeviceRoutes {
 
     /// Changes what is installed into `wanted`, and reports what could not be done.
     pub(crate) async fn sync(&mut self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
-        let (remove, add) = routes::difference(&self.installed, wanted);
         let mut errors = Vec::new();
-        for prefix in remove {
-            errors.extend(self.remove(prefix).await.err());
-        }
-        for prefix in add {
-            errors.extend(self.add(prefix).await.err());
+        for change in routes::changes(&self.installed, wanted) {
+            let outcome = match change {
+                Change::Add(prefix) => self.add(prefix).await,
+                Change::Remove(prefix) => self.remove(prefix).await,
+            };
+            errors.extend(outcome.err());
         }
 
         errors

@@ -54,6 +54,13 @@ pub(crate) enum SkipReason {
     PartlyRemapped(IpNet),
 }
 
+/// One request to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Add(IpNet),
+    Remove(IpNet),
+}
+
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no route for {} of peer {:?}: ", self.prefix, self.peer)?;
@@ -175,15 +182,13 @@ impl Addresses {
     }
 }
 
-/// What must change for `wanted` to be installed: first what to remove, then what to add.
-pub(crate) fn difference(
-    installed: &BTreeSet<IpNet>,
-    wanted: &BTreeSet<IpNet>,
-) -> (Vec<IpNet>, Vec<IpNet>) {
-    let remove = installed.difference(wanted).copied().collect();
-    let add = wanted.difference(installed).copied().collect();
+/// What to do, in this order, for `wanted` to be installed. At no moment between is an address that was
+/// routed and is to be routed without a route: else what goes there would leave in clear.
+pub(crate) fn changes(installed: &BTreeSet<IpNet>, wanted: &BTreeSet<IpNet>) -> Vec<Change> {
+    let add = wanted.difference(installed).copied().map(Change::Add);
+    let remove = installed.difference(wanted).copied().map(Change::Remove);
 
-    (remove, add)
+    add.chain(remove).collect()
 }
 
 #[cfg(test)]
@@ -285,15 +290,22 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_touches_only_what_changed() {
-        let set = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        let installed = set(&["10.1.0.0/16", "10.2.0.0/16"]);
-        let wanted = set(&["10.2.0.0/16", "10.3.0.0/16"]);
+    fn only_what_differs_is_changed_and_nothing_is_removed_before_its_parts_are_there() {
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let set = |texts: &[&str]| texts.iter().map(|text| net(text)).collect();
+        let installed = set(&["10.0.0.0/15", "10.2.0.0/16"]);
+        let wanted = set(&["10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16"]);
 
-        let (remove, add) = difference(&installed, &wanted);
+        let changes = changes(&installed, &wanted);
 
-        assert_eq!(remove, ["10.1.0.0/16".parse().unwrap()]);
-        assert_eq!(add, ["10.3.0.0/16".parse().unwrap()]);
+        assert_eq!(
+            changes,
+            [
+                Change::Add(net("10.0.0.0/16")),
+                Change::Add(net("10.1.0.0/16")),
+                Change::Remove(net("10.0.0.0/15")),
+            ]
+        );
     }
 
     fn config(allowed_ips: &[&str], remaps: &[(&str, &str)]) -> Config {
