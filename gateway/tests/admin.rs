@@ -11,7 +11,7 @@ mod require;
 #[path = "harness/world.rs"]
 mod world;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use require::Need::{Root, Tool, Tun};
@@ -97,12 +97,14 @@ fn a_log_filter_that_was_put_decides_what_is_logged() {
 }
 
 #[test]
-fn a_gateway_whose_device_is_down_is_not_ready() {
+fn a_gateway_whose_device_is_down_is_not_ready_and_its_routes_come_back() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
     let world = World::start(&Layout::equal().without_ipv6());
     let rome = world.rome();
+    let before = routes(rome);
+    assert!(!before.is_empty());
 
     let until = |answer: (u16, &'static str)| {
         wait_until("readiness changed", PATIENCE, || {
@@ -113,8 +115,15 @@ fn a_gateway_whose_device_is_down_is_not_ready() {
     };
     set_device(rome, "down");
     until((503, "the device is not up\n"));
+    assert_eq!(routes(rome), "");
     set_device(rome, "up");
     until((200, "ready\n"));
+    wait_until("the routes were there again", PATIENCE, || Ok(routes(rome) == before)).unwrap();
+
+    // Too fast for whoever only looks now and then.
+    set_device(rome, "down");
+    set_device(rome, "up");
+    wait_until("the routes were there again", PATIENCE, || Ok(routes(rome) == before)).unwrap();
 }
 
 fn set_device(cluster: &Cluster, state: &str) {
@@ -122,6 +131,15 @@ fn set_device(cluster: &Cluster, state: &str) {
     ip.args(["link", "set", "strait0", state]);
 
     assert!(cluster.gateway.start(ip).unwrap().wait().unwrap().success());
+}
+
+/// Those that are the gateway's.
+fn routes(cluster: &Cluster) -> String {
+    let mut ip = Command::new(find("ip").unwrap());
+    ip.args(["route", "show", "dev", "strait0", "proto", "83"]).stdout(Stdio::piped());
+    let output = cluster.gateway.start(ip).unwrap().wait_with_output().unwrap();
+
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn config(cluster: &Cluster) -> Value {

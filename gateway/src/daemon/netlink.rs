@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use ipnet::IpNet;
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
 };
-use rtnetlink::{Handle, RouteMessageBuilder};
+use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
+use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::mtu::Underlay;
@@ -43,6 +46,9 @@ pub(crate) enum RouteError {
     /// The kernel keeps the route.
     #[error("cannot remove route {prefix}")]
     Remove { prefix: IpNet, source: io::Error },
+    /// The kernel does not say which there are.
+    #[error("cannot list the routes to the device")]
+    List(#[source] io::Error),
 }
 
 /// A connection to the kernel. Must live within the runtime that made it.
@@ -173,32 +179,114 @@ impl Netlink {
             IpNet::V4(_) => RouteMessageBuilder::<Ipv4Addr>::new().build(),
             IpNet::V6(_) => RouteMessageBuilder::<Ipv6Addr>::new().build(),
         };
-        let routes: Vec<_> = self.0.route().get(all).execute().try_collect().await.ok()?;
 
-        routes.into_iter().find(|route| {
-            route.header.table == RouteHeader::RT_TABLE_MAIN && destination(route) == Some(prefix)
-        })
+        self.main_table(all)
+            .await
+            .ok()?
+            .into_iter()
+            .find(|route| destination(route) == Some(prefix))
+    }
+
+    /// Where the routes of ours in the main table lead to that are over the interface `index`.
+    async fn own_routes(&self, index: u32) -> io::Result<BTreeSet<IpNet>> {
+        let mut own = BTreeSet::new();
+        for all in [
+            RouteMessageBuilder::<Ipv4Addr>::new().build(),
+            RouteMessageBuilder::<Ipv6Addr>::new().build(),
+        ] {
+            let routes = match self.main_table(all).await {
+                // A kernel without that version.
+                Err(error) if is_not_supported(&error) => continue,
+                routes => routes?,
+            };
+            let ours = routes.iter().filter(|route| {
+                u8::from(route.header.protocol) == ROUTE_PROTOCOL
+                    && output_interface(route) == Some(index)
+            });
+            own.extend(ours.filter_map(destination));
+        }
+
+        Ok(own)
+    }
+
+    /// What the main table has of the version of IP that `all` is of.
+    async fn main_table(&self, all: RouteMessage) -> io::Result<Vec<RouteMessage>> {
+        let routes = self.0.route().get(all).execute();
+        let routes: Vec<_> = routes.try_collect().await.map_err(to_io)?;
+        let is_in_main = |route: &RouteMessage| route.header.table == RouteHeader::RT_TABLE_MAIN;
+
+        Ok(routes.into_iter().filter(is_in_main).collect())
+    }
+}
+
+/// Tells that interfaces have changed. Must live within the runtime that made it.
+#[derive(Debug)]
+pub(crate) struct Links(mpsc::UnboundedReceiver<()>);
+
+impl Links {
+    /// Listens for changes of the interface with the number `only`, or else of all. To be called within a
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel gives no netlink socket.
+    pub(crate) fn listen(only: Option<u32>) -> io::Result<Self> {
+        // Not by the socket of the questions: many events fill it, the kernel drops answers that find no
+        // room, and whoever waits for one waits for ever. An event that is lost itself is told as an overrun.
+        let (connection, _, mut events) =
+            rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
+        tokio::spawn(connection);
+        let (sender, links) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some((event, _)) = events.next().await {
+                if may_be_about(&event, only) && sender.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+
+        Ok(Self(links))
+    }
+
+    /// Waits until an interface has changed. Cancel safe.
+    pub(crate) async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            // The socket is gone; whoever waits looks now and then anyway.
+            std::future::pending::<()>().await;
+        }
+        while self.0.try_recv().is_ok() {}
     }
 }
 
 /// The routes to the device that are ours. Those of others are never touched.
+///
+/// The kernel alone knows which there are: it takes them away when the device goes down, and so may
+/// anybody else.
 #[derive(Debug)]
 pub(crate) struct DeviceRoutes {
     netlink: Netlink,
     index: u32,
-    installed: BTreeSet<IpNet>,
 }
 
 impl DeviceRoutes {
-    /// No routes yet to the interface with the number `index`.
-    pub(crate) fn new(netlink: Netlink, index: u32) -> Self {
-        Self { netlink, index, installed: BTreeSet::new() }
+    /// Of the interface with the number `index`.
+    pub(crate) const fn new(netlink: Netlink, index: u32) -> Self {
+        Self { netlink, index }
     }
 
-    /// Changes what is installed into `wanted`, and reports what could not be done.
-    pub(crate) async fn sync(&mut self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
+    /// Changes what is installed into `wanted`, and reports what could not be done. A device that is down
+    /// takes no routes: then there is nothing to do until it is up.
+    pub(crate) async fn sync(&self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
+        if matches!(self.netlink.is_up(self.index).await, Ok(false)) {
+            return Vec::new();
+        }
+        let installed = match self.netlink.own_routes(self.index).await {
+            Ok(installed) => installed,
+            Err(error) => return vec![RouteError::List(error)],
+        };
+
         let mut errors = Vec::new();
-        for change in routes::changes(&self.installed, wanted) {
+        for change in routes::changes(&installed, wanted) {
             let outcome = match change {
                 Change::Add(prefix) => self.add(prefix).await,
                 Change::Remove(prefix) => self.remove(prefix).await,
@@ -210,19 +298,16 @@ impl DeviceRoutes {
     }
 
     /// Removes every route of ours.
-    pub(crate) async fn clear(&mut self) {
+    pub(crate) async fn clear(&self) {
         for error in self.sync(&BTreeSet::new()).await {
             warn!(%error, "a route stays behind");
         }
     }
 
-    async fn add(&mut self, prefix: IpNet) -> Result<(), RouteError> {
+    async fn add(&self, prefix: IpNet) -> Result<(), RouteError> {
         let route = route_message(prefix, Some(self.index));
         match self.netlink.0.route().add(route).execute().await.map_err(to_io) {
-            Ok(()) => {
-                self.installed.insert(prefix);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.adopt(prefix, error).await
             }
@@ -232,18 +317,13 @@ impl DeviceRoutes {
 
     /// The route exists. It is as good as ours if it leads to our device, as the network of an
     /// address on the device does; then it is left to the one who made it.
-    async fn adopt(&mut self, prefix: IpNet, error: io::Error) -> Result<(), RouteError> {
+    async fn adopt(&self, prefix: IpNet, error: io::Error) -> Result<(), RouteError> {
         let Some(route) = self.netlink.route_to(prefix).await else {
             return Err(RouteError::Add { prefix, source: error });
         };
         let protocol = u8::from(route.header.protocol);
         let to = match output_interface(&route) {
-            Some(index) if index == self.index => {
-                if protocol == ROUTE_PROTOCOL {
-                    self.installed.insert(prefix);
-                }
-                return Ok(());
-            }
+            Some(index) if index == self.index => return Ok(()),
             Some(index) => self.netlink.link(index).await.map(|(name, _)| name),
             None => None,
         };
@@ -252,8 +332,7 @@ impl DeviceRoutes {
         Err(RouteError::Taken { prefix, to, protocol })
     }
 
-    async fn remove(&mut self, prefix: IpNet) -> Result<(), RouteError> {
-        self.installed.remove(&prefix);
+    async fn remove(&self, prefix: IpNet) -> Result<(), RouteError> {
         let route = route_message(prefix, Some(self.index));
         match self.netlink.0.route().del(route).execute().await.map_err(to_io) {
             Ok(()) => Ok(()),
@@ -304,6 +383,18 @@ pub(super) fn address_of(attributes: &[AddressAttribute]) -> Option<IpAddr> {
     found
 }
 
+/// Whether the interface `only`, or else any, may have changed: what was lost may be about each.
+fn may_be_about(event: &NetlinkMessage<RouteNetlinkMessage>, only: Option<u32>) -> bool {
+    if let NetlinkPayload::InnerMessage(
+        RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link),
+    ) = &event.payload
+    {
+        return only.is_none_or(|only| link.header.index == only);
+    }
+
+    true
+}
+
 fn mtu_limit(metric: &RouteMetric) -> Option<u32> {
     if let RouteMetric::Mtu(bytes) = metric { Some(*bytes) } else { None }
 }
@@ -327,6 +418,11 @@ pub(super) fn output_interface(route: &RouteMessage) -> Option<u32> {
     route.attributes.iter().find_map(|attribute| {
         if let RouteAttribute::Oif(index) = attribute { Some(*index) } else { None }
     })
+}
+
+/// Whether the kernel has no such thing, as one without IPv6.
+pub(super) fn is_not_supported(error: &io::Error) -> bool {
+    [libc::EAFNOSUPPORT, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error())
 }
 
 /// The error number of the kernel, if it sent one.

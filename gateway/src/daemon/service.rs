@@ -23,7 +23,7 @@ use tracing::{debug, error, info, warn};
 use super::admin::{Board, InForce};
 use super::cluster::{Cluster, News, Observed, Trouble};
 use super::config::Config;
-use super::netlink::{DeviceRoutes, Netlink, RouteError};
+use super::netlink::{DeviceRoutes, Links, Netlink, RouteError};
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
@@ -161,6 +161,8 @@ pub(crate) struct Service {
     monitor: Monitor,
     netlink: Netlink,
     device: u32,
+    /// That the device has changed.
+    links: Links,
     routes: DeviceRoutes,
     last_routes: Routes,
     resolver: Resolver,
@@ -174,7 +176,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// If the device is not there.
+    /// If the device is not there, or nobody would say that it changes.
     pub(crate) async fn new(
         source: Source,
         config: Config,
@@ -187,6 +189,7 @@ impl Service {
             .interface_index(&config.interface)
             .await
             .with_context(|| format!("cannot find interface {:?}", config.interface))?;
+        let links = Links::listen(Some(device)).context("cannot listen for changes of devices")?;
 
         Ok(Self {
             source,
@@ -197,6 +200,7 @@ impl Service {
             routes: DeviceRoutes::new(netlink.clone(), device),
             netlink,
             device,
+            links,
             last_routes: Routes::default(),
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
@@ -265,6 +269,7 @@ impl Service {
                         self.set_endpoints(&changed).await;
                     }
                 }
+                () = self.links.next() => self.handle_link().await,
                 () = sleep(LOOK), if self.source.awaits_peer() => {
                     self.source.listen(&self.monitor.status().peers);
                 }
@@ -295,6 +300,15 @@ impl Service {
             Ok(is_up) => self.board.set_device_up(is_up),
             Err(error) => debug!(%error, "cannot look at the device"),
         }
+    }
+
+    /// When a device goes down the kernel takes its routes away. Traffic follows the default route until
+    /// they are back.
+    async fn handle_link(&mut self) {
+        for error in self.sync_routes().await {
+            error!("{:#}", anyhow::Error::from(error));
+        }
+        self.look_at_device().await;
     }
 
     /// Reads the file again. A file that is wrong changes nothing.

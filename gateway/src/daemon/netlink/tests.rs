@@ -1,5 +1,7 @@
 //! Against the kernel, each test in a network namespace of its own on a thread of its own.
 
+use std::time::Duration;
+
 use nix::sched::{CloneFlags, unshare};
 
 use super::*;
@@ -7,7 +9,7 @@ use super::*;
 #[test]
 fn routes_are_added_and_removed_by_difference() {
     in_namespace(|netlink, lo| async move {
-        let mut routes = DeviceRoutes::new(netlink.clone(), lo);
+        let routes = DeviceRoutes::new(netlink.clone(), lo);
 
         assert_none(&routes.sync(&set(&["10.71.0.0/16", "fd00:71::/64"])).await);
         assert_none(&routes.sync(&set(&["10.72.0.0/16", "fd00:71::/64"])).await);
@@ -25,7 +27,7 @@ fn routes_are_added_and_removed_by_difference() {
 fn clear_leaves_the_routes_of_others() {
     in_namespace(|netlink, lo| async move {
         add_foreign(&netlink, "10.5.0.0/16", lo).await;
-        let mut routes = DeviceRoutes::new(netlink.clone(), lo);
+        let routes = DeviceRoutes::new(netlink.clone(), lo);
         assert_none(&routes.sync(&set(&["10.71.0.0/16", "10.5.0.0/16"])).await);
 
         routes.clear().await;
@@ -40,7 +42,7 @@ fn a_route_of_somebody_else_is_an_error_that_names_it() {
     in_namespace(|netlink, lo| async move {
         add_foreign(&netlink, "10.71.0.0/16", lo).await;
         let another_device = lo + 1000;
-        let mut routes = DeviceRoutes::new(netlink.clone(), another_device);
+        let routes = DeviceRoutes::new(netlink.clone(), another_device);
 
         let error = routes.adopt(net("10.71.0.0/16"), exists()).await.unwrap_err().to_string();
 
@@ -52,12 +54,48 @@ fn a_route_of_somebody_else_is_an_error_that_names_it() {
 #[test]
 fn a_route_that_is_gone_already_is_removed() {
     in_namespace(|netlink, lo| async move {
-        let mut routes = DeviceRoutes::new(netlink.clone(), lo);
+        let routes = DeviceRoutes::new(netlink.clone(), lo);
         assert_none(&routes.sync(&set(&["10.71.0.0/16"])).await);
         let by_hand = route_message(net("10.71.0.0/16"), Some(lo));
         netlink.0.route().del(by_hand).execute().await.unwrap();
 
         assert_none(&routes.sync(&set(&[])).await);
+    });
+}
+
+#[test]
+fn routes_that_somebody_took_away_come_back() {
+    in_namespace(|netlink, lo| async move {
+        let routes = DeviceRoutes::new(netlink.clone(), lo);
+        let wanted = set(&["10.71.0.0/16", "10.72.0.0/16", "fd00:71::/64"]);
+        assert_none(&routes.sync(&wanted).await);
+        let by_hand = route_message(net("10.71.0.0/16"), Some(lo));
+        netlink.0.route().del(by_hand).execute().await.unwrap();
+
+        assert_none(&routes.sync(&wanted).await);
+        assert_eq!(netlink.own_routes(lo).await.unwrap(), wanted);
+
+        set_link(&netlink, lo, LinkFlags::empty()).await;
+        assert_none(&routes.sync(&wanted).await);
+        assert_eq!(netlink.own_routes(lo).await.unwrap(), set(&[]), "the device is down");
+        set_link(&netlink, lo, LinkFlags::Up).await;
+        assert_none(&routes.sync(&wanted).await);
+        assert_eq!(netlink.own_routes(lo).await.unwrap(), wanted);
+    });
+}
+
+#[test]
+fn only_the_changes_of_an_interface_are_told() {
+    in_namespace(|netlink, lo| async move {
+        let [mut all, mut own, mut of_another] =
+            [None, Some(lo), Some(lo + 1000)].map(|only| Links::listen(only).unwrap());
+
+        set_link(&netlink, lo, LinkFlags::empty()).await;
+
+        all.next().await;
+        own.next().await;
+        let silence = tokio::time::timeout(Duration::from_millis(50), of_another.next()).await;
+        assert!(silence.is_err());
     });
 }
 
@@ -121,8 +159,7 @@ fn an_interface_is_up_until_somebody_takes_it_down() {
     in_namespace(|netlink, lo| async move {
         assert!(netlink.is_up(lo).await.unwrap());
 
-        let down = rtnetlink::LinkMessageBuilder::<rtnetlink::LinkUnspec>::default();
-        netlink.0.link().set(down.index(lo).down().build()).execute().await.unwrap();
+        set_link(&netlink, lo, LinkFlags::empty()).await;
 
         assert!(!netlink.is_up(lo).await.unwrap());
         assert!(!netlink.is_up(lo + 1000).await.unwrap());
@@ -146,11 +183,7 @@ pub(in crate::daemon) fn in_namespace<F: Future<Output = ()>>(
     runtime.block_on(async {
         let netlink = Netlink::connect().unwrap();
         let lo = netlink.interface_index("lo").await.unwrap();
-        let up = rtnetlink::LinkMessageBuilder::<rtnetlink::LinkUnspec>::default()
-            .index(lo)
-            .up()
-            .build();
-        netlink.0.link().set(up).execute().await.unwrap();
+        set_link(&netlink, lo, LinkFlags::Up).await;
         test(netlink, lo).await;
     });
 }
@@ -158,6 +191,13 @@ pub(in crate::daemon) fn in_namespace<F: Future<Output = ()>>(
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
 fn skipped(why: &str) {
     eprintln!("SKIPPED: {why}");
+}
+
+async fn set_link(netlink: &Netlink, index: u32, state: LinkFlags) {
+    let link = rtnetlink::LinkMessageBuilder::<rtnetlink::LinkUnspec>::default().index(index);
+    let link = if state.contains(LinkFlags::Up) { link.up() } else { link.down() };
+
+    netlink.0.link().set(link.build()).execute().await.unwrap();
 }
 
 async fn add_foreign(netlink: &Netlink, prefix: &str, index: u32) {

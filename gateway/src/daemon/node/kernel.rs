@@ -12,18 +12,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use control::node::{Hop, Plan};
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
-use rtnetlink::{Handle, IpVersion, MulticastGroup, RouteMessageBuilder};
-use tokio::sync::mpsc;
+use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use tokio::time::timeout;
 
 use super::flags::{Place, Vxlan};
 use super::forwarding::{Ground, OwnAddress, Reach};
 use super::state::{Change, Mac, RouteKey, State, Version};
-use crate::daemon::netlink::{self, NOWHERE, ROUTE_PROTOCOL, to_io};
+use crate::daemon::netlink::{self, Links, NOWHERE, ROUTE_PROTOCOL, is_not_supported, to_io};
 
 use message::{forwarding_message, neighbour_message, route_message, rule_message};
 pub(super) use overlay::Device;
@@ -67,8 +66,7 @@ pub(super) async fn within<T>(
 pub(super) struct Kernel {
     handle: Handle,
     place: Place,
-    /// That an interface has changed.
-    links: mpsc::UnboundedReceiver<()>,
+    links: Links,
 }
 
 /// What the kernel has of ours.
@@ -98,26 +96,13 @@ impl Kernel {
     pub(super) fn connect(place: Place) -> io::Result<Self> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         tokio::spawn(connection);
-        // Not by the same socket: many events fill it, the kernel drops answers that find no room, and
-        // whoever waits for one waits for ever. An event that is lost itself is told as an overrun.
-        let (connection, _, mut events) =
-            rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
-        tokio::spawn(connection);
-        let (sender, links) = mpsc::unbounded_channel();
-        tokio::spawn(
-            async move { while events.next().await.is_some() && sender.send(()).is_ok() {} },
-        );
 
-        Ok(Self { handle, place, links })
+        Ok(Self { handle, place, links: Links::listen(None)? })
     }
 
     /// Waits until an interface has changed. Cancel safe.
     pub(super) async fn next_link(&mut self) {
-        if self.links.recv().await.is_none() {
-            // The socket is gone; whoever waits looks now and then anyway.
-            std::future::pending::<()>().await;
-        }
-        while self.links.try_recv().is_ok() {}
+        self.links.next().await;
     }
 
     /// What `plan` needs to know of the network around.
@@ -446,8 +431,4 @@ fn is_settled(change: Change, error: &io::Error) -> bool {
 
 fn is_absent(error: &io::Error) -> bool {
     [libc::ESRCH, libc::ENOENT, libc::ENODEV].map(Some).contains(&error.raw_os_error())
-}
-
-fn is_not_supported(error: &io::Error) -> bool {
-    [libc::EAFNOSUPPORT, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error())
 }
