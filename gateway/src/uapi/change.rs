@@ -162,13 +162,11 @@ impl PeerChange {
     }
 }
 
+/// Zeros are a key as any other, as for the kernel: of a peer that there can be no session with.
 fn public_key(value: &str) -> Result<PublicKey, Refusal> {
-    let bytes = value::key(value).filter(|bytes| bytes.iter().any(|byte| *byte != 0));
-    let remedy = "64 hexadecimal digits, not all 0";
-
-    bytes
+    value::key(value)
         .map(|bytes| PublicKey::from_bytes(*bytes))
-        .ok_or_else(|| invalid("public_key", value, remedy))
+        .ok_or_else(|| invalid("public_key", value, "64 hexadecimal digits"))
 }
 
 fn allowed_ip(key: &str, value: &str) -> Result<AllowedIp, Refusal> {
@@ -305,6 +303,15 @@ mod tests {
         assert_eq!(changes.peers[0].preshared_key, Some(None));
     }
 
+    /// The kernel's own tests set it and expect to find it.
+    #[test]
+    fn a_public_key_of_zeros_is_a_peer() {
+        let changes = take(&[&format!("public_key={ZERO}"), "allowed_ip=10.0.0.0/8"]).unwrap();
+
+        let [peer] = &changes.peers[..] else { panic!("{changes:?}") };
+        assert_eq!(peer.public_key, PublicKey::from_bytes([0; 32]));
+    }
+
     /// The numbers are those of wireguard-go.
     #[test]
     fn what_is_wrong_is_refused_with_its_number() {
@@ -321,7 +328,7 @@ mod tests {
             ("allowed_ip=10.0.0.0/8", Errno::INVALID),
             ("Listen_port=1", Errno::INVALID),
             ("public_key=", Errno::INVALID),
-            (&format!("public_key={ZERO}"), Errno::INVALID),
+            (&format!("public_key={}", &ZERO[1..]), Errno::INVALID),
         ];
         let of_peer = [
             ("listen_port=1", Errno::INVALID),

@@ -63,9 +63,10 @@ impl Identity for BoringtunIdentity {
     }
 
     fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel> {
+        let peer = x25519::PublicKey::from(*keys.public_key.as_bytes());
         let tunn = Tunn::new(
             self.private_key.clone(),
-            x25519::PublicKey::from(*keys.public_key.as_bytes()),
+            peer,
             keys.preshared_key.as_ref().map(|key| *key.as_bytes()),
             keys.persistent_keepalive,
             // The library puts it into the upper 24 bits of its receiver indices.
@@ -73,7 +74,13 @@ impl Identity for BoringtunIdentity {
             None,
         );
 
-        Box::new(BoringtunTunnel::new(tunn, keys.persistent_keepalive.is_some()))
+        let tunnel = BoringtunTunnel::new(tunn, keys.persistent_keepalive.is_some());
+        if !self.private_key.diffie_hellman(&peer).was_contributory() {
+            // With a point of low order there is no secret, and the library would talk to anybody.
+            tunnel.close();
+        }
+
+        Box::new(tunnel)
     }
 
     fn takes_indices(&self) -> bool {

@@ -307,19 +307,25 @@ impl Identity for NativeIdentity {
     }
 
     fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel> {
-        // With a point of low order there is no secret, and no handshake is ever completed: the first
-        // message takes the ephemeral key to it as well, and is refused there.
-        let static_static = shared(&self.shared.own.private, &keys.public_key).unwrap_or_default();
+        let static_static = shared(&self.shared.own.private, &keys.public_key);
+        let is_nobody = static_static.is_err();
         let preshared = keys.preshared_key.as_ref();
         let peer = Acquaintance {
             peer: keys.public_key,
-            static_static,
+            static_static: static_static.unwrap_or_default(),
             preshared: preshared.map_or_else(Secret::default, |key| Secret::new(*key.as_bytes())),
         };
         let persistent = keys.persistent_keepalive.filter(|seconds| *seconds > 0);
         let persistent = persistent.map(|seconds| Duration::from_secs(seconds.into()));
 
-        Box::new(NativeTunnel::new(Arc::clone(&self.shared), peer, persistent, slot))
+        let tunnel = NativeTunnel::new(Arc::clone(&self.shared), peer, persistent, slot);
+        if is_nobody {
+            // With a point of low order there is no secret: whoever says to have the key is lying, and
+            // to ask would be for ever in vain.
+            tunnel.close();
+        }
+
+        Box::new(tunnel)
     }
 
     fn takes_indices(&self) -> bool {

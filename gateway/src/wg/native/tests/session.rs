@@ -234,20 +234,30 @@ fn a_closed_tunnel_opens_nothing_and_seals_nothing() {
 }
 
 #[test]
-fn a_key_of_low_order_gets_no_session() {
-    let pair = Pair::new([Native, Native], None);
-    let peer = PeerKeys {
-        // The point of order two (RFC 7748, section 6.1).
-        public_key: PublicKey::from_bytes([0; 32]),
-        preshared_key: None,
-        persistent_keepalive: None,
-    };
-    let tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(3));
-    let mut out = TransmitBatch::default();
+fn a_key_of_low_order_gets_no_session_and_costs_nothing() {
+    for engine in [Native, Boringtun] {
+        let mut pair = Pair::new([engine, Native], None);
+        let peer = PeerKeys {
+            // The point of order two (RFC 7748, section 6.1).
+            public_key: PublicKey::from_bytes([0; 32]),
+            preshared_key: None,
+            persistent_keepalive: Some(1),
+        };
+        pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(3));
+        let initiation = pair.restart(1).remove(0);
 
-    tunnel.initiate(pair.ends[1].address.into(), &mut out, pair.now);
-
-    assert!(out.is_empty());
+        assert!(pair.restart(0).is_empty());
+        assert!(pair.send(0, &packet(1)).is_empty());
+        assert!(!pair.ends[0].tunnel.has_staged(), "it would wait for ever");
+        let path = pair.ends[1].address.into();
+        let mut out = TransmitBatch::default();
+        let answer = pair.ends[0].tunnel.handle_handshake(&initiation, path, &mut out, pair.now);
+        assert_eq!((answer, out.is_empty()), (Err(DropReason::NoSession), true));
+        for _ in 0..20 {
+            pair.tick(Duration::from_secs(1));
+            assert!(pair.timers(0).is_empty());
+        }
+    }
 }
 
 /// Or what comes late would be tried with the keys of another session.
