@@ -260,6 +260,27 @@ fn a_device_talks_to_wireguard_go_whoever_begins() {
     }
 }
 
+/// What the kernel's `netns.sh` does and expects.
+#[test]
+fn a_peer_of_zeros_is_kept_and_a_private_key_is_read_back_clamped() {
+    let needs = [&NEEDS[..], &[Tool("wireguard-go")]].concat();
+    let Some(_turn) = require(&needs) else { return };
+    let world = World::start([Maker::Native, Maker::WireguardGo]);
+    let zeros = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let slashes = "/".repeat(39);
+    let file = world.scratch.write("ones.key", &format!("///{slashes}8=")).unwrap();
+
+    for host in [&world.left, &world.right] {
+        host.wg_set(&["private-key", file.to_str().unwrap()]);
+        host.wg_set(&["peer", zeros, "endpoint", "192.0.2.9:51820", "persistent-keepalive", "1"]);
+
+        let dump = host.dump();
+        assert_eq!(dump[0][0], format!("+P{slashes}38="));
+        assert!(dump[1..].iter().any(|peer| peer[0] == zeros), "{dump:?}");
+    }
+    world.stop();
+}
+
 /// As with wireguard-go, but for the text before the wrong line: it changes nothing.
 #[test]
 fn what_is_wrong_is_refused_and_changes_nothing() {

@@ -204,7 +204,8 @@ impl Report {
 impl DeviceReport {
     fn push(&self, text: &mut String) {
         if let Some(key) = &self.private_key {
-            push_secret(text, "private_key", &key.to_bytes());
+            // As the kernel keeps it, however it was written when it was set.
+            push_secret(text, "private_key", &key.to_clamped_bytes());
         }
         if self.listen_port != 0 {
             push_line(text, "listen_port", self.listen_port);
@@ -319,6 +320,18 @@ mod tests {
 
             assert_eq!(text.contains("strait_name="), is_shown, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_private_key_is_printed_clamped() {
+        let device = DeviceReport {
+            private_key: Some(PrivateKey::from_bytes(&[0xff; 32]).unwrap()),
+            ..DeviceReport::default()
+        };
+
+        let text = Report { device, ..Report::default() }.to_text();
+
+        assert_eq!(*text, format!("private_key=f8{}7f\n", "ff".repeat(30)));
     }
 
     #[test]

@@ -64,10 +64,13 @@ pub struct PrivateKey {
 }
 
 impl PrivateKey {
-    /// A new key from the operating system's random number generator.
+    /// A new key from the operating system's random number generator, clamped as that of `wg genkey`.
     #[must_use]
     pub fn generate() -> Self {
-        Self::new(&Zeroizing::new(StaticSecret::random().to_bytes()))
+        let mut bytes = Zeroizing::new(StaticSecret::random().to_bytes());
+        clamp(&mut bytes);
+
+        Self::new(&bytes)
     }
 
     /// Wraps 32 raw bytes.
@@ -105,6 +108,16 @@ impl PrivateKey {
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; KEY_LEN]> {
         (*self.secret).clone()
+    }
+
+    /// The key as the curve takes it: bits that count for nothing are the same in all keys. Wiped when
+    /// dropped.
+    #[must_use]
+    pub fn to_clamped_bytes(&self) -> Zeroizing<[u8; KEY_LEN]> {
+        let mut bytes = self.to_bytes();
+        clamp(&mut bytes);
+
+        bytes
     }
 
     /// Base64 text as `wg genkey` prints it. Wiped when dropped.
@@ -194,6 +207,13 @@ fn boxed(bytes: &[u8; KEY_LEN]) -> Secret {
     secret
 }
 
+/// RFC 7748, section 5.
+const fn clamp(key: &mut [u8; KEY_LEN]) {
+    let [first, .., last] = key;
+    *first &= 0b1111_1000;
+    *last = (*last & 0b0111_1111) | 0b0100_0000;
+}
+
 fn not_zero(key: Zeroizing<[u8; KEY_LEN]>) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     if key.iter().all(|byte| *byte == 0) {
         return Err(KeyError::Zero);
@@ -223,6 +243,20 @@ mod tests {
 
         assert_eq!(raw.public_key(), key.public_key());
         assert_eq!(text.unwrap().public_key(), key.public_key());
+    }
+
+    #[test]
+    fn a_clamped_key_is_the_same_identity() {
+        let key = PrivateKey::from_bytes(&[0xff; 32]).unwrap();
+
+        let clamped = key.to_clamped_bytes();
+
+        assert_eq!((clamped[0], clamped[1], clamped[31]), (0xf8, 0xff, 0x7f));
+        let clamped = PrivateKey::from_bytes(&clamped).unwrap();
+        assert_eq!(clamped.public_key(), key.public_key());
+        assert_eq!(clamped.to_clamped_bytes(), clamped.to_bytes());
+        let new = PrivateKey::generate();
+        assert_eq!(new.to_clamped_bytes(), new.to_bytes());
     }
 
     #[test]
