@@ -185,7 +185,7 @@ pub(crate) struct ClusterFlags {
 }
 
 /// Flags of Liqo's gateways that mean nothing to this one, with or without a reason to look at them.
-const MEANINGLESS: [&str; 18] = [
+const MEANINGLESS: [&str; 19] = [
     "--client-max-burst",
     "--client-qps",
     "--client-timeout",
@@ -201,6 +201,7 @@ const MEANINGLESS: [&str; 18] = [
     "--interface-ip",
     "--minimum-kernel-version",
     "--node-name",
+    "--ping-buffer-size",
     "--preserve-client-endpoint",
     "--reconcile-timeout",
     "--v",
