@@ -16,14 +16,14 @@ pub const MAX_SEGMENTS: usize = 64;
 pub const MAX_TRANSMIT_BYTES: usize = 65_507;
 
 /// Room for a frame that a sender cut into the smallest segments TCP allows, and then some.
-const TRANSMIT_CAPACITY_BYTES: usize = 256 * 1024;
+const TRANSMIT_CAPACITY_BYTES: usize = 320 * 1024;
 
 /// Room for as many sends.
 const TRANSMIT_CAPACITY: usize = 1024;
 
-/// What a frame of 64 KiB takes, with segments not much below any MTU in use. As long as there is so much room,
-/// what was not sent yet may stay where it is.
-const FRAME_ROOM_BYTES: usize = 80 * 1024;
+/// As long as there is so much room from what was not sent yet on, it may stay where it is: it grows to a full
+/// send, and then comes one more frame of 64 KiB, in segments of a fifth of any MTU in use.
+const GROWTH_BYTES: usize = 160 * 1024;
 
 /// The bits of [`Outer::traffic_class`] that say how urgent a handshake is: AF41 (RFC 2597), as Linux
 /// marks those of its own WireGuard. Without one nothing else can be sent.
@@ -276,7 +276,7 @@ impl TransmitBatch {
         };
         self.transmits.drain(..count);
 
-        if self.bytes.len() - self.len < FRAME_ROOM_BYTES {
+        if self.bytes.len() - start < GROWTH_BYTES {
             self.bytes.copy_within(start..self.len, 0);
             self.len -= start;
             for Transmit { range, .. } in &mut self.transmits {
