@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use mio::Waker;
+use socket2::SockFilter;
 
 use super::clock;
 use super::thinning::Thinning;
@@ -149,7 +150,8 @@ pub(super) fn run(
             next_tick = now + TICK;
         }
         if now >= next_second {
-            thin(&udp, &mut thinning);
+            let filter = thinning.handle_second();
+            thin(&udp, &mut thinning, filter);
             next_second = now + SECOND;
         }
 
@@ -162,6 +164,8 @@ pub(super) fn run(
                 handshakes.handle_datagrams(received, now, &mut batch);
                 shared.send_all(&mut batch);
             }
+            let filter = thinning.handle_batch();
+            thin(&udp, &mut thinning, filter);
         }
         for message in queue.messages.try_iter().take(BATCH_LEN) {
             count += 1;
@@ -177,8 +181,8 @@ pub(super) fn run(
 }
 
 /// Leaves to the kernel what of a flood is not worth to be received.
-fn thin(udp: &Udp, thinning: &mut Thinning) {
-    let Some(filter) = thinning.handle_second() else { return };
+fn thin(udp: &Udp, thinning: &mut Thinning, filter: Option<Vec<SockFilter>>) {
+    let Some(filter) = filter else { return };
     if let Err(error) = udp.filter_handshakes(&filter) {
         tracing::debug!(%error, "the kernel takes no filter: all of a flood is received");
         // Asked again, if the flood goes on.

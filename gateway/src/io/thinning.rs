@@ -38,6 +38,10 @@ const INSISTENCE: u32 = 50_000;
 /// One of so many messages is looked at: a prime, so that sources in turn are all seen.
 const SAMPLED: u32 = 17;
 
+/// So many samples in a second are a source to be thinned, and so many of those that pass are one that still is.
+const INSISTENT_SAMPLES: u32 = INSISTENCE.div_ceil(SAMPLED);
+const PASSING_SAMPLES: u32 = INSISTENCE.div_ceil(SAMPLED * PASSING);
+
 /// So many sources are thinned at the most.
 const SOURCES_MAX: usize = 16;
 
@@ -70,6 +74,8 @@ pub(super) struct Thinning {
     /// Samples of those that are thinned, and of others, in this second.
     thinned: Vec<(IpAddr, u32)>,
     others: Heavy,
+    /// Whether one of the others is to be thinned before the second is over.
+    is_due: bool,
 }
 
 impl Thinning {
@@ -86,25 +92,42 @@ impl Thinning {
         let source = network(received.path.remote.ip());
         match self.thinned.iter_mut().find(|(thinned, _)| *thinned == source) {
             Some((_, samples)) => *samples += 1,
-            None => self.others.add(source),
+            None => self.is_due |= self.others.add(source) == INSISTENT_SAMPLES,
         }
+    }
+
+    /// A batch was received: a flood that has just begun is not received for the rest of the second. Gives the
+    /// filter as [`Self::handle_second`] does.
+    pub(super) fn handle_batch(&mut self) -> Option<Vec<SockFilter>> {
+        if !mem::take(&mut self.is_due) {
+            return None;
+        }
+        let free = SOURCES_MAX - self.thinned.len().min(SOURCES_MAX);
+        let come = self.others.counts.extract_if(.., |(_, samples)| *samples >= INSISTENT_SAMPLES);
+        let before = self.thinned.len();
+        // Whoever comes late in a second stays for the next one.
+        self.thinned.extend(come.take(free).map(|(source, _)| (source, PASSING_SAMPLES)));
+
+        (self.thinned.len() > before).then(|| program(&self.sources()))
     }
 
     /// Another second is over. Gives the filter that the socket is to have from now on, if that is another
     /// one; an empty one if none.
     pub(super) fn handle_second(&mut self) -> Option<Vec<SockFilter>> {
-        let before = mem::take(&mut self.thinned);
+        let before = self.sources();
+        self.is_due = false;
+        let thinned = mem::take(&mut self.thinned);
         let others = mem::take(&mut self.others).counts;
-        let is_insistent = |samples: u32, of| samples.saturating_mul(SAMPLED * of) >= INSISTENCE;
-        let stay = before.iter().filter(|(_, samples)| is_insistent(*samples, PASSING));
-        let come = others.iter().filter(|(_, samples)| is_insistent(*samples, 1));
+        let stay = thinned.iter().filter(|(_, samples)| *samples >= PASSING_SAMPLES);
+        let come = others.iter().filter(|(_, samples)| *samples >= INSISTENT_SAMPLES);
         self.thinned = stay.chain(come).take(SOURCES_MAX).map(|(source, _)| (*source, 0)).collect();
 
-        let sources = |thinned: &[(IpAddr, u32)]| -> Vec<_> {
-            thinned.iter().map(|(source, _)| *source).collect()
-        };
-        let now = sources(&self.thinned);
-        (now != sources(&before)).then(|| program(&now))
+        let now = self.sources();
+        (now != before).then(|| program(&now))
+    }
+
+    fn sources(&self) -> Vec<IpAddr> {
+        self.thinned.iter().map(|(source, _)| *source).collect()
     }
 }
 
@@ -117,17 +140,22 @@ struct Heavy {
 }
 
 impl Heavy {
-    fn add(&mut self, source: IpAddr) {
+    /// Says how often it has come, as far as is known.
+    fn add(&mut self, source: IpAddr) -> u32 {
         if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == source) {
             *count += 1;
-        } else if self.counts.len() < SOURCES_MAX {
-            self.counts.push((source, 1));
-        } else {
-            self.counts.retain_mut(|(_, count)| {
-                *count -= 1;
-                *count > 0
-            });
+            return *count;
         }
+        if self.counts.len() < SOURCES_MAX {
+            self.counts.push((source, 1));
+            return 1;
+        }
+        self.counts.retain_mut(|(_, count)| {
+            *count -= 1;
+            *count > 0
+        });
+
+        0
     }
 }
 
@@ -283,10 +311,32 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_is_thinned_before_its_first_second_is_over_and_after_it() {
+        let mut thinning = Thinning::default();
+        let mut receive = |count: u32| {
+            for number in 0..count {
+                thinning.handle_message(message(1 + number % 2, &initiation(0)));
+            }
+            let filter = thinning.handle_batch().map(|filter| filter.len());
+            (filter, thinning.sources().len())
+        };
+
+        assert_eq!(receive(INSISTENCE), (None, 0), "half of it from each");
+        let (filter, sources) = receive(INSISTENCE + 4 * SAMPLED);
+        assert!(filter.is_some_and(|len| len > 0));
+        assert_eq!(sources, 2);
+        assert_eq!(receive(SAMPLED), (None, 2));
+        let mut second = || thinning.handle_second().map(|filter| filter.len());
+        assert_eq!(second(), None, "they came late in this one");
+        assert_eq!(second(), Some(0), "and have stopped");
+    }
+
+    #[test]
     fn more_sources_than_fit_a_filter_are_no_harm() {
         let mut thinning = Thinning::default();
         for number in 0..50 * SECOND {
             thinning.handle_message(message(number % 40, &initiation(0)));
+            assert!(thinning.handle_batch().is_none_or(|filter| filter.len() <= 60));
         }
 
         assert!(thinning.handle_second().is_none_or(|filter| filter.len() <= 60));
