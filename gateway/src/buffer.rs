@@ -381,11 +381,7 @@ mod tests {
 
     #[test]
     fn equal_datagrams_to_one_peer_become_one_send() {
-        let mut batch = TransmitBatch::with_capacity(4096);
-
-        for len in [100, 100, 60] {
-            push(&mut batch, len, outer(1));
-        }
+        let batch = batch_of([100, 100, 60]);
 
         let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
         assert_eq!((transmit.range.clone(), transmit.segment_bytes), (0..260, 100));
@@ -394,10 +390,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_of_a_send_is_not_counted_as_sent() {
-        let mut batch = TransmitBatch::with_capacity(4096);
-        for len in [100, 100, 60] {
-            push(&mut batch, len, outer(1));
-        }
+        let batch = batch_of([100, 100, 60]);
         let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
 
         let (sent, lost) = transmit.divide(2, 160);
@@ -408,11 +401,7 @@ mod tests {
 
     #[test]
     fn nothing_follows_a_shorter_datagram() {
-        let mut batch = TransmitBatch::with_capacity(4096);
-
-        for len in [100, 60, 60, 100] {
-            push(&mut batch, len, outer(1));
-        }
+        let batch = batch_of([100, 60, 60, 100]);
 
         let lens: Vec<_> = batch.transmits().iter().map(|t| t.range.len()).collect();
         assert_eq!(lens, [160, 60, 100]);
@@ -489,6 +478,23 @@ mod tests {
         assert_eq!(batch.complete(), 1);
     }
 
+    /// Else a frame is cut where the batch ends.
+    #[test]
+    fn what_waits_may_grow_to_a_send_and_a_frame() {
+        let mut batch = TransmitBatch::default();
+
+        for frame in 0..100 {
+            for _ in 0..50 {
+                push(&mut batch, 1372, outer(1));
+            }
+            let complete = batch.complete();
+            batch.forget(complete);
+
+            let room = GROWTH_BYTES - batch.unsent_bytes();
+            assert!(batch.has_room(room), "after frame {frame}");
+        }
+    }
+
     proptest! {
         #[test]
         fn whatever_is_sent_early_everything_is_sent_once_and_in_order(
@@ -538,6 +544,16 @@ mod tests {
             sent.extend(datagrams.map(|datagram| (transmit.outer, datagram.to_vec())));
         }
         batch.forget(count);
+    }
+
+    /// Datagrams of these lengths, all to one place.
+    fn batch_of<const N: usize>(lens: [usize; N]) -> TransmitBatch {
+        let mut batch = TransmitBatch::with_capacity(4096);
+        for len in lens {
+            push(&mut batch, len, outer(1));
+        }
+
+        batch
     }
 
     fn push(batch: &mut TransmitBatch, len: usize, outer: Outer) {

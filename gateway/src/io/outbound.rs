@@ -79,7 +79,7 @@ pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, work
 
 /// What the thread carries frames through.
 pub(super) struct Direction<'a, S> {
-    pub(super) outbound: Outbound,
+    outbound: Outbound,
     sealers: Sealers<'a>,
     batch: TransmitBatch,
     /// Frames of which nothing is to be sent, since something waits.
