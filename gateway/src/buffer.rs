@@ -3,6 +3,7 @@
 //! Both are allocated once and reused for every batch. Nothing is zeroed in between: a range is only
 //! ever read after it was written in the same batch.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::counters::as_u64;
@@ -242,6 +243,17 @@ impl TransmitBatch {
             let datagrams = bytes.chunks(transmit.segment_bytes.max(1));
             datagrams.map(|datagram| (datagram, transmit.outer.path))
         })
+    }
+
+    /// Sends the handshakes behind the first `len` bytes, a boundary between two datagrams, to `remote`, from
+    /// wherever the route leads. One that shares its send with a datagram before stays as it is.
+    pub fn redirect_handshakes(&mut self, len: usize, remote: SocketAddr) {
+        let newest = self.transmits.iter_mut().rev();
+        for transmit in newest.take_while(|transmit| transmit.range.start >= len) {
+            if transmit.outer.is_handshake {
+                transmit.outer.path = remote.into();
+            }
+        }
     }
 
     /// How many sends there is room for, whatever their length.

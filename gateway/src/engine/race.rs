@@ -5,6 +5,9 @@
 //! copy that comes first and drops the others as repeated, so the answer comes from the quickest
 //! address, and being authentic it makes that address the one in use.
 //!
+//! The quickest way may lead there and not back: its copy is taken each time, and the answer to it is lost.
+//! So once a few initiations went unanswered, every other goes to one address alone, to each in turn.
+//!
 //! An address of ours may have died as well, with the link that it is on, and the kernel would send from
 //! it all the same. So the copies come from whatever address the route chooses, one of them to the address
 //! in use, and until somebody answers nothing else is sent from where the peer does not answer.
@@ -24,6 +27,10 @@ use crate::wg::tunnel::SessionState;
 /// `REKEY_AFTER_TIME`, 120 s (WireGuard whitepaper section 6.2), and timers may be a second off.
 const YOUNGER_THAN_A_REKEY: Duration = Duration::from_secs(115);
 
+/// How many initiations go to all addresses before one goes to one alone: what is lost by chance or comes
+/// back in seconds needs no more.
+const TOGETHER: u32 = 2;
+
 /// If initiations were written behind the first `before` bytes of `out`, counts that as one, and sends
 /// each to the other addresses of `peer` as well unless its session is merely renewed.
 ///
@@ -35,16 +42,22 @@ pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: I
     if count == 0 {
         return 0;
     }
-    let is_first = peer.endpoints.unanswered() == 0;
+    let unanswered = peer.endpoints.unanswered();
     let addresses = peer.endpoints.to_seek();
     peer.endpoints.handle_initiation();
-    let is_renewal = is_first && is_renewal(peer.tunnel.session(), now);
+    let is_renewal = unanswered == 0 && is_renewal(peer.tunnel.session(), now);
+    let alone = alone(&addresses, unanswered);
+    if let Some(address) = alone {
+        out.redirect_handshakes(before, address);
+    }
 
     for (initiation, sent_to) in initiations {
         if is_renewal && addresses.contains(&sent_to.remote) {
             continue;
         }
-        send_copies(&initiation, &addresses, sent_to, out);
+        if alone.is_none() {
+            send_copies(&initiation, &addresses, sent_to, out);
+        }
         if !is_renewal {
             peer.endpoints.forget_local(sent_to);
         }
@@ -99,6 +112,16 @@ fn send_copies(
             return;
         }
     }
+}
+
+/// Which of the `addresses` has its turn to be asked alone, if any, after so many initiations were `unanswered`.
+/// The last comes first: the one in use, which is at the front, is what did not work.
+fn alone(addresses: &[SocketAddr], unanswered: u32) -> Option<SocketAddr> {
+    let later = usize::try_from(unanswered.checked_sub(TOGETHER)?).ok()?;
+    let is_turn = later.is_multiple_of(2) && addresses.len() > 1;
+    let turn = (later / 2).checked_rem(addresses.len())?;
+
+    addresses.iter().rev().nth(turn).copied().filter(|_| is_turn)
 }
 
 /// Whether a handshake is begun in time for a session that works, as far as its age tells.

@@ -93,6 +93,7 @@ pub(crate) struct World {
     sides: [Side; 2],
     wire: Vec<Datagram>,
     dead: Vec<SocketAddr>,
+    mute: Vec<SocketAddr>,
     initiations: Vec<SocketAddr>,
     /// Who sent, where to and from which address.
     sources: Vec<(usize, SocketAddr, SocketAddr)>,
@@ -150,6 +151,7 @@ impl World {
             sides: [side(MILAN, ROME), side(ROME, MILAN)],
             wire: Vec::new(),
             dead: Vec::new(),
+            mute: Vec::new(),
             initiations: Vec::new(),
             sources: Vec::new(),
             restarts: 0,
@@ -281,6 +283,11 @@ impl World {
     /// Nothing passes to or from these addresses, and everything to and from all others.
     pub(crate) fn cut(&mut self, addresses: &[SocketAddr]) {
         self.dead = addresses.to_vec();
+    }
+
+    /// Nothing that was sent from these addresses arrives, though everything to them does.
+    pub(crate) fn mute(&mut self, addresses: &[SocketAddr]) {
+        self.mute = addresses.to_vec();
     }
 
     /// `side` hears that its peer may be elsewhere.
@@ -463,7 +470,8 @@ impl World {
             due.sort_by_key(|d| d.due);
 
             for Datagram { to, from, ecn, bytes, .. } in due {
-                if self.dead.contains(&to) || self.dead.contains(&from) {
+                let is_cut = self.dead.contains(&to) || self.dead.contains(&from);
+                if is_cut || self.mute.contains(&from) {
                     continue;
                 }
                 if let Some(side) = [MILAN, ROME].into_iter().find(|s| self.sides[*s].is_at(to)) {
