@@ -106,6 +106,31 @@ impl Netlink {
         Ok(own.collect())
     }
 
+    /// Gives the interface with the number `index` those of `wanted` that it has not, if it is up.
+    ///
+    /// # Errors
+    ///
+    /// The first that the kernel refuses, or what it does not say.
+    pub(crate) async fn restore_addresses(&self, index: u32, wanted: &[IpNet]) -> io::Result<()> {
+        if !self.is_up(index).await? {
+            return Ok(());
+        }
+        let on_it = self.0.address().get().set_link_index_filter(index).execute();
+        let on_it: Vec<_> = on_it.try_collect().await.map_err(to_io)?;
+        let present: BTreeSet<_> =
+            on_it.iter().filter_map(|message| address_of(&message.attributes)).collect();
+        for address in wanted.iter().filter(|wanted| !present.contains(&wanted.addr())) {
+            let add = self.0.address().add(index, address.addr(), address.prefix_len());
+            match add.execute().await.map_err(to_io) {
+                // Somebody else was quicker.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                outcome => outcome?,
+            }
+        }
+
+        Ok(())
+    }
+
     /// The number of the interface called `name`.
     pub(crate) async fn interface_index(&self, name: &str) -> io::Result<u32> {
         let mut links = Box::pin(self.0.link().get().match_name(name.to_owned()).execute());

@@ -302,9 +302,13 @@ impl Service {
         }
     }
 
-    /// When a device goes down the kernel takes its routes away. Traffic follows the default route until
-    /// they are back.
+    /// When a device goes down the kernel takes its routes away, and its addresses of IPv6. Traffic follows the
+    /// default route until they are back.
     async fn handle_link(&mut self) {
+        let addresses = &self.config.addresses;
+        if let Err(error) = self.netlink.restore_addresses(self.device, addresses).await {
+            error!(%error, ?addresses, "the device does not have all of its addresses");
+        }
         for error in self.sync_routes().await {
             error!("{:#}", anyhow::Error::from(error));
         }

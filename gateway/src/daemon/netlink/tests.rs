@@ -37,6 +37,29 @@ fn clear_leaves_the_routes_of_others() {
     });
 }
 
+/// The kernel keeps those of IPv4 alone.
+#[test]
+fn addresses_that_went_with_the_device_come_back() {
+    in_namespace(|netlink, lo| async move {
+        let wanted = ["169.254.18.1/30", "fd00:71::1/64"].map(net);
+        let present = || async {
+            let own = netlink.addresses(None).await.unwrap();
+            wanted.map(|wanted| own.contains(&wanted.addr()))
+        };
+        netlink.restore_addresses(lo, &wanted).await.unwrap();
+        assert_eq!(present().await, [true, true]);
+        set_link(&netlink, lo, LinkFlags::empty()).await;
+        netlink.restore_addresses(lo, &wanted).await.unwrap();
+        assert_eq!(present().await, [true, false], "one that is down stays as it is");
+
+        set_link(&netlink, lo, LinkFlags::Up).await;
+        netlink.restore_addresses(lo, &wanted).await.unwrap();
+        netlink.restore_addresses(lo, &wanted).await.unwrap();
+
+        assert_eq!(present().await, [true, true]);
+    });
+}
+
 #[test]
 fn a_route_of_somebody_else_is_an_error_that_names_it() {
     in_namespace(|netlink, lo| async move {
