@@ -160,8 +160,8 @@ impl Form {
     fn load(&self, plan: Plan) -> anyhow::Result<(Received, Option<f64>)> {
         let Plan { streams, duration, .. } = plan;
         if plan.pings {
-            let (received, trips) = load::tcp_with_ping(&self.contestant, streams, duration)?;
-            return Ok((received, percentile(&trips, 0.99)));
+            let (received, pings) = load::tcp_with_ping(&self.contestant, streams, duration)?;
+            return Ok((received, percentile(&pings.round_trips, 0.99)));
         }
 
         Ok((load::tcp(&self.contestant, streams, Direction::Up, duration)?, None))

@@ -111,6 +111,8 @@ fn ratio(record: &Record, entrant: &Entrant, reference: &str, metric: &str) -> O
     Spread::of(rounds.clone().filter(quiet).filter_map(value))
         .or_else(|| Spread::of(rounds.filter_map(value)))
         .map(|spread| spread.median)
+        // Nothing is a number of times what does not occur.
+        .filter(|ratio| ratio.is_finite())
 }
 
 fn times(ratio: Option<f64>) -> String {
@@ -170,6 +172,21 @@ mod tests {
         let strait = &record.contestants[1];
         assert_eq!(ratio(&record, strait, "plain", "udp_64_pps"), Some(3.0 / 9.0));
         assert_eq!(ratio(&record, strait, "wireguard-go", "udp_64_pps"), None);
+    }
+
+    #[test]
+    fn nothing_is_a_number_of_times_what_does_not_occur() {
+        let mut record = record();
+        for (entrant, lost) in [(0, 0.0), (1, 0.2)] {
+            for sample in &mut record.contestants[entrant].samples {
+                sample.insert("idle_lost_percent".to_owned(), lost);
+            }
+        }
+
+        for entrant in &record.contestants {
+            assert_eq!(ratio(&record, entrant, "plain", "idle_lost_percent"), None);
+        }
+        assert!(render(&record).contains("| 0.00 [0.00, 0.00] | 0.20 [0.20, 0.20] |"));
     }
 
     #[test]

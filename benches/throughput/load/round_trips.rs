@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use strait_gateway::lab::traffic::Ping;
 
 use crate::contestant::Contestant;
@@ -16,19 +16,28 @@ const MARGIN: Duration = Duration::from_millis(500);
 /// In µs, sorted.
 pub(crate) type RoundTrips = Vec<f64>;
 
+/// What became of pings.
+#[derive(Debug)]
+pub(crate) struct Pings {
+    /// Of those that came back.
+    pub(crate) round_trips: RoundTrips,
+    /// The others.
+    pub(crate) lost_percent: f64,
+}
+
 /// Without other traffic.
-pub(crate) fn idle(contestant: &Contestant, duration: Duration) -> anyhow::Result<RoundTrips> {
+pub(crate) fn idle(contestant: &Contestant, duration: Duration) -> anyhow::Result<Pings> {
     measure(contestant, duration)
 }
 
 /// While a load of `duration` runs that starts now.
-pub(super) fn loaded(contestant: &Contestant, duration: Duration) -> anyhow::Result<RoundTrips> {
+pub(super) fn loaded(contestant: &Contestant, duration: Duration) -> anyhow::Result<Pings> {
     thread::sleep(MARGIN);
 
     measure(contestant, duration.saturating_sub(2 * MARGIN))
 }
 
-fn measure(contestant: &Contestant, duration: Duration) -> anyhow::Result<RoundTrips> {
+fn measure(contestant: &Contestant, duration: Duration) -> anyhow::Result<Pings> {
     let count = u16::try_from(duration.as_millis() / INTERVAL.as_millis()).unwrap_or(u16::MAX);
     ensure!(count > 0, "{duration:?} is too short for a ping every {INTERVAL:?}");
     let ping = Ping {
@@ -41,7 +50,11 @@ fn measure(contestant: &Contestant, duration: Duration) -> anyhow::Result<RoundT
         report.round_trips.iter().map(|trip| trip.as_secs_f64() * 1e6).collect();
     round_trips.sort_by(f64::total_cmp);
 
-    Some(round_trips).filter(|trips| !trips.is_empty()).context("no ping came back")
+    ensure!(!round_trips.is_empty(), "no ping came back");
+    let [lost, sent] = [report.lost(), report.sent].map(u32::try_from);
+    let lost_percent = 100.0 * f64::from(lost?) / f64::from(sent?);
+
+    Ok(Pings { round_trips, lost_percent })
 }
 
 /// The value below which `share` of `sorted` lies, the nearest that occurs.

@@ -9,8 +9,7 @@ use anyhow::{Context, anyhow, ensure};
 use serde_json::Value;
 use strait_gateway::lab::wait_until;
 
-use super::RoundTrips;
-use super::round_trips::loaded;
+use super::round_trips::{Pings, loaded};
 use crate::contestant::{Contestant, tool};
 
 /// Which way the payload goes.
@@ -121,18 +120,18 @@ fn ask(
     Ok(report)
 }
 
-/// So many streams up, and the round trips of pings meanwhile.
+/// So many streams up, and pings meanwhile.
 pub(crate) fn tcp_with_ping(
     contestant: &Contestant,
     streams: u32,
     duration: Duration,
-) -> anyhow::Result<(Received, RoundTrips)> {
+) -> anyhow::Result<(Received, Pings)> {
     thread::scope(|scope| {
         let pings = scope.spawn(|| loaded(contestant, duration));
         let received = tcp(contestant, streams, Direction::Up, duration);
-        let round_trips = pings.join().map_err(|_| anyhow!("the pinging thread panicked"))?;
+        let pings = pings.join().map_err(|_| anyhow!("the pinging thread panicked"))?;
 
-        Ok((received?, round_trips?))
+        Ok((received?, pings?))
     })
 }
 

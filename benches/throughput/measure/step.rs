@@ -71,13 +71,14 @@ impl Sample {
 
         self.put("tcp_1_up_gbps", received.bits_per_second / 1e9);
         self.put_cost("cpu_seconds_per_gb", &before, &after, received.bytes / 1e9);
-        for (name, round_trips) in [("idle", idle), ("loaded", loaded)] {
+        for (name, pings) in [("idle", idle), ("loaded", loaded)] {
             for (suffix, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-                if let Some(value) = percentile(&round_trips, share) {
+                if let Some(value) = percentile(&pings.round_trips, share) {
                     self.put(format!("{name}_{suffix}_us"), value);
                 }
             }
-            self.round_trips.insert(name.to_owned(), round_trips);
+            self.put(format!("{name}_lost_percent"), pings.lost_percent);
+            self.round_trips.insert(name.to_owned(), pings.round_trips);
         }
 
         Ok(())
