@@ -9,6 +9,7 @@ mod inbound;
 mod monitor;
 mod outbound;
 mod pool;
+mod singly;
 mod steering;
 mod sys;
 mod thinning;

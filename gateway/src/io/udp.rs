@@ -11,10 +11,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
+use super::singly::{Refusals, Way};
 use super::{Offload, StartError, steering, sys};
 use crate::buffer::{Transmit, TransmitBatch};
 use crate::counters::as_u64;
@@ -42,7 +42,8 @@ pub(super) struct Udp {
     handshakes: Option<Socket>,
     is_dual_stack: bool,
     port: u16,
-    segments: AtomicBool,
+    segments: bool,
+    refusals: Refusals,
     coalesces: bool,
 }
 
@@ -69,7 +70,7 @@ impl Udp {
 
         tune(&socket, is_dual_stack).map_err(system("set options of the UDP socket"))?;
         let coalesces = offload.udp_gro && set_gro(&socket);
-        let segments = AtomicBool::new(offload.udp_gso && has_gso(&socket));
+        let segments = offload.udp_gso && has_gso(&socket);
         let handshakes = offload
             .udp_steering
             .then(|| join(&socket, is_dual_stack, coalesces))
@@ -79,7 +80,15 @@ impl Udp {
                 None
             });
 
-        Ok(Arc::new(Self { socket, handshakes, is_dual_stack, port, segments, coalesces }))
+        Ok(Arc::new(Self {
+            socket,
+            handshakes,
+            is_dual_stack,
+            port,
+            segments,
+            refusals: Refusals::default(),
+            coalesces,
+        }))
     }
 
     /// Marks what is sent, for rules of the host; 0 is no mark. Needs CAP_NET_ADMIN.
@@ -92,9 +101,9 @@ impl Udp {
         self.port
     }
 
-    /// Whether the kernel segments what we send.
+    /// Whether the kernel segments what we send, to everybody.
     pub(super) fn segments(&self) -> bool {
-        self.segments.load(Ordering::Relaxed)
+        self.segments && !self.refusals.is_any()
     }
 
     /// Whether the kernel merges what we receive.
@@ -187,11 +196,20 @@ impl Udp {
         if transmit.datagrams() == 1 {
             return sys::send(self.socket.as_fd(), send).map(|()| Lost::default());
         }
-        if self.segments() {
+        let way = if self.segments { self.refusals.way(remote) } else { Way::Singly };
+        if way != Way::Singly {
             let segment_bytes = u16::try_from(transmit.segment_bytes).ok();
-            match sys::send(self.socket.as_fd(), sys::Send { segment_bytes, ..send }) {
-                Err(error) if self.is_refusal(&error) => {}
-                result => return result.map(|()| Lost::default()),
+            let sent = sys::send(self.socket.as_fd(), sys::Send { segment_bytes, ..send });
+            match sent {
+                Err(error) if self.is_refusal(&error, remote, way) => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    if way == Way::Again {
+                        self.refusals.handle_taken(remote);
+                        tracing::info!(%remote, "the kernel segments UDP again");
+                    }
+                    return Ok(Lost::default());
+                }
             }
         }
 
@@ -202,13 +220,18 @@ impl Udp {
 
     /// Whether the kernel refused to segment, so that datagrams must go one by one.
     ///
-    /// `EIO`: the route's device cannot checksum; that does not change, so segmentation stays off.
+    /// `EIO`: this route does not segment, see [`singly`](super::singly).
     /// `EINVAL` and `EMSGSIZE`: a datagram does not fit this path, which only fragments can cross.
-    fn is_refusal(&self, error: &io::Error) -> bool {
+    fn is_refusal(&self, error: &io::Error, remote: SocketAddr, way: Way) -> bool {
         match error.raw_os_error() {
             Some(libc::EIO) => {
-                if self.segments.swap(false, Ordering::Relaxed) {
-                    tracing::warn!("the kernel refuses to segment UDP: sending one by one");
+                self.refusals.handle_refused(remote);
+                if way == Way::Together {
+                    tracing::warn!(
+                        %remote,
+                        "the kernel refuses to segment UDP: sending one by one, which is slower; \
+                         look for checksum offload of the device and for IPsec policies"
+                    );
                 }
                 true
             }
