@@ -99,21 +99,33 @@ fn change<'a>(plan: &'a Plan, place: usize, kind: &str, name: &str) -> Option<&'
 /// Everything that a plan says a cluster has afterwards, against the cluster.
 async fn assert_true(plan: &Plan, place: usize, cluster: &Cluster) {
     for change in &plan.clusters[place].changes {
-        let namespace = change.namespace.as_deref().unwrap_or_default();
-        let found = match change.kind.as_str() {
-            "Network" => value(cluster.api::<Network>(namespace).get_opt(&change.name).await),
-            "IP" => value(cluster.api::<IP>(namespace).get_opt(&change.name).await),
-            "Configuration" => {
-                value(cluster.api::<Configuration>(namespace).get_opt(&change.name).await)
-            }
-            // Made by others.
-            _ => continue,
+        let found = async || {
+            let namespace = change.namespace.as_deref().unwrap_or_default();
+            let found = match change.kind.as_str() {
+                "Network" => value(cluster.api::<Network>(namespace).get_opt(&change.name).await),
+                "IP" => value(cluster.api::<IP>(namespace).get_opt(&change.name).await),
+                "Configuration" => {
+                    value(cluster.api::<Configuration>(namespace).get_opt(&change.name).await)
+                }
+                // Made by others.
+                _ => return None,
+            };
+            Some(found)
         };
-        assert_eq!(found.is_none(), change.action == Action::Delete, "{change:?}");
+        let Some(mut found_now) = found().await else { continue };
+        // The collector has a moment of its own.
+        for _ in 0..100 {
+            if found_now.is_none() || change.action != Action::Delete {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            found_now = found().await.flatten();
+        }
+        assert_eq!(found_now.is_none(), change.action == Action::Delete, "{change:?}");
         for field in &change.fields {
             let path = field.path.replace(['.', '['], "/").replace(']', "");
-            let found = found.as_ref().and_then(|found| found.pointer(&format!("/{path}")));
-            assert_eq!(found, field.after.as_ref(), "{} {}", change.name, field.path);
+            let value = found_now.as_ref().and_then(|found| found.pointer(&format!("/{path}")));
+            assert_eq!(value, field.after.as_ref(), "{} {}", change.name, field.path);
         }
     }
 }

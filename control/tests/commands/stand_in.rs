@@ -8,7 +8,9 @@ use control::api::{Configuration, Connection, GatewayClient, GatewayServer, Netw
 use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
+};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -175,47 +177,38 @@ async fn configure(client: &Client, configuration: &Configuration) -> kube::Resu
 
 /// Deletes what belongs to nobody any more.
 async fn collect(client: &Client) -> kube::Result<()> {
-    let mut owners: Vec<_> = all::<GatewayServer>(client).await?.iter().map(uid).collect();
-    owners.extend(all::<GatewayClient>(client).await?.iter().map(uid));
-    orphans::<Deployment>(client, &owners).await?;
-    orphans::<Service>(client, &owners).await?;
-    orphans::<Secret>(client, &owners).await?;
-    orphans::<PublicKey>(client, &owners).await?;
-    orphans::<Connection>(client, &owners).await?;
+    orphans::<Deployment>(client).await?;
+    orphans::<Service>(client).await?;
+    orphans::<Secret>(client).await?;
+    orphans::<PublicKey>(client).await?;
+    orphans::<Connection>(client).await?;
 
-    forgotten(client).await
+    orphans::<Network>(client).await
 }
 
-/// Deletes the prefixes of clusters that nobody peers with any more. IPAM makes others meanwhile: whose
-/// owner is missing only afterwards has lost it.
-async fn forgotten(client: &Client) -> kube::Result<()> {
-    let networks = all::<Network>(client).await?;
-    let owners: Vec<_> = all::<Configuration>(client).await?.iter().map(uid).collect();
-    for network in networks {
-        let mut of_network = network.owner_references().iter().peekable();
-        if of_network.peek().is_some() && of_network.all(|owner| !owners.contains(&owner.uid)) {
-            let namespace = network.namespace().unwrap_or_default();
-            let api: Api<Network> = Api::namespaced(client.clone(), &namespace);
-            api.delete(&network.name_any(), &DeleteParams::default()).await?;
-        }
-    }
-
-    Ok(())
-}
-
-async fn orphans<K: Resource<DynamicType = ()>>(
-    client: &Client,
-    owners: &[String],
-) -> kube::Result<()> {
+/// Others make owners and objects meanwhile: whose owner is missing only afterwards has lost it, and who was
+/// given another since is left alone.
+async fn orphans<K: Resource<DynamicType = ()>>(client: &Client) -> kube::Result<()> {
     let resource = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    for object in api.list(&ListParams::default()).await? {
-        let has_owner = object.owner_references().iter().any(|owner| owners.contains(&owner.uid));
-        if !object.owner_references().is_empty() && !has_owner {
+    let objects = api.list(&ListParams::default()).await?;
+    let mut owners: Vec<_> = all::<GatewayServer>(client).await?.iter().map(uid).collect();
+    owners.extend(all::<GatewayClient>(client).await?.iter().map(uid));
+    owners.extend(all::<Configuration>(client).await?.iter().map(uid));
+
+    for object in objects {
+        let mut of_object = object.owner_references().iter().peekable();
+        if of_object.peek().is_some() && of_object.all(|owner| !owners.contains(&owner.uid)) {
             let namespace = object.namespace().unwrap_or_default();
             let api: Api<DynamicObject> =
                 Api::namespaced_with(client.clone(), &namespace, &resource);
-            api.delete(&object.name_any(), &DeleteParams::default()).await?;
+            let unchanged =
+                Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+            let deletion = DeleteParams::default().preconditions(unchanged);
+            match api.delete(&object.name_any(), &deletion).await {
+                Err(kube::Error::Api(answer)) if [404, 409].contains(&answer.code) => {}
+                result => drop(result?),
+            }
         }
     }
 
