@@ -193,27 +193,31 @@ fn forward(
     mut flush: impl FnMut(&mut TransmitBatch),
 ) -> Result<Disposition, Dropped> {
     let bytes = as_u64(frame.len());
-    let whole = |reason| Dropped { reason, packets: 1, bytes };
+    let malformed = || Dropped { reason: DropReason::Malformed, packets: 1, bytes };
 
-    let mut header = Header::parse(frame).map_err(|_| whole(DropReason::Malformed))?;
+    let mut header = Header::parse(frame).map_err(|_| malformed())?;
     let checksum = virtio.checksum(&header);
-    let outgoing = translate::route(&context, frame, &header).map_err(whole)?;
+    let outgoing = match translate::route(&context, frame, &header) {
+        Ok(outgoing) => outgoing,
+        Err(reason) => return Err(dropped(reason, virtio, frame, &header)),
+    };
     let peer = match &outgoing {
         Outgoing::Hairpin => None,
         Outgoing::Peer(route) => match route.peer.path() {
             Some(path) => Some((route, path)),
             // Before anything is changed or remembered for a packet that cannot be sent.
-            None => return Err(without_endpoint(virtio, frame, &header)),
+            None => return Err(dropped(DropReason::NoEndpoint, virtio, frame, &header)),
         },
     };
-    translate::outbound(&context, &outgoing, frame, &mut header, checksum).map_err(whole)?;
+    if let Err(reason) = translate::outbound(&context, &outgoing, frame, &mut header, checksum) {
+        return Err(dropped(reason, virtio, frame, &header));
+    }
     let Some((route, path)) = peer else {
         return Ok(Disposition::Hairpin);
     };
 
     let outer_ecn = ecn::encapsulate(header.ecn());
-    let mut segments =
-        Segments::new(frame, virtio, &header).map_err(|_| whole(DropReason::Malformed))?;
+    let mut segments = Segments::new(frame, virtio, &header).map_err(|_| malformed())?;
     let packets = as_u64(segments.count());
 
     account.packets_in.add(packets);
@@ -259,17 +263,18 @@ fn is_worth_a_job(segments: &Segments<'_>) -> bool {
         && TransmitBatch::is_enough_for(count, bytes + count * MAX_DATAGRAM_OVERHEAD_BYTES)
 }
 
-/// Nobody knows where the peer is. The packets are counted as they would have been sent.
+/// The packets of the frame are counted as they would have been sent.
 #[cold]
-fn without_endpoint(virtio: &VirtioHeader, frame: &mut [u8], header: &Header) -> Dropped {
+fn dropped(
+    reason: DropReason,
+    virtio: &VirtioHeader,
+    frame: &mut [u8],
+    header: &Header,
+) -> Dropped {
     let bytes = as_u64(frame.len());
 
-    match Segments::new(frame, virtio, header) {
-        Ok(segments) => Dropped {
-            reason: DropReason::NoEndpoint,
-            packets: as_u64(segments.count()),
-            bytes: as_u64(segments.total_bytes()),
-        },
-        Err(_) => Dropped { reason: DropReason::Malformed, packets: 1, bytes },
-    }
+    let (packets, bytes) = Segments::new(frame, virtio, header)
+        .map_or((1, bytes), |segments| (as_u64(segments.count()), as_u64(segments.total_bytes())));
+
+    Dropped { reason, packets, bytes }
 }

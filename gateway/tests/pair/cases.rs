@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strait_gateway::DropReason;
+use strait_gateway::packet::virtio::{Gso, VirtioHeader};
 use strait_gateway::wg::{Engine, PresharedKey};
 use strait_gateway::wg::message::Message;
 
@@ -209,6 +210,34 @@ fn a_packet_to_a_peer_without_an_endpoint_is_quoted_as_it_was_sent() {
     assert_eq!(world.outbound(MILAN).drops(DropReason::NoEndpoint), 1);
     assert_told(&world, MILAN, &lost);
     world.assert_accounts_balance();
+}
+
+/// A frame that is to be segmented counts as what would have been sent, whatever it is dropped for.
+#[test]
+fn a_frame_that_is_dropped_counts_as_the_packets_it_stands_for() {
+    for (side, destination, reason) in [
+        (ROME, "203.0.113.1", DropReason::NoRoute),
+        (MILAN, "10.71.1.5", DropReason::NoEndpoint),
+    ] {
+        let mut world = World::new(Network::PERFECT);
+        let frame = udp_packet("10.244.2.7", destination, 0);
+        let virtio = VirtioHeader {
+            needs_checksum: true,
+            gso: Gso::UdpL4,
+            header_len: 28,
+            gso_size: 8,
+            checksum_start: 20,
+            checksum_offset: 6,
+        };
+
+        world.send_frame(side, &virtio, &frame);
+
+        // 23 bytes of payload.
+        assert_eq!(world.outbound(side).drops(reason), 3);
+        assert_eq!(world.outbound(side).packets_in, 3);
+        assert_eq!(world.outbound(side).bytes_in, 3 * 28 + 23);
+        world.assert_accounts_balance();
+    }
 }
 
 /// What waits for a handshake that never comes is given up in silence, as the kernel does.

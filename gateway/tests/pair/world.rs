@@ -163,18 +163,20 @@ impl World {
 
     /// A packet leaves the cluster of `from`.
     pub(crate) fn send(&mut self, from: usize, packet: &[u8]) {
+        self.send_frame(from, &VirtioHeader::default(), packet);
+    }
+
+    /// A frame leaves the cluster of `from`.
+    pub(crate) fn send_frame(&mut self, from: usize, virtio: &VirtioHeader, frame: &[u8]) {
         let now = self.now();
         let mut out = self.spare.pop().unwrap_or_default();
-        let mut packet = packet.to_vec();
+        let mut frame = frame.to_vec();
 
         let side = &mut self.sides[from];
-        let disposition = side.engine.outbound.handle_frame(
-            &VirtioHeader::default(),
-            &mut packet,
-            now,
-            &mut out,
-            |_| panic!("one packet cannot fill the batch"),
-        );
+        let disposition =
+            side.engine.outbound.handle_frame(virtio, &mut frame, now, &mut out, |_| {
+                panic!("one frame cannot fill the batch")
+            });
         match disposition {
             Disposition::Taken => {}
             Disposition::Reply => side.told.push(side.engine.outbound.reply().to_vec()),
