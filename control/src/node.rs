@@ -11,6 +11,8 @@
 //! - All nodes plan for the same prefixes, and no two of them for different gateways.
 //! - No prefix of a plan holds an address of a node or of a pod of this cluster.
 //! - A prefix stays in the plan while its `Configuration` is there, with a gateway or without.
+//! - Where packets went before they go no longer than a pod of the gateway is there: whoever is given its
+//!   address next is not to have them.
 //!
 //! # Not here
 //!
@@ -43,7 +45,7 @@ pub use watch::{Update, Watch};
 pub struct Objects {
     /// Of all remote clusters.
     pub configurations: Vec<Listed<Configuration>>,
-    /// Of gateways, the active ones.
+    /// Of gateways, the active ones and the others.
     pub pods: Vec<Arc<Pod>>,
     /// Of this cluster.
     pub nodes: Vec<Arc<Node>>,
@@ -61,8 +63,18 @@ pub enum Hop {
         /// Its `InternalIP` of the version of the prefix.
         address: IpAddr,
     },
-    /// Where it sent them before, as no gateway is known; nowhere, if that is not known either.
+    /// Where it sent them before, as no gateway can be used, if that is one of the [`Places`] still; else
+    /// nowhere.
     AsBefore,
+}
+
+/// Where a gateway is that cannot be used, or not yet, or no longer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Those of its pods on this node, and those of other nodes with one.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Whether a node with one does not say where it is.
+    pub may_be_elsewhere: bool,
 }
 
 /// What one node has to do.
@@ -70,6 +82,10 @@ pub enum Hop {
 pub struct Plan {
     /// Every prefix of a remote cluster.
     pub hops: BTreeMap<Prefix, Hop>,
+    /// Where the gateway of each may be.
+    pub places: BTreeMap<Prefix, Places>,
+    /// Where that of a prefix may be that is missing above.
+    pub other_places: Places,
     /// Pods of this cluster, as far as objects say where they are.
     pub pods: BTreeSet<Prefix>,
     /// The `InternalIP`s of this node.
@@ -102,6 +118,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
     }
 
     let gateways = Gateways::new(&objects.pods);
+    plan.other_places = gateways.all_places(own, &plan);
     let taken = Taken::new(objects);
     plan.pods.extend(taken.pods.iter().map(|(pods, _)| *pods));
     let mut configurations: Vec<_> = objects.configurations.iter().collect();
@@ -122,6 +139,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
                         Hop::AsBefore
                     });
                     plan.hops.insert(prefix, hop);
+                    plan.places.insert(prefix, gateways.places(configuration, own, &plan));
                     plan.owners.insert(prefix, object.clone());
                 }
             }

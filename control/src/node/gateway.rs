@@ -8,19 +8,19 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use remap::Prefix;
 
-use super::{Hop, Plan, Problem};
+use super::{Hop, Places, Plan, Problem};
 use crate::active;
 use crate::api::Configuration;
 use crate::objects::{ObjectName, REMOTE_CLUSTER_ID, cluster_id};
 use crate::operator::COMPONENT;
 
-/// The pods that packets may be sent to, by namespace.
+/// The pods of gateways that have not ended, by namespace.
 pub(super) struct Gateways<'a>(BTreeMap<&'a str, Vec<&'a Pod>>);
 
 impl<'a> Gateways<'a> {
     pub(super) fn new(pods: &'a [Arc<Pod>]) -> Self {
         let mut gateways = BTreeMap::<_, Vec<_>>::new();
-        for pod in pods.iter().filter(|pod| is_usable(pod)) {
+        for pod in pods.iter().filter(|pod| is_there(pod)) {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             gateways.entry(namespace).or_default().push(&**pod);
         }
@@ -62,31 +62,70 @@ impl<'a> Gateways<'a> {
         Ok(Hop::Node { name: node.to_owned(), address })
     }
 
+    /// Where the gateway of `configuration` may be, for the node `own`.
+    pub(super) fn places(&self, configuration: &Configuration, own: &str, plan: &Plan) -> Places {
+        places(self.of(configuration), own, plan)
+    }
+
+    /// Where any gateway may be.
+    pub(super) fn all_places(&self, own: &str, plan: &Plan) -> Places {
+        places(self.0.values().flatten().copied(), own, plan)
+    }
+
     /// The pod that carries the packets of `configuration`. Of several, as while one replaces another,
     /// the one that is ready, and of those the youngest.
     fn active(&self, configuration: &Configuration) -> Option<&'a Pod> {
-        let cluster = cluster_id(configuration)?;
-        let namespace = configuration.metadata.namespace.as_deref().unwrap_or_default();
-        let pods = self.0.get(namespace)?.iter().copied();
-        // The templates of Liqo give pods no label with the cluster: there is one gateway a namespace.
-        let pods = pods.filter(|pod| {
-            pod.labels().get(REMOTE_CLUSTER_ID).is_none_or(|id| id.is_empty() || id == cluster)
-        });
+        let pods = self.of(configuration).filter(|pod| is_usable(pod));
 
         pods.max_by_key(|pod| (is_ready(pod), pod.creation_timestamp(), pod.name_any()))
     }
+
+    /// All pods of the gateway of `configuration`.
+    fn of(&self, configuration: &Configuration) -> impl Iterator<Item = &'a Pod> {
+        let cluster = cluster_id(configuration);
+        let namespace = configuration.metadata.namespace.as_deref().unwrap_or_default();
+        let pods = self.0.get(namespace).filter(|_| cluster.is_some());
+
+        // The templates of Liqo give pods no label with the cluster: there is one gateway a namespace.
+        pods.into_iter().flatten().copied().filter(move |pod| {
+            let id = pod.labels().get(REMOTE_CLUSTER_ID).filter(|id| !id.is_empty());
+            id.is_none_or(|id| Some(id.as_str()) == cluster)
+        })
+    }
+}
+
+/// Where these pods are, for the node `own`; `plan` has all nodes.
+fn places<'a>(pods: impl Iterator<Item = &'a Pod>, own: &str, plan: &Plan) -> Places {
+    let mut places = Places::default();
+    for pod in pods {
+        match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+            Some(node) if node == own => places.addresses.extend(addresses(pod)),
+            Some(node) => match plan.others.get(node).map(Vec::as_slice) {
+                Some([]) => places.may_be_elsewhere = true,
+                addresses => places.addresses.extend(addresses.unwrap_or_default()),
+            },
+            None => {}
+        }
+    }
+
+    places
+}
+
+/// Whether it is a pod of a gateway and has its addresses, or may have them still.
+fn is_there(pod: &Pod) -> bool {
+    let (label, value) = COMPONENT;
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+
+    pod.labels().get(label).is_some_and(|found| found == value)
+        && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Whether it is the active one of a gateway, runs, and is to go on running.
 fn is_usable(pod: &Pod) -> bool {
-    let (label, value) = COMPONENT;
-    let status = pod.status.as_ref();
-    let is_gateway = pod.labels().get(label).is_some_and(|found| found == value);
-    let is_running = status.and_then(|status| status.phase.as_deref()) == Some("Running");
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
 
-    is_gateway
-        && active::is_active(pod)
-        && is_running
+    active::is_active(pod)
+        && phase == Some("Running")
         && pod.metadata.deletion_timestamp.is_none()
         && !addresses(pod).is_empty()
 }

@@ -109,30 +109,67 @@ fn the_node_of_the_gateway_sends_to_its_pod_and_all_others_to_that_node() {
 #[test]
 fn a_prefix_without_a_gateway_goes_where_it_went_before() {
     type Change = fn(&mut Pod);
-    let changes: [(&str, Change); 7] = [
-        ("standby", |pod| label(pod, "networking.liqo.io/active", "false")),
-        ("going", |pod| {
+    // Whether the pod is there, for its own node and for another one.
+    let changes: [(&str, bool, bool, Change); 8] = [
+        ("standby", true, true, |pod| label(pod, "networking.liqo.io/active", "false")),
+        ("going", true, true, |pod| {
             pod.metadata.deletion_timestamp = Some(object(json!("2026-01-01T00:00:00Z")));
         }),
-        ("elsewhere", |pod| pod.metadata.namespace = Some("liqo-tenant-oslo".to_owned())),
-        ("for another", |pod| label(pod, "liqo.io/remote-cluster-id", "oslo")),
-        ("pending", |pod| pod.status.as_mut().unwrap().phase = Some("Pending".to_owned())),
-        ("without address", |pod| {
+        ("elsewhere", false, false, |pod| {
+            pod.metadata.namespace = Some("liqo-tenant-oslo".to_owned());
+        }),
+        ("for another", false, false, |pod| label(pod, "liqo.io/remote-cluster-id", "oslo")),
+        ("pending", true, true, |pod| {
+            pod.status.as_mut().unwrap().phase = Some("Pending".to_owned());
+        }),
+        ("ended", false, false, |pod| {
+            pod.status.as_mut().unwrap().phase = Some("Failed".to_owned());
+        }),
+        ("without address", false, true, |pod| {
             let status = pod.status.as_mut().unwrap();
             (status.pod_ip, status.pod_ips) = (None, None);
         }),
-        ("without node", |pod| pod.spec.as_mut().unwrap().node_name = None),
+        ("without node", false, false, |pod| pod.spec.as_mut().unwrap().node_name = None),
     ];
-    for (what, change) in changes {
+    let name = prefix("10.71.0.0/16");
+    for (what, is_here, is_there, change) in changes {
         let mut pod = pod("rome", 2, 7);
         change(&mut pod);
         let objects = objects(vec![configuration("rome", &["10.71.0.0/16"])], vec![pod]);
 
-        let plan = plan("node-1", &objects);
+        for (own, is_there, addresses) in [
+            ("node-2", is_here, ["10.244.2.7", "fd00:244:0:2::7"]),
+            ("node-1", is_there, ["172.18.0.2", "fd00:18::2"]),
+        ] {
+            let plan = plan(own, &objects);
 
-        assert_eq!(plan.hops[&prefix("10.71.0.0/16")], Hop::AsBefore, "{what}");
-        assert_eq!(plan.problems, [], "{what}");
+            assert_eq!(plan.hops[&name], Hop::AsBefore, "{what}");
+            assert_eq!(plan.problems, [], "{what}");
+            let addresses = addresses.into_iter().filter(|_| is_there);
+            let addresses = addresses.map(|text| text.parse().unwrap()).collect();
+            let places = Places { addresses, may_be_elsewhere: false };
+            assert_eq!(plan.places[&name], places, "{what} {own}");
+        }
     }
+}
+
+#[test]
+fn a_node_that_does_not_say_where_it_is_may_be_where_it_was_and_one_that_is_gone_is_nowhere() {
+    let rome = configuration("rome", &["10.71.0.0/16"]);
+    let mut objects = objects(vec![rome], vec![pod("rome", 2, 7)]);
+    let places = |objects: &Objects| {
+        let plan = plan("node-1", objects);
+        assert_eq!(plan.hops[&prefix("10.71.0.0/16")], Hop::AsBefore);
+        assert_eq!(plan.places[&prefix("10.71.0.0/16")], plan.other_places);
+        plan.other_places
+    };
+
+    Arc::make_mut(&mut objects.nodes[1]).status = None;
+    let unknown = Places { may_be_elsewhere: true, ..Places::default() };
+    assert_eq!(places(&objects), unknown);
+
+    objects.nodes.remove(1);
+    assert_eq!(places(&objects), Places::default());
 }
 
 fn label(pod: &mut Pod, label: &str, value: &str) {

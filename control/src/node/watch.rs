@@ -11,7 +11,6 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::Objects;
-use crate::active::ACTIVE;
 use crate::api::Configuration;
 use crate::operator::COMPONENT;
 use crate::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
@@ -39,11 +38,11 @@ impl Watch {
     pub fn new(client: &Client) -> Self {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         let (component, gateway) = COMPONENT;
-        let active = config.clone().labels(&format!("{component}={gateway},{ACTIVE}=true"));
+        let gateway = config.clone().labels(&format!("{component}={gateway}"));
 
         let events = events(client, config.clone());
         let (configurations, of_configurations) = kept("Configuration", events);
-        let (pods, of_pods) = kept("Pod", self::events(client, active));
+        let (pods, of_pods) = kept("Pod", self::events(client, gateway));
         let (nodes, of_nodes) = kept("Node", self::events(client, config).modify(slim));
         let bundle = Bundle::new([of_configurations, of_pods, of_nodes]);
 

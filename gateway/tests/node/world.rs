@@ -216,8 +216,17 @@ impl World {
 
     /// A replica becomes the active one, as the one before is no more.
     pub(crate) fn take_over(&self, node: usize) {
+        self.label(node, Some("true"));
+    }
+
+    /// The active one is that no more, and runs on.
+    pub(crate) fn step_down(&self, node: usize) {
+        self.label(node, None);
+    }
+
+    fn label(&self, node: usize, is_active: Option<&str>) {
         let name = gateway_name(node);
-        let label = json!({"metadata": {"labels": {"networking.liqo.io/active": "true"}}});
+        let label = json!({"metadata": {"labels": {"networking.liqo.io/active": is_active}}});
         let pods: Api<Pod> = Api::namespaced(self.admin.clone(), TENANT);
         self.runtime.block_on(async {
             pods.patch(&name, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
@@ -244,7 +253,7 @@ impl World {
         self.runtime.block_on(put::<Pod>(Api::namespaced(admin, TENANT), &pod));
     }
 
-    /// There is no active gateway any more; what carried packets goes on.
+    /// No pod of a gateway is there any more, as far as the API server knows; what carried packets goes on.
     pub(crate) fn remove_gateway(&self) {
         self.runtime.block_on(remove_pods(&self.admin));
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use control::node::{Hop, Plan};
+use control::node::{Hop, Places, Plan};
 use remap::Prefix;
 
 use super::flags::{OverlaySettings, Vxlan};
@@ -143,8 +143,9 @@ pub(super) fn overlay(
     // Nothing where it cannot be told.
     let need = |(prefix, hop): (&Prefix, &Hop)| match (hop, vxlan) {
         (Hop::AsBefore, _) => {
-            let has_route = before.is_some_and(|before| before.route(prefix.to_net()).is_some());
-            if has_route { None } else { Some(false) }
+            let before = before.and_then(|before| before.route(prefix.to_net()));
+            let goes_on = before.is_some_and(|before| may_go_on(plan, *prefix, before));
+            if goes_on { None } else { Some(false) }
         }
         (_, Vxlan::Never) => Some(false),
         (Hop::Pod(_) | Hop::Node { .. }, Vxlan::Always) => Some(true),
@@ -192,7 +193,7 @@ pub(super) fn wanted(
             }
         };
         let net = prefix.to_net();
-        let before = found.route(net);
+        let before = found.route(net).filter(|before| may_go_on(plan, *prefix, *before));
         let (way, target) = match (target, before) {
             (Some((way, target)), _) => (way, Some(target)),
             (None, Some(before)) => {
@@ -213,7 +214,10 @@ pub(super) fn wanted(
         let state = &mut wanted.state;
         state.rules.extend(rules);
         let missing = |net| plan.hops.keys().all(|prefix| prefix.to_net() != net);
-        state.routes.extend(routes.into_iter().filter(|(key, _)| missing(key.prefix)));
+        let kept = routes
+            .into_iter()
+            .filter(|(key, target)| missing(key.prefix) && leads_to(*target, &plan.other_places));
+        state.routes.extend(kept);
         for (ip, mac) in neighbours {
             state.neighbours.entry(ip).or_insert(mac);
         }
@@ -223,6 +227,20 @@ pub(super) fn wanted(
     }
 
     wanted
+}
+
+/// Whether packets for `prefix` may go where they went before: the gateway may be there still.
+fn may_go_on(plan: &Plan, prefix: Prefix, before: Target) -> bool {
+    plan.places.get(&prefix).is_some_and(|places| leads_to(before, places))
+}
+
+/// Whether what `target` leads to is one of `places`, or nothing.
+fn leads_to(target: Target, places: &Places) -> bool {
+    let Target::Via { gateway, .. } = target else { return true };
+    let is_there =
+        |place: &IpAddr| gateway == *place || gateway == Mac::of_node(*place).link_local();
+
+    places.may_be_elsewhere || places.addresses.iter().any(is_there)
 }
 
 /// Everything that decides where a hop leads.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
-use control::node::Hop;
+use control::node::{Hop, Places};
 use futures_util::TryStreamExt as _;
 use ipnet::Ipv4Net;
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -257,9 +257,15 @@ fn index(found: &Found) -> Option<u32> {
 
 fn plan_to(hop: Hop) -> Plan {
     let addresses = |number: u8| vec![IpAddr::from([172, 18, number, 1])];
+    let prefix = "10.71.0.0/16".parse().unwrap();
+    let places = Places {
+        addresses: [addresses(2), addresses(3)].concat().into_iter().collect(),
+        may_be_elsewhere: false,
+    };
 
     Plan {
-        hops: [("10.71.0.0/16".parse().unwrap(), hop)].into(),
+        hops: [(prefix, hop)].into(),
+        places: [(prefix, places)].into(),
         own: addresses(1),
         others: [2, 3].map(|number| (format!("node-{number}"), addresses(number))).into(),
         is_whole: true,

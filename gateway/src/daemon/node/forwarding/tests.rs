@@ -27,8 +27,18 @@ fn to_node(number: u8) -> Hop {
 
 fn plan(hops: &[(&str, Hop)]) -> Plan {
     let addresses = |number: u8| vec![IpAddr::from([172, 18, number, 1])];
+    let places = Places {
+        addresses: [2, 3]
+            .iter()
+            .flat_map(|number| addresses(*number))
+            .chain([ip("10.244.1.9")])
+            .collect(),
+        may_be_elsewhere: false,
+    };
 
     Plan {
+        places: hops.iter().map(|(text, _)| (prefix(text), places.clone())).collect(),
+        other_places: places,
         hops: hops.iter().map(|(text, hop)| (prefix(text), hop.clone())).collect(),
         own: addresses(1),
         others: [2, 3].map(|number| (format!("node-{number}"), addresses(number))).into(),
@@ -184,6 +194,55 @@ fn while_no_gateway_is_known_packets_go_where_they_went() {
     assert_eq!(wanted.ways[&prefix(name)], Way::Unreachable);
     let last = RouteKey::of_last_resort(net(name));
     assert_eq!(wanted.state.routes, BTreeMap::from([(last, Target::Unreachable)]));
+}
+
+/// Whoever has its address next is not to have what is meant for the other cluster.
+#[test]
+fn where_no_pod_of_a_gateway_is_any_more_nothing_goes() {
+    let names = ["10.71.0.0/16", "10.72.0.0/16", "10.73.0.0/16"];
+    let hops = [to_node(2), to_node(3), Hop::Pod(ip("10.244.1.9"))];
+    let hops: Vec<_> = names.into_iter().zip(hops).collect();
+    let found = forwarded(&plan(&hops), &ground(), Vxlan::Auto, &State::default()).1.state;
+    let gone = |hops: &[(&str, Hop)], places: &Places| Plan {
+        places: names.map(|name| (prefix(name), places.clone())).into(),
+        other_places: places.clone(),
+        ..plan(hops)
+    };
+    let as_before = names.map(|name| (name, Hop::AsBefore));
+
+    // Another one, and of which nobody says where it is.
+    let other = Places { addresses: [ip("172.18.4.1")].into(), may_be_elsewhere: false };
+    let unknown = Places { may_be_elsewhere: true, ..other.clone() };
+    // Also when a gateway is known, and nothing leads there.
+    let unreached = names.map(|name| (name, to_node(9)));
+    for (hops, places, way, has_device) in [
+        (&as_before, &other, Way::Unreachable, false),
+        (&unreached, &other, Way::Unreachable, true),
+        (&as_before, &unknown, Way::AsBefore, true),
+    ] {
+        let (overlay, wanted) = forwarded(&gone(hops, places), &ground(), Vxlan::Auto, &found);
+
+        assert_eq!(wanted.ways, names.map(|name| (prefix(name), way)).into());
+        let goes_on = way == Way::AsBefore;
+        assert!(names.iter().all(|name| wanted.state.route(net(name)).is_some() == goes_on));
+        assert_eq!(wanted.state.neighbours.is_empty(), !goes_on);
+        assert_eq!(overlay.is_some(), has_device);
+    }
+
+    let unread = Plan { is_whole: false, ..gone(&[], &other) };
+    let (_, wanted) = forwarded(&unread, &ground(), Vxlan::Auto, &found);
+    assert!(wanted.state.routes.values().all(|target| *target == Target::Unreachable));
+    assert_eq!(wanted.state.routes.len(), names.len());
+}
+
+/// Over IPv6 the next hop on the VXLAN device is one of the link.
+#[test]
+fn a_next_hop_of_the_link_is_known_by_its_node() {
+    let next = IpAddr::V6(Mac::of_node(ip("172.18.3.1")).link_local());
+    let places = plan(&[]).other_places;
+
+    assert!(leads_to(via(&next.to_string(), VXLAN_DEVICE), &places));
+    assert!(!leads_to(via("fe80::1", VXLAN_DEVICE), &places));
 }
 
 #[test]
