@@ -10,7 +10,8 @@
 //!   promised not to be. Time in which the API server could not be asked does not count, as the
 //!   holder could not renew either: an outage moves nothing.
 //! - A leader that cannot renew stays one until it sees another holder. What others could see of it
-//!   (the label of its pod) cannot change while the API server is away, and packets go on.
+//!   (the label of its pod) cannot change while the API server is away, and packets go on. It claims
+//!   nothing by that: what others are to see of it is written when it has just renewed.
 //! - No clock of another machine is believed: only that a lease changes counts, not what time it says.
 
 use std::fmt;
@@ -248,17 +249,17 @@ impl Election {
     }
 
     /// Tries to get or to renew the lease; to be called again and again, well within the duration of
-    /// the lease.
+    /// the lease. Says whether it is this one's from now on for as long as it promises.
     ///
     /// # Errors
     ///
     /// What the API server says; tell [`Self::failed`].
-    pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<()> {
+    pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<bool> {
         let found = self.api.get_opt(&self.name).await?;
         let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         self.left = found.as_ref().and_then(peer_endpoint);
         let Step::Write(spec) = self.candidate.decide(spec.as_ref(), now, wall) else {
-            return Ok(());
+            return Ok(false);
         };
 
         let parameters = PostParams::default();
@@ -275,13 +276,17 @@ impl Election {
             }
         };
         match written {
-            Ok(_) => self.candidate.written(),
+            Ok(_) => {
+                self.candidate.written();
+                Ok(true)
+            }
             Err(kube::Error::Api(status))
-                if status.is_conflict() || status.is_already_exists() || status.is_not_found() => {}
-            Err(error) => return Err(error),
+                if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
-
-        Ok(())
     }
 
     /// Gives the lease up, so that nobody has to wait until it is over. Says whether this one had it.

@@ -52,6 +52,7 @@ pub struct Campaign {
     complaint: Complaint,
     told: Standing,
     was_answered: bool,
+    holds: bool,
 }
 
 impl Campaign {
@@ -65,6 +66,7 @@ impl Campaign {
             renewed: Instant::now(),
             complaint: Complaint::about("ask for the Lease"),
             was_answered: false,
+            holds: false,
         }
     }
 
@@ -72,6 +74,12 @@ impl Campaign {
     #[must_use]
     pub const fn was_answered(&self) -> bool {
         self.was_answered
+    }
+
+    /// Whether the last round has got or renewed the Lease. A leader without that may have a successor.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        self.holds
     }
 
     /// See [`Election::left`].
@@ -94,6 +102,7 @@ impl Campaign {
             Err(silent) => Err(silent.to_string()),
         };
         let is = self.election.standing();
+        self.holds = *stood.as_ref().unwrap_or(&false);
         if stood.is_ok() {
             self.renewed = now;
             self.was_answered = true;

@@ -56,13 +56,17 @@ pub(super) async fn stand(
             }
         }
         let call = times.call();
-        labels.say(&match (was, is) {
-            (_, Standing::Leader) => flat(timeout(call, pod.claim()).await),
-            (Standing::Leader, Standing::Standby) => {
-                flat(timeout(call, pod.yield_to_others()).await)
+        match (was, is) {
+            (_, Standing::Leader) if campaign.holds() => {
+                labels.say(&flat(timeout(call, pod.claim()).await));
             }
-            (Standing::Standby, Standing::Standby) => Ok(()),
-        });
+            // Another one may have the label by now, and rightly.
+            (_, Standing::Leader) => {}
+            (Standing::Leader, Standing::Standby) => {
+                labels.say(&flat(timeout(call, pod.yield_to_others()).await));
+            }
+            (Standing::Standby, Standing::Standby) => labels.say(&anyhow::Ok(())),
+        }
         was = is;
 
         select! {
@@ -124,13 +128,22 @@ mod tests {
     struct Asked {
         renewals: usize,
         labels: usize,
+        refused: usize,
     }
 
     /// An API server that keeps one Lease, and lets nobody see a pod. Says what it was asked.
     fn server(asked: watch::Sender<Asked>) -> Client {
+        server_that_may_refuse(asked, watch::channel(false).1)
+    }
+
+    /// The same, but it takes no Lease while `refuses`.
+    fn server_that_may_refuse(
+        asked: watch::Sender<Asked>,
+        refuses: watch::Receiver<bool>,
+    ) -> Client {
         let lease = Arc::new(Mutex::new(None));
         let answer = move |request: Request<Body>| {
-            let (lease, asked) = (Arc::clone(&lease), asked.clone());
+            let (lease, asked, refuses) = (Arc::clone(&lease), asked.clone(), *refuses.borrow());
             async move {
                 let (head, body) = request.into_parts();
                 let (status, body) = match (head.method, head.uri.path().contains("/leases")) {
@@ -138,6 +151,10 @@ mod tests {
                         Some(found) => (StatusCode::OK, found),
                         None => (StatusCode::NOT_FOUND, refusal(404, "NotFound")),
                     },
+                    (_, true) if refuses => {
+                        asked.send_modify(|asked| asked.refused += 1);
+                        (StatusCode::CONFLICT, refusal(409, "Conflict"))
+                    }
                     (_, true) => {
                         let written = body.collect().await.unwrap().to_bytes().to_vec();
                         asked.send_modify(|asked| asked.renewals += 1);
@@ -207,6 +224,30 @@ mod tests {
         assert!(!standing.is_finished());
         end.send(()).unwrap();
         assert!(!standing.await.unwrap(), "nobody waits");
+    }
+
+    /// It may have a successor, and must not take the label from that.
+    #[tokio::test]
+    async fn a_leader_that_does_not_get_the_lease_renewed_claims_no_label() {
+        let (asked, mut asks) = watch::channel(Asked::default());
+        let (refuses, is_refusing) = watch::channel(false);
+        let client = server_that_may_refuse(asked, is_refusing);
+        let (term, told) = watch::channel(None);
+        let (_heard, heard) = watch::channel(None);
+        let (standing, end) = replica(&client, "gw-1", term, heard);
+        asks.wait_for(|asked| asked.labels >= 1).await.unwrap();
+
+        refuses.send_replace(true);
+        asks.wait_for(|asked| asked.refused >= 1).await.unwrap();
+        let before = asks.borrow().labels;
+        asks.wait_for(|asked| asked.refused >= 10).await.unwrap();
+        assert_eq!(asks.borrow().labels, before);
+        assert_eq!(*told.borrow(), Some(Term::default()), "it goes on as the leader");
+
+        refuses.send_replace(false);
+        asks.wait_for(|asked| asked.labels > before).await.unwrap();
+        end.send(()).unwrap();
+        standing.await.unwrap();
     }
 
     #[tokio::test]
