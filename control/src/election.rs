@@ -12,7 +12,8 @@
 //! - A leader that cannot renew stays one until it sees another holder. What others could see of it
 //!   (the label of its pod) cannot change while the API server is away, and packets go on. It claims
 //!   nothing by that: what others are to see of it is written when it has just renewed.
-//! - No clock of another machine is believed: only that a lease changes counts, not what time it says.
+//! - No clock of another machine is believed: only that a lease changes counts, not what time it says. Of
+//!   dates that only go forward the next leader is told which were used ([`Election::continue_after`]).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,10 +28,12 @@ use kube::{Api, Client, ResourceExt as _};
 use crate::identity::Identity;
 
 mod campaign;
+mod dates;
 #[cfg(test)]
 mod tests;
 
 pub use campaign::{Campaign, Times};
+use dates::Dates;
 
 /// The annotation of the Lease with which a leader leaves to the next one where it hears its peer: a server
 /// learns that from its peer alone, and whoever takes its place has heard nothing yet.
@@ -79,12 +82,15 @@ pub struct Candidate {
     settings: Settings,
     standing: Standing,
     seen: Option<Seen>,
+    dates: Dates,
 }
 
 /// A lease of somebody else, and for how long it was seen not to change.
 #[derive(Clone, Debug)]
 struct Seen {
     spec: LeaseSpec,
+    /// When it was read first.
+    since: Instant,
     unchanged_for: Duration,
     /// When it was read last; `None` if that failed since.
     read: Option<Instant>,
@@ -93,8 +99,8 @@ struct Seen {
 impl Candidate {
     /// On standby, and knows nothing of anybody.
     #[must_use]
-    pub const fn new(settings: Settings) -> Self {
-        Self { settings, standing: Standing::Standby, seen: None }
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, standing: Standing::Standby, seen: None, dates: Dates::default() }
     }
 
     /// Whether this one leads, as far as it knows.
@@ -107,18 +113,18 @@ impl Candidate {
     pub fn decide(&mut self, found: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Step {
         let Some(spec) = found else {
             self.seen = None;
-            return self.write(&LeaseSpec::default(), wall);
+            return self.write(&LeaseSpec::default(), now, wall);
         };
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if holder == self.settings.holder || holder.is_empty() {
             self.seen = None;
-            return self.write(spec, wall);
+            return self.write(spec, now, wall);
         }
 
         self.standing = Standing::Standby;
         let promised = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let promised = promised.map_or(self.settings.lease_duration, Duration::from_secs);
-        if self.see(spec, now) >= promised { self.write(spec, wall) } else { Step::Wait }
+        if self.see(spec, now) >= promised { self.write(spec, now, wall) } else { Step::Wait }
     }
 
     /// The lease that [`Self::decide`] wanted stands.
@@ -135,7 +141,12 @@ impl Candidate {
     }
 
     /// The lease with nobody in it, if this one has it.
-    pub fn release(&mut self, found: &LeaseSpec, wall: Timestamp) -> Option<LeaseSpec> {
+    pub fn release(
+        &mut self,
+        found: &LeaseSpec,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Option<LeaseSpec> {
         self.standing = Standing::Standby;
         let is_mine = found.holder_identity.as_deref() == Some(&self.settings.holder);
 
@@ -143,7 +154,7 @@ impl Candidate {
             holder_identity: Some(String::new()),
             // The API takes no lease without a duration; nobody waits for it.
             lease_duration_seconds: Some(1),
-            renew_time: Some(MicroTime(wall)),
+            renew_time: Some(MicroTime(self.dates.date(now, wall))),
             ..found.clone()
         })
     }
@@ -162,7 +173,7 @@ impl Candidate {
             Some(seen) if seen.spec == *spec => seen,
             _ => {
                 let (spec, unchanged_for) = (spec.clone(), Duration::ZERO);
-                self.seen.insert(Seen { spec, unchanged_for, read: None })
+                self.seen.insert(Seen { spec, since: now, unchanged_for, read: None })
             }
         };
         if let Some(last) = seen.read {
@@ -173,10 +184,14 @@ impl Candidate {
         seen.unchanged_for
     }
 
-    fn write(&self, found: &LeaseSpec, wall: Timestamp) -> Step {
+    fn write(&mut self, found: &LeaseSpec, now: Instant, wall: Timestamp) -> Step {
         let Settings { holder, lease_duration, .. } = &self.settings;
         let is_mine = found.holder_identity.as_deref() == Some(holder);
-        let now = Some(MicroTime(wall));
+        if let (false, Some(MicroTime(renewed))) = (is_mine, &found.renew_time) {
+            let since = self.seen.as_ref().map_or(now, |seen| seen.since);
+            self.dates = Dates::after((since, *renewed), now, wall);
+        }
+        let now = Some(MicroTime(self.dates.date(now, wall)));
         let transitions = found.lease_transitions.unwrap_or_default();
         // A Lease has whole seconds: a bit more than was asked for, so that nobody takes it before that.
         let begun = u64::from(lease_duration.subsec_nanos() > 0);
@@ -237,6 +252,13 @@ impl Election {
         self.left
     }
 
+    /// What the leader before may have dated initiations by until `now`, since 1970, if there was one. This one
+    /// is to date its own later.
+    #[must_use]
+    pub fn continue_after(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
+        self.candidate.dates.continue_after(now, wall)
+    }
+
     /// This one hears its peer at `endpoint`. Whoever leads next is told, in the Lease, from when that is
     /// written next.
     pub const fn leave(&mut self, endpoint: SocketAddr) {
@@ -294,10 +316,10 @@ impl Election {
     /// # Errors
     ///
     /// What the API server says; the lease then runs out by itself.
-    pub async fn release(&mut self, wall: Timestamp) -> kube::Result<bool> {
+    pub async fn release(&mut self, now: Instant, wall: Timestamp) -> kube::Result<bool> {
         let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(false) };
         let spec = found.spec.clone().unwrap_or_default();
-        let Some(spec) = self.candidate.release(&spec, wall) else { return Ok(false) };
+        let Some(spec) = self.candidate.release(&spec, now, wall) else { return Ok(false) };
         let lease = self.lease(found.metadata, spec);
         self.api.replace(&self.name, &PostParams::default(), &lease).await?;
 

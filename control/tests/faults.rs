@@ -331,7 +331,7 @@ fn settings() -> Settings {
     Settings { holder: "gw-1_1".to_owned(), lease_duration: Duration::from_secs(15) }
 }
 
-async fn stand(election: &mut Election) -> kube::Result<()> {
+async fn stand(election: &mut Election) -> kube::Result<bool> {
     let stood = election.stand(std::time::Instant::now(), Timestamp::now()).await;
     if stood.is_err() {
         election.failed();

@@ -34,6 +34,7 @@ use remap::{Publisher, Reader, Table};
 use crate::DropReason;
 use crate::buffer::Transmit;
 use crate::counters::{Counters, as_u64};
+use crate::wg::native::Epoch;
 use crate::wg::tunnel::{Identity, PeerKeys};
 use crate::wg::{Indices, Peer, PublicKey};
 
@@ -258,6 +259,12 @@ impl Control {
         self.keyring.replace(identity);
         let table = self.publisher.current().table().clone();
         self.apply(self.configured.clone(), table);
+    }
+
+    /// Whoever was in our place before may have begun sessions until `epoch`; ours are dated later. To be
+    /// called before there are peers.
+    pub fn continue_after(&self, epoch: Epoch) {
+        self.keyring.continue_after(epoch);
     }
 
     /// Datagrams to the peer go to `endpoint` from now on, until it is heard from elsewhere. Does nothing

@@ -32,7 +32,7 @@ use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
 
 use crate::engine::{self, Control, Engine, Forwarding};
-use crate::wg::native::{Lanes, Surroundings};
+use crate::wg::native::{Epoch, Lanes, Surroundings};
 use crate::wg::{self, PrivateKey, PublicKey};
 use clock::Calendar;
 use tun::Tun;
@@ -290,6 +290,12 @@ impl Gateway {
         self.mark = mark;
 
         Ok(())
+    }
+
+    /// Whoever was in our place before may have begun sessions until `since_1970`, of which it is that long by
+    /// now: ours are dated later. The engine `boringtun` dates by the clock of the wall alone.
+    pub fn continue_after(&self, since_1970: Duration) {
+        self.control.continue_after(Epoch::new(clock::now(), since_1970));
     }
 
     /// Datagrams to the peer go to `endpoint` from now on, until it is heard from elsewhere. Does nothing

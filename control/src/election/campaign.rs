@@ -88,6 +88,12 @@ impl Campaign {
         self.election.left()
     }
 
+    /// See [`Election::continue_after`].
+    #[must_use]
+    pub fn continue_after(&self) -> Option<Duration> {
+        self.election.continue_after(Instant::now().into_std(), Timestamp::now())
+    }
+
     /// See [`Election::leave`].
     pub const fn leave(&mut self, endpoint: SocketAddr) {
         self.election.leave(endpoint);
@@ -150,7 +156,11 @@ impl Campaign {
 
     /// Whether there was something to give up, and it was.
     async fn release(&mut self) -> bool {
-        let released = timeout(self.times.call(), self.election.release(Timestamp::now())).await;
+        let released = timeout(
+            self.times.call(),
+            self.election.release(Instant::now().into_std(), Timestamp::now()),
+        )
+        .await;
         let error = match released {
             Ok(Ok(had_it)) => return had_it,
             Ok(Err(error)) => error.to_string(),

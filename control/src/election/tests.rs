@@ -31,7 +31,12 @@ impl World {
 
     /// One attempt of `candidate`; whatever it wants to write is written.
     fn stand(&mut self, candidate: &mut Candidate) -> Standing {
-        if let Step::Write(spec) = candidate.decide(self.lease.as_ref(), self.now, self.wall()) {
+        self.stand_at(candidate, self.wall())
+    }
+
+    /// The same, of one whose clock says `wall`.
+    fn stand_at(&mut self, candidate: &mut Candidate, wall: Timestamp) -> Standing {
+        if let Step::Write(spec) = candidate.decide(self.lease.as_ref(), self.now, wall) {
             self.lease = Some(*spec);
             candidate.written();
         }
@@ -90,11 +95,60 @@ fn a_lease_that_was_given_up_is_taken_at_once() {
     world.stand(&mut first);
     assert_eq!(world.stand(&mut second), Standing::Standby);
 
-    world.lease = first.release(world.lease.as_ref().unwrap(), world.wall());
+    world.lease = first.release(world.lease.as_ref().unwrap(), world.now, world.wall());
 
     assert_eq!(first.standing(), Standing::Standby);
     assert_eq!(world.stand(&mut second), Standing::Leader);
-    assert_eq!(second.release(&LeaseSpec::default(), world.wall()), None, "not its own");
+    assert_eq!(second.release(&LeaseSpec::default(), world.now, world.wall()), None, "not its own");
+}
+
+/// However far the clock of each is from the right time, as long as no two are a quarter of an hour apart: what
+/// a leader dates is never older than what the one before did.
+#[test]
+fn whoever_takes_the_lease_dates_what_it_says_after_all_that_was_said_before() {
+    let minutes = |minutes: i64| jiff::SignedDuration::from_mins(minutes);
+    for clocks in [[60, 50, 47], [60, 60, 60], [50, 60, 50], [55, 60, 46]] {
+        let mut world = World::new();
+        let mut newest = Duration::ZERO;
+        for (number, clock) in clocks.into_iter().enumerate() {
+            let mut replica = candidate(&number.to_string());
+            let wall = |world: &World| world.wall() + minutes(clock);
+            while world.stand_at(&mut replica, wall(&world)) == Standing::Standby {
+                world.now += RETRY;
+            }
+
+            let after = replica.dates.continue_after(world.now, wall(&world));
+            assert_eq!(after.is_some(), number > 0);
+            let first = after.unwrap_or_default().max(since_1970(wall(&world)));
+            assert!(first > newest, "{clocks:?}: {first:?} {newest:?}");
+            // It renews for a while, and is not seen to die.
+            for _ in 0..100 {
+                world.now += RETRY;
+                let before = world.lease.clone();
+                world.stand_at(&mut replica, wall(&world));
+                assert_ne!(before, world.lease, "that it lives must show");
+            }
+            let since = RETRY * 100;
+            newest = (first + since).max(since_1970(wall(&world)));
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_is_far_ahead_is_not_followed() {
+    let mut world = World::new();
+    let year = jiff::SignedDuration::from_hours(24 * 365);
+    world.stand_at(&mut candidate("a"), world.wall() + year);
+    world.lease.as_mut().unwrap().holder_identity = None;
+
+    let mut second = candidate("b");
+    assert_eq!(world.stand(&mut second), Standing::Leader);
+    assert_eq!(second.dates.continue_after(world.now, world.wall()), None);
+    assert_eq!(world.lease.unwrap().renew_time, Some(MicroTime(World::new().wall())));
+}
+
+fn since_1970(date: Timestamp) -> Duration {
+    date.as_duration().try_into().unwrap()
 }
 
 #[test]
@@ -148,7 +202,7 @@ proptest! {
                 Event::CannotAsk(one) => replicas[one].failed(),
                 Event::Releases(one) => {
                     let Some(lease) = world.lease.clone() else { continue };
-                    if let Some(free) = replicas[one].release(&lease, world.wall()) {
+                    if let Some(free) = replicas[one].release(&lease, world.now, world.wall()) {
                         prop_assert_eq!(holder, Some(one));
                         (world.lease, holder) = (Some(free), None);
                     }
@@ -169,7 +223,7 @@ fn who_gives_the_lease_up_sees_who_takes_it() {
     world.stand(&mut first);
     assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it is its own");
 
-    world.lease = first.release(world.lease.as_ref().unwrap(), world.wall());
+    world.lease = first.release(world.lease.as_ref().unwrap(), world.now, world.wall());
     assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it is nobody's");
 
     world.stand(&mut second);

@@ -16,6 +16,7 @@ mod trouble;
 mod turn;
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use control::conditions::{self, Verdict};
 use control::desired::Desired;
@@ -70,6 +71,8 @@ pub(crate) enum News {
         wanted: Wanted,
         /// Whether that is what objects ask for now.
         is_listed: bool,
+        /// Until when the replica before may have begun sessions, since 1970; since the beginning of the term.
+        continue_after: Option<Duration>,
     },
     /// The gateway at the other end may not be where it was.
     Trouble(Trouble),
@@ -206,14 +209,17 @@ impl Cluster {
                 }
             };
             if let Some(wanted) = self.wanted.as_ref().filter(|_| has_news) {
-                let wanted = match *self.term.borrow() {
-                    Some(Term { peer_endpoint: Some(endpoint) }) => {
-                        wanted.clone().heard_at(endpoint, self.lease.clone())
-                    }
-                    Some(Term { peer_endpoint: None }) => wanted.clone(),
+                let term = *self.term.borrow();
+                let wanted = match term.map(|term| term.peer_endpoint) {
+                    Some(Some(endpoint)) => wanted.clone().heard_at(endpoint, self.lease.clone()),
+                    Some(None) => wanted.clone(),
                     None => Wanted::default(),
                 };
-                return News::Peers { wanted, is_listed: self.has_listed };
+                return News::Peers {
+                    wanted,
+                    is_listed: self.has_listed,
+                    continue_after: term.and_then(|term| term.continue_after),
+                };
             }
         }
     }

@@ -255,7 +255,10 @@ impl Service {
                     Wish::End => return Ok(()),
                 },
                 news = self.source.next() => match news {
-                    News::Peers { wanted, is_listed } => {
+                    News::Peers { wanted, is_listed, continue_after } => {
+                        if let Some(date) = continue_after {
+                            self.gateway.continue_after(date);
+                        }
                         self.reconfigure(wanted.within(&self.config)).await;
                         if is_listed {
                             self.board.set_knows_peers();

@@ -124,6 +124,13 @@ impl Keyring {
         }
     }
 
+    /// See [`Identity::continue_after`].
+    pub(super) fn continue_after(&self, epoch: Epoch) {
+        for Held { identity, .. } in self.keys.load().all() {
+            identity.continue_after(epoch);
+        }
+    }
+
     /// Time has advanced to `now`. Forgets the keys whose grace period is over.
     pub(super) fn handle_timeout(&self, now: Instant) {
         let mut has_ended = false;

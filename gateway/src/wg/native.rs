@@ -366,6 +366,10 @@ impl Identity for NativeIdentity {
     fn handle_wall_clock(&self, epoch: Epoch) {
         self.shared.guard().timestamps.follow(epoch);
     }
+
+    fn continue_after(&self, epoch: Epoch) {
+        self.shared.guard().timestamps.continue_after(epoch);
+    }
 }
 
 impl fmt::Debug for NativeIdentity {

@@ -226,6 +226,10 @@ pub trait Identity: Send + Sync + fmt::Debug {
 
     /// The clock of the wall says `epoch`, which may be another time than was to be expected.
     fn handle_wall_clock(&self, _epoch: Epoch) {}
+
+    /// Whoever had this key before may have begun sessions until `epoch`: what is begun now is to be dated
+    /// later, or peers take it for old. An implementation that dates by its own clock does nothing.
+    fn continue_after(&self, _epoch: Epoch) {}
 }
 
 /// What an initiation tells.

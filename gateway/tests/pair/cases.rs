@@ -240,6 +240,27 @@ fn a_frame_that_is_dropped_counts_as_the_packets_it_stands_for() {
     }
 }
 
+/// As the replica that takes over does, on a node whose clock is behind.
+#[test]
+fn a_successor_whose_clock_is_behind_has_a_session_if_it_is_told_what_was_said_before() {
+    // The library dates by the clock of the machine.
+    if ENGINES[ROME] != Engine::Native {
+        return;
+    }
+    for is_told in [true, false] {
+        let mut world = World::new(Network::PERFECT);
+        world.run(SECOND);
+        assert_eq!(world.received(MILAN).len(), 0);
+
+        world.restart_behind(ROME, 600 * SECOND, is_told);
+        world.run(10 * SECOND);
+        world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
+        world.run(SECOND);
+
+        assert_eq!(world.received(MILAN).len(), usize::from(is_told));
+    }
+}
+
 /// What waits for a handshake that never comes is given up in silence, as the kernel does.
 #[test]
 fn nobody_is_told_of_packets_that_a_handshake_never_came_for() {

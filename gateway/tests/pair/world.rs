@@ -32,8 +32,11 @@ const STEP: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(100);
 
 fn surroundings(start: Instant) -> Surroundings {
-    Surroundings::new(Epoch::new(start, Duration::from_secs(1_700_000_000)), 1420)
+    Surroundings::new(Epoch::new(start, SINCE_1970), 1420)
 }
+
+/// When everything begins.
+const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
 
 /// What the network does to datagrams.
 #[derive(Clone, Copy, Debug)]
@@ -208,14 +211,31 @@ impl World {
 
     /// `side` ends and begins again: it knows what its configuration says and nothing else.
     pub(crate) fn restart(&mut self, side: usize) {
+        self.restart_with(side, &surroundings(self.start), None);
+    }
+
+    /// The same, on a machine whose clock is `behind`. It was told until when the one before dated initiations,
+    /// or not.
+    pub(crate) fn restart_behind(&mut self, side: usize, behind: Duration, is_told: bool) {
+        let right = SINCE_1970 + self.elapsed;
+        let epoch = Epoch::new(self.now(), right - behind);
+        let before = is_told.then(|| Epoch::new(self.now(), right));
+
+        self.restart_with(side, &Surroundings { epoch, ..surroundings(self.start) }, before);
+    }
+
+    fn restart_with(&mut self, side: usize, surroundings: &Surroundings, before: Option<Epoch>) {
         self.restarts += 1;
         self.watcher.forget(side);
-        let identity = ENGINES[side].identity(&self.sides[side].key, &surroundings(self.start));
+        let identity = ENGINES[side].identity(&self.sides[side].key, surroundings);
         let settings =
             engine::Settings { max_flows: 1024, seed: 7 + self.restarts, start: self.now() };
         let restarted = &mut self.sides[side];
         restarted.identity = Arc::downgrade(&identity);
         restarted.engine = engine::new(identity, settings).unwrap();
+        if let Some(before) = before {
+            restarted.engine.control.continue_after(before);
+        }
         restarted.next_tick = Duration::ZERO;
         restarted.apply(1);
     }

@@ -4,6 +4,7 @@ mod guest;
 mod lease;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use control::active::ActivePod;
 use control::election::Election;
@@ -21,6 +22,8 @@ use crate::daemon::election::Candidacy;
 pub(super) struct Term {
     /// Where the replica before it heard the peer.
     pub(super) peer_endpoint: Option<SocketAddr>,
+    /// Until when that one may have begun sessions with it, since 1970.
+    pub(super) continue_after: Option<Duration>,
 }
 
 /// What decides whose turn it is, and how to end it in order.

@@ -53,6 +53,11 @@ impl Epoch {
         Self { instant, since_1970 }
     }
 
+    /// What time it is then.
+    fn date(&self, now: Instant) -> Duration {
+        self.since_1970 + now.saturating_duration_since(self.instant)
+    }
+
     /// The instant that it was made for. Nothing here happens before.
     pub(super) const fn base(&self) -> Instant {
         self.instant
@@ -63,12 +68,14 @@ impl Epoch {
 #[derive(Debug)]
 pub(super) struct Timestamps {
     epoch: Epoch,
+    /// It was not earlier for whoever used the same key before.
+    floor: Option<Epoch>,
     last: Duration,
 }
 
 impl Timestamps {
     pub(super) const fn new(epoch: Epoch) -> Self {
-        Self { epoch, last: Duration::ZERO }
+        Self { epoch, floor: None, last: Duration::ZERO }
     }
 
     /// The clock of the wall may have been set, as when a machine without one of its own learns what time it
@@ -77,11 +84,19 @@ impl Timestamps {
         self.epoch = epoch;
     }
 
+    /// Timestamps are later than `epoch` from now on, whatever the clock of the wall says.
+    pub(super) fn continue_after(&mut self, epoch: Epoch) {
+        let now = epoch.instant;
+        if self.floor.is_none_or(|floor| floor.date(now) < epoch.date(now)) {
+            self.floor = Some(epoch);
+        }
+    }
+
     pub(super) fn next(&mut self, now: Instant) -> Timestamp {
-        let Epoch { instant, since_1970 } = self.epoch;
         let step = Duration::from_nanos(u64::from(STEP_NANOS));
-        let date = since_1970 + now.saturating_duration_since(instant);
-        self.last = date.max(self.last + step);
+        // The next step, as what is less is rounded away.
+        let floor = self.floor.map_or(Duration::ZERO, |floor| floor.date(now) + step);
+        self.last = self.epoch.date(now).max(floor).max(self.last + step);
 
         Timestamp::new(self.last)
     }
@@ -110,6 +125,31 @@ mod tests {
 
         assert!(made.is_sorted_by(|before, after| before < after), "{made:?}");
     }
+
+    #[test]
+    fn none_is_earlier_than_those_of_whoever_used_the_key_before() {
+        let start = Instant::now();
+        let hour = Duration::from_secs(3600);
+        let at = |moment, hours| Epoch::new(moment, hours * hour);
+        let mut before = Timestamps::new(at(start, 3));
+        let theirs = before.next(start);
+
+        // Two hours behind.
+        let mut timestamps = Timestamps::new(at(start, 1));
+        timestamps.continue_after(at(start, 3));
+        let first = timestamps.next(start);
+        // What was said before and says less now.
+        timestamps.continue_after(at(start + hour, 3));
+        let second = timestamps.next(start + hour);
+        timestamps.follow(at(start + hour, 5));
+        let mended = timestamps.next(start + hour);
+
+        assert!(theirs < first, "{theirs:?} {first:?}");
+        let step = Duration::from_nanos(u64::from(STEP_NANOS));
+        assert_eq!(second, Timestamp::new(4 * hour + step));
+        assert_eq!(mended, Timestamp::new(5 * hour));
+    }
+
     #[test]
     fn a_clock_that_is_set_is_followed_and_none_is_earlier_than_the_one_before() {
         let start = Instant::now();

@@ -46,7 +46,8 @@ pub(super) async fn stand(
         if is != was {
             // Whoever may write Leases may have left anything.
             let peer_endpoint = campaign.left().and_then(|left| address_of_one_host(left).ok());
-            let begins = (is == Standing::Leader).then_some(Term { peer_endpoint });
+            let continue_after = campaign.continue_after();
+            let begins = (is == Standing::Leader).then_some(Term { peer_endpoint, continue_after });
             if begins.is_some() && peer_endpoint.is_some() {
                 // The Lease is not renewed meanwhile.
                 let longest = HEAD_START.min(times.renew_deadline / 2);
@@ -265,8 +266,10 @@ mod tests {
             let (term, mut told) = watch::channel(None);
             let (hears, heard) = watch::channel(heard);
             let (standing, end) = replica(&client, name, term, heard);
-            let found = *told.wait_for(Option::is_some).await.unwrap();
-            assert_eq!(found, Some(Term { peer_endpoint: left }), "{name}");
+            let term = told.wait_for(Option::is_some).await.unwrap().unwrap();
+            assert_eq!(term.peer_endpoint, left, "{name}");
+            // Only the first has nobody before it.
+            assert_eq!(term.continue_after.is_some(), name != "gw-1");
             hears.send_modify(|_| ());
             end.send(()).unwrap();
             assert!(!standing.await.unwrap(), "nobody waits");
