@@ -89,6 +89,7 @@ impl Kind {
 /// Two gateways of one kind, joined, ready to carry traffic.
 pub(crate) struct Contestant {
     clusters: TwoClusters,
+    congestion_control: CongestionControl,
     /// The gateways that are not strait's: milan's, then rome's.
     processes: Vec<Process>,
     sockets: Vec<PathBuf>,
@@ -110,10 +111,8 @@ impl Contestant {
         variation: Variation,
     ) -> anyhow::Result<Self> {
         let clusters = TwoClusters::new(&Layout::equal().without_ipv6())?;
-        for pod in [&clusters.milan.pod, &clusters.rome.pod] {
-            congestion_control.set(pod)?;
-        }
-        let mut contestant = Self { clusters, processes: Vec::new(), sockets: Vec::new() };
+        let (processes, sockets) = (Vec::new(), Vec::new());
+        let mut contestant = Self { clusters, congestion_control, processes, sockets };
 
         match kind {
             Kind::Plain => contestant.start_plain()?,
@@ -142,6 +141,11 @@ impl Contestant {
     /// Where it goes.
     pub(crate) const fn server(&self) -> &Namespace {
         &self.clusters.milan.pod
+    }
+
+    /// Of whoever sends over TCP.
+    pub(crate) const fn congestion_control(&self) -> CongestionControl {
+        self.congestion_control
     }
 
     /// The server's address as the client sees it.
@@ -205,7 +209,7 @@ impl Contestant {
         program: Option<(&Path, &[&str])>,
         variation: Variation,
     ) -> anyhow::Result<()> {
-        let Self { clusters, processes, sockets } = self;
+        let Self { clusters, processes, sockets, .. } = self;
         let TwoClusters { milan, rome, scratch, .. } = &*clusters;
         for (own, other) in [(milan, rome), (rome, milan)] {
             // Sockets are found by the name of their device, in whichever namespace that is.

@@ -79,7 +79,7 @@ struct Args {
     /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.1, profile: 5]
     #[arg(long)]
     seconds: Option<f64>,
-    /// TCP's congestion control in the pods
+    /// TCP's congestion control of the senders in the pods
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     congestion_control: CongestionControl,
     /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios

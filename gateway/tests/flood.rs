@@ -37,7 +37,7 @@ use strait_gateway::lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
 use strait_gateway::lab::netlink::{Via, connect};
 use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::LISTEN_PORT;
-use strait_gateway::lab::traffic::{Amount, Datagrams, tcp, udp};
+use strait_gateway::lab::traffic::{Amount, Datagrams, tcp_with, udp};
 use strait_gateway::lab::{LabError, Layout, Namespace, TwoClusters, Underlay, now};
 use strait_gateway::wg::{Engine, PrivateKey, PublicKey};
 
@@ -49,7 +49,7 @@ const DEAF_PORT: u16 = LISTEN_PORT + 1;
 /// How long the session carries as much as it can, each time.
 const BULK: Duration = Duration::from_secs(3);
 
-/// Congestion control of the pods, whatever the machine's is: how much the stream carries and how it takes a
+/// Congestion control of the stream, whatever the machine's is: how much the stream carries and how it takes a
 /// loss depends on it.
 const CONGESTION_CONTROL: &str = "cubic";
 
@@ -183,9 +183,6 @@ impl Scene {
             cluster.config.set_offload(offload);
         }
         clusters.start(Path::new(STRAIT)).unwrap();
-        for pod in [&clusters.milan.pod, &clusters.rome.pod] {
-            pod.set(&[("ipv4/tcp_congestion_control", CONGESTION_CONTROL)]).unwrap();
-        }
         let deaf = clusters
             .milan
             .gateway
@@ -198,7 +195,9 @@ impl Scene {
     fn bulk(&self) -> f64 {
         let TwoClusters { rome, milan, .. } = &self.clusters;
         let target = rome.side.sees(&milan.side).next().unwrap();
-        let report = tcp(&rome.pod, &milan.pod, target, Amount::Time(BULK)).unwrap();
+        let report =
+            tcp_with(&rome.pod, &milan.pod, target, Amount::Time(BULK), Some(CONGESTION_CONTROL))
+                .unwrap();
         assert!(report.is_intact, "{report:?}");
 
         report.bits_per_second()

@@ -1,16 +1,16 @@
 //! How the senders in the pods find out what the way to the other pod carries.
 
-use std::{fmt, fs};
+use std::fmt;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use strait_gateway::lab::Namespace;
-
-/// The kernel's setting, one for each namespace.
-const FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+use socket2::{Domain, Socket, Type};
 
 /// TCP's congestion control. It decides how bursts are sent and how much stands in queues, so that no
 /// figure means anything without it.
+///
+/// Each socket is told: a namespace can only be given what the machine allows everybody, which is up to its
+/// administrator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CongestionControl {
     /// What Linux has unless told otherwise (RFC 9438)
@@ -23,31 +23,21 @@ pub(crate) enum CongestionControl {
 }
 
 impl CongestionControl {
-    /// Whether pods may have it: said once, before everybody fails at it.
+    /// Whether the kernel has it: said once, before everybody fails at it.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::set`].
+    /// If the kernel does not have it, or not for us.
     pub(crate) fn check(self) -> anyhow::Result<()> {
-        self.set(&Namespace::new("probe")?)
-    }
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).context("a TCP socket")?;
 
-    /// For every connection that begins or ends in `pod` from now on.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel does not have it, or not for everybody.
-    pub(crate) fn set(self, pod: &Namespace) -> anyhow::Result<()> {
-        // Not by `Namespace::set`: what the kernel does not have it calls not found, which is no error there.
-        pod.run(move || Ok(fs::write(FILE, self.name())))?.with_context(|| {
-            format!(
-                "--congestion-control {self}: load the module tcp_{self} and add {self} to \
-                 net.ipv4.tcp_allowed_congestion_control, or choose another"
-            )
+        socket.set_tcp_congestion(self.name().as_bytes()).with_context(|| {
+            format!("--congestion-control {self}: load the module tcp_{self}, or choose another")
         })
     }
 
-    const fn name(self) -> &'static str {
+    /// As the kernel calls it.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",

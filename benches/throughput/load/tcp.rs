@@ -105,6 +105,8 @@ fn ask(
     let (streams, seconds) = (streams.to_string(), duration.as_secs_f64().to_string());
     let mut client = Command::new(iperf3);
     client.args(["--client", &target, "--parallel", &streams, "--time", &seconds, "--json"]);
+    // Which it tells the server as well.
+    client.args(["--congestion", contestant.congestion_control().name()]);
     client.args(direction.argument());
     client.stdin(Stdio::null()).stdout(Stdio::piped());
     let output = contestant.client().start(client)?.wait_with_output()?;

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use socket2::{Domain, SockAddr};
 
 pub use ping::{IcmpError, Ping, PingReport};
-pub use tcp::{Amount, TcpReport, tcp};
+pub use tcp::{Amount, TcpReport, tcp, tcp_with};
 pub use udp::{Datagrams, UdpReport, udp};
 
 fn domain(address: IpAddr) -> Domain {
@@ -75,6 +75,20 @@ mod tests {
         let report = ping.run(&one).unwrap();
 
         assert_eq!((report.sent, report.lost()), (2, 2));
+    }
+
+    #[test]
+    fn a_congestion_control_that_the_kernel_lacks_is_named() {
+        let Some((one, other)) = cable() else {
+            return;
+        };
+        let amount = Amount::Bytes(1);
+
+        let with = |name| tcp_with(&one, &other, OTHER.into(), amount, Some(name));
+
+        assert!(with("reno").is_ok(), "every kernel has it");
+        let error = format!("{:?}", with("nonesuch").unwrap_err());
+        assert!(error.contains("nonesuch"), "{error}");
     }
 
     fn cable() -> Option<(Namespace, Namespace)> {

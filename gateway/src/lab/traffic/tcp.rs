@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use socket2::{Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::super::{LabError, Namespace, now, rate};
 use super::pattern::Pattern;
@@ -61,12 +61,28 @@ pub fn tcp(
     target: IpAddr,
     amount: Amount,
 ) -> Result<TcpReport, LabError> {
+    tcp_with(from, to, target, amount, None)
+}
+
+/// As [`tcp`], with the congestion control of this name in place of the sender's default. Of the socket, not
+/// of the namespace: what the machine allows everybody is no matter then, as long as the kernel has it.
+///
+/// # Errors
+///
+/// Those of [`tcp`], and if the kernel does not have that congestion control.
+pub fn tcp_with(
+    from: &Namespace,
+    to: &Namespace,
+    target: IpAddr,
+    amount: Amount,
+    congestion_control: Option<&'static str>,
+) -> Result<TcpReport, LabError> {
     let listener = to.run(move || listen(target).map_err(LabError::io("listen on TCP")))?;
     let port = listener.local_addr().map_err(LabError::io("ask for the port"))?.port();
     let receiver = to.spawn(move || receive(&listener))?;
 
     let address = SocketAddr::new(target, port);
-    let sender = from.spawn(move || send(address, amount))?;
+    let sender = from.spawn(move || send(address, amount, congestion_control))?;
     let operation = format!("send over TCP from {} to {address}", from.name());
     let panicked =
         |namespace: &Namespace| LabError::Panicked { namespace: namespace.name().into() };
@@ -106,9 +122,17 @@ fn listen(like: IpAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn send(target: SocketAddr, amount: Amount) -> io::Result<Sent> {
+fn send(target: SocketAddr, amount: Amount, congestion_control: Option<&str>) -> io::Result<Sent> {
     let pattern = Pattern::new();
-    let mut stream = TcpStream::connect_timeout(&target, STALL_TIMEOUT)?;
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
+    if let Some(name) = congestion_control {
+        let of_kernel = |error: io::Error| {
+            io::Error::new(error.kind(), format!("congestion control {name}: {error}"))
+        };
+        socket.set_tcp_congestion(name.as_bytes()).map_err(of_kernel)?;
+    }
+    socket.connect_timeout(&target.into(), STALL_TIMEOUT)?;
+    let mut stream = TcpStream::from(socket);
     bound(&stream)?;
 
     let start = now();
