@@ -27,7 +27,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -71,7 +71,36 @@ impl World {
     }
 
     fn start_operator(&mut self) {
-        self.tasks.push(tokio::spawn(operator::run(self.operator.clone(), settings())));
+        self.start_operator_with(settings());
+    }
+
+    fn start_operator_with(&mut self, settings: Settings) {
+        self.tasks.push(tokio::spawn(operator::run(self.operator.clone(), settings)));
+    }
+
+    /// The names of the bindings of gateways in all namespaces, and in that of the gateway.
+    async fn bindings(&self) -> [Vec<String>; 2] {
+        let labelled = ListParams::default().labels("networking.liqo.io/gateway-name");
+        let all = Api::<ClusterRoleBinding>::all(self.admin.clone());
+        let all = all.list(&labelled).await.expect("a list");
+        let own = self.api::<RoleBinding>().list(&labelled).await.expect("a list");
+
+        [
+            all.iter().map(ClusterRoleBinding::name_any).collect(),
+            own.iter().map(RoleBinding::name_any).collect(),
+        ]
+    }
+
+    async fn until_bound(&self, [all, own]: [&[String]; 2]) {
+        let start = Instant::now();
+        loop {
+            let found = self.bindings().await;
+            if found == [all, own] {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "there are {found:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     fn api<K>(&self) -> Api<K>
@@ -303,17 +332,95 @@ async fn a_gateway_has_one_binding_whichever_role_it_had() {
 
     let wanted = ["broad", "liqo-gateway"].into_iter().zip(["rome", "milan"]);
     let wanted: Vec<_> = wanted.map(|(role, name)| format!("{role}-{NAMESPACE}-{name}")).collect();
-    let start = Instant::now();
-    loop {
-        let labelled = ListParams::default().labels("networking.liqo.io/gateway-name");
-        let found = bindings.list(&labelled).await.expect("a list");
-        let found: Vec<_> = found.iter().map(ClusterRoleBinding::name_any).collect();
-        if found == wanted {
-            break;
-        }
-        assert!(start.elapsed() < PATIENCE, "there are {found:?}");
-        sleep(Duration::from_millis(20)).await;
-    }
+    world.until_bound([&wanted, &[]]).await;
+}
+
+/// Whoever takes over a pod of it must not have the pods of all others.
+#[tokio::test]
+async fn a_gateway_of_ours_has_its_rights_in_its_namespace_alone() {
+    let Some(mut world) = World::new().await else { return };
+    let role = "strait-gateway";
+    let own = format!("{role}-{NAMESPACE}-milan");
+    // As versions before this one made it.
+    let former: ClusterRoleBinding = object(json!({
+        "metadata": {"name": own, "labels": {
+            "networking.liqo.io/gateway-name": "milan",
+            "networking.liqo.io/gateway-namespace": NAMESPACE,
+        }},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": "milan", "namespace": NAMESPACE}],
+    }));
+    create(Api::all(world.admin.clone()), &former).await;
+    // Who may make bindings in its namespace has taken the name, and has one of his own that looks like ours.
+    let to_view = |name: &str, labels: Value| -> RoleBinding {
+        object(json!({
+            "metadata": {"name": name, "labels": labels},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        }))
+    };
+    create(world.api(), &to_view(&own, json!({}))).await;
+    create(world.api(), &to_view("another", json!(former.metadata.labels))).await;
+    let ours = || Settings { server_role: role.to_owned(), ..settings() };
+    world.start_operator_with(ours());
+    world.ask_for_server().await;
+
+    let within = ["another".to_owned(), own.clone()];
+    world.until_bound([&[], &within]).await;
+    let binding = world.api::<RoleBinding>().get(&own).await.expect("a binding");
+    assert_eq!(binding.role_ref.name, role);
+    let subject = &binding.subjects.as_ref().expect("a subject")[0];
+    assert_eq!((&*subject.name, subject.namespace.as_deref()), ("milan", Some(NAMESPACE)));
+    assert_eq!(binding.owner_references()[0].kind, "WgGatewayServer", "it goes with the gateway");
+    world.api::<RoleBinding>().delete(&own, &DeleteParams::default()).await.expect("gone");
+    world.until_bound([&[], &within]).await;
+
+    // Another role, that of the gateways of Liqo.
+    world.tasks.pop().expect("the operator").abort();
+    world.start_operator();
+    let all = format!("liqo-gateway-{NAMESPACE}-milan");
+    world.until_bound([&[all], &within[..1]]).await;
+}
+
+/// Where that is comes from the one that is going, with whatever is in front of it.
+#[tokio::test]
+async fn a_gateway_says_nothing_of_one_of_its_name_that_is_going() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.ask_for_server().await;
+    let before = world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+
+    let hold = json!({"metadata": {"finalizers": ["example.com/archive"]}});
+    let cloud = json!({"metadata": {"finalizers": ["example.com/balancer"]}});
+    let merge = |wanted| (PatchParams::default(), Patch::Merge(wanted));
+    let (parameters, hold) = merge(hold);
+    let gateways = world.api::<WgGatewayServer>();
+    gateways.patch("milan", &parameters, &hold).await.expect("held");
+    let (parameters, cloud) = merge(cloud);
+    let services = world.api::<Service>();
+    services.patch("gw-milan", &parameters, &cloud).await.expect("held");
+    let now = DeleteParams::default();
+    world.api::<GatewayServer>().delete("milan", &now).await.expect("gone");
+    gateways.delete("milan", &now).await.expect("going");
+    services.delete("gw-milan", &now).await.expect("going");
+
+    create(world.api(), &server("strait-server")).await;
+    sleep(Duration::from_secs(1)).await;
+    let made: GatewayServer = world.api().get("milan").await.expect("the new one");
+    assert_ne!(made.uid(), before.uid());
+    assert!(addresses(&made).is_empty(), "{:?}", made.status);
+
+    let (parameters, free) = merge(json!({"metadata": {"finalizers": null}}));
+    gateways.patch("milan", &parameters, &free).await.expect("free");
+    let has_child = |server: &GatewayServer| {
+        server.status.as_ref().is_some_and(|status| status.server_ref.is_some())
+    };
+    let made: GatewayServer = world.until("milan", has_child).await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(addresses(&made).is_empty(), "of the service that is going: {:?}", made.status);
+
+    let (parameters, free) = merge(json!({"metadata": {"finalizers": null}}));
+    services.patch("gw-milan", &parameters, &free).await.expect("free");
+    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
 }
 
 #[tokio::test]
@@ -588,13 +695,16 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
     // What selects pods cannot be changed, so there is another deployment.
     let labels = json!({"example.com/zone": "north"});
     change(json!({"deployment": {"spec": {
-        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}},
+        "selector": {"matchLabels": labels, "matchExpressions": []}, "template": {"metadata": {"labels": labels}},
     }}}))
     .await;
     let is_another = |found: &Deployment| found.uid() != before.uid();
     let after = world.until("gw-milan", is_another).await;
-    let selected = after.spec.selector.match_labels.expect("labels");
+    let selected = after.spec.selector.match_labels.clone().expect("labels");
     assert_eq!(selected["example.com/zone"], "north");
+    sleep(Duration::from_secs(1)).await;
+    let later: Deployment = world.api().get("gw-milan").await.expect("a deployment");
+    assert_eq!(later.uid(), after.uid(), "what is empty in a selector makes no difference");
 
     // Metrics come and go.
     let port = json!([{"name": "metrics", "port": 8084}]);

@@ -43,6 +43,11 @@ pub(super) async fn reconcile<K: Gateway>(
     let children = cache.api(Some(namespace));
     let doing = |verb: &str| Problem::doing(format!("{verb} {kind} {child_name}"));
     let found = cache.get(&child_name, Some(namespace)).await.map_err(doing("read"))?;
+    if found.as_ref().is_some_and(|child| child.metadata.deletion_timestamp.is_some()) {
+        // It may be that of a gateway of the same name before, and what it says goes with it. It is heard of
+        // when it has gone.
+        return Ok(());
+    }
     apply(&children, &child_name, found.as_ref(), object).await.map_err(doing("apply"))?;
 
     let reference = json!({

@@ -8,7 +8,7 @@ use futures_util::stream::{Stream, StreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -96,6 +96,7 @@ async fn wireguards<K: WireGuard>(context: &Arc<Context>) {
         .and_of(&context.of::<Service>(), owners)
         .and_of(&context.of::<ServiceAccount>(), owners)
         .and_of(&context.of::<ClusterRoleBinding>(), bound)
+        .and_of(&context.of::<RoleBinding>(), owners)
         .and_of(&context.of::<Secret>(), neighbours)
         .and_of(&context.of::<Pod>(), neighbours)
         .and_of(&context.of::<Node>(), on_node);

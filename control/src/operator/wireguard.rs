@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Service, ServiceAccount};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -22,15 +22,22 @@ use super::workload::{GATEWAY_NAME, GATEWAY_NAMESPACE, Site, Workload, workload}
 use crate::finalizer;
 use crate::identity::Mode;
 use crate::objects::REMOTE_CLUSTER_ID;
+use crate::within::is_within;
 
-/// Holds a gateway until its binding, which nothing can own, is gone.
+/// Holds a gateway until its ClusterRoleBinding, which nothing can own, is gone.
 const FINALIZER: &str = "networking.liqo.io/clusterrolebinding";
 
-/// How the bindings of a gateway are found.
+/// How the bindings of a gateway are found, those for all namespaces and those for its own.
 const LIST_BINDINGS: &str = "list ClusterRoleBindings";
+const LIST_OWN_BINDINGS: &str = "list RoleBindings";
+
+/// What of a binding and of a deployment cannot be changed.
+const ROLE: &str = "/roleRef";
+const SELECTOR: &str = "/spec/selector";
 
 /// Of HTTP.
 const NOT_FOUND: u16 = 404;
+const INVALID: u16 = 422;
 
 /// Brings `gateway` and what runs into line.
 pub(super) async fn reconcile<K: WireGuard>(
@@ -103,7 +110,11 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
     if let Some(account) = account {
         put::<ServiceAccount>(context, Some(&namespace), account).await?;
     }
-    put::<ClusterRoleBinding>(context, None, binding).await?;
+    if site.is_bound_within_namespace() {
+        put_anew::<RoleBinding>(context, Some(&namespace), binding, ROLE).await?;
+    } else {
+        put_anew::<ClusterRoleBinding>(context, None, binding, ROLE).await?;
+    }
     unbind_former(&site, context).await?;
     deploy(gateway, context, &namespace, deployment).await?;
     if let Some(service) = service {
@@ -118,28 +129,15 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
     scrape(gateway, context, &site, metrics).await
 }
 
-/// Has the pods run. What selects them cannot be changed: another deployment takes the place of one that
-/// selects others.
+/// Has the pods run.
 async fn deploy<K: WireGuard>(
     gateway: &K,
     context: &Context,
     namespace: &str,
     wanted: Value,
 ) -> Result<(), Problem> {
-    let cache = context.of::<Deployment>();
-    let deployments = cache.api(Some(namespace));
     let name = name_of(&wanted);
-    let doing = |verb: &str| Problem::doing(format!("{verb} Deployment {name}"));
-    let found = cache.get(&name, Some(namespace)).await.map_err(doing("read"))?;
-    let selector = |object: &Value| object.pointer("/spec/selector").cloned();
-    let of_found = found.as_ref().and_then(|found| selector(&found.data));
-    let is_another = of_found.is_some() && of_found != selector(&wanted);
-    if let Some(found) = found.as_ref().filter(|_| is_another) {
-        delete(&deployments, found).await.map_err(doing("replace"))?;
-    }
-    let found = found.as_ref().filter(|_| !is_another);
-
-    let applied = apply(&deployments, &name, found, wanted).await.map_err(doing("apply"))?;
+    let applied = put_anew::<Deployment>(context, Some(namespace), wanted, SELECTOR).await?;
     if applied == Applied::Created {
         context.tell(gateway, "DeploymentEnforced", format!("made Deployment {name}")).await;
     }
@@ -193,19 +191,16 @@ async fn have(
     found: Option<DynamicObject>,
     wanted: Option<Value>,
 ) -> kube::Result<()> {
-    let is_own = |found: &DynamicObject| {
-        found.owner_references().iter().any(|owner| owner.uid == site.owner.uid)
-    };
     match (wanted, found) {
         (Some(wanted), found) => {
             apply(all, &site.metrics_name(), found.as_ref(), wanted).await.map(|_| ())
         }
-        (None, Some(found)) if is_own(&found) => delete(all, &found).await,
+        (None, Some(found)) if site.owns(&found) => delete(all, &found).await,
         (None, _) => Ok(()),
     }
 }
 
-/// Deletes the bindings of `gateway`, also those to a role that it had before.
+/// Deletes the bindings of `gateway` that nothing owns, also those to a role that it had before.
 async fn unbind<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Problem> {
     let (name, namespace) = (gateway.name_any(), gateway.namespace().unwrap_or_default());
     let labels = [(GATEWAY_NAME, &*name), (GATEWAY_NAMESPACE, &*namespace)];
@@ -213,27 +208,40 @@ async fn unbind<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Prob
     // What has not been heard of yet would stay.
     let found = bindings.list(&ListParams::default().labels(&all_equal(&labels))).await;
 
-    delete_bindings(found.map_err(Problem::doing(LIST_BINDINGS))?, context).await
+    delete_bindings(found.map_err(Problem::doing(LIST_BINDINGS))?, &bindings).await
 }
 
 /// Deletes the bindings of a gateway to roles that it had before, which may grant more than the one it has.
 async fn unbind_former(site: &Site<'_>, context: &Context) -> Result<(), Problem> {
     let labels = [(GATEWAY_NAME, site.name), (GATEWAY_NAMESPACE, site.namespace)];
-    let found = context.of::<ClusterRoleBinding>().labelled(&labels).await;
-    let mut former = found.map_err(Problem::doing(LIST_BINDINGS))?;
-    former.retain(|binding| binding.name_any() != site.binding_name());
+    let is_within = site.is_bound_within_namespace();
+    let is_former = |binding: &DynamicObject, is_of_namespace: bool| {
+        is_of_namespace != is_within || binding.name_any() != site.binding_name()
+    };
 
-    delete_bindings(former, context).await
+    let all = context.of::<ClusterRoleBinding>();
+    let found = all.labelled(&labels).await.map_err(Problem::doing(LIST_BINDINGS))?;
+    let former = found.into_iter().filter(|binding| is_former(binding, false));
+    delete_bindings(former, &all.api(None)).await?;
+
+    let own = context.of::<RoleBinding>();
+    let found = own.labelled(&labels).await.map_err(Problem::doing(LIST_OWN_BINDINGS))?;
+    // Whoever may bind roles in the namespace may label what he likes; the gateway's own has an owner.
+    let is_own = |binding: &DynamicObject| {
+        binding.namespace().as_deref() == Some(site.namespace) && site.owns(binding)
+    };
+    let former = found.into_iter().filter(|binding| is_own(binding) && is_former(binding, true));
+
+    delete_bindings(former, &own.api(Some(site.namespace))).await
 }
 
 async fn delete_bindings(
     bindings: impl IntoIterator<Item = DynamicObject>,
-    context: &Context,
+    all: &Api<DynamicObject>,
 ) -> Result<(), Problem> {
-    let all = context.of::<ClusterRoleBinding>().api(None);
     for binding in bindings {
-        let doing = Problem::doing(format!("delete ClusterRoleBinding {}", binding.name_any()));
-        delete(&all, &binding).await.map_err(doing)?;
+        let doing = Problem::doing(format!("delete binding {}", binding.name_any()));
+        delete(all, &binding).await.map_err(doing)?;
     }
 
     Ok(())
@@ -278,6 +286,8 @@ async fn outside(
     let name = site.object_name();
     let doing = Problem::doing(format!("read Service {name}"));
     let service = context.of::<Service>().get(&name, Some(site.namespace)).await.map_err(doing)?;
+    // One that is going may be that of a gateway of the same name before: its address goes with it.
+    let service = service.filter(|service| service.metadata.deletion_timestamp.is_none());
     let service = service.and_then(|service| service.try_parse().ok()).unwrap_or_default();
     let node = active_pod(pods).ok().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
     let nodes = match node {
@@ -319,6 +329,45 @@ async fn put<K: Belonging>(
     let found = cache.get(&name, namespace).await.map_err(doing("read"))?;
 
     apply(&cache.api(namespace), &name, found.as_ref(), wanted).await.map_err(doing("apply"))
+}
+
+/// As [`put`]. What is at `fixed` in an object cannot be changed: the one that is wanted takes the place of one
+/// where it is another.
+async fn put_anew<K: Belonging>(
+    context: &Context,
+    namespace: Option<&str>,
+    wanted: Value,
+    fixed: &str,
+) -> Result<Applied, Problem> {
+    let cache = context.of::<K>();
+    let all = cache.api(namespace);
+    let (kind, name) = (K::kind(&()), name_of(&wanted));
+    let doing = |verb: &str| Problem::doing(format!("{verb} {kind} {name}"));
+    let mut found = cache.get(&name, namespace).await.map_err(doing("read"))?;
+    if !found.as_ref().is_some_and(|found| is_another(&wanted, found, fixed)) {
+        match apply(&all, &name, found.as_ref(), wanted.clone()).await {
+            // Somebody may have made one without the labels by which it would have been heard of.
+            Err(kube::Error::Api(status)) if found.is_none() && status.code == INVALID => {
+                found = all.get_opt(&name).await.map_err(doing("read"))?;
+                if !found.as_ref().is_some_and(|found| is_another(&wanted, found, fixed)) {
+                    return Err(doing("apply")(kube::Error::Api(status)));
+                }
+            }
+            outcome => return outcome.map_err(doing("apply")),
+        }
+    }
+    if let Some(found) = found {
+        delete(&all, &found).await.map_err(doing("replace"))?;
+    }
+
+    apply(&all, &name, None, wanted).await.map_err(doing("apply"))
+}
+
+/// Whether what is at `fixed` differs. The API server leaves out what is empty.
+fn is_another(wanted: &Value, found: &DynamicObject, fixed: &str) -> bool {
+    let pair = wanted.pointer(fixed).zip(found.data.pointer(fixed));
+
+    pair.is_some_and(|(wanted, found)| !is_within(wanted, found) || !is_within(found, wanted))
 }
 
 fn name_of(object: &Value) -> String {

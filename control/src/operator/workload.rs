@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,6 +16,9 @@ pub(crate) const GATEWAY_NAMESPACE: &str = "networking.liqo.io/gateway-namespace
 
 /// The volume with the keys, whichever secret the template names for it.
 const KEYS_VOLUME: &str = "wireguard-config";
+
+/// The role of Strait's own gateways, which ask for nothing outside their namespace. Those of Liqo do.
+const OWN_ROLE: &str = "strait-gateway";
 
 /// Of a pod that names none.
 const DEFAULT_ACCOUNT: &str = "default";
@@ -71,6 +75,16 @@ impl Site<'_> {
 
     pub(super) fn binding_name(&self) -> String {
         format!("{}-{}-{}", self.role, self.namespace, self.name)
+    }
+
+    /// Whether the rights of its pods are those in its namespace, or the same in all.
+    pub(super) fn is_bound_within_namespace(&self) -> bool {
+        self.role == OWN_ROLE
+    }
+
+    /// Whether `object` goes with the gateway.
+    pub(super) fn owns(&self, object: &impl ResourceExt) -> bool {
+        object.owner_references().iter().any(|owner| owner.uid == self.owner.uid)
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
@@ -137,12 +151,18 @@ pub(super) fn workload<K: WireGuard>(
     })
 }
 
-/// The account's rights. Nothing of a namespace can own what belongs to none: who made it must take it
-/// away.
+/// The account's rights. Nothing of a namespace can own what belongs to none: who made a binding for all
+/// namespaces must take it away.
 fn binding(site: &Site<'_>, account: &str) -> Value {
+    let name = site.binding_name();
+    let (kind, metadata) = if site.is_bound_within_namespace() {
+        ("RoleBinding", site.metadata(name, None))
+    } else {
+        ("ClusterRoleBinding", json!({"name": name, "labels": site.labels()}))
+    };
+
     json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": site.binding_name(), "labels": site.labels()},
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": site.role,
         },

@@ -45,7 +45,7 @@ fn without_secrets() -> ClusterRole {
         ("", &["configmaps", "namespaces", "serviceaccounts", "services"]),
         ("apps", &["deployments"]),
         ("networking.liqo.io", &["*"]),
-        ("rbac.authorization.k8s.io", &["clusterrolebindings"]),
+        ("rbac.authorization.k8s.io", &["clusterrolebindings", "rolebindings"]),
     ];
 
     reader("without-secrets", &seen)

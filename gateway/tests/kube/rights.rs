@@ -39,8 +39,8 @@ struct Elsewhere {
 const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
     Elsewhere {
         rights: &[
-            "create clusterrolebindings.rbac.authorization.k8s.io",
             "create deployments.apps",
+            "create rolebindings.rbac.authorization.k8s.io",
             "create serviceaccounts.",
             "create services.",
             "create servicemonitors.monitoring.coreos.com",
@@ -61,10 +61,10 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
     },
     Elsewhere {
         rights: &[
-            "get clusterrolebindings.rbac.authorization.k8s.io",
             "get deployments.apps",
             "get nodes.",
             "get pods.",
+            "get rolebindings.rbac.authorization.k8s.io",
             "get serviceaccounts.",
             "get services.",
             "get wggatewayclients.networking.liqo.io",
@@ -113,6 +113,16 @@ const OPERATOR_ELSEWHERE: &[Elsewhere] = &[
     },
     Elsewhere { rights: &["patch secrets."], why: "keys of the user's own, to be labelled" },
     Elsewhere { rights: &["patch events.events.k8s.io"], why: "an Event that happens again" },
+    Elsewhere {
+        rights: &[
+            "create clusterrolebindings.rbac.authorization.k8s.io",
+            "delete clusterrolebindings.rbac.authorization.k8s.io",
+            "get clusterrolebindings.rbac.authorization.k8s.io",
+            "patch clusterrolebindings.rbac.authorization.k8s.io",
+            "delete rolebindings.rbac.authorization.k8s.io",
+        ],
+        why: "gateways of Liqo, whose role is bound in all namespaces, and those that change roles",
+    },
 ];
 
 /// Of a gateway.

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
@@ -122,6 +122,7 @@ async fn gateways(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Change>,
     gone.follow::<Deployment>().await?;
     gone.follow::<Service>().await?;
     gone.follow::<ServiceAccount>().await?;
+    gone.follow::<RoleBinding>().await?;
     gone.follow::<Secret>().await?;
     gone.follow::<PublicKey>().await?;
     gone.follow::<Connection>().await?;
@@ -168,7 +169,7 @@ impl Gone<'_, '_> {
         Ok(())
     }
 
-    /// Adds the rights of the gateways, which the operator takes away: nothing can own them.
+    /// Adds the rights of the gateways in all namespaces, which the operator takes away: nothing can own them.
     async fn rights(&mut self) -> Result<(), CommandError> {
         let api = Api::<ClusterRoleBinding>::all(self.end.client.clone());
         let selector = format!("{GATEWAY_NAMESPACE}={}", self.end.namespace);

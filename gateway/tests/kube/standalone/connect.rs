@@ -73,7 +73,7 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
     let start = now();
     assert!(two.network("disconnect", &["--yes"]).status.success());
     for site in [&two.rome, &two.milan] {
-        wait_until("nothing of the gateway is left", PATIENCE, || Ok(site.remains() == [0; 6]))
+        wait_until("nothing of the gateway is left", PATIENCE, || Ok(site.remains() == [0; 7]))
             .unwrap_or_else(|_| panic!("{:?}", site.remains()));
     }
     eprintln!("parted in {:?}", start.elapsed());

@@ -129,8 +129,8 @@ fn clusters_are_joined_by_files_and_go_over_to_another_template() {
     in_rome("delete gatewayserver/server publickey/milan configuration/milan");
     for site in [rome, milan] {
         wait_until("nothing of the gateway is left", PATIENCE, || {
-            let [deployments, services, rights, _, keys, connections] = site.remains();
-            Ok([deployments, services, rights, keys, connections] == [0; 5])
+            let [deployments, services, rights, own_rights, _, keys, connections] = site.remains();
+            Ok([deployments, services, rights, own_rights, keys, connections] == [0; 6])
         })
         .unwrap_or_else(|_| panic!("{:?}", site.remains()));
     }

@@ -12,7 +12,7 @@ use crate::fed::PATIENCE;
 /// Everything that a verb or an operator makes of a peering.
 const KINDS: &str = "gatewayservers,gatewayclients,wggatewayservers,wggatewayclients,deployments,\
                      services,serviceaccounts,secrets,publickeies,connections,configurations,\
-                     networks,clusterrolebindings";
+                     networks,clusterrolebindings,rolebindings";
 
 /// Kind, namespace and name of objects in each of two clusters.
 pub(super) type Objects = [BTreeSet<String>; 2];

@@ -7,6 +7,7 @@ use control::api::{
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -20,7 +21,7 @@ pub(super) async fn collect_garbage(client: &Client) {
         )*};
     }
     see!(WgGatewayServer, WgGatewayClient, Deployment, Service, ServiceAccount, Pod);
-    see!(Secret, PublicKey, Connection, Network);
+    see!(RoleBinding, Secret, PublicKey, Connection, Network);
     // Only now: whose owner is missing here has lost it, as owners come first.
     let mut alive = Vec::new();
     macro_rules! ask {

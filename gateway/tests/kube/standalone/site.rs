@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use control::api::{Configuration, Connection, PublicKey};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
@@ -161,12 +161,13 @@ impl Site {
     }
 
     /// How many objects of gateways there are: deployments, services, rights, keys and connections.
-    pub(super) fn remains(&self) -> [usize; 6] {
+    pub(super) fn remains(&self) -> [usize; 7] {
         self.ask(|client| async move {
             [
                 labelled::<Deployment>(&client, GATEWAY_NAME).await,
                 labelled::<Service>(&client, GATEWAY_NAME).await,
                 labelled::<ClusterRoleBinding>(&client, GATEWAY_NAME).await,
+                labelled::<RoleBinding>(&client, GATEWAY_NAME).await,
                 labelled::<Secret>(&client, GATEWAY_RESOURCE).await,
                 labelled::<PublicKey>(&client, GATEWAY_RESOURCE).await,
                 uids::<Connection>(&client).await.len(),
