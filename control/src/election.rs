@@ -154,7 +154,7 @@ impl Candidate {
             holder_identity: Some(String::new()),
             // The API takes no lease without a duration; nobody waits for it.
             lease_duration_seconds: Some(1),
-            renew_time: Some(MicroTime(self.dates.date(now, wall))),
+            renew_time: Some(MicroTime(self.dates.tell(now, wall))),
             ..found.clone()
         })
     }
@@ -189,9 +189,9 @@ impl Candidate {
         let is_mine = found.holder_identity.as_deref() == Some(holder);
         if let (false, Some(MicroTime(renewed))) = (is_mine, &found.renew_time) {
             let since = self.seen.as_ref().map_or(now, |seen| seen.since);
-            self.dates = Dates::after((since, *renewed), now, wall);
+            self.dates.follow((since, *renewed), now, wall);
         }
-        let now = Some(MicroTime(self.dates.date(now, wall)));
+        let now = Some(MicroTime(self.dates.tell(now, wall)));
         let transitions = found.lease_transitions.unwrap_or_default();
         // A Lease has whole seconds: a bit more than was asked for, so that nobody takes it before that.
         let begun = u64::from(lease_duration.subsec_nanos() > 0);

@@ -16,49 +16,61 @@ const MAX_AHEAD: Duration = Duration::from_secs(15 * 60);
 /// How much later than was read in the Lease it may have been: it is read every few seconds.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// The clock of a leader.
+/// The clock of a leader. It never goes back: nor do the initiations of this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dates {
     /// At this instant it was not earlier than that.
     floor: Option<(Instant, Timestamp)>,
+    /// Whether another leader is followed, whose initiations may be dated as late.
+    has_predecessor: bool,
 }
 
 impl Dates {
-    /// Of one that takes the Lease at `now`, by its own clock at `wall`. At `since` it was `renewed` for the
-    /// one before.
-    pub(super) fn after(
+    /// This one takes the Lease at `now`, by its own clock at `wall`. At `since` it was `renewed` for the one
+    /// before.
+    pub(super) fn follow(
+        &mut self,
         (since, renewed): (Instant, Timestamp),
         now: Instant,
         wall: Timestamp,
-    ) -> Self {
+    ) {
+        self.has_predecessor = false;
         let Ok(date) = renewed.checked_add(now.saturating_duration_since(since)) else {
-            return Self::default();
+            return;
         };
         let ahead = Duration::try_from(date.duration_since(wall)).unwrap_or_default();
         if ahead > MAX_AHEAD {
             warn!(
                 ?ahead,
-                "the clock of the replica before was too far ahead to be followed: it, or that of this node, is wrong; the peer may answer only when that is mended"
+                "the clock of the replica before was too far ahead to be followed: it, or that of this node, is wrong; what goes by dates, as the peer of a gateway does, may wait until that is mended"
             );
-            return Self::default();
+            return;
         }
-
-        Self { floor: Some((now, date)) }
+        self.has_predecessor = true;
+        self.floor = Some((now, self.date(now, wall).max(date)));
     }
 
-    /// The time at `now`, when the own clock says `wall`.
-    pub(super) fn date(&self, now: Instant, wall: Timestamp) -> Timestamp {
+    /// The time at `now`, when the own clock says `wall`; nothing earlier is said from then on.
+    pub(super) fn tell(&mut self, now: Instant, wall: Timestamp) -> Timestamp {
+        let date = self.date(now, wall);
+        self.floor = Some((now, date));
+
+        date
+    }
+
+    /// What initiations are to be dated after that are made from `now` on, since 1970, if there was a leader
+    /// before this one.
+    pub(super) fn continue_after(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
+        let date = self.has_predecessor.then(|| self.date(now, wall))?;
+
+        Duration::try_from(date.checked_add(MARGIN).ok()?.as_duration()).ok()
+    }
+
+    fn date(&self, now: Instant, wall: Timestamp) -> Timestamp {
         let floor = self
             .floor
             .and_then(|(since, date)| date.checked_add(now.saturating_duration_since(since)).ok());
 
         floor.map_or(wall, |floor| wall.max(floor))
-    }
-
-    /// What initiations are to be dated after that are made from `now` on, since 1970.
-    pub(super) fn continue_after(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
-        let date = self.floor.map(|_| self.date(now, wall))?;
-
-        Duration::try_from(date.checked_add(MARGIN).ok()?.as_duration()).ok()
     }
 }

@@ -134,6 +134,43 @@ fn whoever_takes_the_lease_dates_what_it_says_after_all_that_was_said_before() {
     }
 }
 
+/// What it has dated does not become earlier by that.
+#[test]
+fn a_leader_whose_clock_is_set_back_tells_how_late_it_was() {
+    let minutes = jiff::SignedDuration::from_mins;
+    let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
+    let ahead = world.wall() + minutes(65);
+    world.stand_at(&mut first, ahead);
+    world.now += RETRY;
+    world.stand_at(&mut first, world.wall() + minutes(60));
+
+    assert!(world.lease.clone().unwrap().renew_time.unwrap().0 > ahead);
+    let right = world.wall() + minutes(60);
+    world.lease = first.release(world.lease.as_ref().unwrap(), world.now, right);
+    world.stand_at(&mut second, right);
+    let after = second.dates.continue_after(world.now, right).unwrap();
+    assert!(after > since_1970(ahead), "{after:?}");
+    assert_eq!(first.dates.continue_after(world.now, right), None, "nobody was before it");
+}
+
+/// Nobody knows how long ago a Lease was given up, but it was less than a retry period.
+#[test]
+fn whoever_finds_the_lease_given_up_dates_after_what_was_said_meanwhile() {
+    for behind in [0, 1, 300] {
+        let behind = jiff::SignedDuration::from_secs(behind);
+        let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
+        world.now += Duration::from_secs(3_600);
+        world.stand(&mut first);
+        world.lease = first.release(world.lease.as_ref().unwrap(), world.now, world.wall());
+        let released = world.wall();
+        world.now += RETRY;
+
+        world.stand_at(&mut second, world.wall() - behind);
+        let after = second.dates.continue_after(world.now, world.wall() - behind).unwrap();
+        assert!(after > since_1970(released + RETRY), "{after:?}");
+    }
+}
+
 #[test]
 fn a_clock_that_is_far_ahead_is_not_followed() {
     let mut world = World::new();

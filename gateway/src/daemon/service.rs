@@ -231,11 +231,12 @@ impl Service {
         };
 
         self.board.set_draining();
+        // Before another replica has its turn: its sessions are to be the newer ones.
+        self.gateway.begin_no_sessions();
         if self.source.hand_over().await {
             info!(
                 "another replica has its turn; what is on its way here is forwarded for a moment"
             );
-            self.gateway.begin_no_sessions();
             sleep(OVERLAP).await;
         }
         self.routes.clear().await;
