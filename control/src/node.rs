@@ -40,6 +40,9 @@ use gateway::Gateways;
 pub use problem::Problem;
 pub use watch::{Update, Watch};
 
+/// Marks the pods of agents, which are on the nodes that they speak for.
+const AGENT: (&str, &str) = ("app.kubernetes.io/name", "strait-node");
+
 /// All objects that concern nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
@@ -49,6 +52,8 @@ pub struct Objects {
     pub pods: Vec<Arc<Pod>>,
     /// Of this cluster.
     pub nodes: Vec<Arc<Node>>,
+    /// Pods in which a node does what is planned here; none where that runs outside of pods.
+    pub agents: Vec<Arc<Pod>>,
 }
 
 /// Where a node sends packets for a prefix.

@@ -48,6 +48,8 @@ pub struct Scope {
     pub peer_address: Option<IpAddr>,
     /// What peers may do.
     pub remapping: Remapping,
+    /// That of this gateway, which no other one can have.
+    pub own_public_key: Option<[u8; KEY_BYTES]>,
 }
 
 /// Who remaps.
@@ -127,7 +129,7 @@ pub struct Objects {
 #[must_use]
 pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let mut refused = Vec::new();
-    let keys = keys(sound(scope, &objects.public_keys, &mut refused), &mut refused);
+    let keys = keys(scope, sound(scope, &objects.public_keys, &mut refused), &mut refused);
     let configurations = sound(scope, &objects.configurations, &mut refused);
     let configurations = configurations.into_iter().map(|object| (object, ())).collect();
     let configurations = one_a_cluster(configurations, &mut refused);
@@ -177,6 +179,7 @@ where
 
 /// The key of each remote cluster.
 fn keys<'a>(
+    scope: &Scope,
     objects: Vec<&'a PublicKey>,
     refused: &mut Vec<Refusal>,
 ) -> BTreeMap<String, (&'a PublicKey, [u8; KEY_BYTES])> {
@@ -185,6 +188,9 @@ fn keys<'a>(
         match key::read(object) {
             // A key that makes no sense does not take the place of one that does.
             Err(problem) => refused.push(Refusal::of(object, problem)),
+            Ok(key) if scope.own_public_key == Some(key) => {
+                refused.push(Refusal::of(object, Problem::OwnKey));
+            }
             Ok(key) => valid.push((object, key)),
         }
     }

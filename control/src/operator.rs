@@ -40,8 +40,8 @@ mod workload;
 pub use child::{Child, ChildError, Parent, child};
 pub(crate) use endpoint::COMPONENT;
 pub use endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
-pub(crate) use keys::{GATEWAY_RESOURCE, unsound};
-pub use keys::{KeyPair, KeysError};
+pub(crate) use keys::{GATEWAY_RESOURCE, Unsound, unsound};
+pub use keys::{KeyPair, KeysError, PublicOf};
 pub use problem::Problem;
 pub use run::run;
 pub use tally::Tally;
@@ -59,6 +59,8 @@ pub struct Settings {
     pub client_role: String,
     /// Makes keys; randomness is not for this crate.
     pub generate_keys: fn() -> KeyPair,
+    /// Tells whether two keys belong together.
+    pub public_of: PublicOf,
     /// Counts what was done.
     pub tally: Tally,
 }

@@ -195,7 +195,9 @@ fn settings() -> Settings {
         holder: "strait-operator-1".to_owned(),
         server_role: "liqo-gateway".to_owned(),
         client_role: "liqo-gateway".to_owned(),
-        generate_keys: || KeyPair { private: [7; 32], public: [9; 32] },
+        generate_keys: || KeyPair { private: [b'p'; 32], public: [b'q'; 32] },
+        // As no curve does it.
+        public_of: |private| private.map(|byte| byte + 1),
         tally: Tally::default(),
     }
 }
@@ -791,4 +793,35 @@ async fn an_api_server_that_was_away_is_served_again() {
     create(world.api(), &server("strait-server")).await;
 
     world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+}
+
+#[tokio::test]
+async fn keys_that_do_not_belong_together_make_no_gateway_until_they_do() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.apply(include_str!("../../deploy/liqo/server.yaml")).await;
+    let own = json!({
+        "metadata": {"name": "own-keys"},
+        "stringData": {"privateKey": "p".repeat(32), "publicKey": "p".repeat(32)},
+    });
+    create(world.api(), &object::<Secret>(own)).await;
+    let mut asked = server("strait-server");
+    asked.spec.secret_ref = object(json!({"name": "own-keys"}));
+    create(world.api(), &asked).await;
+
+    let note = world.told("KeysSecretCheckFailed").await;
+    assert!(
+        note.starts_with("in secret \"own-keys\" publicKey is not that of privateKey"),
+        "{note}"
+    );
+    assert!(!note.contains("pp"), "{note}");
+    assert!(world.api::<Deployment>().get_opt("gw-milan").await.expect("an answer").is_none());
+    let told: GatewayServer = world.api().get("milan").await.expect("it");
+    assert_eq!(told.status.and_then(|status| status.secret_ref), None);
+
+    let right = Patch::Merge(json!({"stringData": {"publicKey": "q".repeat(32)}}));
+    world.api::<Secret>().patch("own-keys", &PatchParams::default(), &right).await.expect("a key");
+    let made = world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+    let secret = made.status.and_then(|status| status.secret_ref?.name);
+    assert_eq!(secret.as_deref(), Some("own-keys"));
 }

@@ -147,7 +147,8 @@ async fn alone(
     if api::is_served(&facts.served) {
         findings.extend(installation::findings(&facts));
         findings.extend(peering::findings(&facts));
-        findings.extend(facts.gateways.iter().flat_map(gateway::findings));
+        let of_gateways = facts.gateways.iter();
+        findings.extend(of_gateways.flat_map(|it| gateway::findings(it, session.public_of)));
         findings.extend(rights::findings(&end, &facts).await?);
     }
     for finding in &mut findings {

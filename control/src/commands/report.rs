@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::Deadline;
+use crate::operator::PublicOf;
 
 /// Which cluster something is said of. Displayed it is the beginning of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,4 +69,6 @@ pub struct Session<'a> {
     pub report: &'a dyn Report,
     /// Until when all of it must be done.
     pub deadline: Deadline,
+    /// Tells whether two keys belong together.
+    pub public_of: PublicOf,
 }

@@ -27,6 +27,7 @@ pub(super) const fn of_problem(problem: &Problem) -> &'static str {
         Problem::Superseded { .. } => "Superseded",
         Problem::KeyLength { .. } => "KeyLengthInvalid",
         Problem::WeakKey => "KeyWeak",
+        Problem::OwnKey => "KeyOwn",
         Problem::SharedKey { .. } => "KeyShared",
         Problem::NoRemote => "RemoteCIDRMissing",
         Problem::Remote { .. } => "RemoteCIDRInvalid",
@@ -69,6 +70,7 @@ pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
         Problem::Malformed { .. } | Problem::NoCluster | Problem::Superseded { .. } => true,
         Problem::KeyLength { .. }
         | Problem::WeakKey
+        | Problem::OwnKey
         | Problem::SharedKey { .. }
         | Problem::NoRemote
         | Problem::Remote { .. }

@@ -3,8 +3,8 @@
 //!
 //! All nodes share one condition, as all of them together decide whether it holds. Its message is a list
 //! of what single nodes said, each behind the name of its node. A node changes its own part and nobody
-//! else's; the first of all nodes by name also says that all is well where nobody has anything to say,
-//! and removes the parts of nodes that are no more.
+//! else's; [one of them](speaker) also says that all is well where nobody has anything to say, and removes
+//! the parts of nodes that are no more.
 //!
 //! # Invariants
 //!
@@ -14,12 +14,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Objects;
+use super::gateway::is_ready;
 use crate::api::Configuration;
 use crate::objects::ObjectName;
 
@@ -58,7 +60,7 @@ pub struct Statement {
     pub node: String,
     /// What is wrong, if something is.
     pub problem: Option<String>,
-    /// All nodes, if this is the first of them by name, who speaks for all.
+    /// All nodes, if this is the one that speaks for all.
     pub speaks_for: Option<BTreeSet<String>>,
 }
 
@@ -80,6 +82,23 @@ pub fn known(objects: &Objects) -> BTreeMap<ObjectName, Known> {
     });
 
     known.collect()
+}
+
+/// The node that speaks for all, which all of them see alike: the first by name on which an agent is ready.
+///
+/// Not every node has one: it may be of another system, exist in name only, be left out on purpose, or be dead.
+/// While none is ready it is the first that has one. Where nobody has seen any it is the first of all: agents
+/// may run outside of pods, as any service of the host.
+#[must_use]
+pub fn speaker(objects: &Objects) -> Option<String> {
+    let nodes: BTreeSet<_> = objects.nodes.iter().map(|node| node.name_any()).collect();
+    let first_with = |is_meant: fn(&Pod) -> bool| {
+        let agents = objects.agents.iter().filter(|agent| is_meant(agent));
+        let places = agents.filter_map(|agent| agent.spec.as_ref()?.node_name.clone());
+        places.filter(|place| nodes.contains(place)).min()
+    };
+
+    first_with(is_ready).or_else(|| first_with(|_| true)).or_else(|| nodes.first().cloned())
 }
 
 impl Statement {
@@ -208,6 +227,8 @@ pub async fn state(client: &Client, statement: &Statement, now: Timestamp) -> ku
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -259,6 +280,42 @@ mod tests {
         assert!(say(&mut conditions, &statement("node-2", None, None)));
         assert_eq!((message(&conditions), &conditions[2]["status"]), (ALL_IS_WELL, &json!("True")));
         assert_eq!(conditions[..2], others);
+    }
+
+    /// A cluster with the nodes a, b and c.
+    fn speaker_with(agents: &[(&str, bool)]) -> Option<String> {
+        let nodes = ["c", "a", "b"].map(|name| {
+            let node = json!({"metadata": {"name": name}});
+            Arc::new(serde_json::from_value(node).unwrap())
+        });
+        let agents = agents.iter().map(|(node, is_ready)| {
+            let status = if *is_ready { "True" } else { "False" };
+            let pod = json!({
+                "metadata": {"name": format!("strait-node-{node}")},
+                "spec": {"nodeName": node, "containers": []},
+                "status": {"conditions": [{"type": "Ready", "status": status}]},
+            });
+            Arc::new(serde_json::from_value(pod).unwrap())
+        });
+        let agents = agents.collect();
+
+        speaker(&Objects { nodes: nodes.into(), agents, ..Objects::default() })
+    }
+
+    #[test]
+    fn the_first_node_with_an_agent_that_is_ready_speaks_for_all() {
+        for (agents, first) in [
+            (&[("a", true), ("b", true), ("c", true)][..], "a"),
+            (&[("c", true), ("b", true)], "b"),
+            (&[("b", false), ("c", true)], "c"),
+            (&[("c", false), ("b", false)], "b"),
+            (&[], "a"),
+            // Its Node was deleted a moment ago.
+            (&[("0", true), ("c", true)], "c"),
+            (&[("0", true)], "a"),
+        ] {
+            assert_eq!(speaker_with(agents).as_deref(), Some(first), "{agents:?}");
+        }
     }
 
     #[test]

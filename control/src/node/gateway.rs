@@ -130,7 +130,7 @@ fn is_usable(pod: &Pod) -> bool {
         && !addresses(pod).is_empty()
 }
 
-fn is_ready(pod: &Pod) -> bool {
+pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
     let mut conditions = conditions.unwrap_or_default().iter();
 

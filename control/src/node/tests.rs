@@ -69,7 +69,7 @@ fn pod(cluster: &str, on: u8, host: u8) -> Pod {
 fn objects(configurations: Vec<Listed<Configuration>>, pods: Vec<Pod>) -> Objects {
     let pods = pods.into_iter().map(Arc::new).collect();
 
-    Objects { configurations, pods, nodes: (1..=3).map(node).collect() }
+    Objects { configurations, pods, nodes: (1..=3).map(node).collect(), agents: Vec::new() }
 }
 
 fn prefix(text: &str) -> Prefix {

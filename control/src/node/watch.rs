@@ -3,14 +3,14 @@
 use std::fmt::Debug;
 
 use futures_util::stream::Stream;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus};
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::Objects;
+use super::{AGENT, Objects};
 use crate::api::Configuration;
 use crate::operator::COMPONENT;
 use crate::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
@@ -29,6 +29,7 @@ pub struct Watch {
     configurations: Store<DeserializeGuard<Configuration>>,
     pods: Store<Pod>,
     nodes: Store<Node>,
+    agents: Store<Pod>,
     bundle: Bundle,
 }
 
@@ -37,16 +38,18 @@ impl Watch {
     #[must_use]
     pub fn new(client: &Client) -> Self {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
-        let (component, gateway) = COMPONENT;
-        let gateway = config.clone().labels(&format!("{component}={gateway}"));
+        let labelled =
+            |(label, value): (&str, &str)| config.clone().labels(&format!("{label}={value}"));
 
         let events = events(client, config.clone());
         let (configurations, of_configurations) = kept("Configuration", events);
-        let (pods, of_pods) = kept("Pod", self::events(client, gateway));
+        let (pods, of_pods) = kept("Pod", self::events(client, labelled(COMPONENT)));
+        let of_agents = self::events(client, labelled(AGENT)).modify(slim_agent);
+        let (agents, of_agents) = kept("Pod of an agent", of_agents);
         let (nodes, of_nodes) = kept("Node", self::events(client, config).modify(slim));
-        let bundle = Bundle::new([of_configurations, of_pods, of_nodes]);
+        let bundle = Bundle::new([of_configurations, of_pods, of_nodes, of_agents]);
 
-        Self { configurations, pods, nodes, bundle }
+        Self { configurations, pods, nodes, agents, bundle }
     }
 
     /// Waits until there is something to say. Cancel safe.
@@ -56,6 +59,7 @@ impl Watch {
                 configurations: self.configurations.state(),
                 pods: self.pods.state(),
                 nodes: self.nodes.state(),
+                agents: self.agents.state(),
             }),
             Err(error) => Update::Unreachable(error),
         }
@@ -95,4 +99,12 @@ fn slim(node: &mut Node) {
         status.volumes_attached = None;
         status.volumes_in_use = None;
     }
+}
+
+/// Of the pod of an agent only where it is and whether it is ready is asked for, and there are as many as nodes.
+fn slim_agent(pod: &mut Pod) {
+    let node_name = pod.spec.take().and_then(|spec| spec.node_name);
+    let conditions = pod.status.take().and_then(|status| status.conditions);
+    pod.spec = Some(PodSpec { node_name, ..PodSpec::default() });
+    pod.status = Some(PodStatus { conditions, ..PodStatus::default() });
 }

@@ -62,6 +62,11 @@ pub enum Problem {
         "spec.publicKey is zero or another point of low order, and the key of nobody: copy publicKey from the Secret of the remote's gateway"
     )]
     WeakKey,
+    /// `spec.publicKey` is that of the gateway which reads it: there is no tunnel to oneself.
+    #[error(
+        "spec.publicKey is our own public key: copy publicKey from the Secret of the remote's gateway"
+    )]
+    OwnKey,
     /// Two clusters cannot be told apart.
     #[error("spec.publicKey is that of cluster {owner:?} too: each gateway needs a key of its own")]
     SharedKey { owner: String },

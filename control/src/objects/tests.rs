@@ -177,6 +177,35 @@ fn what_is_wrong_is_named_and_loses_only_itself() {
 }
 
 #[test]
+fn nobody_has_our_own_key_and_it_takes_the_place_of_none() {
+    let scope = Scope { own_public_key: Some([9; 32]), ..scope() };
+    let alone = [public_key("milan", "milan", 1, &[9; 32])];
+    let beside_another =
+        [public_key("milan", "milan", 1, &[7; 32]), public_key("younger", "milan", 2, &[9; 32])];
+
+    let refused = read(&scope, &alone, &[]);
+    let read_beside = read(&scope, &beside_another, &[]);
+
+    let own = "spec.publicKey is our own public key: copy publicKey from the Secret of the remote's gateway";
+    assert_eq!(refused.peers, []);
+    assert_eq!(texts(&refused), [format!("PublicKey tenant/milan: {own}")]);
+    assert_eq!(read_beside.peers[0].public_key, [7; 32]);
+    assert_eq!(texts(&read_beside), [format!("PublicKey tenant/younger: {own}")]);
+}
+
+#[test]
+fn a_key_is_good_as_soon_as_it_is_not_ours_any_more() {
+    let keys = [public_key("milan", "milan", 1, &[9; 32])];
+
+    for own_public_key in [Some([8; 32]), None] {
+        let asked = read(&Scope { own_public_key, ..scope() }, &keys, &[]);
+
+        assert_eq!(asked.peers[0].public_key, [9; 32]);
+        assert_eq!(texts(&asked), [""; 0]);
+    }
+}
+
+#[test]
 fn an_object_that_cannot_be_read_is_refused_alone() {
     let object = json!({
         "metadata": metadata("broken", "oslo", 1),

@@ -69,7 +69,7 @@ impl Context {
         let (metadata, hear) = Cache::new(&client, &kind, &labels);
         let mut hearing = JoinSet::new();
         hearing.spawn(hear);
-        let secrets = Secrets::new(&client, Arc::clone(&metadata));
+        let secrets = Secrets::new(&client, Arc::clone(&metadata), settings.public_of);
         let kind = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
         let known = ((kind, labels), metadata);
 

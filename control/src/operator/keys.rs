@@ -36,6 +36,9 @@ impl fmt::Debug for KeyPair {
     }
 }
 
+/// Makes a public key of a private one; curves are not for this crate.
+pub type PublicOf = fn(&[u8; KEY_BYTES]) -> [u8; KEY_BYTES];
+
 /// Why a gateway has no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
@@ -56,6 +59,14 @@ pub enum KeysError {
         entry: &'static str,
         /// What it has there.
         found: String,
+    },
+    /// The gateway would have another key than the one that is told to the other end.
+    #[error(
+        "in secret {secret:?} publicKey is not that of privateKey: write into data.publicKey what `strait key public` prints for its privateKey"
+    )]
+    NotAPair {
+        /// Its name.
+        secret: String,
     },
     /// Somebody else's gateway has it.
     #[error("secret {secret:?} has the label {label}={found}: a secret serves one gateway")]
@@ -132,7 +143,7 @@ pub(super) async fn ensure(
         // Another operator was faster, this one has not heard of it, or somebody took the labels away.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let secret = api.get(&secret.name_any()).await?;
-            check(&secret)?;
+            check(&secret, secrets.public_of)?;
             missing_labels(&secret.metadata, holder)?;
             Ok(Keys { secret: reference(&secret.metadata), is_new: false })
         }
@@ -144,6 +155,7 @@ pub(super) async fn ensure(
 pub(super) struct Secrets {
     client: Client,
     metadata: Arc<Cache>,
+    public_of: PublicOf,
     sound: Mutex<Sound>,
 }
 
@@ -173,8 +185,8 @@ impl Sound {
 }
 
 impl Secrets {
-    pub(super) fn new(client: &Client, metadata: Arc<Cache>) -> Self {
-        Self { client: client.clone(), metadata, sound: Mutex::default() }
+    pub(super) fn new(client: &Client, metadata: Arc<Cache>, public_of: PublicOf) -> Self {
+        Self { client: client.clone(), metadata, public_of, sound: Mutex::default() }
     }
 
     fn api(&self, namespace: &str) -> Api<Secret> {
@@ -196,7 +208,7 @@ impl Secrets {
         }
 
         let Some(secret) = self.api(holder.namespace).get_opt(name).await? else { return Ok(None) };
-        check(&secret)?;
+        check(&secret, self.public_of)?;
         sound().note(&secret.metadata, |[namespace, name]| self.metadata.may_have(namespace, name));
 
         Ok(Some(secret.metadata))
@@ -251,20 +263,43 @@ fn missing_labels(
     Ok(labels)
 }
 
-fn check(secret: &Secret) -> Result<(), KeysError> {
-    match unsound(secret) {
-        None => Ok(()),
-        Some((entry, found)) => Err(KeysError::NoKey { secret: secret.name_any(), entry, found }),
-    }
+fn check(secret: &Secret, public_of: PublicOf) -> Result<(), KeysError> {
+    let name = || secret.name_any();
+
+    pair(secret, public_of).map_err(|unsound| match unsound {
+        Unsound::NoKey { entry, found } => KeysError::NoKey { secret: name(), entry, found },
+        Unsound::NotAPair => KeysError::NotAPair { secret: name() },
+    })
 }
 
-/// The first entry of `secret` that has no key, and what it has instead.
-pub(crate) fn unsound(secret: &Secret) -> Option<(&'static str, String)> {
-    let bytes = |entry: &str| Some(secret.data.as_ref()?.get(entry)?.0.len());
-    let entry = ENTRIES.into_iter().find(|entry| bytes(entry) != Some(KEY_BYTES))?;
-    let found = bytes(entry).map_or_else(|| "none".to_owned(), |bytes| format!("{bytes} bytes"));
+/// Why what a secret has is no pair of keys. Nothing of them is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unsound {
+    /// The first entry that has none, and what it has instead.
+    NoKey { entry: &'static str, found: String },
+    /// The public one belongs to another private one.
+    NotAPair,
+}
 
-    Some((entry, found))
+/// What is wrong with the keys in `secret`, if something is.
+pub(crate) fn unsound(secret: &Secret, public_of: PublicOf) -> Option<Unsound> {
+    pair(secret, public_of).err()
+}
+
+fn pair(secret: &Secret, public_of: PublicOf) -> Result<(), Unsound> {
+    let [private, public] = ENTRIES;
+    let (private, public) = (key(secret, private)?, key(secret, public)?);
+
+    if public_of(private) == *public { Ok(()) } else { Err(Unsound::NotAPair) }
+}
+
+fn key<'a>(secret: &'a Secret, entry: &'static str) -> Result<&'a [u8; KEY_BYTES], Unsound> {
+    let bytes = secret.data.as_ref().and_then(|data| data.get(entry)).map(|bytes| &*bytes.0);
+    let found =
+        || bytes.map_or_else(|| "none".to_owned(), |bytes| format!("{} bytes", bytes.len()));
+    let key = bytes.and_then(|bytes| bytes.try_into().ok());
+
+    key.ok_or_else(|| Unsound::NoKey { entry, found: found() })
 }
 
 fn reference(secret: &ObjectMeta) -> ObjectReference {
@@ -278,6 +313,57 @@ fn reference(secret: &ObjectMeta) -> ObjectReference {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With these bytes, as many as there are.
+    fn secret(entries: &[(&str, u8, usize)]) -> Secret {
+        let data = entries
+            .iter()
+            .map(|(entry, byte, bytes)| ((*entry).to_owned(), ByteString(vec![*byte; *bytes])));
+
+        Secret {
+            metadata: ObjectMeta { name: Some("own".to_owned()), ..ObjectMeta::default() },
+            data: Some(data.collect()),
+            ..Secret::default()
+        }
+    }
+
+    /// As no curve does it.
+    fn public_of(private: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
+        private.map(|byte| byte + 1)
+    }
+
+    #[test]
+    fn a_public_key_is_that_of_the_private_key_beside_it() {
+        let right = secret(&[("privateKey", 7, 32), ("publicKey", 8, 32)]);
+        let wrong = secret(&[("privateKey", 7, 32), ("publicKey", 9, 32)]);
+
+        assert_eq!(unsound(&right, public_of), None);
+        check(&right, public_of).unwrap();
+        let error = check(&wrong, public_of).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "in secret \"own\" publicKey is not that of privateKey: write into data.publicKey what \
+             `strait key public` prints for its privateKey"
+        );
+    }
+
+    #[test]
+    fn what_has_the_length_of_no_key_is_named_and_not_looked_at() {
+        for (entries, wrong, says) in [
+            (&[][..], "privateKey", "none"),
+            (&[("privateKey", 7, 32)], "publicKey", "none"),
+            (&[("privateKey", 7, 31), ("publicKey", 8, 32)], "privateKey", "31 bytes"),
+            (&[("privateKey", 7, 32), ("publicKey", 8, 33)], "publicKey", "33 bytes"),
+        ] {
+            let found = says.to_owned();
+
+            assert_eq!(
+                unsound(&secret(entries), |_| panic!("there is no key")),
+                Some(Unsound::NoKey { entry: wrong, found })
+            );
+        }
+        assert!(unsound(&Secret::default(), public_of).is_some());
+    }
 
     #[test]
     fn secrets_that_are_gone_are_forgotten() {

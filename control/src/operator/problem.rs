@@ -159,6 +159,7 @@ impl From<KeysError> for Problem {
             KeysError::Several(_)
             | KeysError::Missing(_)
             | KeysError::NoKey { .. }
+            | KeysError::NotAPair { .. }
             | KeysError::Taken { .. } => Self::Keys(error),
         }
     }

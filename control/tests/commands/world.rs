@@ -234,7 +234,8 @@ impl Ear {
     }
 
     pub(crate) fn session_of(&self, timeout: Duration) -> Session<'_> {
-        Session { report: self, deadline: Deadline::after(timeout) }
+        // The stand-in for an operator has one key for both.
+        Session { report: self, deadline: Deadline::after(timeout), public_of: |private| *private }
     }
 
     pub(crate) fn has_heard(&self, line: &str) -> bool {

@@ -15,6 +15,7 @@ mod state;
 mod trouble;
 mod turn;
 
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -123,7 +124,10 @@ pub(crate) struct Cluster {
     troubles: Troubles,
     /// What objects ask for, or asked for before a restart; `None` if neither is known.
     wanted: Option<Wanted>,
-    has_listed: bool,
+    /// The objects, once all were listed.
+    found: Option<Objects>,
+    /// Whether objects were judged by another key of ours than there is now.
+    is_outdated: bool,
     state_file: Option<StateFile>,
     /// What was said of objects and of what they ask for.
     refused: Vec<String>,
@@ -166,7 +170,8 @@ impl Cluster {
             own_key: OwnKey::new(settings.key_file.clone()),
             troubles: Troubles::new(duties.reports()),
             wanted: state_file.as_ref().and_then(|file| file.load(&settings.endpoints)),
-            has_listed: false,
+            found: None,
+            is_outdated: false,
             state_file,
             refused: Vec::new(),
             is_reachable: true,
@@ -197,6 +202,7 @@ impl Cluster {
         }
         loop {
             let has_news = select! {
+                () = ready(()), if self.is_outdated => self.judge(),
                 trouble = self.troubles.next() => return News::Trouble(trouble),
                 update = self.watch.next() => self.note(update),
                 Ok(()) = self.term.changed() => {
@@ -217,7 +223,7 @@ impl Cluster {
                 };
                 return News::Peers {
                     wanted,
-                    is_listed: self.has_listed,
+                    is_listed: self.found.is_some(),
                     continue_after: term.and_then(|term| term.continue_after),
                 };
             }
@@ -226,8 +232,8 @@ impl Cluster {
 
     /// Remembers what is wanted, and where peers are, if that was asked for; tells whoever has the next turn.
     pub(crate) fn remember(&mut self, status: &[PeerStatus]) {
-        if let (Some(file), Some(wanted), true) =
-            (&mut self.state_file, &self.wanted, self.has_listed)
+        if let (Some(file), Some(wanted), Some(_)) =
+            (&mut self.state_file, &self.wanted, &self.found)
         {
             file.save(wanted, status);
         }
@@ -249,9 +255,14 @@ impl Cluster {
         }
     }
 
-    /// Our own key, if the mounted Secret has another one than that `in_force`.
+    /// Our own key, if the mounted Secret has another one than that `in_force`. What objects ask for is looked
+    /// at again then: a key that is ours now, or no more, may be in one.
     pub(crate) fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
-        self.own_key.look(in_force)
+        let key = self.own_key.look(in_force)?;
+        self.scope.own_public_key = Some(*key.public_key().as_bytes());
+        self.is_outdated = true;
+
+        Some(key)
     }
 
     /// Lets another replica have its turn, and waits a while for that. Says whether one has; otherwise nobody
@@ -281,12 +292,19 @@ impl Cluster {
                     info!("the API server answers again");
                 }
                 self.is_reachable = true;
-                let wanted = self.wanted(&found);
-                self.wanted = Some(wanted);
-                self.has_listed = true;
-                true
+                self.found = Some(found);
+                self.judge()
             }
         }
+    }
+
+    /// Reads the objects that were found. Whether there were any to read.
+    fn judge(&mut self) -> bool {
+        self.is_outdated = false;
+        let Some(found) = self.found.clone() else { return false };
+        self.wanted = Some(self.wanted(&found));
+
+        true
     }
 
     fn wanted(&mut self, found: &Objects) -> Wanted {

@@ -12,6 +12,7 @@ use control::operator::{self, KeyPair, Settings, Tally};
 use kube::Client;
 use remap::Prefix;
 use strait_gateway::wg::PrivateKey;
+use strait_gateway::wg::key::KEY_LEN;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -119,6 +120,7 @@ async fn serve(
         server_role: args.wg_gateway_server_cluster_role_name.clone(),
         client_role: args.wg_gateway_client_cluster_role_name.clone(),
         generate_keys,
+        public_of,
         tally: Tally::default(),
     };
     let (standing, seen) = watch::channel(None);
@@ -179,4 +181,23 @@ fn generate_keys() -> KeyPair {
     let public = private.public_key();
 
     KeyPair { private: *private.to_bytes(), public: *public.as_bytes() }
+}
+
+/// The public key that belongs to `private`; zero, which is nobody's, to zero, which no gateway takes for a key.
+pub(crate) fn public_of(private: &[u8; KEY_LEN]) -> [u8; KEY_LEN] {
+    PrivateKey::from_bytes(private).map_or([0; KEY_LEN], |key| *key.public_key().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_made_belong_together_and_others_do_not() {
+        let [one, other] = [generate_keys(), generate_keys()];
+
+        assert_eq!(public_of(&one.private), one.public);
+        assert_ne!(public_of(&other.private), one.public);
+        assert_eq!(public_of(&[0; KEY_LEN]), [0; KEY_LEN]);
+    }
 }

@@ -13,9 +13,14 @@
 //! ```
 //!
 //! Destinations share [`SLOTS`] places. Two in one place cost each other nothing but system calls.
+//!
+//! Whoever asks is told of what is in use alone: a destination that nobody sends to any more is never tried
+//! again, and nobody is the slower for it. Packets need no clock for that: a place that is used changes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// So many places. More peers than a gateway usually has, and few enough to look through.
 const SLOTS: usize = 64;
@@ -23,6 +28,10 @@ const SLOTS: usize = 64;
 /// How many sends go one by one before the kernel is asked again: of full sends two seconds at 300 Mb/s, and
 /// the question is one call in fifty thousand.
 const PATIENCE: u32 = 1_024;
+
+/// How long nobody sends to what is no longer in use. Longer than the pauses of a peer that would be faster
+/// with segmentation, and shorter than anybody waits before an alert.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// How the datagrams of one send are to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +44,20 @@ pub(super) enum Way {
     Singly,
 }
 
-/// What is remembered: how many sends there are until the kernel is asked again; 0 where it never refused.
+/// What is remembered.
 #[derive(Debug)]
-pub(super) struct Refusals([AtomicU32; SLOTS]);
+pub(super) struct Refusals {
+    /// How many sends there are until the kernel is asked again; 0 where it never refused.
+    slots: [AtomicU32; SLOTS],
+    /// What each had when somebody asked last, and since when it has. For those who ask: no packet comes here.
+    seen: Mutex<[Option<(u32, Instant)>; SLOTS]>,
+}
 
 impl Default for Refusals {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU32::new(0)))
+        let slots = std::array::from_fn(|_| AtomicU32::new(0));
+
+        Self { slots, seen: Mutex::new([None; SLOTS]) }
     }
 }
 
@@ -70,9 +86,18 @@ impl Refusals {
         self.slot(remote).store(PATIENCE, Ordering::Relaxed);
     }
 
-    /// Whether anything goes one by one.
-    pub(super) fn is_any(&self) -> bool {
-        self.0.iter().any(|slot| slot.load(Ordering::Relaxed) > 0)
+    /// Whether anything goes one by one, or did within [`QUIET`], as far as earlier questions can tell.
+    pub(super) fn is_any(&self, now: Instant) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_any = false;
+        for (slot, seen) in self.slots.iter().zip(seen.iter_mut()) {
+            let left = slot.load(Ordering::Relaxed);
+            let since = seen.filter(|(before, _)| *before == left).map_or(now, |(_, since)| since);
+            *seen = Some((left, since));
+            is_any |= left > 0 && now.saturating_duration_since(since) < QUIET;
+        }
+
+        is_any
     }
 
     fn slot(&self, remote: SocketAddr) -> &AtomicU32 {
@@ -85,13 +110,14 @@ impl Refusals {
         };
         // Neighbours are in different places, and networks that are alike as well.
         let [folded, ..] = (number ^ (number >> 16)).to_le_bytes();
-        let [first, ..] = &self.0;
+        let [first, ..] = &self.slots;
 
-        self.0.get(usize::from(folded) % SLOTS).unwrap_or(first)
+        self.slots.get(usize::from(folded) % SLOTS).unwrap_or(first)
     }
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test owns the clock")]
 mod tests {
     use super::*;
 
@@ -99,11 +125,12 @@ mod tests {
     fn what_is_refused_to_one_is_not_refused_to_others_nor_for_ever() {
         let refusals = Refusals::default();
         let [one, other] = ["192.0.2.1:51840", "[2001:db8::2]:51840"].map(|a| a.parse().unwrap());
+        let now = Instant::now();
 
         refusals.handle_refused(one);
 
         assert_eq!(refusals.way(other), Way::Together);
-        assert!(refusals.is_any());
+        assert!(refusals.is_any(now));
         for _ in 1..PATIENCE {
             assert_eq!(refusals.way(one), Way::Singly);
         }
@@ -112,7 +139,33 @@ mod tests {
         assert_eq!(refusals.way(one), Way::Singly);
         refusals.handle_taken(one);
         assert_eq!(refusals.way(one), Way::Together);
-        assert!(!refusals.is_any());
+        assert!(!refusals.is_any(now));
+    }
+
+    #[test]
+    fn what_was_refused_where_nobody_sends_any_more_is_not_reported() {
+        let refusals = Refusals::default();
+        let [left, used] = [1, 2].map(|last| SocketAddr::from(([10, 0, 0, last], 51840)));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+
+        refusals.handle_refused(left);
+        refusals.handle_refused(used);
+        for second in 0..120 {
+            assert_eq!(refusals.way(used), Way::Singly);
+            assert!(refusals.is_any(at(second)), "{second}");
+        }
+
+        // Now nobody sends to either. The last send was a second ago.
+        for second in 120..179 {
+            assert!(refusals.is_any(at(second)), "{second}");
+        }
+        for second in 179..300 {
+            assert!(!refusals.is_any(at(second)), "{second}");
+        }
+        assert_eq!(refusals.way(left), Way::Singly, "it is remembered all the same");
+        assert!(refusals.is_any(at(300)));
+        assert!(!refusals.is_any(at(360)));
     }
 
     #[test]

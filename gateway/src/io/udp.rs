@@ -15,7 +15,7 @@ use std::sync::Arc;
 use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
 use super::singly::{Refusals, Way};
-use super::{Offload, StartError, steering, sys};
+use super::{Offload, StartError, clock, steering, sys};
 use crate::buffer::{Transmit, TransmitBatch};
 use crate::counters::as_u64;
 use crate::engine::Accounts;
@@ -101,9 +101,9 @@ impl Udp {
         self.port
     }
 
-    /// Whether the kernel segments what we send, to everybody.
+    /// Whether the kernel segments what we send, to everybody to whom we do.
     pub(super) fn segments(&self) -> bool {
-        self.segments && !self.refusals.is_any()
+        self.segments && !self.refusals.is_any(clock::now())
     }
 
     /// Whether the kernel merges what we receive.

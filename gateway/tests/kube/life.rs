@@ -157,6 +157,36 @@ fn a_rotated_secret_is_taken_up_without_losing_a_packet() {
     peering.finish();
 }
 
+/// The object of the peer has the key that this gateway has for a while.
+#[test]
+fn our_own_key_is_refused_as_that_of_the_peer_for_as_long_as_it_is_ours() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let Some(peering) = Peering::start(&Layout::equal(), Mode::Client) else {
+        return;
+    };
+    let Peering { in_rome, in_milan, .. } = &peering;
+    let [key, another] = [PrivateKey::generate(), PrivateKey::generate()];
+    in_milan.rotate(&key);
+    in_rome.learn(&key);
+    let refused = |count: &'static str| {
+        let is_so = || Ok(in_rome.metrics().value("strait_objects_refused", &[]) == Some(count));
+        wait_until(format!("{count} objects are refused"), PATIENCE, is_so).unwrap();
+    };
+    refused("0");
+
+    in_rome.rotate(&key);
+    refused("1");
+    assert!(in_rome.log("gateway").contains("spec.publicKey is our own public key"));
+
+    in_rome.rotate(&another);
+    refused("0");
+    in_milan.learn(&another);
+    wait_for_ping(&peering.rome().pod, peering.target());
+    peering.finish();
+}
+
 #[test]
 fn an_outage_of_the_api_servers_costs_no_packet() {
     let Some(_turn) = require(&[Root, Tun]) else {

@@ -349,6 +349,40 @@ fn a_node_that_has_no_address_for_a_moment_goes_on_as_before_and_says_so() {
     world.finish();
 }
 
+/// Node 1 is there and ready, and runs none.
+#[test]
+fn a_node_without_an_agent_keeps_nobody_from_speaking_for_all() {
+    let Some(_turn) = require(&[Root]) else {
+        return;
+    };
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    world.put_gateway(1);
+    world.put_configuration(&["10.71.0.0/16"]);
+    world.say("node-9: it was removed long ago");
+    for node in 2..=3 {
+        world.put_agent(node, true);
+        world.start(node, &[]);
+    }
+    world.wait_for_condition("True", &["no node reports a problem"]);
+
+    world.put_configuration(&["172.18.0.0/24"]);
+    world.wait_for_condition("False", &["node-2: Configuration ", "overlaps"]);
+    let (_, message) = world.condition().unwrap();
+    assert!(!message.contains("node-3: "), "one is enough: {message}");
+
+    // What it has said for all is for the next one to say.
+    world.put_agent(2, false);
+    let is_said_by_the_other = || {
+        let (status, message) = world.condition().unwrap();
+        Ok(status == "False" && message.starts_with("node-3: ") && !message.contains("node-2: "))
+    };
+    wait_until("node 3 speaks for all", PATIENCE, is_said_by_the_other).unwrap();
+
+    world.finish();
+}
+
 #[test]
 fn a_node_that_masquerades_its_pods_says_so() {
     let Some(_turn) = require(&[Root, Tool("nft")]) else {

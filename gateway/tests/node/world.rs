@@ -253,6 +253,23 @@ impl World {
         self.runtime.block_on(put::<Pod>(Api::namespaced(admin, TENANT), &pod));
     }
 
+    /// There is a pod for the agent of a node, which is ready or not.
+    pub(crate) fn put_agent(&self, node: usize, is_ready: bool) {
+        let status = if is_ready { "True" } else { "False" };
+        let pod = json!({
+            "metadata": {
+                "name": format!("strait-node-{node}"),
+                "labels": {"app.kubernetes.io/name": "strait-node"},
+            },
+            "spec": {
+                "nodeName": format!("node-{node}"), "containers": [{"name": "node", "image": "strait:dev"}],
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]},
+        });
+        let admin = self.admin.clone();
+        self.runtime.block_on(put::<Pod>(Api::namespaced(admin, "liqo"), &pod));
+    }
+
     /// No pod of a gateway is there any more, as far as the API server knows; what carried packets goes on.
     pub(crate) fn remove_gateway(&self) {
         self.runtime.block_on(remove_pods(&self.admin));
@@ -277,6 +294,20 @@ impl World {
         let api: Api<Configuration> = Api::namespaced(self.admin.clone(), TENANT);
 
         self.runtime.block_on(put(api, &configuration));
+    }
+
+    /// What nodes are to have said already.
+    pub(crate) fn say(&self, message: &str) {
+        let condition = json!({
+            "type": NODE_ROUTES, "status": "False", "reason": "NodeProblem", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        let api: Api<Configuration> = Api::namespaced(self.admin.clone(), TENANT);
+        let patch =
+            async { api.patch_status(CONFIGURATION, &PatchParams::default(), &status).await };
+
+        self.runtime.block_on(patch).unwrap();
     }
 
     /// Has the Node of a node have these addresses.

@@ -13,7 +13,7 @@ use crate::api::crd::spec_schema;
 use crate::api::{GatewayClient, GatewayServer};
 use crate::identity::{Identity, Mode};
 use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
-use crate::operator::{Parent, child, unsound};
+use crate::operator::{Parent, PublicOf, Unsound, child, unsound};
 
 impl GatewayFacts {
     /// As findings call it.
@@ -62,7 +62,7 @@ impl GatewayFacts {
 }
 
 /// Everything about one gateway.
-pub(super) fn findings(gateway: &GatewayFacts) -> Vec<Finding> {
+pub(super) fn findings(gateway: &GatewayFacts, public_of: PublicOf) -> Vec<Finding> {
     let mut findings = Vec::new();
     if gateway.remote.is_none() {
         let message = format!("it has no label {REMOTE_CLUSTER_ID}");
@@ -72,7 +72,7 @@ pub(super) fn findings(gateway: &GatewayFacts) -> Vec<Finding> {
     findings.extend(template(gateway));
     findings.extend(workload(gateway));
     findings.extend(address(gateway));
-    findings.extend(secret(gateway));
+    findings.extend(secret(gateway, public_of));
 
     findings
 }
@@ -195,17 +195,25 @@ fn address(gateway: &GatewayFacts) -> Option<Finding> {
     })
 }
 
-fn secret(gateway: &GatewayFacts) -> Option<Finding> {
+fn secret(gateway: &GatewayFacts, public_of: PublicOf) -> Option<Finding> {
     gateway.secrets.as_ref()?;
     let Some(secret) = gateway.secret() else {
         let message = "it has no Secret with keys, or several".to_owned();
         let remedy = "is the operator running? Delete those that nobody uses".to_owned();
         return Some(Finding::error(gateway.called(), "NoKeys", message, remedy));
     };
-    let (entry, found) = unsound(secret)?;
+    let (message, write) = match unsound(secret, public_of)? {
+        Unsound::NoKey { entry, found } => (
+            format!("{entry} needs the {KEY_BYTES} raw bytes of a key, has {found}"),
+            "the key there",
+        ),
+        Unsound::NotAPair => (
+            "publicKey is not that of privateKey".to_owned(),
+            "into data.publicKey what `strait key public` prints for its privateKey",
+        ),
+    };
     let object = named("Secret", Some(&gateway.namespace), &secret.name_any());
-    let message = format!("{entry} needs the {KEY_BYTES} raw bytes of a key, has {found}");
-    let remedy = "delete it, and the gateway gets another one, or write the key there".to_owned();
+    let remedy = format!("delete it, and the gateway gets another one, or write {write}");
 
     Some(Finding::error(object, "KeysMalformed", message, remedy))
 }

@@ -127,7 +127,7 @@ fn gateway(mode: Mode) -> GatewayFacts {
         service: Sight::Missing,
         active_pods: Some(vec!["pod".to_owned()]),
         secrets: Some(vec![object(json!({
-            "metadata": {"name": "gw-milan"}, "data": {"privateKey": key(1), "publicKey": key(7)},
+            "metadata": {"name": "gw-milan"}, "data": {"privateKey": key(6), "publicKey": key(7)},
         }))]),
     }
 }
@@ -137,9 +137,14 @@ fn found(facts: &Facts) -> Vec<Finding> {
     let mut findings = api::findings(&facts.served);
     findings.extend(installation::findings(facts));
     findings.extend(peering::findings(facts));
-    findings.extend(facts.gateways.iter().flat_map(gateway::findings));
+    findings.extend(facts.gateways.iter().flat_map(|it| gateway::findings(it, public_of)));
 
     findings
+}
+
+/// As no curve does it.
+fn public_of(private: &[u8; 32]) -> [u8; 32] {
+    private.map(|byte| byte + 1)
 }
 
 #[test]
@@ -152,7 +157,7 @@ fn nothing_is_wrong_where_nothing_is_wrong() {
 #[test]
 fn each_thing_that_is_wrong_is_found_alone() {
     type Change = fn(&mut Facts);
-    let cases: [(Change, &str, &str); 29] = [
+    let cases: [(Change, &str, &str); 30] = [
         (|it| all(&mut it.operators).clear(), "Namespace liqo", "OperatorMissing"),
         (
             |it| it.operators = Some(vec![deployment("strait-operator", 0)]),
@@ -281,6 +286,14 @@ fn each_thing_that_is_wrong_is_found_alone() {
             "Secret tenant/gw-milan",
             "KeysMalformed",
         ),
+        (
+            |it| {
+                let secret = all(&mut it.gateways[0].secrets)[0].data.as_mut().unwrap();
+                secret.insert("publicKey".to_owned(), k8s_openapi::ByteString(vec![8; 32]));
+            },
+            "Secret tenant/gw-milan",
+            "KeysMalformed",
+        ),
         (|it| it.gateways[0].remote = None, "GatewayClient tenant/milan", "Unassigned"),
     ];
     for (change, object, reason) in cases {
@@ -378,7 +391,7 @@ fn a_server_that_waits_for_its_load_balancer_says_so() {
         (Sight::Hidden, "GatewayServer tenant/milan", "NoEndpoint"),
     ] {
         server.service = service;
-        assert_eq!(reasons(&gateway::findings(&server)), [(object, reason)]);
+        assert_eq!(reasons(&gateway::findings(&server, public_of)), [(object, reason)]);
     }
 }
 
@@ -400,6 +413,20 @@ fn what_the_api_server_does_not_know_is_named() {
         "the API server knows networking.liqo.io as v1alpha1 and not networking.liqo.io/v1beta1"
     );
     assert!(!api::is_served(&served));
+}
+
+#[test]
+fn keys_that_do_not_belong_together_are_told_without_showing_them() {
+    let mut client = gateway(Mode::Client);
+    let pair = json!({"privateKey": key(6), "publicKey": key(9)});
+    let secret = json!({"metadata": {"name": "gw-milan"}, "data": pair});
+    client.secrets = Some(vec![object(secret)]);
+
+    let found = gateway::findings(&client, public_of);
+
+    let [finding] = found.as_slice() else { panic!("{found:#?}") };
+    assert_eq!(finding.message, "publicKey is not that of privateKey");
+    assert!(finding.remedy.ends_with("what `strait key public` prints for its privateKey"));
 }
 
 #[test]

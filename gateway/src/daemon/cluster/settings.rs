@@ -144,6 +144,7 @@ impl Settings {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
             remapping: if is_beside { Remapping::Elsewhere } else { Remapping::Configurations },
+            own_public_key: Some(*config.private_key.public_key().as_bytes()),
         };
         let endpoint_origin = given.origin("endpoint_address");
         let report_interval = flags.ping_update_status_interval;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use control::commands::{Deadline, Report, Session, Side};
 
+use super::super::operator::public_of;
 use super::super::output;
 
 /// To the beginning of the line, and nothing in it.
@@ -32,7 +33,7 @@ impl Terminal {
 
     /// A run that must end within `timeout`, heard here.
     pub(super) fn session(&self, timeout: Duration) -> Session<'_> {
-        Session { report: self, deadline: Deadline::after(timeout) }
+        Session { report: self, deadline: Deadline::after(timeout), public_of }
     }
 
     /// Prints a result.

@@ -21,6 +21,8 @@ pub(super) struct Facts {
     node: String,
     /// All that there are. This one is not among them if it has another name, or its Node was deleted.
     nodes: BTreeSet<String>,
+    /// That of them which speaks for all.
+    speaker: Option<String>,
     /// What each `Configuration` says already.
     known: BTreeMap<ObjectName, Known>,
     /// What is wrong with a `Configuration` for all nodes, and for this one.
@@ -59,6 +61,7 @@ impl Facts {
             owners: plan.owners.clone(),
             pods: plan.pods.clone(),
             nodes: objects.nodes.iter().map(|node| node.name_any()).collect(),
+            speaker: condition::speaker(objects),
             node: node.to_owned(),
             known: condition::known(objects),
             // The first of each is enough: the log has the others.
@@ -73,7 +76,7 @@ impl Facts {
         if !self.nodes.contains(&self.node) {
             return Vec::new();
         }
-        let speaks_for_all = self.nodes.first() == Some(&self.node);
+        let speaks_for_all = self.speaker.as_ref() == Some(&self.node);
         let statement = |object: &ObjectName| {
             let finding = findings.and_then(|findings| findings.get(object));
             let of_all = self.of_all.get(object).filter(|_| speaks_for_all);
@@ -128,12 +131,22 @@ mod tests {
 
     /// A cluster with the gateway to Rome on node-2, which has but an IPv4 address.
     fn objects(nodes: &[Value], prefix: &str) -> Objects {
+        objects_that_say(nodes, prefix, &[])
+    }
+
+    /// With these parts in the condition of Rome already.
+    fn objects_that_say(nodes: &[Value], prefix: &str, parts: &[&str]) -> Objects {
+        let condition = json!({
+            "type": condition::NODE_ROUTES, "status": "False", "reason": "NodeProblem",
+            "message": parts.join("; "), "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let conditions = if parts.is_empty() { Vec::new() } else { vec![condition] };
         let configuration = json!({
             "metadata": {
                 "name": "rome", "namespace": "tenant", "labels": {"liqo.io/remote-cluster-id": "rome"},
             },
             "spec": {"remote": {"cidr": {"pod": ["10.244.0.0/16"]}}},
-            "status": {"remote": {"cidr": {"pod": [prefix]}}},
+            "status": {"remote": {"cidr": {"pod": [prefix]}}, "conditions": conditions},
         });
         let pod = json!({
             "metadata": {"name": "gw", "namespace": "tenant", "labels": {
@@ -151,7 +164,17 @@ mod tests {
                 .iter()
                 .map(|node| Arc::new(serde_json::from_value(node.clone()).unwrap()))
                 .collect(),
+            agents: Vec::new(),
         }
+    }
+
+    /// That of an agent which is ready.
+    fn agent(node: &str) -> Value {
+        json!({
+            "metadata": {"name": "strait-node", "namespace": "liqo"},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        })
     }
 
     fn facts(own: &str, objects: &Objects, of_way: &[WayProblem], refused: &[String]) -> Facts {
@@ -189,6 +212,34 @@ mod tests {
         assert!(said(&lost).unwrap().contains("none of the addresses of the Node is on"));
         assert!(said(&own).unwrap().contains("node node-1 is not there, or has no InternalIP"));
         assert_eq!(said(&refused).unwrap(), "cannot list IPv4 rules");
+    }
+
+    #[test]
+    fn a_node_without_an_agent_leaves_it_to_the_next_one_to_speak_for_all() {
+        let all = ["node-1", "node-2", "node-3"];
+        let nodes = [1, 2, 3]
+            .map(|number| node(&format!("node-{number}"), Some(&format!("172.18.0.{number}"))));
+        let objects = |prefix: &str, parts: &[&str]| Objects {
+            agents: ["node-2", "node-3"]
+                .map(|node| Arc::new(serde_json::from_value(agent(node)).unwrap()))
+                .into(),
+            ..objects_that_say(&nodes, prefix, parts)
+        };
+        let well = objects("10.71.0.0/16", &["node-9: it is gone"]);
+        let wrong = objects("172.18.0.0/24", &[]);
+
+        let of_well = all.map(|own| facts(own, &well, &[], &[]).news(None));
+        let of_wrong = all.map(|own| said(&facts(own, &wrong, &[], &[])));
+
+        // It knows who is there, so that the part of node-9 goes.
+        let [first, speaker, other] = &of_well;
+        let [statement] = speaker.as_slice() else { panic!("{speaker:?}") };
+        assert_eq!(statement.problem, None);
+        assert_eq!(statement.speaks_for, Some(all.map(str::to_owned).into()));
+        assert!(first.is_empty() && other.is_empty(), "{of_well:?}");
+        let [first, speaker, other] = of_wrong;
+        assert!(speaker.unwrap().contains("172.18.0.0/24 overlaps"));
+        assert_eq!((first, other), (None, None));
     }
 
     #[test]
