@@ -271,7 +271,7 @@ impl Control {
     /// if no peer has this key.
     pub fn move_peer(&self, key: PublicKey, endpoint: SocketAddr) {
         if let Some(peer) = self.publisher.current().by_key(key) {
-            peer.learn_path(endpoint.into());
+            peer.endpoints.tell(endpoint);
         }
     }
 

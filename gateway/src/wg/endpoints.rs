@@ -79,17 +79,32 @@ impl Endpoints {
     /// The peer was heard by `path`: goes that way from now on.
     #[inline]
     pub fn learn(&self, path: Path) {
+        if self.go(path) {
+            self.roamed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The peer is said to be at `endpoint`: goes there from now on. Wherever it answers from instead, to
+    /// whatever it was asked before, is better known.
+    pub fn tell(&self, endpoint: SocketAddr) {
+        self.go(endpoint.into());
+    }
+
+    /// Goes by `path` from now on. Says whether that leads elsewhere.
+    #[inline]
+    fn go(&self, path: Path) -> bool {
         let in_use = self.in_use.load();
         if in_use.as_deref() == Some(&path) {
-            return;
+            return false;
         }
         let is_elsewhere = in_use.as_deref().is_none_or(|before| before.remote != path.remote);
         self.in_use.store(Some(Arc::new(path)));
         self.moves.add_one();
         if is_elsewhere {
             self.is_withdrawn.store(false, Ordering::Relaxed);
-            self.roamed.fetch_add(1, Ordering::Relaxed);
         }
+
+        is_elsewhere
     }
 
     /// Our end of `path` is no good any more: the route chooses one from now on, unless the peer has been
@@ -131,7 +146,7 @@ impl Endpoints {
         let is_taken_back = !is_wanted && (was_wanted || self.is_withdrawn.load(Ordering::Relaxed));
         match first {
             Some(first) if in_use.is_none() || (is_taken_back && !has_session) => {
-                self.learn(first.into())
+                self.tell(first);
             }
             Some(_) => self.is_withdrawn.store(is_taken_back, Ordering::Relaxed),
             None => {}
@@ -233,6 +248,19 @@ mod tests {
 
         endpoints.handle_answer();
         endpoints.handle_initiation();
+        assert!(!endpoints.has_roamed_since_asked());
+    }
+
+    #[test]
+    fn what_somebody_says_of_a_peer_makes_its_answer_no_older() {
+        let endpoints = Endpoints::default();
+        endpoints.set_candidates(&[at(1)], || false);
+        endpoints.handle_initiation();
+
+        endpoints.set_candidates(&[at(2), at(3)], || false);
+        endpoints.tell(at(4));
+
+        assert_eq!(endpoints.endpoint(), Some(at(4)));
         assert!(!endpoints.has_roamed_since_asked());
     }
 
