@@ -76,6 +76,10 @@ const NEWCOMERS_MAX: usize = table_max(16_384);
 /// ten thousand of them have one each, and to spare. To make and send this many takes a few hundredths of a core.
 const COOKIES: Rate = Rate { per_second: 3_000, burst: 3_000 };
 
+/// From one look at the clock to the next; in between time stands still here. What [`COOKIES`] gives in this
+/// time is for whoever comes first, the others are kept.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Cookies a second, under load, for everybody else.
 const MORE_COOKIES: Rate = Rate { per_second: 2_000, burst: 600 };
 
@@ -364,7 +368,7 @@ impl Load {
             return true;
         }
 
-        self.more_cookies.take(now) || self.cookies.is_full(now) && self.cookies.take(now)
+        self.more_cookies.take(now) || self.has_spare_cookie(now) && self.cookies.take(now)
     }
 
     /// Whether [`Self::may_reply`] would say so to whom this is known of.
@@ -372,8 +376,13 @@ impl Load {
         let is_due = || known.is_some_and(|known| known.may_have_cookie(self.moment(now)));
 
         self.more_cookies.has_token(now)
-            || self.cookies.is_full(now)
+            || self.has_spare_cookie(now)
             || self.cookies.has_token(now) && is_due()
+    }
+
+    /// Whether those for whom cookies are kept have left one.
+    fn has_spare_cookie(&self, now: Instant) -> bool {
+        self.cookies.is_full(now + LOOK)
     }
 
     /// Forgets sources when they do not matter.
