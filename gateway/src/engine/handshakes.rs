@@ -94,6 +94,10 @@ impl Handshakes {
         let Received { bytes, stride, path, .. } = received;
         let datagrams = bytes.chunks(stride.max(1));
         let account = &self.accounts.inbound;
+        if bytes.is_empty() {
+            account.packets_in.add(1);
+            account.count_drops(DropReason::Malformed, 1);
+        }
         account.packets_in.add(as_u64(datagrams.len()));
         account.bytes_in.add(as_u64(bytes.len()));
 
@@ -128,13 +132,7 @@ impl Handshakes {
         out: &mut TransmitBatch,
         mut flush: impl FnMut(&mut TransmitBatch),
     ) {
-        self.keyring.handle_timeout(now);
-        self.handle_released(now, out, &mut flush);
-        let tick = self.flows.tick(now);
-        if tick > self.swept {
-            self.swept = tick;
-            self.flows.handle_timeout(tick);
-        }
+        self.handle_passive_timeout(now, out, &mut flush);
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
         let peers = forwarding.peers();
@@ -181,6 +179,23 @@ impl Handshakes {
             if is_new {
                 begun += greet(peer, path, out, now);
             }
+        }
+    }
+
+    /// The same where nothing is to be begun or renewed any more: whoever asks is answered as before, and what
+    /// is kept for a time only is forgotten. Sessions stay as they are.
+    pub fn handle_passive_timeout(
+        &mut self,
+        now: Instant,
+        out: &mut TransmitBatch,
+        mut flush: impl FnMut(&mut TransmitBatch),
+    ) {
+        self.keyring.handle_timeout(now);
+        self.handle_released(now, out, &mut flush);
+        let tick = self.flows.tick(now);
+        if tick > self.swept {
+            self.swept = tick;
+            self.flows.handle_timeout(tick);
         }
     }
 

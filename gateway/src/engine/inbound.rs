@@ -131,6 +131,9 @@ impl Inbound {
     ) {
         let mut rest = received.bytes;
         let stride = received.stride.max(1);
+        if rest.is_empty() {
+            self.count_message(rest, DropReason::Malformed, false);
+        }
 
         while !rest.is_empty() {
             let (datagram, others) = rest.split_at(stride.min(rest.len()));

@@ -145,8 +145,10 @@ pub(super) fn run(
             queue.is_flood.store(pace.is_flood, Ordering::Relaxed);
             if shared.begins_sessions.load(Ordering::Relaxed) {
                 handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
-                shared.send_all(&mut batch);
+            } else {
+                handshakes.handle_passive_timeout(now, &mut batch, |batch| shared.send_all(batch));
             }
+            shared.send_all(&mut batch);
             next_tick = now + TICK;
         }
         if now >= next_second {
