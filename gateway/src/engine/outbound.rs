@@ -18,7 +18,7 @@ use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::{Counters, as_u64};
 use crate::packet::segment::{Cut, Segments};
-use crate::packet::virtio::VirtioHeader;
+use crate::packet::virtio::{Gso, VirtioHeader};
 use crate::packet::{Header, ecn};
 use crate::wg::message::MAX_DATAGRAM_OVERHEAD_BYTES;
 use crate::wg::tunnel::Reserved;
@@ -60,8 +60,7 @@ pub struct Outbound {
 pub enum Disposition {
     /// Nothing: it was sealed, staged or dropped.
     Taken,
-    /// Write it back to the device, with the virtio header it came with, and report that to
-    /// [`Outbound::handle_hairpin`]: it is for this cluster.
+    /// It is for this cluster: have [`Outbound::handle_hairpin`] write it back to the device.
     Hairpin,
     /// It was dropped, and its sender is to be told: write [`Outbound::reply`] to the device, with an empty
     /// virtio header, and report that to [`Outbound::handle_reply`].
@@ -153,18 +152,39 @@ impl Outbound {
         }
     }
 
-    /// Counts a frame that was to be written back to the device, and was, or was not.
-    pub fn handle_hairpin(&self, frame: &[u8], is_written: bool) {
-        let Self { account, .. } = self;
-        let bytes = as_u64(frame.len());
-
-        account.packets_in.add(1);
-        account.bytes_in.add(bytes);
-        if is_written {
-            account.packets_out.add(1);
-            account.bytes_out.add(bytes);
-        } else {
-            account.count_drops(DropReason::WriteFailed, 1);
+    /// Has `write` write back a frame that is for this cluster, with its virtio header, and counts what it stands
+    /// for. A frame that the device refuses, as some kernels do after they have accepted the offload, is written
+    /// packet by packet. `write` says whether the device took what it was given.
+    pub fn handle_hairpin(
+        &self,
+        virtio: &VirtioHeader,
+        frame: &mut [u8],
+        mut write: impl FnMut(&VirtioHeader, &[u8]) -> bool,
+    ) {
+        let count = |packets: usize, bytes: usize, is_written: bool| {
+            let Self { account, .. } = self;
+            let (packets, bytes) = (as_u64(packets), as_u64(bytes));
+            account.packets_in.add(packets);
+            account.bytes_in.add(bytes);
+            if is_written {
+                account.packets_out.add(packets);
+                account.bytes_out.add(bytes);
+            } else {
+                account.count_drops(DropReason::WriteFailed, packets);
+            }
+        };
+        let is_written = write(virtio, frame);
+        let len = frame.len();
+        let header = Header::parse(frame).ok().filter(|_| virtio.gso != Gso::None);
+        let segments = header.and_then(|header| Segments::new(frame, virtio, &header).ok());
+        match segments {
+            Some(mut segments) if !is_written => {
+                while let Some(packet) = segments.next_segment() {
+                    count(1, packet.len(), write(&VirtioHeader::default(), packet));
+                }
+            }
+            Some(segments) => count(segments.count(), segments.total_bytes(), is_written),
+            None => count(1, len, is_written),
         }
     }
 
@@ -277,4 +297,78 @@ fn dropped(
         .map_or((1, bytes), |segments| (as_u64(segments.count()), as_u64(segments.total_bytes())));
 
     Dropped { reason, packets, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{self, Engine};
+    use crate::packet::fixtures::{Packet, TCP, cut, tcp};
+    use crate::wg::PrivateKey;
+    use crate::wg::boringtun::BoringtunIdentity;
+
+    const MSS: u16 = 1_000;
+
+    /// Some kernels accept an offload and then refuse the frames.
+    #[test]
+    fn a_hairpin_frame_that_the_device_refuses_is_written_packet_by_packet() {
+        for refused in [false, true] {
+            let (outbound, mut frame, virtio) = (outbound(), frame(), offload());
+            let whole = frame.clone();
+            let mut written = Vec::new();
+
+            outbound.handle_hairpin(&virtio, &mut frame, |virtio, packet| {
+                let is_taken = virtio.gso == Gso::None || !refused;
+                if is_taken {
+                    written.push(packet.to_vec());
+                }
+                is_taken
+            });
+
+            let packets = cut(&whole, MSS.into());
+            let bytes = as_u64(packets.iter().map(Vec::len).sum());
+            let account = outbound.account.snapshot();
+            assert_eq!(written, if refused { packets.clone() } else { vec![whole] });
+            assert_eq!([account.packets_in, account.packets_out], [as_u64(packets.len()); 2]);
+            assert_eq!([account.bytes_in, account.bytes_out], [bytes; 2]);
+        }
+    }
+
+    #[test]
+    fn a_hairpin_frame_that_is_not_written_is_dropped_whole() {
+        let (outbound, mut frame) = (outbound(), frame());
+
+        outbound.handle_hairpin(&offload(), &mut frame, |_, _| false);
+
+        let account = outbound.account.snapshot();
+        assert_eq!((account.packets_in, account.packets_out), (3, 0));
+        assert_eq!(account.drops(DropReason::WriteFailed), 3);
+    }
+
+    fn frame() -> Vec<u8> {
+        let segment = tcp([40_000, 80], 7, 0x10, &[], &[5; 2_500]);
+
+        Packet::new("10.244.1.5".parse().unwrap(), "10.244.1.6".parse().unwrap(), TCP, segment)
+            .build()
+    }
+
+    fn offload() -> VirtioHeader {
+        VirtioHeader {
+            needs_checksum: true,
+            gso: Gso::TcpV4,
+            header_len: 40,
+            gso_size: MSS,
+            checksum_start: 20,
+            checksum_offset: 16,
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    fn outbound() -> Outbound {
+        let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
+        let settings = Settings { max_flows: 1024, seed: 1, start: Instant::now() };
+        let Engine { outbound, .. } = engine::new(identity, settings).unwrap();
+
+        outbound
+    }
 }

@@ -49,8 +49,8 @@ pub(super) fn run(shared: &Arc<Shared>, outbound: Outbound, mut wait: Wait, work
                         Disposition::Taken => {}
                         Disposition::Hairpin => {
                             let packet = frame.packet_mut().get_mut(..len).unwrap_or_default();
-                            let is_written = shared.tun.write(&virtio, packet);
-                            outbound.handle_hairpin(packet, is_written);
+                            let write = |virtio: &_, packet: &_| shared.tun.write(virtio, packet);
+                            outbound.handle_hairpin(&virtio, packet, write);
                         }
                         Disposition::Reply => {
                             let reply = outbound.reply();
