@@ -165,8 +165,9 @@ pub(super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
     message.msg_namelen = send.destination.len();
     message.msg_iov = &raw mut slice;
     message.msg_iovlen = 1;
-    message.msg_control = (&raw mut control).cast();
     message.msg_controllen = encode_control(&mut control, send) as _;
+    // Only behind the last use of `control` itself, which would end what a pointer made before may do.
+    message.msg_control = (&raw mut control).cast();
 
     // SAFETY:
     // - `socket` is an open descriptor for the duration of the call.

@@ -92,6 +92,8 @@ impl<'a> Sealers<'a> {
         batch: &mut TransmitBatch,
         mut send: impl FnMut(&mut TransmitBatch),
     ) {
+        // What is sealed need not wait until there is no room left.
+        self.0.retire_all(retire(&mut send));
         if batch.is_empty() {
             return;
         }
