@@ -44,7 +44,7 @@ pub fn session(steps: &[u8]) {
 
 struct End {
     identity: NativeIdentity,
-    tunnel: Box<dyn Tunnel>,
+    tunnel: Arc<dyn Tunnel>,
     address: SocketAddr,
 }
 

@@ -196,19 +196,28 @@ impl Control {
         let before =
             before.iter().map(|peer| (peer.keys.public_key, &*peer.name, peer.keys.public_key));
         let predecessors = Counterparts::new(&keys, before);
-        let mut heirs = HashMap::with_capacity(peers.len());
+        let mut heirs = HashSet::with_capacity(peers.len());
         let mut wanted = Vec::with_capacity(peers.len());
         for config in &peers {
             let known = predecessors.of(config.keys.public_key, &config.name);
             let known = known.and_then(|key| old.by_key(key)).map(Arc::clone);
-            let known = known.filter(|known| !heirs.contains_key(&known.realm));
+            let known = known.filter(|known| !heirs.contains(&known.realm));
             let peer = self.peer(known, config, &keys, (&held.current, &held.older));
-            heirs.insert(peer.realm, Arc::clone(&peer));
+            heirs.insert(peer.realm);
             wanted.push(peer);
         }
-        let kept: HashSet<u32> = wanted.iter().flat_map(|peer| peer.tunnel.slots()).collect();
-        self.publisher.publish(Forwarding::new(&peers, wanted, table, Arc::clone(&self.outside)));
         self.configured = peers;
+        self.publish(wanted, table);
+    }
+
+    /// Puts `peers` in force, as they are configured. Closes every strand that none of them has.
+    fn publish(&mut self, peers: Vec<Arc<Peer>>, table: Table) {
+        let old = self.publisher.current();
+        let kept: HashSet<u32> = peers.iter().flat_map(|peer| peer.tunnel.slots()).collect();
+        let heirs: HashMap<u32, Arc<Peer>> =
+            peers.iter().map(|peer| (peer.realm, Arc::clone(peer))).collect();
+        let outside = Arc::clone(&self.outside);
+        self.publisher.publish(Forwarding::new(&self.configured, peers, table, outside));
 
         for peer in old.peers() {
             let heir = heirs.get(&peer.realm);
@@ -229,10 +238,36 @@ impl Control {
         }
     }
 
-    /// Frees earlier configurations that no packet thread holds any more, with the keys in them. To be
-    /// called now and then.
+    /// Lets go of keys that have ended, and frees earlier configurations that no packet thread holds any more,
+    /// with the keys in them. To be called now and then.
     pub fn free_retired(&mut self) {
+        self.forget_ended();
         self.publisher.free_retired();
+    }
+
+    /// Has each peer go on without the strands that are over. Nothing else of it changes.
+    fn forget_ended(&mut self) {
+        let forwarding = self.publisher.current();
+        if !forwarding.peers().iter().any(|peer| peer.tunnel.has_ended()) {
+            return;
+        }
+        let peers = forwarding.peers().iter().zip(&self.configured);
+        let peers = peers.map(|(peer, config)| {
+            if !peer.tunnel.has_ended() {
+                return Arc::clone(peer);
+            }
+            let tunnel = peer.tunnel.without_ended();
+            let moves = self.outside.moves();
+            let heir = Peer::new(peer.keys.clone(), peer.realm, tunnel, moves).succeed(peer);
+            heir.set_clamp_mtu(config.clamp_mtu);
+            if peer.endpoints.is_sought() {
+                heir.endpoints.seek();
+            }
+            Arc::new(heir)
+        });
+        let peers = peers.collect();
+
+        self.publish(peers, forwarding.table().clone());
     }
 
     /// The addresses of the device, which do not change; in force with the next configuration.

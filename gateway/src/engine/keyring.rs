@@ -9,7 +9,7 @@ use crate::DropReason;
 use crate::buffer::TransmitBatch;
 use crate::path::Path;
 use crate::wg::PublicKey;
-use crate::wg::native::Epoch;
+use crate::wg::native::{AcceptedByPeer, Epoch};
 use crate::wg::succession::{Deadline, MAX_OLDER};
 use crate::wg::tunnel::{HeldInitiation, Identity, Introduction};
 
@@ -17,6 +17,8 @@ use crate::wg::tunnel::{HeldInitiation, Identity, Introduction};
 #[derive(Debug)]
 pub(super) struct Keyring {
     keys: ArcSwap<Keys>,
+    /// By all of them, those that are forgotten too: they may come back.
+    accepted: AcceptedByPeer,
 }
 
 /// The keys of one moment.
@@ -38,9 +40,11 @@ pub(super) struct Held {
 
 impl Keyring {
     pub(super) fn new(identity: Arc<dyn Identity>) -> Self {
+        let accepted = AcceptedByPeer::default();
+        identity.remember_in(&accepted);
         let keys = Keys { current: Held { identity, end: None }, older: Vec::new() };
 
-        Self { keys: ArcSwap::from_pointee(keys) }
+        Self { keys: ArcSwap::from_pointee(keys), accepted }
     }
 
     /// All of them.
@@ -60,6 +64,7 @@ impl Keyring {
             held.identity.public_key() == key && held.end.as_ref().is_none_or(|end| end.take_back())
         });
         let identity = same.map_or(identity, |held| &held.identity);
+        identity.remember_in(&self.accepted);
 
         self.keys.rcu(|before| {
             let older = before.all().filter(|held| held.identity.public_key() != key);
@@ -80,6 +85,7 @@ impl Keyring {
     /// Puts `identity` in force and forgets every other.
     pub(super) fn replace(&self, identity: &Arc<dyn Identity>) {
         let current = Held { identity: Arc::clone(identity), end: None };
+        identity.remember_in(&self.accepted);
 
         self.keys.store(Arc::new(Keys { current, older: Vec::new() }));
     }
@@ -151,5 +157,95 @@ impl Keyring {
 impl Keys {
     fn all(&self) -> impl Iterator<Item = &Held> {
         std::iter::once(&self.current).chain(&self.older)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use remap::Table;
+
+    use super::*;
+    use crate::engine::{self, Engine, PeerConfig, Settings};
+    use crate::wg::native::Surroundings;
+    use crate::wg::succession::GRACE;
+    use crate::wg::tunnel::PeerKeys;
+    use crate::wg::{self, PrivateKey, Slot};
+
+    /// Somebody may have recorded it, and be taken for the peer now, wherever that is.
+    #[test]
+    fn a_key_that_comes_back_answers_no_initiation_again() {
+        let start = Instant::now();
+        let [ours, theirs] = [(); 2].map(|()| PrivateKey::generate());
+        let mut engine = engine(&native(&ours, start), start);
+        engine.control.apply(vec![peer(theirs.public_key())], Table::default());
+        let recorded = initiation(&native(&theirs, start), ours.public_key(), start);
+        assert!(is_answered(&mut engine, &recorded, start));
+
+        engine.control.succeed(&native(&PrivateKey::generate(), start));
+        for now in [start, start + GRACE] {
+            engine.handshakes.handle_timeout(
+                now,
+                &mut TransmitBatch::default(),
+                TransmitBatch::clear,
+            );
+        }
+        engine.control.free_retired();
+        let now = start + 2 * GRACE;
+        assert!(!is_answered(&mut engine, &recorded, now), "the key has ended");
+        engine.control.succeed(&native(&ours, start));
+
+        assert!(!is_answered(&mut engine, &recorded, now));
+        let account = engine.control.accounts().inbound.snapshot();
+        assert_eq!(account.drops(DropReason::Replayed), 1);
+        let next = initiation(&native(&theirs, start), ours.public_key(), now);
+        assert!(is_answered(&mut engine, &next, now));
+    }
+
+    fn engine(identity: &Arc<dyn Identity>, start: Instant) -> Engine {
+        let settings = Settings { max_flows: 1024, seed: 7, start };
+
+        engine::new(Arc::clone(identity), settings).unwrap()
+    }
+
+    fn native(key: &PrivateKey, start: Instant) -> Arc<dyn Identity> {
+        let epoch = Epoch::new(start, Duration::from_secs(1_700_000_000));
+
+        wg::Engine::Native.identity(key, &Surroundings::new(epoch, 1420))
+    }
+
+    fn peer(public_key: PublicKey) -> PeerConfig {
+        PeerConfig {
+            name: "rome".to_owned(),
+            keys: keys(public_key),
+            endpoints: Vec::new(),
+            allowed_ips: Arc::default(),
+            clamp_mtu: None,
+        }
+    }
+
+    fn keys(public_key: PublicKey) -> PeerKeys {
+        PeerKeys { public_key, preshared_key: None, persistent_keepalive: None }
+    }
+
+    fn initiation(identity: &Arc<dyn Identity>, to: PublicKey, now: Instant) -> Vec<u8> {
+        let mut out = TransmitBatch::default();
+        identity.tunnel(&keys(to), Slot::from(1)).initiate(path(), &mut out, now);
+
+        out.bytes(&out.transmits()[0]).to_vec()
+    }
+
+    fn is_answered(engine: &mut Engine, message: &[u8], now: Instant) -> bool {
+        let mut out = TransmitBatch::default();
+        engine.handshakes.handle_message(message, path(), now, &mut out);
+
+        !out.is_empty()
+    }
+
+    fn path() -> Path {
+        SocketAddr::from(([192, 0, 2, 1], 51840)).into()
     }
 }

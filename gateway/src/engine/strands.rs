@@ -76,7 +76,7 @@ impl Strands {
             self.next_slot += 1;
             slot
         });
-        let tunnel = Arc::from(held.identity.tunnel(keys, Slot::new(slot, self.indices)));
+        let tunnel = held.identity.tunnel(keys, Slot::new(slot, self.indices));
 
         Strand { own, keys: keys.clone(), slot, tunnel }
     }
@@ -119,6 +119,7 @@ mod tests {
     use super::*;
     use crate::buffer::TransmitBatch;
     use crate::engine::{self, Engine, PeerConfig, Settings};
+    use crate::path::Path;
     use crate::wg::PrivateKey;
     use crate::wg::boringtun::BoringtunIdentity;
     use crate::wg::succession::GRACE;
@@ -224,8 +225,58 @@ mod tests {
         assert!(rome.tunnel.is_settled());
     }
 
-    /// A key of ours that is the one in force again is not another one: its cookies, its rates and the latest
-    /// initiation of each peer hang on it.
+    /// The configuration may never change again.
+    #[test]
+    fn keys_that_have_ended_are_forgotten_also_if_nothing_is_configured() {
+        let (mut engine, start) = (engine(), Instant::now());
+        let [first] = apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 1) }]);
+        first.learn_path(path());
+        let before = Arc::downgrade(&first.tunnel.current().tunnel);
+        drop(first);
+        let [second] =
+            apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 2) }]);
+        let (realm, slot) = (second.realm, second.tunnel.current().slot);
+        drop(second);
+        engine.control.succeed(&identity());
+        pass(&mut engine, [start, start + GRACE / 2]);
+        engine.control.free_retired();
+        assert_eq!(peers_of::<1>(&engine)[0].tunnel.slots().count(), 4);
+
+        pass(&mut engine, [start + GRACE]);
+        engine.control.free_retired();
+
+        let [rome] = peers_of(&engine);
+        assert_eq!(rome.tunnel.older().len(), 0);
+        assert!(engine.control.current().by_key(public_key(1)).is_none());
+        assert_eq!((rome.realm, rome.path(), rome.clamp_mtu()), (realm, Some(path()), Some(1400)));
+        assert_ne!(rome.tunnel.current().slot, slot, "that of another key of ours");
+        // Each packet thread looks at what is in force with its next batch.
+        drop((engine.outbound, engine.inbound, engine.handshakes, engine.forwarding));
+        engine.control.free_retired();
+        assert!(before.upgrade().is_none());
+    }
+
+    #[test]
+    fn of_keys_that_end_one_after_the_other_each_is_forgotten_at_its_end() {
+        let (mut engine, start) = (engine(), Instant::now());
+        apply(&mut engine, [peer("rome", 1)]);
+        apply(&mut engine, [peer("rome", 2)]);
+        pass(&mut engine, [start, start + GRACE / 2]);
+        apply(&mut engine, [peer("rome", 3)]);
+        pass(&mut engine, [start + GRACE / 2]);
+
+        let left = [GRACE, GRACE + GRACE / 2].map(|passed| {
+            pass(&mut engine, [start + passed]);
+            engine.control.free_retired();
+            peers_of::<1>(&engine)[0].tunnel.older().len()
+        });
+
+        assert_eq!(left, [1, 0]);
+        let [rome] = peers_of(&engine);
+        assert!(rome.tunnel.is_settled() && can_begin(&rome, start + 2 * GRACE));
+    }
+
+    /// A key of ours that is the one in force again is not another one: its cookies and its rates hang on it.
     #[test]
     fn a_key_of_ours_that_comes_back_before_its_end_is_what_it_was() {
         let start = Instant::now();
@@ -282,10 +333,13 @@ mod tests {
     /// Whether a handshake with the newest keys can begin.
     fn can_begin(peer: &Peer, now: Instant) -> bool {
         let mut out = TransmitBatch::default();
-        let path = SocketAddr::from(([192, 0, 2, 1], 51840)).into();
-        peer.tunnel.initiate(path, &mut out, now);
+        peer.tunnel.initiate(path(), &mut out, now);
 
         !out.is_empty()
+    }
+
+    fn path() -> Path {
+        SocketAddr::from(([192, 0, 2, 1], 51840)).into()
     }
 
     fn identity() -> Arc<dyn Identity> {

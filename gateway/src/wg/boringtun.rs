@@ -16,6 +16,7 @@ mod tunnel;
 mod turns;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use boringtun::noise::errors::WireGuardError;
@@ -62,7 +63,7 @@ impl Identity for BoringtunIdentity {
         PublicKey::from_bytes(self.public_key.to_bytes())
     }
 
-    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel> {
+    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel> {
         let peer = x25519::PublicKey::from(*keys.public_key.as_bytes());
         let tunn = Tunn::new(
             self.private_key.clone(),
@@ -80,7 +81,7 @@ impl Identity for BoringtunIdentity {
             tunnel.close();
         }
 
-        Box::new(tunnel)
+        Arc::new(tunnel)
     }
 
     fn takes_indices(&self) -> bool {

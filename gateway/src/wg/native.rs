@@ -16,11 +16,13 @@
 //! | what those are sealed with, many at once | `cipher` |
 //! | how one session follows another | `sessions` |
 //! | what was received before | `replay` |
+//! | which handshakes were answered before | `accepted` |
 //! | when a peer is owed something | `timers` |
 //! | all of it for one peer | `tunnel`, `state` |
 //!
 //! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
 
+mod accepted;
 mod cipher;
 mod datagram;
 mod handshake;
@@ -37,28 +39,28 @@ mod tests;
 mod timers;
 mod tunnel;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
+use self::accepted::Accepted;
 use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
 use self::load::{Held, Load};
 use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
-use self::noise::{Forged, Secret, public, shared};
-use self::state::Accepted;
+use self::noise::{Forged, LEN, shared};
 use self::tai64n::{Timestamp, Timestamps};
 use self::tunnel::NativeTunnel;
 use super::tunnel::{HeldInitiation, Identity, Introduction, PeerKeys, Released, Tunnel};
-use super::{PrivateKey, PublicKey, Slot};
+use super::{PresharedKey, PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::path::Path;
 
+pub use accepted::AcceptedByPeer;
 pub use cipher::Lanes;
 pub use tai64n::Epoch;
 
@@ -106,12 +108,12 @@ impl fmt::Debug for Surroundings {
     }
 }
 
-/// One key of ours, for the native core. Wiped when dropped.
+/// One key of ours, for the native core. Wiped when this is dropped and all its tunnels are dropped or closed.
 pub struct NativeIdentity {
     shared: Arc<Shared>,
 }
 
-/// What all tunnels under one key have in common.
+/// What all tunnels under one key have in common, the key with it. A tunnel that is closed has let go of it.
 struct Shared {
     own: Own,
     macs: MacKeys,
@@ -140,36 +142,11 @@ enum Admission {
     Never,
 }
 
-/// What was answered of each peer that has a tunnel. It may have several, with other preshared keys.
-#[derive(Default)]
-struct AcceptedByPeer {
-    by_key: HashMap<PublicKey, Weak<Mutex<Accepted>>>,
-    /// When there are so many those without a tunnel are looked for.
-    enough: usize,
-}
-
-impl AcceptedByPeer {
-    fn of(&mut self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
-        if let Some(accepted) = self.by_key.get(&peer).and_then(Weak::upgrade) {
-            return accepted;
-        }
-        if self.by_key.len() >= self.enough {
-            self.by_key.retain(|_, accepted| accepted.strong_count() > 0);
-            self.enough = 2 * self.by_key.len() + 16;
-        }
-        let accepted = Arc::default();
-        self.by_key.insert(peer, Arc::downgrade(&accepted));
-
-        accepted
-    }
-}
-
 impl NativeIdentity {
     /// The identity that `private_key` is.
     #[must_use]
     pub fn new(private_key: &PrivateKey, surroundings: Surroundings) -> Self {
-        let private = private_key.to_secret();
-        let public = public(&private);
+        let own = Own::new(private_key.to_secret());
         let now = surroundings.epoch.base();
         let guard = Guard {
             now,
@@ -182,8 +159,8 @@ impl NativeIdentity {
 
         Self {
             shared: Arc::new(Shared {
-                own: Own { private, public },
-                macs: MacKeys::new(public),
+                macs: MacKeys::new(own.public),
+                own,
                 surroundings,
                 guard: Mutex::new(guard),
             }),
@@ -306,15 +283,15 @@ impl Identity for NativeIdentity {
         self.shared.own.public
     }
 
-    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel> {
+    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel> {
         let static_static = shared(&self.shared.own.private, &keys.public_key);
         let is_nobody = static_static.is_err();
-        let preshared = keys.preshared_key.as_ref();
-        let peer = Acquaintance {
-            peer: keys.public_key,
-            static_static: static_static.unwrap_or_default(),
-            preshared: preshared.map_or_else(Secret::default, |key| Secret::new(*key.as_bytes())),
-        };
+        let nothing = [0; LEN];
+        let peer = Acquaintance::new(
+            keys.public_key,
+            static_static.as_deref().unwrap_or(&nothing),
+            keys.preshared_key.as_ref().map_or(&nothing, PresharedKey::as_bytes),
+        );
         let persistent = keys.persistent_keepalive.filter(|seconds| *seconds > 0);
         let persistent = persistent.map(|seconds| Duration::from_secs(seconds.into()));
 
@@ -325,7 +302,7 @@ impl Identity for NativeIdentity {
             tunnel.close();
         }
 
-        Box::new(tunnel)
+        Arc::new(tunnel)
     }
 
     fn takes_indices(&self) -> bool {
@@ -369,6 +346,10 @@ impl Identity for NativeIdentity {
 
     fn continue_after(&self, epoch: Epoch) {
         self.shared.guard().timestamps.continue_after(epoch);
+    }
+
+    fn remember_in(&self, accepted: &AcceptedByPeer) {
+        self.shared.guard().accepted = accepted.clone();
     }
 }
 

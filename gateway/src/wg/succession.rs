@@ -15,7 +15,8 @@
 //!   on the peer knows better, and both ends must come to agree. An initiation does not say which
 //!   preshared key it is for: it is answered with the newest, which a peer that does not have it yet
 //!   cannot read. Until it has, the session with the older one is renewed from our end.
-//! - At the end of the grace period the older strands are closed, which wipes their keys.
+//! - At the end of the grace period the older strands are closed, which wipes their keys; soon after that
+//!   nobody remembers that they were there.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -97,7 +98,7 @@ pub struct Strand {
 }
 
 /// A strand of keys that are not the newest.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Older {
     /// The strand.
     pub strand: Strand,
@@ -185,6 +186,20 @@ impl Succession {
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are strands whose end had come when somebody last looked.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.older.iter().any(Older::is_over)
+    }
+
+    /// The same strands but those.
+    #[must_use]
+    pub fn without_ended(&self) -> Self {
+        let older = self.older.iter().filter(|older| !older.is_over());
+
+        Self::new(self.current.clone(), older.cloned().collect())
     }
 
     /// The strand of these keys, ours and the peer's, if it may go on with `ends`; those that it has beside

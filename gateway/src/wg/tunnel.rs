@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::native::Epoch;
+use super::native::{AcceptedByPeer, Epoch};
 use super::{OpenedRun, Opening, PresharedKey, PublicKey, Slot, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -123,8 +123,8 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Stages what another tunnel gave away.
     fn adopt(&self, staged: Staged);
 
-    /// Wipes keys and sessions and gives away what is staged. From now on nothing is sealed or
-    /// opened, whoever still holds the tunnel.
+    /// Wipes its keys and sessions, lets go of ours, and gives away what is staged. From now on nothing is
+    /// sealed or opened, whoever still holds the tunnel.
     fn close(&self) -> Staged;
 
     /// What there is to tell about the session.
@@ -188,14 +188,14 @@ impl fmt::Debug for Reserved {
 
 /// One key of ours: recognises who begins a handshake, and creates the state for a peer.
 ///
-/// Wipes the key when dropped.
+/// Wipes the key when it is dropped and all its tunnels are dropped or closed.
 pub trait Identity: Send + Sync + fmt::Debug {
     /// Our public key.
     fn public_key(&self) -> PublicKey;
 
-    /// The state for a peer. No other live tunnel has `slot`; every receiver index of the tunnel belongs
-    /// to it.
-    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Box<dyn Tunnel>;
+    /// The state for a peer, which stays where it is: whoever moved it would leave copies of secrets behind. No
+    /// other live tunnel has `slot`; every receiver index of the tunnel belongs to it.
+    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel>;
 
     /// Whether its tunnels take their receiver indices from their [`Slot`], so that they may be
     /// [secret](super::Indices::secret). Otherwise slots stand in clear.
@@ -230,6 +230,11 @@ pub trait Identity: Send + Sync + fmt::Debug {
     /// Whoever had this key before may have begun sessions until `epoch`: what is begun now is to be dated
     /// later, or peers take it for old. An implementation that dates by its own clock does nothing.
     fn continue_after(&self, _epoch: Epoch) {}
+
+    /// Which initiations are answered is remembered in `accepted` from now on, with what all other keys that do
+    /// so have answered. To be called before there are tunnels. An implementation whose tunnels remember it
+    /// themselves does nothing.
+    fn remember_in(&self, _accepted: &AcceptedByPeer) {}
 }
 
 /// What an initiation tells.

@@ -215,7 +215,7 @@ const HUB_ENDPOINT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(HUB), LIST
 
 /// A peer on its way to a session.
 struct Newcomer {
-    tunnel: Box<dyn Tunnel>,
+    tunnel: Arc<dyn Tunnel>,
     socket: UdpSocket,
     begun: Instant,
     attempts: u32,

@@ -26,17 +26,39 @@ const RESPONSE: u8 = 2;
 
 /// Our own key, and what follows from it.
 pub(super) struct Own {
-    pub(super) private: StaticSecret,
+    /// Where it stays until it is wiped: whoever moves the rest leaves no copy behind.
+    pub(super) private: Box<StaticSecret>,
     pub(super) public: PublicKey,
 }
 
-/// What one peer and we know of each other before any handshake.
+impl Own {
+    pub(super) fn new(private: StaticSecret) -> Self {
+        Self { public: public(&private), private: Box::new(private) }
+    }
+}
+
+/// What one peer and we know of each other before any handshake. Its secrets stay where they are until they are
+/// wiped, as those of [`Own`].
 pub(super) struct Acquaintance {
     pub(super) peer: PublicKey,
     /// Of both static keys: the same for every handshake.
-    pub(super) static_static: Secret,
+    pub(super) static_static: Box<Secret>,
     /// Zeros if there is none.
-    pub(super) preshared: Secret,
+    pub(super) preshared: Box<Secret>,
+}
+
+impl Acquaintance {
+    pub(super) fn new(peer: PublicKey, static_static: &[u8; LEN], preshared: &[u8; LEN]) -> Self {
+        Self { peer, static_static: boxed(static_static), preshared: boxed(preshared) }
+    }
+}
+
+/// Written where it stays.
+fn boxed(bytes: &[u8; LEN]) -> Box<Secret> {
+    let mut secret = Box::<Secret>::default();
+    secret.copy_from_slice(bytes);
+
+    secret
 }
 
 /// Keys of a session, and how its two ends call it.

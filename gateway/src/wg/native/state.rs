@@ -1,18 +1,26 @@
-//! What a tunnel knows beside its sessions: handshakes under way, and packets that wait for one.
+//! What a tunnel knows beside its sessions: keys, handshakes under way, and packets that wait for one.
 //!
 //! Only handshakes, timers and packets without a session come here; it stands behind a lock.
 
 use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::handshake::Pending;
+use super::Shared;
+use super::accepted::Accepted;
+use super::handshake::{Acquaintance, Pending};
 use super::mac::{Cookie, Mac};
 use super::tai64n::Timestamp;
-use super::timers::{Debts, INITIATION_GAP, REKEY_ATTEMPT_TIME, REKEY_TIMEOUT};
+use super::timers::{Debts, REKEY_ATTEMPT_TIME, REKEY_TIMEOUT};
 use crate::DropReason;
 use crate::wg::Staged;
 
+/// All secrets of a tunnel but those of its sessions: with this they go.
 pub(super) struct State {
+    pub(super) shared: Arc<Shared>,
+    pub(super) peer: Acquaintance,
+    /// By whatever tunnel of the peer. Locked for a moment, after everything else.
+    accepted: Arc<Mutex<Accepted>>,
     /// What the next handshake of ours is to be called.
     number: u8,
     pub(super) staged: Staged,
@@ -63,11 +71,14 @@ impl Attempt {
 }
 
 impl State {
-    /// With handshakes that are called `number` and so on. Whoever takes the place of another tunnel should
-    /// begin somewhere else.
-    pub(super) fn new(number: u8) -> Self {
+    /// Of a tunnel of `peer`. What its handshakes are called begins anywhere: whoever takes the place of
+    /// another tunnel should begin somewhere else.
+    pub(super) fn new(shared: Arc<Shared>, peer: Acquaintance) -> Self {
         Self {
-            number,
+            number: shared.random_byte(),
+            accepted: shared.accepted(peer.peer),
+            shared,
+            peer,
             staged: Staged::default(),
             attempt: None,
             asked: None,
@@ -87,6 +98,13 @@ impl State {
         self.number = number.wrapping_add(1);
 
         number
+    }
+
+    /// Takes an authentic initiation of the peer, which was made at `timestamp`. See [`Accepted::take`].
+    pub(super) fn accept(&self, timestamp: Timestamp, now: Instant) -> Result<(), DropReason> {
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+
+        accepted.take(self.shared.own.public, timestamp, now)
     }
 
     /// Whether nothing waits for time to pass, if there is no session.
@@ -140,33 +158,5 @@ impl State {
     pub(super) fn complete(&mut self, asked: Instant, now: Instant) {
         self.last_handshake = Some(now);
         self.rtt = Some(now.saturating_duration_since(asked));
-    }
-}
-
-/// Which initiations of the peer were answered.
-#[derive(Debug, Default)]
-pub(super) struct Accepted {
-    newest: Option<Timestamp>,
-    at: Option<Instant>,
-}
-
-impl Accepted {
-    /// Takes an authentic initiation, which was made at `timestamp`.
-    ///
-    /// # Errors
-    ///
-    /// [`DropReason::Replayed`] if it is not newer than the one before, [`DropReason::UnderLoad`] if it
-    /// comes too soon after that.
-    pub(super) fn take(&mut self, timestamp: Timestamp, now: Instant) -> Result<(), DropReason> {
-        if self.newest.is_some_and(|newest| timestamp <= newest) {
-            return Err(DropReason::Replayed);
-        }
-        if self.at.is_some_and(|at| now < at + INITIATION_GAP) {
-            return Err(DropReason::UnderLoad);
-        }
-        self.newest = Some(timestamp);
-        self.at = Some(now);
-
-        Ok(())
     }
 }

@@ -41,7 +41,7 @@ const PAIRS: [[Engine; 2]; 3] = [[Native, Native], [Native, Boringtun], [Boringt
 /// One end.
 struct End {
     identity: Arc<dyn Identity>,
-    tunnel: Box<dyn Tunnel>,
+    tunnel: Arc<dyn Tunnel>,
     address: SocketAddr,
 }
 

@@ -15,7 +15,7 @@ use super::handshake::{Acquaintance, Pending};
 use super::keypair::Keypair;
 use super::mac::{Cookie, MacKeys};
 use super::sessions::Sessions;
-use super::state::{Accepted, State};
+use super::state::State;
 use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, REKEY_TIMEOUT, Traffic};
 use super::{Admission, Shared};
 use crate::DropReason;
@@ -29,13 +29,11 @@ use crate::wg::{OpenedRun, Opening, Slot, Staged};
 
 /// One peer under one key of ours.
 pub(super) struct NativeTunnel {
-    shared: Arc<Shared>,
-    peer: Acquaintance,
     macs: MacKeys,
     slot: Slot,
     persistent: Option<Duration>,
-    /// What was answered of the peer, by whatever tunnel. Locked for a moment, after everything else.
-    accepted: Arc<Mutex<Accepted>>,
+    mtu: u16,
+    lanes: Lanes,
     /// Published by who holds the lock of the state.
     sessions: ArcSwap<Sessions>,
     traffic: Traffic,
@@ -55,23 +53,17 @@ impl NativeTunnel {
         persistent: Option<Duration>,
         slot: Slot,
     ) -> Self {
-        let macs = MacKeys::new(peer.peer);
-        let accepted = shared.accepted(peer.peer);
-        let traffic = Traffic::new(shared.base());
-        let state = State::new(shared.random_byte());
-
         Self {
-            shared,
-            peer,
-            macs,
+            macs: MacKeys::new(peer.peer),
             slot,
             persistent,
-            accepted,
+            mtu: shared.surroundings.mtu,
+            lanes: shared.surroundings.lanes,
             sessions: ArcSwap::default(),
-            traffic,
+            traffic: Traffic::new(shared.base()),
             has_staged: AtomicBool::new(false),
             is_dormant: AtomicBool::new(false),
-            state: Mutex::new(Some(state)),
+            state: Mutex::new(Some(State::new(shared, peer))),
         }
     }
 
@@ -106,7 +98,7 @@ impl NativeTunnel {
             }
         }
 
-        let way = (outer, self.mtu());
+        let way = (outer, self.mtu);
         let counter = keypair.reserve(as_u64(segments.remaining()));
         datagram::seal_segments((keypair, counter), segments, way, out, &mut sealed);
         self.traffic.count_sent(true, now);
@@ -143,7 +135,7 @@ impl NativeTunnel {
     fn send_keepalive(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         let sessions = self.sessions.load();
         let Some(keypair) = sessions.usable(now) else { return };
-        let way = (Outer::message(path), self.mtu());
+        let way = (Outer::message(path), self.mtu);
         if datagram::seal_one(keypair, &[], way, out).is_some() {
             self.traffic.count_sent(false, now);
         }
@@ -161,7 +153,7 @@ impl NativeTunnel {
         let sessions = self.sessions.load();
         if let Some(keypair) = sessions.usable(now) {
             while let Some((packet, ecn)) = state.staged.first() {
-                let way = (Outer::data(path, ecn), self.mtu());
+                let way = (Outer::data(path, ecn), self.mtu);
                 let Some(len) = datagram::seal_one(keypair, packet, way, out) else { break };
                 sealed.add(len);
                 state.staged.remove_first();
@@ -183,17 +175,17 @@ impl NativeTunnel {
     /// Sends an initiation, whatever else is on its way.
     fn ask(&self, state: &mut State, path: Path, out: &mut TransmitBatch, now: Instant) {
         let index = self.new_index(state);
-        let ephemeral = self.shared.ephemeral();
-        let timestamp = self.shared.timestamp(now);
-        let own = &self.shared.own;
+        let State { shared, peer, .. } = state;
+        let ephemeral = shared.ephemeral();
+        let timestamp = shared.timestamp(now);
         let Ok((pending, mut message)) =
-            Pending::initiate(own, &self.peer, index, ephemeral, timestamp)
+            Pending::initiate(&shared.own, peer, index, ephemeral, timestamp)
         else {
             return;
         };
 
         self.send_handshake(state, &mut message, path, out, now);
-        let jitter = JITTER_MAX.mul_f64(f64::from(self.shared.random_byte()) / 256.0);
+        let jitter = JITTER_MAX.mul_f64(f64::from(state.shared.random_byte()) / 256.0);
         state.ask(pending, now, now + REKEY_TIMEOUT + jitter);
     }
 
@@ -236,22 +228,17 @@ impl NativeTunnel {
         now: Instant,
     ) -> Result<(), DropReason> {
         let introduced =
-            self.shared.introduced(message).map_err(|_| DropReason::Unauthenticated)?;
+            state.shared.introduced(message).map_err(|_| DropReason::Unauthenticated)?;
         let authentic =
-            introduced.authenticate(&self.peer).map_err(|_| DropReason::Unauthenticated)?;
-        let accepted = self
-            .accepted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take(authentic.timestamp, now);
-        accepted?;
+            introduced.authenticate(&state.peer).map_err(|_| DropReason::Unauthenticated)?;
+        state.accept(authentic.timestamp, now)?;
         self.traffic.count_handshake(now);
 
         let index = self.new_index(state);
         let (session, mut response) = authentic
-            .respond(&self.peer, index, &self.shared.ephemeral())
+            .respond(&state.peer, index, &state.shared.ephemeral())
             .map_err(|_| DropReason::Unauthenticated)?;
-        let next = Keypair::new(&session, false, self.lanes(), now);
+        let next = Keypair::new(&session, false, self.lanes, now);
         self.publish(self.sessions.load().promised(next));
         state.answered = Some((now, index));
         self.send_handshake(state, &mut response, path, out, now);
@@ -278,13 +265,13 @@ impl NativeTunnel {
         }
         let session = asked
             .pending
-            .complete(&self.shared.own, &self.peer, message)
+            .complete(&state.shared.own, &state.peer, message)
             .map_err(|_| DropReason::Unauthenticated)?;
         let at = asked.at;
         state.forget(receiver_index);
         self.traffic.count_handshake(now);
         state.complete(at, now);
-        let current = Keypair::new(&session, true, self.lanes(), now).asked_at(at);
+        let current = Keypair::new(&session, true, self.lanes, now).asked_at(at);
         self.publish(self.sessions.load().granted(current));
 
         // The peer may use the session only when it has seen that we do.
@@ -357,14 +344,6 @@ impl NativeTunnel {
     fn publish(&self, sessions: Sessions) {
         self.sessions.store(Arc::new(sessions));
     }
-
-    fn mtu(&self) -> u16 {
-        self.shared.surroundings.mtu
-    }
-
-    fn lanes(&self) -> Lanes {
-        self.shared.surroundings.lanes
-    }
 }
 
 impl Tunnel for NativeTunnel {
@@ -404,10 +383,10 @@ impl Tunnel for NativeTunnel {
         }
         let first_counter = keypair.reserve(as_u64(segments.remaining()));
         self.traffic.count_sent(true, now);
-        let sealed = datagram::foresee(segments, self.mtu());
+        let sealed = datagram::foresee(segments, self.mtu);
 
         let keys = Arc::<Keypair>::clone(keypair);
-        Some(Reserved::new(keys, first_counter, self.mtu(), sealed))
+        Some(Reserved::new(keys, first_counter, self.mtu, sealed))
     }
 
     fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed {
@@ -457,10 +436,12 @@ impl Tunnel for NativeTunnel {
         now: Instant,
     ) -> Result<Whereabouts, DropReason> {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
-        if matches!(kind, Message::Response { .. })
-            && self.shared.admit(message, path, out)? != Admission::Now
-        {
-            return Err(DropReason::UnderLoad);
+        if matches!(kind, Message::Response { .. }) {
+            let shared = self.look().as_ref().map(|state| Arc::clone(&state.shared));
+            let shared = shared.ok_or(DropReason::NoSession)?;
+            if shared.admit(message, path, out)? != Admission::Now {
+                return Err(DropReason::UnderLoad);
+            }
         }
         let mut state = self.lock();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
@@ -574,8 +555,11 @@ impl Tunnel for NativeTunnel {
         let mut state = self.lock();
         self.sessions.store(Arc::default());
         self.has_staged.store(false, Ordering::Release);
+        let staged = state.as_mut().map(|state| mem::take(&mut state.staged));
+        // Dropped where it is: a move would leave a copy behind of what is wiped.
+        *state = None;
 
-        state.take().map(|state| state.staged).unwrap_or_default()
+        staged.unwrap_or_default()
     }
 
     fn session(&self) -> SessionState {

@@ -5,7 +5,7 @@ use x25519_dalek::StaticSecret;
 use super::super::cipher::Lanes;
 use super::super::handshake::Session;
 use super::super::keypair::{HEADER_LEN, Keypair};
-use super::super::noise::{LEN, TAG_LEN, Transcript};
+use super::super::noise::{LEN, Secret, TAG_LEN, Transcript, public};
 use super::super::sessions::Sessions;
 use super::super::timers::News;
 use super::*;
@@ -119,6 +119,40 @@ fn nothing_is_left_of_the_keys_of_a_session_that_is_dropped() {
     assert_eq!(seal(&used), seal(&empty));
     let (content, tag) = sealed[HEADER_LEN..].split_at(32);
     assert!(!used.open(3, &mut content.to_vec(), tag.try_into().unwrap()));
+}
+
+/// Whoever else holds it, and for however long.
+#[test]
+fn a_tunnel_that_is_closed_has_let_go_of_every_key() {
+    let now = start();
+    let identity = NativeIdentity::new(&PrivateKey::generate(), surroundings(now, 3));
+    let peer = PeerKeys {
+        public_key: PrivateKey::generate().public_key(),
+        preshared_key: Some(PresharedKey::from_bytes(&[9; LEN]).unwrap()),
+        persistent_keepalive: None,
+    };
+    let tunnel = identity.tunnel(&peer, Slot::from(1));
+    let ours = Arc::downgrade(&identity.shared);
+
+    tunnel.close();
+    drop(identity);
+
+    assert!(ours.upgrade().is_none(), "with it are the peer's");
+}
+
+#[test]
+fn whoever_moves_what_a_tunnel_knows_copies_no_secret() {
+    let own = Own::new(StaticSecret::from([5; LEN]));
+    let peer = Acquaintance::new(own.public, &[7; LEN], &[8; LEN]);
+    let addresses = |own: &Own, peer: &Acquaintance| {
+        let [static_static, preshared] = [&peer.static_static, &peer.preshared];
+        [own.private.as_bytes().as_ptr(), static_static.as_ptr(), preshared.as_ptr()]
+    };
+    let before = addresses(&own, &peer);
+
+    let moved = Arc::new((own, peer));
+
+    assert_eq!(addresses(&moved.0, &moved.1), before);
 }
 
 /// Whoever sends a point of low order knows what we will have in common with it: zeros.

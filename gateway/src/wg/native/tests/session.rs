@@ -1,6 +1,7 @@
 //! What makes a session, whose it is, and which of several is used.
 
 use super::*;
+use crate::wg::tunnel::Whereabouts;
 
 #[test]
 fn a_packet_waits_for_its_session_and_the_answer_finds_one() {
@@ -72,11 +73,8 @@ fn what_finds_a_session_late_is_sent_with_it() {
     let key = PrivateKey::generate();
     let identity = NativeIdentity::new(&key, surroundings(pair.now, 3));
     let there = pair.ends[1].identity.public_key();
-    let peer = Acquaintance {
-        peer: there,
-        static_static: shared(&identity.shared.own.private, &there).unwrap(),
-        preshared: Secret::default(),
-    };
+    let common = shared(&identity.shared.own.private, &there).unwrap();
+    let peer = Acquaintance::new(there, &common, &[0; 32]);
     let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, None, Slot::from(1));
     let keys =
         PeerKeys { public_key: key.public_key(), preshared_key: None, persistent_keepalive: None };
@@ -203,6 +201,30 @@ fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
     let taken = after.handle_handshake(&captured, pair.ends[0].address.into(), &mut out, pair.now);
 
     assert_eq!(taken, Err(DropReason::Replayed));
+}
+
+/// Its clock may have been set back, and there is no other way to say so. Packets may still be under way to the
+/// tunnel before.
+#[test]
+fn a_peer_that_is_named_again_is_somebody_new() {
+    let mut pair = Pair::new([Native, Native], None);
+    let earlier = pair.restart(0).remove(0);
+    pair.tick(Duration::from_secs(1));
+    assert_eq!(pair.deliver(0, &pair.restart(0)[0]).1.len(), 1);
+    let peer = PeerKeys {
+        public_key: pair.ends[0].identity.public_key(),
+        preshared_key: None,
+        persistent_keepalive: None,
+    };
+    pair.tick(Duration::from_secs(1));
+    pair.ends[1].tunnel.close();
+    let after = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
+    let mut out = TransmitBatch::default();
+
+    let taken = after.handle_handshake(&earlier, pair.ends[0].address.into(), &mut out, pair.now);
+
+    assert_eq!(taken, Ok(Whereabouts::Here));
+    assert_eq!(datagrams(&out).len(), 1);
 }
 
 #[test]

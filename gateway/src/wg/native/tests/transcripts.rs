@@ -172,9 +172,8 @@ impl Transcript {
         let [private, other] = [own, other].map(StaticSecret::from);
         let peer = public(&other);
         let static_static = shared(&private, &peer).unwrap();
-        let own = Own { public: public(&private), private };
 
-        (own, Acquaintance { peer, static_static, preshared: self.preshared.into() })
+        (Own::new(private), Acquaintance::new(peer, &static_static, &self.preshared))
     }
 
     fn ephemeral(&self, end: usize) -> StaticSecret {
