@@ -27,7 +27,6 @@ use remap::{Arrival, PeerId, Source};
 
 use crate::DropReason;
 use crate::engine::Forwarding;
-use crate::engine::flows::OWN_REALM;
 use crate::engine::notice;
 use crate::engine::translate::{self, Context, Outgoing};
 use crate::packet::Header;
@@ -201,7 +200,7 @@ impl Journey {
             Some(Routing::AllowedIps(_)) | None => Treatment::Unchanged,
         };
         let arrived = || match table.arrival(before.destination) {
-            Arrival::Known => Treatment::Unchanged,
+            Arrival::Known | Arrival::Named => Treatment::Unchanged,
             Arrival::Mapped(_) | Arrival::Answered(_) => Treatment::HostMap,
             // There is no port to arrive at that nobody had left from.
             Arrival::Shared => Treatment::Masquerade { is_new: false },
@@ -227,11 +226,17 @@ impl Journey {
         match context.forwarding.table().source(before.source) {
             Source::Mapped(_) | Source::Answering(_) => Treatment::HostMap,
             Source::Known | Source::Unknown => {
-                let peer = self.peer.and_then(|id| context.forwarding.peer(id));
-                let realm = peer.map_or(OWN_REALM, |peer| peer.realm);
                 let protocol = before.content.protocol(before.source.is_ipv6());
                 let port = before.content.source_port().unwrap_or_default();
-                let is_known = context.remembers(realm, protocol, (before.source, port));
+                let source = (before.source, port);
+                let realm = match self.peer.and_then(|id| context.forwarding.peer(id)) {
+                    Some(peer) => peer.realm,
+                    None => {
+                        let port = before.content.destination_port().unwrap_or_default();
+                        context.hairpin_realm(protocol, source, (before.destination, port))
+                    }
+                };
+                let is_known = context.remembers(realm, protocol, source);
                 Treatment::Masquerade { is_new: !is_known }
             }
         }

@@ -100,6 +100,9 @@ pub enum Source {
 pub enum Arrival {
     /// It arrives as it is.
     Known,
+    /// It arrives as it is at a host that also answers under an external address: the answers must be
+    /// told apart.
+    Named,
     /// It goes to this host.
     Mapped(IpAddr),
     /// It goes to this host, which also answers under its own address: the answers must be told
@@ -125,13 +128,15 @@ impl Home {
         let externals: Vec<Prefix> =
             accepted.iter().map(|map| Prefix::of_host(map.external)).collect();
 
-        let mut sources: Vec<(Prefix, Source)> =
-            cluster.prefixes.iter().map(|prefix| (*prefix, Source::Known)).collect();
+        // Of equal prefixes the first one counts: a host map before a prefix of its address alone.
+        let mut sources: Vec<(Prefix, Source)> = Vec::new();
         let mut arrivals: Vec<(Prefix, Arrival)> = Vec::new();
+        let mut named: Vec<(Prefix, Arrival)> = Vec::new();
         for map in &accepted {
             let host = Prefix::of_host(map.internal);
             let is_known = known.covering(host).next().is_some();
             let (source, arrival) = if is_known {
+                named.push((host, Arrival::Named));
                 (Source::Answering(map.external), Arrival::Answered(map.internal))
             } else {
                 (Source::Mapped(map.external), Arrival::Mapped(map.internal))
@@ -139,9 +144,11 @@ impl Home {
             sources.push((host, source));
             arrivals.push((Prefix::of_host(map.external), arrival));
         }
+        sources.extend(cluster.prefixes.iter().map(|prefix| (*prefix, Source::Known)));
         // What already has an external address leaves with it.
         sources.extend(externals.iter().map(|external| (*external, Source::Known)));
         arrivals.extend(cluster.masquerade.iter().map(|a| (Prefix::of_host(*a), Arrival::Shared)));
+        arrivals.extend(named);
 
         Self {
             sources: first_of_each(sources),
@@ -234,6 +241,20 @@ mod tests {
 
         assert_eq!(home.source(ip("10.244.1.5")), Source::Answering(ip("10.70.0.5")));
         assert_eq!(home.arrival(ip("10.70.0.5")), Arrival::Answered(ip("10.244.1.5")));
+        assert_eq!(home.arrival(ip("10.244.1.5")), Arrival::Named);
+        assert_eq!(home.arrival(ip("10.244.1.6")), Arrival::Known, "its neighbours have one name");
+    }
+
+    #[test]
+    fn a_pod_that_is_a_prefix_of_its_own_has_both_names_too() {
+        let mut cluster = cluster(&[("10.245.0.5", "10.70.0.5")]);
+        cluster.prefixes.push("10.245.0.5/32".parse().unwrap());
+
+        let home = home(&cluster);
+
+        assert_eq!(home.source(ip("10.245.0.5")), Source::Answering(ip("10.70.0.5")));
+        assert_eq!(home.arrival(ip("10.70.0.5")), Arrival::Answered(ip("10.245.0.5")));
+        assert_eq!(home.arrival(ip("10.245.0.5")), Arrival::Named);
     }
 
     #[test]

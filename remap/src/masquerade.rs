@@ -16,12 +16,17 @@
 //!
 //! # Which port
 //!
-//! The same port if it is free, else a free one of the same parity and on the same side of 1024,
-//! searched from a random start. Never one that another mapping of the realm and protocol has. A
-//! source keeps its external address ([`Pool`] says which) as long as it has mappings, and goes to
-//! the next address of the pool only when the first has no such port left; that one mapping only,
-//! and new mappings ask the first again. RFC 4787 REQ-2 recommends the pairing but does not
-//! demand it, and a connection from a second address is better than none.
+//! The same port if it is free, else a free one on the same side of 1024, searched from a random
+//! start: one of the same parity, and of the other when there is none. Never one that another mapping
+//! of the realm and protocol has. A source keeps its external address ([`Pool`] says which) as long as
+//! it has mappings, and goes to the next address of the pool only when the first has no such port
+//! left; that one mapping only, and new mappings ask the first again. RFC 4787 recommends both, the
+//! pairing (REQ-2) and the parity (REQ-4), and demands neither. The pairing comes first: a peer that
+//! hears one host under two addresses may take it for two, while only pairs of ports, as RTP once
+//! used them, need the parity. And a connection from a second address is better than none.
+//!
+//! When no address has a port left, the most idle of the mappings that were met on the way makes
+//! room, by the same rule as in a full table.
 //!
 //! # Threads
 //!
@@ -48,6 +53,7 @@ mod entry;
 mod flow;
 mod fragment;
 mod hash;
+mod idlest;
 mod index;
 mod limits;
 mod lock;
@@ -57,6 +63,7 @@ mod pin;
 mod place;
 mod pool;
 mod port;
+mod probe;
 mod slab;
 mod state;
 mod table;
@@ -121,7 +128,11 @@ impl Masquerade {
             max_per_source: limits.max_per_source,
         };
         // Each pin may have a remote address of its own.
-        let pins = Size { max_flows: limits.max_pins, max_tallies: limits.max_pins, ..mappings };
+        let pins = Size {
+            max_flows: limits.max_pins,
+            max_tallies: limits.max_pins,
+            max_per_source: limits.max_pins_per_source,
+        };
 
         Ok(Self {
             mappings: Table::new(mappings, hash, timeouts, true),
@@ -133,7 +144,8 @@ impl Masquerade {
         })
     }
 
-    /// Outbound: what the source of `flow` becomes. Makes a mapping if there is none.
+    /// Outbound: what the source of `flow` becomes. Makes a mapping if there is none, and in the place
+    /// of one whose external address is in `pool` no more: what is sent to that finds nobody.
     ///
     /// `flow.destination` is the remote endpoint as the remote cluster calls it. For an echo the
     /// source's port is the identifier. `signal` is [`Signal::Data`] for all but TCP. A TCP packet
@@ -154,6 +166,7 @@ impl Masquerade {
     ) -> Result<Endpoint, Refused> {
         if let Some(found) = self.find_internal(realm, flow.protocol, flow.source)
             && self.mappings.state(found.record.life, now).is_some()
+            && pool.contains(external_endpoint(&found.record).address)
             && self.meet(&self.mappings, &found, Side::Initiator, signal, flow.destination, now)
                 == Met::Done
         {
@@ -252,16 +265,16 @@ impl Masquerade {
     /// Time has advanced to `now`: clears away some of what has expired. Call it about once a second;
     /// often or seldom is harmless. The work is bounded, 2,048 entries in each table.
     pub fn handle_timeout(&self, now: Tick) {
-        self.mappings.sweep(SWEEP, None, &self.counters, now);
-        self.pins.sweep(SWEEP, None, &self.counters, now);
+        self.mappings.sweep(SWEEP, None, &self.counters.expired, now);
+        self.pins.sweep(SWEEP, None, &self.counters.expired, now);
     }
 
     /// Forgets everything of a realm, when its peer is removed. Not for the packet path: walks over
     /// all entries. Mappings that a packet makes meanwhile may stay and expire; realms are not
     /// reused, so nobody finds them.
     pub fn purge_realm(&self, realm: u32) {
-        self.mappings.purge(realm);
-        self.pins.purge(realm);
+        self.mappings.purge(realm, &self.counters.forgotten);
+        self.pins.purge(realm, &self.counters.forgotten);
         self.outbound_fragments.purge(realm);
         self.inbound_fragments.purge(realm);
     }

@@ -142,14 +142,20 @@ impl Model {
         let paired = self.masquerade.paired(realm, flow.source.address, &pool).unwrap();
         let result = self.masquerade.outbound(realm, &flow, signal, &pool, tick);
 
-        let known = self.mappings.iter_mut().find(|mapping| {
+        let known = self.mappings.iter().position(|mapping| {
             (mapping.realm, mapping.protocol, mapping.internal)
                 == (realm, flow.protocol, flow.source)
         });
-        if let Some(mapping) = known {
-            prop_assert_eq!(result, Ok(mapping.external));
-            mapping.outbound(flow.destination, signal, now);
-            return Ok(());
+        if let Some(number) = known {
+            let mapping = &mut self.mappings[number];
+            if pool.contains(mapping.external.address) {
+                prop_assert_eq!(result, Ok(mapping.external));
+                mapping.outbound(flow.destination, signal, now);
+                return Ok(());
+            }
+            // Nobody can answer it any more.
+            self.mappings.remove(number);
+            self.forget_pairs();
         }
 
         let source = (realm, flow.source.address);
@@ -509,7 +515,11 @@ fn threads_never_see_a_translation_that_was_not_made() {
     for realm in 0..3 {
         masquerade.purge_realm(realm);
     }
-    assert_eq!(masquerade.statistics().mappings, 0, "nothing has leaked");
+    let statistics = masquerade.statistics();
+    assert_eq!(statistics.mappings, 0, "nothing has leaked");
+    let ended =
+        statistics.expired + statistics.evicted + statistics.replaced + statistics.forgotten;
+    assert_eq!(statistics.created, ended, "and every end was counted");
     // A count that went wrong would show as a share that is too small or too large.
     for (realm, node) in (0..3).flat_map(|realm| (0..40).map(move |node| (realm, node))) {
         let source = |port| Endpoint::new(Ipv4Addr::from_bits(0xc0a8_0000 + node).into(), port);

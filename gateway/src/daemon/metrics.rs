@@ -205,10 +205,15 @@ impl Families<'_> {
             "Flows of hosts with two names that are remembered.",
             flows.pins,
         )?;
-        let ends = [("expired", flows.expired), ("evicted", flows.evicted)];
+        let ends = [
+            ("expired", flows.expired),
+            ("evicted", flows.evicted),
+            ("replaced", flows.replaced),
+            ("forgotten", flows.forgotten),
+        ];
         self.counters(
             "strait_flows_ended",
-            "Remembered flows that ended: expired, or evicted early to make room.",
+            "Remembered flows that ended: expired, evicted early to make room, replaced as their external address was out of date, or forgotten with their peer.",
             ends.map(|(reason, count)| ([("reason", reason)], count)),
         )?;
         let created = ConstCounter::new(flows.created);

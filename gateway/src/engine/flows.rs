@@ -16,8 +16,11 @@ use crate::DropReason;
 use crate::packet::ports::Ports;
 use crate::packet::{Fragment, Header, mss};
 
-/// The realm of flows that stay in the cluster.
+/// The realm of flows to hosts of this cluster that have an external address of their own.
 pub const OWN_REALM: u32 = 0;
+
+/// A quarter of the ports of one shared address: it takes four sources to use up even one address.
+const MAX_PORTS_PER_SOURCE: u32 = 64_512 / 4;
 
 /// The memory of flows. Shared by both directions, without a lock between them.
 #[derive(Debug)]
@@ -36,12 +39,15 @@ pub(super) struct Seen<'a> {
 impl Flows {
     pub(super) fn new(settings: Settings) -> Result<Self, LimitsError> {
         let max_mappings = settings.max_flows;
+        let max_pins = (max_mappings / 16).max(1024);
         let limits = Limits {
             max_mappings,
-            // One source may take much, but never so much that the others are left with nothing.
-            max_per_source: (max_mappings / 8).max(1),
+            // One source may take much, but never so much that the others are left with nothing: of the
+            // memory, and of the 64,512 ports from 1024 up that one shared address has.
+            max_per_source: (max_mappings / 8).clamp(1, MAX_PORTS_PER_SOURCE),
             max_sources: (max_mappings / 32).max(1024),
-            max_pins: (max_mappings / 16).max(1024),
+            max_pins,
+            max_pins_per_source: max_pins / 4,
             ..Limits::DEFAULT
         };
 
@@ -100,15 +106,7 @@ impl Flows {
             Memory::Updated => {
                 self.masquerade.outbound(realm, &flow, signal(seen), pool, now).map_err(reason)?
             }
-            // A new mapping keeps the port if it can, and mostly it can.
-            Memory::Unchanged => self
-                .masquerade
-                .peek_outbound(realm, flow.protocol, flow.source, now)
-                .or_else(|| {
-                    let address = self.masquerade.paired(realm, flow.source.address, pool)?;
-                    Some(Endpoint::new(address, flow.source.port))
-                })
-                .ok_or(DropReason::MasqueradeFull)?,
+            Memory::Unchanged => self.masquerade.probe(realm, &flow, pool, now).map_err(reason)?,
         };
         self.remember(Direction::Outbound, realm, seen, external.address, memory, now);
 
@@ -122,18 +120,19 @@ impl Flows {
         pool: &Pool,
         now: Tick,
     ) -> Result<(IpAddr, Option<u16>), DropReason> {
-        if !has_ports(protocol_of_fragments(seen.header.protocol())) {
-            return Err(DropReason::MasqueradeProtocol);
-        }
         let remembered = datagram(realm, seen).and_then(|later| {
             self.masquerade.later_fragment(Direction::Outbound, &later, now).ok()
         });
+        if let Some(address) = remembered {
+            return Ok((address, None));
+        }
+        if !has_ports(protocol_of_fragments(seen.header.protocol())) {
+            return Err(DropReason::MasqueradeProtocol);
+        }
         // One source has one address, so even a fragment that overtook the first knows its own.
-        let address = remembered
-            .or_else(|| self.masquerade.paired(realm, seen.header.source(), pool))
-            .ok_or(DropReason::MasqueradeFull)?;
+        let address = self.masquerade.paired(realm, seen.header.source(), pool);
 
-        Ok((address, None))
+        Ok((address.ok_or(DropReason::MasqueradeFull)?, None))
     }
 
     /// Inbound: who a packet for a shared address is for.
@@ -172,17 +171,31 @@ impl Flows {
         memory: Memory,
         now: Tick,
     ) -> Result<(), DropReason> {
-        let is_first = seen.header.fragment() != Fragment::Later;
-        if memory == Memory::Unchanged || !is_first {
+        if seen.header.fragment() == Fragment::Later {
             return Ok(());
         }
         let Some(flow) = inbound_flow(seen, internal) else {
             return Ok(());
         };
 
-        self.masquerade
-            .pin(realm, &flow, seen.header.destination(), signal(seen), now)
-            .map_err(reason)
+        let external = seen.header.destination();
+        let pinned = match memory {
+            Memory::Updated => self.masquerade.pin(realm, &flow, external, signal(seen), now),
+            Memory::Unchanged => self.masquerade.probe_pin(realm, &flow, now),
+        };
+
+        pinned.map_err(reason)
+    }
+
+    /// Inbound: a packet for the own name of a host that has a host map too: it has to answer under
+    /// that.
+    pub(super) fn unpin(&self, realm: u32, seen: Seen<'_>, memory: Memory, now: Tick) {
+        if memory == Memory::Unchanged || seen.header.fragment() == Fragment::Later {
+            return;
+        }
+        if let Some(flow) = inbound_flow(seen, seen.header.destination()) {
+            self.masquerade.unpin(realm, &flow, signal(seen), now);
+        }
     }
 
     /// Outbound: whether a packet answers one that came for `external`. `remote` is its destination
@@ -361,7 +374,9 @@ fn datagram(realm: u32, Seen { packet, header }: Seen<'_>) -> Option<Datagram> {
         source: header.source(),
         destination: header.destination(),
         identification: header.identification(packet)?,
-        protocol: header.protocol(),
+        // Behind the fragment header of IPv6 the first fragment may have further extension headers, and
+        // the others name only the next one of them (RFC 8200 section 4.5).
+        protocol: if header.is_ipv6() { 0 } else { header.protocol() },
     })
 }
 

@@ -45,10 +45,24 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// Whether `internal`, an address and port of ours, has a port of a shared address by now, towards
-    /// the remote of this realm.
+    /// the remote of this realm. An address that is shared no more does not count.
     #[must_use]
     pub fn remembers(&self, realm: u32, protocol: u8, internal: (IpAddr, u16)) -> bool {
-        self.flows.external_of(realm, protocol, internal, self.now).is_some()
+        let external = self.flows.external_of(realm, protocol, internal, self.now);
+        let pool = self.forwarding.table().masquerade();
+
+        external.is_some_and(|(address, _)| pool.contains(address))
+    }
+
+    /// The realm in which a packet that comes back into the cluster is masqueraded.
+    #[must_use]
+    pub fn hairpin_realm(
+        &self,
+        protocol: u8,
+        source: (IpAddr, u16),
+        destination: (IpAddr, u16),
+    ) -> u32 {
+        hairpin::realm(self, protocol, destination, source)
     }
 }
 

@@ -37,6 +37,14 @@ pub(super) fn remedy(
                  the cluster must speak first, or give the host a host_map"
             )
         }
+        DropReason::MasqueradeFull if question.direction == Direction::Inbound => format!(
+            "{destination} has two names, and there is no memory left for which of them {source} called \
+             it by: raise max_flows"
+        ),
+        DropReason::MasqueradeShare if question.direction == Direction::Inbound => format!(
+            "{destination} has two names, and {source} has as many flows to such hosts as one remote \
+             address may have: let some end"
+        ),
         DropReason::MasqueradeFull => format!(
             "{source} needs a port of a shared address and none is left: \
              raise max_flows, or add an address to masquerade"
@@ -76,7 +84,7 @@ pub(super) fn remedy(
 }
 
 fn no_route(forwarding: &Forwarding, source: IpAddr, destination: IpAddr) -> String {
-    if forwarding.table().arrival(destination) != Arrival::Known {
+    if !matches!(forwarding.table().arrival(destination), Arrival::Known | Arrival::Named) {
         return format!(
             "{destination} is an external address of this cluster and {source} has none to be \
              answered under: give it a host_map, or list an address in masquerade"

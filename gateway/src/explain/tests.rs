@@ -187,6 +187,37 @@ fn asking_masquerades_nobody() {
 }
 
 #[test]
+fn a_source_that_has_used_up_its_share_is_told_so() {
+    let mut world = World::masquerading();
+    let content = |source_port| Content::Udp { source_port, destination_port: 53 };
+    let question = |port| outbound("203.0.113.77", "10.71.2.7", content(port));
+
+    // An eighth of what there is room for.
+    for port in 2_000..2_128 {
+        assert_eq!(world.ask(&question(port)).outcome, Outcome::Sent);
+        world.send(&question(port));
+    }
+
+    let (reason, remedy) = dropped(&world.ask(&question(3_000)));
+    assert_eq!(reason, DropReason::MasqueradeShare);
+    assert!(remedy.starts_with("203.0.113.77 has as many masqueraded flows"), "{remedy}");
+    assert_eq!(world.send(&question(3_000)), Some(DropReason::MasqueradeShare));
+    assert_eq!(world.ask(&question(2_000)).outcome, Outcome::Sent, "that flow is there");
+}
+
+#[test]
+fn a_port_that_another_has_is_not_promised() {
+    let mut world = World::masquerading();
+    let question = |source| outbound(source, "10.71.2.7", UDP);
+    world.send(&question("203.0.113.77"));
+
+    let after = world.ask(&question("203.0.113.78")).after.unwrap();
+
+    assert_eq!(after.source, Treatment::Masquerade { is_new: true });
+    assert_ne!(after.packet.content, UDP, "port 40000 is taken");
+}
+
+#[test]
 fn a_shared_address_without_a_flow_is_named_with_its_port() {
     let question = inbound("10.244.2.7", "10.70.0.1", UDP, Some("milan"));
 
@@ -439,6 +470,28 @@ impl World {
         engine.control.apply(peers(), table);
 
         Self { engine, start }
+    }
+
+    /// Sends the packet that `question` asks about, and tells why it was dropped.
+    fn send(&mut self, question: &Question) -> Option<DropReason> {
+        let mut frame = question.packet().unwrap();
+        let mut out = TransmitBatch::default();
+        let drops = |world: &Self| {
+            let account = world.engine.control.accounts().outbound.snapshot();
+            DropReason::ALL.map(|reason| account.drops(reason))
+        };
+        let before = drops(self);
+
+        let outbound = &mut self.engine.outbound;
+        let virtio = VirtioHeader::default();
+        let _disposition =
+            outbound.handle_frame(&virtio, &mut frame, self.start, &mut out, TransmitBatch::clear);
+
+        let after = drops(self);
+        DropReason::ALL
+            .into_iter()
+            .zip(before.into_iter().zip(after))
+            .find_map(|(reason, (before, after))| (after > before).then_some(reason))
     }
 
     fn ask(&self, question: &Question) -> Explanation {

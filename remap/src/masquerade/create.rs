@@ -3,6 +3,7 @@
 use super::Masquerade;
 use super::entry::{Kind, Life, Record, Role, bits};
 use super::flow::{Endpoint, Flow, Protocol, Signal, Tick};
+use super::idlest::Idlest;
 use super::lock::Place;
 use super::lookup::{DOMAIN, Met, external_endpoint};
 use super::outcome::{Refused, bump};
@@ -14,15 +15,13 @@ use super::tally::Tally;
 
 /// How many entries a new mapping looks at for expired ones. Two keep the table swept: one pass
 /// over it costs half as many new mappings as it has entries.
-const SWEEP: u32 = 2;
+pub(super) const SWEEP: u32 = 2;
 /// The same where the source has used up its share and expired mappings of it may be in the way.
-const SWEEP_HARDER: u32 = 64;
+pub(super) const SWEEP_HARDER: u32 = 64;
 /// How many mappings are compared to find one to evict.
-const SAMPLE: u32 = 16;
+pub(super) const SAMPLE: usize = 16;
 /// How many entries are looked at in search of them.
-const SAMPLE_REACH: u32 = 64;
-/// A confirmed mapping that had a packet within so many seconds is in active use and never evicted.
-const ACTIVE_SECONDS: u32 = 30;
+pub(super) const SAMPLE_REACH: u32 = 64;
 
 impl Masquerade {
     /// Finds or makes the mapping of an outbound packet, under the lock of its source.
@@ -43,24 +42,24 @@ impl Masquerade {
         let Some(external) = &table.external else {
             return Err(self.counters.count(Refused::NoAddress));
         };
-        table.sweep(SWEEP, None, &self.counters, now);
+        table.sweep(SWEEP, None, &self.counters.expired, now);
 
         let kind = Kind::new(flow.protocol, flow.source.address);
         let source = Tally::source(realm, kind, bits(flow.source.address));
         let held = table.hold(&source);
         // Another thread may have been first; or its conversation is over and another begins.
         while let Some(found) = self.find_internal(realm, flow.protocol, flow.source) {
-            if table.state(found.record.life, now).is_some() {
+            let has_expired = table.state(found.record.life, now).is_none();
+            let known = external_endpoint(&found.record);
+            if !has_expired && pool.contains(known.address) {
                 if self.meet(table, &found, Side::Initiator, signal, flow.destination, now)
                     == Met::Adopt
                 {
                     self.adopt(&found, flow.destination, now);
                 }
-                return Ok(external_endpoint(&found.record));
+                return Ok(known);
             }
-            if table.remove(&found, Outlet::Free) {
-                bump(&self.counters.expired);
-            }
+            table.remove(&found, Outlet::Free, self.counters.replaced_or_expired(has_expired));
         }
 
         let wanted = Wanted {
@@ -94,10 +93,7 @@ impl Masquerade {
             return Err(refused);
         }
 
-        let addresses = pool.addresses(paired.is_ipv4());
-        let first = addresses.binary_search(&paired).unwrap_or_default();
-        let (before, from) = addresses.split_at_checked(first).unwrap_or((&[], addresses));
-        let placed = self.place(wanted, external, from.iter().chain(before).copied());
+        let placed = self.place(wanted, external, pool.addresses_from(paired));
         if placed.is_err() {
             table.unreserve();
             table.leave(source);
@@ -118,7 +114,7 @@ impl Masquerade {
     ) -> Result<(), Refused> {
         match table.join(source, paired) {
             Err(Refused::SourceShare) => {
-                table.sweep(SWEEP_HARDER, Some(held), &self.counters, now);
+                table.sweep(SWEEP_HARDER, Some(held), &self.counters.expired, now);
                 table.join(source, paired)
             }
             joined => joined,
@@ -134,43 +130,29 @@ impl Masquerade {
         }
     }
 
-    /// Ends the most idle of some flows: one that nobody answered before one that somebody did, and
-    /// none that is in active use.
+    /// Ends one of some flows: an expired one, or the most idle.
     fn evict(&self, table: &Table, held: Place, now: Tick) -> bool {
-        let mut most_idle: Option<((bool, u32), Found<'_>)> = None;
-        let mut compared = 0;
+        let mut idlest = Idlest::default();
 
         for _ in 0..SAMPLE_REACH {
             let Some(found) = table.next_flow() else {
                 continue;
             };
             let Some(state) = table.state(found.record.life, now) else {
-                if table.try_remove(&found, Some(held), Outlet::Free) {
-                    bump(&self.counters.expired);
+                if table.try_remove(&found, Some(held), Outlet::Free, &self.counters.expired) {
                     return true;
                 }
                 continue;
             };
-            let idle = now.since(found.record.life.seen());
-            let rank = (!state.is_confirmed(), idle);
-            if (!state.is_confirmed() || idle >= ACTIVE_SECONDS)
-                && most_idle.as_ref().is_none_or(|(most, _)| rank > *most)
-            {
-                most_idle = Some((rank, found));
-            }
-            compared += 1;
-            if compared == SAMPLE {
+            idlest.compare(found, state, now);
+            if idlest.compared() == SAMPLE {
                 break;
             }
         }
 
-        let evicted =
-            most_idle.is_some_and(|(_, found)| table.try_remove(&found, Some(held), Outlet::Free));
-        if evicted {
-            bump(&self.counters.evicted);
-        }
-
-        evicted
+        idlest.found().is_some_and(|found| {
+            table.try_remove(&found, Some(held), Outlet::Free, &self.counters.evicted)
+        })
     }
 
     /// A mapping whose conversation is over begins one with another remote endpoint.

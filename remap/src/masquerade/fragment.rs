@@ -34,7 +34,8 @@ pub struct Datagram {
     pub destination: IpAddr,
     /// The identification field: 16 bits in IPv4, 32 in IPv6.
     pub identification: u32,
-    /// The protocol number of the first fragment's header.
+    /// The protocol number in IPv4. 0 in IPv6, whose fragments need not agree on what comes next:
+    /// source, destination and identification are all that they have in common.
     pub protocol: u8,
 }
 

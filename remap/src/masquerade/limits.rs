@@ -6,13 +6,15 @@ pub struct Limits {
     /// Most live mappings, all peers together.
     pub max_mappings: u32,
     /// Most live mappings of one internal address toward one peer: what one source can take from
-    /// the others. The same share holds for one remote address among the pins.
+    /// the others.
     pub max_per_source: u32,
     /// Most internal addresses that have a mapping, counted once for each peer, and external
     /// addresses in use, counted once for each peer and protocol.
     pub max_sources: u32,
     /// Most live pins.
     pub max_pins: u32,
+    /// Most live pins of one remote address of one peer: what it can take from the others.
+    pub max_pins_per_source: u32,
     /// Most datagrams, in each direction, whose first fragment is remembered.
     pub max_fragments: u32,
 }
@@ -21,9 +23,11 @@ impl Limits {
     /// A gateway for some hundred nodes: 25 MiB when full, 6 MiB with the first flow, nothing before.
     pub const DEFAULT: Self = Self {
         max_mappings: 1 << 18,
-        max_per_source: 1 << 15,
+        // A quarter of the ports from 1024 up of one external address, for each protocol.
+        max_per_source: 16_128,
         max_sources: 1 << 13,
         max_pins: 1 << 14,
+        max_pins_per_source: 1 << 12,
         max_fragments: 1 << 10,
     };
 }
@@ -101,6 +105,7 @@ pub(super) fn check(limits: &Limits, timeouts: &Timeouts) -> Result<(), LimitsEr
         ("max_per_source", limits.max_per_source),
         ("max_sources", limits.max_sources),
         ("max_pins", limits.max_pins),
+        ("max_pins_per_source", limits.max_pins_per_source),
         ("max_fragments", limits.max_fragments),
     ] {
         if value == 0 {

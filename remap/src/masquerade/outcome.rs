@@ -18,7 +18,8 @@ pub enum Refused {
     /// The source has as many mappings as one source may have.
     #[error("the source has used up its share of mappings")]
     SourceShare,
-    /// Every port of the same parity and range is taken, on every address of the pool.
+    /// Every port of the same range is taken, on every address of the pool, and none that was looked
+    /// at can be had: their mappings are in active use.
     #[error("no free port on any external address")]
     Ports,
     /// The table is full, and all that was looked at is in active use.
@@ -74,12 +75,17 @@ pub struct Statistics {
     pub mappings: u64,
     /// Live pins, likewise.
     pub pins: u64,
-    /// Mappings and pins created.
+    /// Mappings and pins created. Each one lives, or ended for one of the four causes below.
     pub created: u64,
-    /// Mappings and pins forgotten after their timeout.
+    /// Mappings and pins that ended after their timeout.
     pub expired: u64,
-    /// Mappings and pins forgotten early, to make room for another.
+    /// Mappings and pins that ended early, to make room for another.
     pub evicted: u64,
+    /// Mappings and pins that ended because their external address was out of date: it left the pool,
+    /// or the two endpoints of a pin met under another name.
+    pub replaced: u64,
+    /// Mappings and pins that ended with their peer.
+    pub forgotten: u64,
     /// Refusals because a source had used up its share.
     pub refused_source_share: u64,
     /// Refusals because no port was free.
@@ -96,6 +102,8 @@ pub(super) struct Counters {
     pub(super) created: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) evicted: AtomicU64,
+    pub(super) replaced: AtomicU64,
+    pub(super) forgotten: AtomicU64,
     source_share: AtomicU64,
     ports: AtomicU64,
     full: AtomicU64,
@@ -103,6 +111,12 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    /// Why a flow is over that a newer one replaces: it had `expired` by then, or its external address
+    /// is out of date.
+    pub(super) const fn replaced_or_expired(&self, has_expired: bool) -> &AtomicU64 {
+        if has_expired { &self.expired } else { &self.replaced }
+    }
+
     pub(super) fn count(&self, refused: Refused) -> Refused {
         match refused {
             Refused::SourceShare => bump(&self.source_share),
@@ -124,6 +138,8 @@ impl Counters {
             created: read(&self.created),
             expired: read(&self.expired),
             evicted: read(&self.evicted),
+            replaced: read(&self.replaced),
+            forgotten: read(&self.forgotten),
             refused_source_share: read(&self.source_share),
             refused_ports: read(&self.ports),
             refused_full: read(&self.full),

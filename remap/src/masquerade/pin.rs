@@ -51,6 +51,21 @@ impl Masquerade {
         self.create_pin(realm, flow, external, signal, now)
     }
 
+    /// Inbound: notes that `flow`, from a remote endpoint to an internal one, came to the internal
+    /// address itself, so that replies leave with that: the last name counts.
+    ///
+    /// A connection keeps the name it was opened under, so only a SYN changes that of TCP. Takes a lock
+    /// only if there is a pin to end.
+    #[inline]
+    pub fn unpin(&self, realm: u32, flow: &Flow, signal: Signal, now: Tick) {
+        if flow.protocol == Protocol::Tcp && signal != Signal::Syn {
+            return;
+        }
+        if self.find_pin(realm, flow.protocol, flow.destination, flow.source).is_some() {
+            self.end_pin(realm, flow, now);
+        }
+    }
+
     /// Outbound: the external address that `flow`, from an internal endpoint to a remote one, must
     /// leave with, if it answers a pinned one. Takes no lock.
     #[must_use]
@@ -74,6 +89,19 @@ impl Masquerade {
 
     #[cold]
     #[inline(never)]
+    fn end_pin(&self, realm: u32, flow: &Flow, now: Tick) {
+        let table = &self.pins;
+        let _held = table.hold(&source_of(realm, flow));
+
+        // The reply may refresh it between the look and the end; then look again.
+        while let Some(found) = self.find_pin(realm, flow.protocol, flow.destination, flow.source) {
+            let has_expired = table.state(found.record.life, now).is_none();
+            table.remove(&found, Outlet::Free, self.counters.replaced_or_expired(has_expired));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
     fn create_pin(
         &self,
         realm: u32,
@@ -84,19 +112,18 @@ impl Masquerade {
     ) -> Result<(), Refused> {
         let table = &self.pins;
         let kind = Kind::new(flow.protocol, flow.source.address);
-        let source = Tally::source(realm, kind, bits(flow.source.address));
-        table.sweep(SWEEP, None, &self.counters, now);
+        let source = source_of(realm, flow);
+        table.sweep(SWEEP, None, &self.counters.expired, now);
 
         let held = table.hold(&source);
         while let Some(found) = self.find_pin(realm, flow.protocol, flow.destination, flow.source) {
-            if table.state(found.record.life, now).is_some()
-                && external_address(&found.record) == external
-            {
+            let has_expired = table.state(found.record.life, now).is_none();
+            if !has_expired && external_address(&found.record) == external {
                 let met = self.meet(table, &found, Side::Initiator, signal, flow.source, now);
                 debug_assert_eq!(met, Met::Done, "a pin has one remote endpoint");
                 return Ok(());
             }
-            table.remove(&found, Outlet::Free);
+            table.remove(&found, Outlet::Free, self.counters.replaced_or_expired(has_expired));
         }
 
         let admitted = self.join(table, &source, 0, held.place, now).and_then(|()| {
@@ -149,7 +176,7 @@ impl Masquerade {
     }
 
     #[inline]
-    fn find_pin(
+    pub(super) fn find_pin(
         &self,
         realm: u32,
         protocol: Protocol,
@@ -169,6 +196,13 @@ impl Masquerade {
                 && record.life.state().is_some()
         })
     }
+}
+
+/// Whose share the pin of an inbound flow counts against.
+pub(super) fn source_of(realm: u32, flow: &Flow) -> Tally {
+    let remote = flow.source.address;
+
+    Tally::source(realm, Kind::new(flow.protocol, remote), bits(remote))
 }
 
 fn external_address(record: &Record) -> IpAddr {

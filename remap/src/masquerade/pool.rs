@@ -6,8 +6,9 @@ use super::hash;
 
 /// External addresses, IPv4 and IPv6.
 ///
-/// Configuration, handed in with each packet: a new pool counts for new mappings, and those that
-/// live keep their address even if it left the pool.
+/// Configuration, handed in with each packet. A mapping keeps its address as long as the pool has it;
+/// when it left, the next outbound packet makes another mapping, because answers to an address that is
+/// not shared any more are nobody's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     v4: Box<[IpAddr]>,
@@ -37,6 +38,15 @@ impl Pool {
     #[must_use]
     pub const fn addresses(&self, is_ipv4: bool) -> &[IpAddr] {
         if is_ipv4 { &self.v4 } else { &self.v6 }
+    }
+
+    /// The addresses of the IP version of `first`, in the order in which they are asked for a port.
+    pub(super) fn addresses_from(&self, first: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let addresses = self.addresses(first.is_ipv4());
+        let at = addresses.binary_search(&first).unwrap_or_default();
+        let (before, from) = addresses.split_at_checked(at).unwrap_or((&[], addresses));
+
+        from.iter().chain(before).copied()
     }
 
     /// Whether `address` is one of them. An inbound packet to any other is not masquerade's.

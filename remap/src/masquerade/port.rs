@@ -27,6 +27,17 @@ impl Class {
         }
     }
 
+    /// The ports on the same side of 1024 that are of the other parity.
+    pub(super) const fn other_parity(self) -> Option<Self> {
+        match self {
+            Self::LowEven => Some(Self::LowOdd),
+            Self::LowOdd => Some(Self::LowEven),
+            Self::HighEven => Some(Self::HighOdd),
+            Self::HighOdd => Some(Self::HighEven),
+            Self::Identifier => None,
+        }
+    }
+
     /// How many ports there are in it. 0 is no port to answer to.
     pub(super) const fn size(self) -> u32 {
         match self {
@@ -51,9 +62,9 @@ impl Class {
         u16::try_from(port).unwrap_or(u16::MAX)
     }
 
-    /// Whether `port` itself is one of them.
-    pub(super) const fn contains(self, port: u16) -> bool {
-        matches!(self, Self::Identifier) || port != 0
+    /// Whether a mapping of `protocol` may have `port` itself, which is then one of them.
+    pub(super) fn contains(self, protocol: Protocol, port: u16) -> bool {
+        Self::of(protocol, port) == self && (self == Self::Identifier || port != 0)
     }
 
     /// How many of this class are taken, by the words of an outlet's record.
@@ -98,9 +109,8 @@ mod tests {
 
             let ports: BTreeSet<_> = (0..class.size()).map(|n| class.port(n)).collect();
 
-            let expected: BTreeSet<_> = (0..=u16::MAX)
-                .filter(|port| Class::of(protocol, *port) == class && class.contains(*port))
-                .collect();
+            let expected: BTreeSet<_> =
+                (0..=u16::MAX).filter(|port| class.contains(protocol, *port)).collect();
             assert_eq!(ports, expected, "{class:?}");
         }
     }

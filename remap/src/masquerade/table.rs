@@ -8,7 +8,8 @@
 //! address within a realm and protocol, which is held only together with one source lock and taken
 //! after it. Locks of further sources, to end what expired, are only tried.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::entry::{Entry, Life, Record};
 use super::flow::Tick;
@@ -16,7 +17,7 @@ use super::hash::Hash;
 use super::index::Index;
 use super::limits::Timeouts;
 use super::lock::{Held, Locks, Place};
-use super::outcome::{Counters, bump};
+use super::outcome::bump;
 use super::port::Class;
 use super::slab::Slab;
 use super::state::State;
@@ -149,9 +150,9 @@ impl Table {
         self.flows.give_back();
     }
 
-    /// Ends a flow if nothing refreshed it since it was read. Under the lock of its source, and of
-    /// its outlet if the caller has that already.
-    pub(super) fn remove(&self, found: &Found<'_>, outlet: Outlet) -> bool {
+    /// Ends a flow if nothing refreshed it since it was read, and counts that in `ended`. Under the
+    /// lock of its source, and of its outlet if the caller has that already.
+    pub(super) fn remove(&self, found: &Found<'_>, outlet: Outlet, ended: &AtomicU64) -> bool {
         if !found.entry.retire(found.record.life) {
             return false;
         }
@@ -164,19 +165,19 @@ impl Table {
         self.leave(&self.source_of(record));
         self.slab.give_back(found.number);
         self.flows.give_back();
+        bump(ended);
 
         true
     }
 
-    /// Looks at the next `count` entries and ends what has expired. `held` is the source lock that
-    /// the caller has.
-    pub(super) fn sweep(&self, count: u32, held: Option<Place>, counters: &Counters, now: Tick) {
+    /// Looks at the next `count` entries and ends what has `expired`, which counts them. `held` is the
+    /// source lock that the caller has.
+    pub(super) fn sweep(&self, count: u32, held: Option<Place>, expired: &AtomicU64, now: Tick) {
         for _ in 0..count.min(self.slab.used()) {
             if let Some(found) = self.next_flow()
                 && self.state(found.record.life, now).is_none()
-                && self.try_remove(&found, held, Outlet::Free)
             {
-                bump(&counters.expired);
+                self.try_remove(&found, held, Outlet::Free, expired);
             }
         }
     }
@@ -188,6 +189,13 @@ impl Table {
         self.flow(number)
     }
 
+    /// The flows that will be under the hand when it has moved on, by each of `steps`. It stays.
+    pub(super) fn upcoming(&self, steps: Range<u32>) -> impl Iterator<Item = Found<'_>> {
+        let (hand, used) = (self.hand.load(Ordering::Relaxed), self.slab.used().max(1));
+
+        steps.filter_map(move |step| self.flow(hand.wrapping_add(step) % used))
+    }
+
     /// The flow in this entry.
     pub(super) fn flow(&self, number: u32) -> Option<Found<'_>> {
         let entry = self.slab.get(number)?;
@@ -196,28 +204,30 @@ impl Table {
         record.life.state().map(|_| Found { number, entry, record })
     }
 
-    /// Ends a flow of any source if its lock is free and nothing refreshed the flow.
+    /// Ends a flow of any source if its lock is free and nothing refreshed the flow, and counts that
+    /// in `ended`.
     pub(super) fn try_remove(
         &self,
         found: &Found<'_>,
         held: Option<Place>,
         outlet: Outlet,
+        ended: &AtomicU64,
     ) -> bool {
         let place = self.place_of(&self.source_of(&found.record));
         let Some(_held) = self.sources.try_hold(place, held) else {
             return false;
         };
 
-        self.remove(found, outlet)
+        self.remove(found, outlet, ended)
     }
 
-    /// Ends every flow of a realm. Waits for locks, one at a time.
-    pub(super) fn purge(&self, realm: u32) {
+    /// Ends every flow of a realm, and counts them in `forgotten`. Waits for locks, one at a time.
+    pub(super) fn purge(&self, realm: u32, forgotten: &AtomicU64) {
         for number in 0..self.slab.used() {
             // A packet may refresh a flow between the look and the end; then look again.
             while let Some(found) = self.flow(number).filter(|found| found.record.realm == realm) {
                 let _held = self.hold(&self.source_of(&found.record));
-                self.remove(&found, Outlet::Free);
+                self.remove(&found, Outlet::Free, forgotten);
             }
         }
     }

@@ -138,6 +138,11 @@ impl Gauge {
             .is_ok()
     }
 
+    /// Whether so many more can be taken.
+    pub(super) fn has_room(&self, more: u32) -> bool {
+        self.taken().saturating_add(more) <= self.most
+    }
+
     pub(super) fn give_back(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }

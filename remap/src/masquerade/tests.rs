@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
+use proptest::prelude::*;
+
 use super::*;
 
 const REALM: u32 = 1;
@@ -36,23 +38,44 @@ fn rfc_4787_req_2_a_source_keeps_its_external_address() {
 fn rfc_4787_req_2_without_a_port_on_the_first_address_the_next_is_asked() {
     let gateway = Gateway { pool: pool(1..=2), ..Gateway::new() };
     let paired = gateway.masquerade.paired(REALM, ip(NODE), &gateway.pool).unwrap();
-    // All even ports below 1024 of the paired address, taken by sources that are paired with it.
+    // All ports below 1024 of the paired address, taken by sources that are paired with it.
     let mut taken = BTreeSet::new();
     for node in (0..=u16::MAX).map(|n| Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n)).into()) {
         if gateway.masquerade.paired(REALM, node, &gateway.pool) == Some(paired) {
             taken.insert(gateway.out(udp(&node.to_string(), 500, REMOTE, 1000), 0));
         }
-        if taken.len() == 511 {
+        if taken.len() == 1023 {
             break;
         }
     }
-    assert!(taken.iter().all(|external| external.address == paired && external.port % 2 == 0));
+    assert!(taken.iter().all(|external| external.address == paired && external.port < 1024));
 
     let external = gateway.out(udp(NODE, 500, REMOTE, 1000), 0);
 
     assert_ne!(external.address, paired);
     assert_eq!(external.port, 500, "there it is free");
-    assert_eq!(gateway.out(udp(NODE, 501, REMOTE, 1000), 0).address, paired, "new ones come back");
+    let other = gateway.out(udp(NODE, 5_000, REMOTE, 1000), 0);
+    assert_eq!(other.address, paired, "new ones come back");
+    assert_eq!(gateway.masquerade.statistics().evicted, 0, "nobody has to go while a port is free");
+}
+
+/// Both are recommended, and an address more is seen by the remote.
+#[test]
+fn rfc_4787_req_2_comes_before_req_4() {
+    let gateway = Gateway { pool: pool(1..=2), ..Gateway::new() };
+    let paired = gateway.masquerade.paired(REALM, ip(NODE), &gateway.pool).unwrap();
+    let same_address: Vec<_> = (0..=u16::MAX)
+        .map(|n| Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n)))
+        .filter(|n| gateway.masquerade.paired(REALM, (*n).into(), &gateway.pool) == Some(paired))
+        .take(511)
+        .collect();
+
+    for node in same_address {
+        assert_eq!(gateway.out(udp(&node.to_string(), 500, REMOTE, 1000), 0).port % 2, 0);
+    }
+    let external = gateway.out(udp(NODE, 500, REMOTE, 1000), 0);
+
+    assert_eq!((external.address, external.port % 2), (paired, 1));
 }
 
 #[test]
@@ -367,18 +390,24 @@ fn two_nodes_with_the_same_port_both_work() {
 }
 
 #[test]
-fn a_live_mapping_outlives_a_change_of_the_pool() {
+fn a_mapping_lives_as_long_as_the_pool_has_its_address() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.established(flow);
 
-    let gateway = Gateway { pool: pool(5..=5), ..gateway };
+    let gateway = Gateway { pool: Pool::new([external.address, ip("10.70.0.5")]), ..gateway };
+    assert_eq!(gateway.send(flow, Signal::Data, 1), external, "another one in the pool is nothing");
 
-    assert_eq!(gateway.send(flow, Signal::Data, 1), external);
-    let new = gateway.out(udp(NODE, 40_000, REMOTE, 1000), 1);
-    assert_eq!(new.address, ip("10.70.0.5"), "new ones get what is there");
+    let gateway = Gateway { pool: pool(5..=5), ..gateway };
+    let replaced = gateway.send(flow, Signal::Data, 2);
+    assert_eq!(replaced, endpoint("10.70.0.5", 40_000));
+    assert_eq!(gateway.peek(external, 2), None, "nobody is behind the old one");
+    assert_eq!(gateway.back(flow, replaced, Signal::Data, 2), Some(flow.source));
+    assert_eq!(gateway.masquerade.statistics().replaced, 1);
+
     let gateway = Gateway { pool: Pool::default(), ..gateway };
-    assert_eq!(gateway.send(flow, Signal::Data, 2), external, "even if nothing is left");
+    assert_eq!(gateway.try_send(flow, Signal::Data, 3), Err(Refused::NoAddress));
+    assert_eq!(gateway.masquerade.statistics().mappings, 0);
 }
 
 #[test]
@@ -460,20 +489,68 @@ fn an_expired_mapping_frees_its_port_and_its_share() {
 }
 
 #[test]
-fn all_ports_taken_is_a_refusal_until_one_expires() {
+fn a_port_of_the_other_parity_is_better_than_none() {
     let gateway = Gateway::new();
-    let node =
-        |n: u16| udp(&Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n)).to_string(), 123, REMOTE, 1);
-    for n in 0..512 {
-        gateway.out(node(n), u64::from(n) / 256);
+
+    let externals: BTreeSet<_> =
+        (0..1023).map(|n| gateway.out(privileged(n), 0)).map(|external| external.port).collect();
+
+    assert_eq!(externals, (1..1024).collect());
+    assert!((0..512).all(|n| gateway.out(privileged(n), 0).port % 2 == 1), "first its own");
+    assert_eq!(gateway.masquerade.statistics().evicted, 0);
+}
+
+#[test]
+fn with_all_ports_taken_the_idlest_that_nobody_answered_makes_room() {
+    let gateway = Gateway::new();
+    for n in 0..1023 {
+        let external = gateway.out(privileged(n), if n % 4 == 1 { 10 } else { 20 });
+        if n % 4 == 0 {
+            gateway.back(privileged(n), external, Signal::Data, 20);
+        }
     }
 
-    assert_eq!(gateway.try_send(node(600), Signal::Data, 200), Err(Refused::Ports));
-    assert_eq!(gateway.masquerade.statistics().refused_ports, 1);
-    assert_eq!(gateway.masquerade.statistics().mappings, 512, "nothing is left of the attempt");
+    for n in 2_000..2_010 {
+        assert!(gateway.out(privileged(n), 25).port < 1024);
+    }
+
+    let live: BTreeSet<_> =
+        gateway.masquerade.flows(Tick::from_secs(25)).map(|mapping| mapping.internal).collect();
+    let gone: Vec<_> = (0..1023).filter(|n| !live.contains(&privileged(*n).source)).collect();
+    assert_eq!((live.len(), gone.len()), (1023, 10));
+    assert!(gone.iter().all(|n| n % 4 == 1), "{gone:?}");
+    assert_eq!(gateway.masquerade.statistics().evicted, 10);
+}
+
+#[test]
+fn with_all_ports_in_active_use_a_new_mapping_is_refused_until_one_expires() {
+    let gateway = Gateway::new();
+    for n in 0..1023 {
+        let external = gateway.out(privileged(n), 0);
+        gateway.back(privileged(n), external, Signal::Data, 0);
+    }
+    let refused = |secs| gateway.try_send(privileged(2_000), Signal::Data, secs);
+
+    assert_eq!(refused(29), Err(Refused::Ports));
+    let statistics = gateway.masquerade.statistics();
+    assert_eq!((statistics.refused_ports, statistics.evicted), (1, 0));
+    assert_eq!(statistics.mappings, 1023, "nothing is left of the attempt");
     gateway.masquerade.handle_timeout(Tick::from_secs(301));
-    assert_eq!(gateway.masquerade.statistics().mappings, 256);
-    assert_eq!(gateway.out(node(600), 301).port % 2, 1);
+    assert_eq!(refused(301).unwrap().port, 123);
+}
+
+#[test]
+fn all_identifiers_of_an_echo_are_one_range() {
+    let limits = Limits { max_per_source: 1 << 16, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    for identifier in 0..=u16::MAX {
+        gateway.out(echo(NODE, identifier), 0);
+    }
+
+    gateway.out(echo("192.168.1.8", 7), 1);
+
+    let statistics = gateway.masquerade.statistics();
+    assert_eq!((statistics.mappings, statistics.evicted), (1 << 16, 1));
 }
 
 #[test]
@@ -576,6 +653,45 @@ fn the_last_name_of_a_pinned_pair_counts() {
 }
 
 #[test]
+fn a_pair_that_meets_under_its_own_name_is_pinned_no_more() {
+    let gateway = Gateway::new();
+    let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
+    let name = ip("10.70.0.9");
+    let now = Tick::default();
+    let pinned = || gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
+    gateway.masquerade.pin(REALM, &request, name, Signal::Data, now).unwrap();
+
+    gateway.masquerade.unpin(2, &request, Signal::Data, now);
+    let other = inverse(udp(NODE, 8_080, REMOTE, 5_001));
+    gateway.masquerade.unpin(REALM, &other, Signal::Data, now);
+    assert_eq!(pinned(), Some(name), "that were others");
+    gateway.masquerade.unpin(REALM, &request, Signal::Data, now);
+    assert_eq!(pinned(), None);
+
+    gateway.masquerade.unpin(REALM, &request, Signal::Data, now);
+    let statistics = gateway.masquerade.statistics();
+    assert_eq!((statistics.pins, statistics.replaced), (0, 1));
+}
+
+#[test]
+fn only_a_new_connection_changes_the_name_of_a_pinned_one() {
+    let gateway = Gateway::new();
+    let request = inverse(tcp(NODE, 8_080, REMOTE, 5_000));
+    let name = ip("10.70.0.9");
+    let now = Tick::default();
+    let pinned = || gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
+    gateway.masquerade.pin(REALM, &request, name, Signal::Syn, now).unwrap();
+
+    for signal in [Signal::Data, Signal::Fin, Signal::Reset] {
+        gateway.masquerade.unpin(REALM, &request, signal, now);
+        assert_eq!(pinned(), Some(name), "{signal:?}");
+    }
+    gateway.masquerade.unpin(REALM, &request, Signal::Syn, now);
+
+    assert_eq!(pinned(), None);
+}
+
+#[test]
 fn a_pin_follows_the_connection() {
     let gateway = Gateway::new();
     let reply = tcp(NODE, 8_080, REMOTE, 5_000);
@@ -601,7 +717,7 @@ fn a_pin_follows_the_connection() {
 
 #[test]
 fn one_remote_address_cannot_take_all_pins() {
-    let limits = Limits { max_pins: 16, max_per_source: 4, ..Limits::DEFAULT };
+    let limits = Limits { max_pins: 16, max_pins_per_source: 4, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     let pin = |remote: &str, port| {
         let request = inverse(udp(NODE, 8_080, remote, port));
@@ -688,6 +804,151 @@ fn the_default_limits_take_the_memory_that_their_documentation_says() {
     assert_eq!(gateway.masquerade.max_memory_bytes() >> 20, 25);
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// Whatever happens: what was created lives, or ended for exactly one counted reason.
+    #[test]
+    fn every_flow_that_ended_is_counted_once(
+        operations in prop::collection::vec(any_operation(), 1..150),
+        seed: u64,
+    ) {
+        let limits = Limits {
+            max_mappings: 6,
+            max_per_source: 4,
+            max_pins: 6,
+            max_pins_per_source: 4,
+            ..Limits::DEFAULT
+        };
+        let gateway = Gateway::with(limits, seed);
+        let mut secs = 0;
+
+        for operation in operations {
+            operation.apply(&gateway.masquerade, &mut secs);
+
+            let statistics = gateway.masquerade.statistics();
+            let Statistics { expired, evicted, replaced, forgotten, .. } = statistics;
+            let ended = expired + evicted + replaced + forgotten;
+            prop_assert_eq!(
+                statistics.created,
+                statistics.mappings + statistics.pins + ended,
+                "{:?}",
+                statistics
+            );
+        }
+    }
+
+    /// Whoever only asks hears what the next packet gets, and changes nothing by asking.
+    #[test]
+    fn a_probe_tells_what_the_packet_gets(
+        operations in prop::collection::vec(any_operation(), 0..40),
+        flow in any_flow(),
+        seed: u64,
+    ) {
+        let limits = Limits {
+            max_mappings: 6,
+            max_per_source: 3,
+            max_pins: 4,
+            max_pins_per_source: 3,
+            ..Limits::DEFAULT
+        };
+        let gateway = Gateway::with(limits, seed);
+        let mut secs = 0;
+        for operation in operations {
+            operation.apply(&gateway.masquerade, &mut secs);
+        }
+        let Gateway { masquerade, pool } = &gateway;
+        let now = Tick::from_secs(secs);
+        let pin = inverse(flow);
+        let seen = || (masquerade.statistics(), masquerade.flows(now).collect::<Vec<_>>());
+        let before = seen();
+
+        let told = masquerade.probe(REALM, &flow, pool, now);
+        let pin_told = masquerade.probe_pin(REALM, &pin, now);
+
+        prop_assert_eq!(&seen(), &before);
+        let got = masquerade.outbound(REALM, &flow, Signal::Data, pool, now);
+        if masquerade.statistics().evicted == before.0.evicted {
+            prop_assert_eq!(got, told);
+        } else {
+            // It may have been the port that was wanted.
+            let address = |external: Result<Endpoint, _>| external.map(|external| external.address);
+            prop_assert_eq!(address(got), address(told));
+        }
+        let pinned = masquerade.pin(REALM, &pin, ip("10.70.0.9"), Signal::Data, now);
+        prop_assert_eq!(pinned, pin_told);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Outbound { realm: u32, flow: Flow, host: u8 },
+    Answer { flow: Flow, host: u8 },
+    Pin { realm: u32, flow: Flow, name: u8 },
+    Unpin { realm: u32, flow: Flow },
+    Advance { seconds: u64 },
+    Purge { realm: u32 },
+}
+
+impl Operation {
+    fn apply(self, masquerade: &Masquerade, secs: &mut u64) {
+        let now = Tick::from_secs(*secs);
+        match self {
+            Self::Outbound { realm, flow, host } => {
+                let _ = masquerade.outbound(realm, &flow, Signal::Syn, &pool(host..=host), now);
+            }
+            Self::Answer { flow, host } => {
+                let external = Endpoint { port: flow.source.port, ..endpoint("10.70.0.1", 0) };
+                let external = Endpoint { address: IpAddr::from([10, 70, 0, host]), ..external };
+                let answer = Flow { source: flow.destination, destination: external, ..flow };
+                let _ = masquerade.inbound(REALM, &answer, Signal::Data, now);
+            }
+            Self::Pin { realm, flow, name } => {
+                let name = IpAddr::from([10, 70, 1, name]);
+                let _ = masquerade.pin(realm, &inverse(flow), name, Signal::Syn, now);
+            }
+            Self::Unpin { realm, flow } => {
+                masquerade.unpin(realm, &inverse(flow), Signal::Syn, now);
+            }
+            Self::Advance { seconds } => {
+                *secs += seconds;
+                // Not always, so that packets meet what has expired.
+                if seconds % 2 == 0 {
+                    masquerade.handle_timeout(Tick::from_secs(*secs));
+                }
+            }
+            Self::Purge { realm } => masquerade.purge_realm(realm),
+        }
+    }
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        6 => (1u32..3, any_flow(), 1u8..3)
+            .prop_map(|(realm, flow, host)| Operation::Outbound { realm, flow, host }),
+        3 => (any_flow(), 1u8..3).prop_map(|(flow, host)| Operation::Answer { flow, host }),
+        6 => (1u32..3, any_flow(), 1u8..3)
+            .prop_map(|(realm, flow, name)| Operation::Pin { realm, flow, name }),
+        3 => (1u32..3, any_flow()).prop_map(|(realm, flow)| Operation::Unpin { realm, flow }),
+        2 => prop::sample::select(vec![1u64, 30, 31, 240, 241, 301, 7_441])
+            .prop_map(|seconds| Operation::Advance { seconds }),
+        1 => (1u32..3).prop_map(|realm| Operation::Purge { realm }),
+    ]
+}
+
+/// Few of everything, so that tuples meet again.
+fn any_flow() -> impl Strategy<Value = Flow> {
+    let protocol =
+        prop::sample::select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Udp, Protocol::Echo]);
+    let port = prop::sample::select(vec![0u16, 123, 40_000, 40_000, 40_001]);
+
+    (protocol, 1u8..4, port, 1u8..4).prop_map(|(protocol, node, port, remote)| Flow {
+        protocol,
+        source: Endpoint::new(IpAddr::from([192, 168, 1, node]), port),
+        destination: Endpoint::new(IpAddr::from([10, 244, 0, remote]), 443),
+    })
+}
+
 struct Gateway {
     masquerade: Masquerade,
     pool: Pool,
@@ -745,6 +1006,13 @@ impl Gateway {
 
         flows.next().unwrap().state
     }
+}
+
+/// From port 123 of a node of its own.
+fn privileged(n: u16) -> Flow {
+    let node = Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n));
+
+    udp(&node.to_string(), 123, REMOTE, 1)
 }
 
 fn inverse(flow: Flow) -> Flow {

@@ -78,7 +78,9 @@ fn a_connected_peer_appears_under_our_names_and_liqos() {
     assert_has(&text, r#"strait_peer_has_session{peer="rome"} 1"#);
     assert_has(&text, r#"strait_peer_path_mtu_bytes{peer="rome"} 1420"#);
     assert_has(&text, "strait_masquerade_mappings 0");
-    assert_has(&text, r#"strait_flows_ended_total{reason="evicted"} 0"#);
+    for reason in ["expired", "evicted", "replaced", "forgotten"] {
+        assert_has(&text, &format!("strait_flows_ended_total{{reason=\"{reason}\"}} 0"));
+    }
     let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
     assert_has(&text, &format!("liqo_peer_receive_bytes_total{liqo} 11"));
     assert_has(&text, &format!("liqo_peer_transmit_bytes_total{liqo} 12"));

@@ -32,12 +32,13 @@ pub(super) fn hairpin(
     let table = forwarding.table();
     let (source, destination) = (header.source(), header.destination());
 
-    let to: Endpoint = match table.arrival(destination) {
-        Arrival::Known => return Err(DropReason::NoRoute),
-        Arrival::Mapped(internal) | Arrival::Answered(internal) => (internal, None),
+    let (realm, to): (u32, Endpoint) = match table.arrival(destination) {
+        Arrival::Known | Arrival::Named => return Err(DropReason::NoRoute),
+        Arrival::Mapped(internal) | Arrival::Answered(internal) => (OWN_REALM, (internal, None)),
         Arrival::Shared => {
             let ports = Ports::read(packet, header).ok_or(DropReason::NoMapping)?;
-            whoever_has(context, header.protocol(), (destination, ports.destination))?
+            let (external, sender) = ((destination, ports.destination), (source, ports.source));
+            whoever_has(context, header.protocol(), external, sender)?
         }
     };
     let from: Endpoint = match table.source(source) {
@@ -47,7 +48,7 @@ pub(super) fn hairpin(
             if !has_address(pool, source) {
                 return Err(DropReason::NoRoute);
             }
-            flows.leave(OWN_REALM, Seen { packet, header }, to.0, pool, *memory, *now)?
+            flows.leave(realm, Seen { packet, header }, to.0, pool, *memory, *now)?
         }
     };
 
@@ -71,19 +72,21 @@ fn error(
     }
     let (protocol, ports) = (embedded.protocol(), embedded.ports(packet));
 
-    let to: Endpoint = match table.arrival(sender) {
-        Arrival::Known => return Err(DropReason::NoRoute),
-        Arrival::Mapped(internal) | Arrival::Answered(internal) => (internal, None),
+    let (realm, to): (Option<u32>, Endpoint) = match table.arrival(sender) {
+        Arrival::Known | Arrival::Named => return Err(DropReason::NoRoute),
+        Arrival::Mapped(internal) | Arrival::Answered(internal) => (None, (internal, None)),
         Arrival::Shared => {
-            let port = ports.ok_or(DropReason::NoMapping)?.source;
-            whoever_has(context, protocol, (sender, port))?
+            let ports = ports.ok_or(DropReason::NoMapping)?;
+            let (external, other) = ((sender, ports.source), (target, ports.destination));
+            let (realm, internal) = whoever_has(context, protocol, external, other)?;
+            (Some(realm), internal)
         }
     };
     let called: Endpoint = match table.source(target) {
         Source::Mapped(external) | Source::Answering(external) => (external, None),
         Source::Known | Source::Unknown => {
             let port = ports.ok_or(DropReason::NoMapping)?.destination;
-            known_as(context, protocol, (target, port))?
+            known_as(context, realm, protocol, (target, port))?
         }
     };
     // A router of ours that nobody has a name for reports under that of the target.
@@ -98,31 +101,64 @@ fn error(
     write(packet, header, Side::Source, (reporter, None), checksum)
 }
 
-/// Which of our hosts uses a shared address and port, towards whichever remote.
+/// In whose port space a packet from `sender` to `external` comes back into the cluster: that in which
+/// the host behind a shared address has it.
+pub(super) fn realm(
+    context: &Context<'_>,
+    protocol: u8,
+    external: (IpAddr, u16),
+    sender: (IpAddr, u16),
+) -> u32 {
+    match context.forwarding.table().arrival(external.0) {
+        Arrival::Shared => {
+            whoever_has(context, protocol, external, sender).map_or(OWN_REALM, |(realm, _)| realm)
+        }
+        Arrival::Known | Arrival::Named | Arrival::Mapped(_) | Arrival::Answered(_) => OWN_REALM,
+    }
+}
+
+/// Which of our hosts uses a shared address and port, and towards which remote.
+///
+/// The same port may be another host's towards another remote. `other` is whom it is to talk to: where
+/// that one has a port too, the two may know each other from there, and only there would the answers
+/// have the port that they were asked at.
 fn whoever_has(
     context: &Context<'_>,
     protocol: u8,
     external: (IpAddr, u16),
-) -> Result<Endpoint, DropReason> {
-    realms(context)
-        .find_map(|realm| context.flows.internal_of(realm, protocol, external, context.now))
-        .map(|(address, port)| (address, Some(port)))
-        .ok_or(DropReason::NoMapping)
+    other: (IpAddr, u16),
+) -> Result<(u32, Endpoint), DropReason> {
+    let Context { flows, now, .. } = context;
+    let mut first = None;
+    for realm in realms(context) {
+        let Some((address, port)) = flows.internal_of(realm, protocol, external, *now) else {
+            continue;
+        };
+        let found = (realm, (address, Some(port)));
+        if flows.external_of(realm, protocol, other, *now).is_some() {
+            return Ok(found);
+        }
+        first = first.or(Some(found));
+    }
+
+    first.ok_or(DropReason::NoMapping)
 }
 
-/// Which shared address and port one of our hosts has, towards whichever remote.
+/// Which shared address and port one of our hosts has, towards the remote of `realm` or whichever.
 fn known_as(
     context: &Context<'_>,
+    realm: Option<u32>,
     protocol: u8,
     internal: (IpAddr, u16),
 ) -> Result<Endpoint, DropReason> {
     realms(context)
+        .filter(|of| realm.is_none_or(|realm| realm == *of))
         .find_map(|realm| context.flows.external_of(realm, protocol, internal, context.now))
         .map(|(address, port)| (address, Some(port)))
         .ok_or(DropReason::NoMapping)
 }
 
-/// Our own first: packets that come this way make their mappings there.
+/// Our own first: packets to hosts with an address of their own make their mappings there.
 fn realms(context: &Context<'_>) -> impl Iterator<Item = u32> {
     let peers = context.forwarding.peers().iter().map(|peer| peer.realm);
 

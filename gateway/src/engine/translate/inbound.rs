@@ -53,7 +53,7 @@ fn quoted(
     let external = embedded.source();
 
     let internal: Endpoint = match table.arrival(external) {
-        Arrival::Known => (external, None),
+        Arrival::Known | Arrival::Named => (external, None),
         Arrival::Mapped(internal) | Arrival::Answered(internal) => (internal, None),
         Arrival::Shared => {
             let ports = embedded.ports(packet).ok_or(DropReason::NoMapping)?;
@@ -84,6 +84,12 @@ fn destination(
 
     let internal: Endpoint = match forwarding.table().arrival(external) {
         Arrival::Known => return Ok(()),
+        Arrival::Named => {
+            if quoted.is_none() {
+                flows.unpin(peer.realm, Seen { packet, header }, *memory, *now);
+            }
+            return Ok(());
+        }
         Arrival::Mapped(internal) => (internal, None),
         Arrival::Answered(internal) => {
             if quoted.is_none() {

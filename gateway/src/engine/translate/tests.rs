@@ -191,6 +191,24 @@ fn two_nodes_that_choose_the_same_port_are_told_apart() {
     }
 }
 
+/// Nobody would get the answers to an address that is shared no more.
+#[test]
+fn a_flow_goes_on_under_an_address_that_is_still_shared() {
+    let mut world = World::sharing();
+    let question = Packet::new(ip("172.18.0.2"), local(false, 7), UDP, udp([40_000, 53], b"who?"));
+    let asked_as =
+        |shared| Packet { source: ip(shared), destination: remote(false, 7), ..question.clone() };
+    let answer = Packet::new(remote(false, 7), ip("10.70.0.2"), UDP, udp([53, 40_000], b"me"));
+    assert_eq!(world.outbound(&question), Ok(asked_as("10.70.0.1").build()));
+
+    world.pool = vec![ip("10.70.0.2")];
+    world.reconfigure(None);
+
+    assert_eq!(world.outbound(&question), Ok(asked_as("10.70.0.2").build()));
+    let expected = Packet::new(local(false, 7), ip("172.18.0.2"), UDP, udp([53, 40_000], b"me"));
+    assert_eq!(world.inbound(&answer), Ok(expected.build()));
+}
+
 #[test]
 fn a_packet_for_a_shared_address_without_a_flow_goes_nowhere() {
     let world = World::sharing();
@@ -264,6 +282,48 @@ fn a_pod_with_two_names_answers_under_the_one_it_was_called() {
     assert_eq!(world.outbound(&answer(3)), Ok(answered_as("10.244.1.9", 3)), "nobody asked");
 }
 
+#[test]
+fn the_last_name_that_a_pod_was_called_by_counts() {
+    let world = World::sharing();
+    let question = |name| Packet::new(remote(false, 7), ip(name), UDP, udp([1, 53], b"who?"));
+    let answer = Packet::new(ip("10.244.1.9"), local(false, 7), UDP, udp([53, 1], b"me"));
+    let answered_as = |name| Packet::new(ip(name), remote(false, 7), UDP, udp([53, 1], b"me"));
+
+    for name in ["10.70.0.7", "10.244.1.9", "10.70.0.7"] {
+        assert!(world.inbound(&question(name)).is_ok());
+
+        for _ in 0..2 {
+            assert_eq!(world.outbound(&answer), Ok(answered_as(name).build()));
+        }
+    }
+}
+
+/// The first one is over and not yet forgotten.
+#[test]
+fn a_connection_keeps_the_name_that_it_was_opened_under() {
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    let world = World::sharing();
+    let there = |name, flags| {
+        Packet::new(remote(false, 7), ip(name), TCP, tcp([5_000, 443], 1, flags, &[], b""))
+    };
+    let back = |flags| {
+        Packet::new(ip("10.244.1.9"), local(false, 7), TCP, tcp([443, 5_000], 1, flags, &[], b""))
+    };
+    let source = |flags| Header::parse(&world.outbound(&back(flags)).unwrap()).unwrap().source();
+    for flags in [SYN, ACK, FIN | ACK] {
+        world.inbound(&there("10.70.0.7", flags)).unwrap();
+        assert_eq!(source(flags | ACK), ip("10.70.0.7"));
+    }
+
+    world.inbound(&there("10.244.1.9", ACK)).unwrap();
+    assert_eq!(source(ACK), ip("10.70.0.7"), "a stray segment opens nothing");
+    world.inbound(&there("10.244.1.9", SYN)).unwrap();
+
+    assert_eq!(source(SYN | ACK), ip("10.244.1.9"));
+}
+
 /// A fragment has no ports behind the first.
 #[test]
 fn fragments_of_a_pod_with_two_names_stay_together() {
@@ -282,6 +342,35 @@ fn fragments_of_a_pod_with_two_names_stay_together() {
 
     assert_eq!(sources, [ip("10.70.0.7"); 2]);
     assert_eq!(world.outbound(&stray), Err(DropReason::FragmentUnknown));
+}
+
+/// Behind the fragment header of the first one stand further headers; what the later ones name is the
+/// first of these, not the transport protocol.
+#[test]
+fn fragments_with_more_extension_headers_stay_together_in_both_directions() {
+    const DESTINATION_OPTIONS: u8 = 60;
+    const MORE: u16 = 1;
+    let world = World::sharing();
+    let (node, shared) = (ip("2001:db8::2"), ip("fd70::1"));
+    let fragments = |source, destination, ports| {
+        let mut first = Packet::new(source, destination, UDP, udp(ports, &[0; 64]));
+        let options = Extension::Options { kind: DESTINATION_OPTIONS, units: 0, seed: 7 };
+        first.extensions = vec![Extension::Fragment { field: MORE }, options];
+        let mut later = Packet::new(source, destination, DESTINATION_OPTIONS, vec![7; 16]);
+        later.extensions = vec![Extension::Fragment { field: 10 << 3 }];
+        [first, later]
+    };
+    let ends = |packet: Vec<u8>| {
+        let header = Header::parse(&packet).unwrap();
+        (header.source(), header.destination())
+    };
+
+    for fragment in fragments(node, local(true, 7), [4000, 53]) {
+        assert_eq!(ends(world.outbound(&fragment).unwrap()), (shared, remote(true, 7)));
+    }
+    for fragment in fragments(remote(true, 7), shared, [53, 4000]) {
+        assert_eq!(ends(world.inbound(&fragment).unwrap()), (local(true, 7), node));
+    }
 }
 
 #[test]
@@ -330,6 +419,31 @@ fn an_error_about_an_answer_through_the_hairpin_finds_its_sender() {
 
     let expected = unreachable(ip("10.70.0.1"), ip("192.0.2.9"), &answer.build());
     assert_eq!(world.outbound(&error), Ok(expected.build()));
+}
+
+/// Both nodes have their ports towards the same remote, whose port space is not that of our own hosts.
+#[test]
+fn two_nodes_that_share_an_address_reach_each_other_at_the_ports_they_are_known_by() {
+    let world = World::sharing();
+    let [a, b, c] = ["172.18.0.2", "172.18.0.3", "172.18.0.4"].map(ip);
+    let shared = ip("10.70.0.1");
+    let to_remote = |node| Packet::new(node, local(false, 7), UDP, udp([40_000, 53], b"who am I?"));
+    let port_of = |node| source_port(&world.outbound(&to_remote(node)).unwrap());
+    let [_, port_of_b] = [c, b].map(port_of);
+
+    let question = Packet::new(a, shared, UDP, udp([40_000, port_of_b], b"who?"));
+    let there = world.outbound(&question).unwrap();
+    let port_of_a = source_port(&there);
+    let expected = Packet::new(shared, b, UDP, udp([port_of_a, 40_000], b"who?"));
+    assert_eq!(there, expected.build());
+
+    let answer = Packet::new(b, shared, UDP, udp([40_000, port_of_a], b"me"));
+    let expected = Packet::new(shared, a, UDP, udp([port_of_b, 40_000], b"me"));
+    assert_eq!(world.outbound(&answer), Ok(expected.build()));
+    let refusal = unreachable(b, shared, &there);
+    let expected = unreachable(shared, a, &question.build());
+    assert_eq!(world.outbound(&refusal), Ok(expected.build()));
+    assert_eq!(port_of(a), port_of_a, "and the remote knows it by the same one");
 }
 
 #[test]
