@@ -1,0 +1,113 @@
+//! Which name a host with two names answers under.
+
+use super::*;
+
+#[test]
+fn a_reply_to_a_pinned_flow_keeps_its_name_and_nothing_else_does() {
+    let gateway = Gateway::new();
+    let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
+    let name = ip("10.70.0.9");
+    let now = Tick::default();
+
+    gateway.masquerade.pin(REALM, &request, name, Signal::Data, now).unwrap();
+
+    let pinned = |flow| gateway.masquerade.pinned(REALM, &flow, Signal::Data, now);
+    assert_eq!(pinned(udp(NODE, 8_080, REMOTE, 5_000)), Some(name));
+    assert_eq!(pinned(udp(NODE, 8_080, REMOTE, 5_001)), None);
+    assert_eq!(pinned(udp(NODE, 8_081, REMOTE, 5_000)), None);
+    assert_eq!(pinned(tcp(NODE, 8_080, REMOTE, 5_000)), None);
+    assert_eq!(gateway.masquerade.peek_pinned(2, &inverse(request), now), None);
+}
+
+#[test]
+fn the_last_name_of_a_pinned_pair_counts() {
+    let gateway = Gateway::new();
+    let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
+    let now = Tick::default();
+
+    for name in ["10.70.0.9", "10.70.0.10"] {
+        gateway.masquerade.pin(REALM, &request, ip(name), Signal::Data, now).unwrap();
+    }
+
+    let name = gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
+    assert_eq!(name, Some(ip("10.70.0.10")));
+    assert_eq!(gateway.masquerade.statistics().pins, 1);
+}
+
+#[test]
+fn a_pair_that_meets_under_its_own_name_is_pinned_no_more() {
+    let gateway = Gateway::new();
+    let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
+    let name = ip("10.70.0.9");
+    let now = Tick::default();
+    let pinned = || gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
+    gateway.masquerade.pin(REALM, &request, name, Signal::Data, now).unwrap();
+
+    gateway.masquerade.unpin(2, &request, Signal::Data, now);
+    let other = inverse(udp(NODE, 8_080, REMOTE, 5_001));
+    gateway.masquerade.unpin(REALM, &other, Signal::Data, now);
+    assert_eq!(pinned(), Some(name), "that were others");
+    gateway.masquerade.unpin(REALM, &request, Signal::Data, now);
+    assert_eq!(pinned(), None);
+
+    gateway.masquerade.unpin(REALM, &request, Signal::Data, now);
+    let statistics = gateway.masquerade.statistics();
+    assert_eq!((statistics.pins, statistics.replaced), (0, 1));
+}
+
+#[test]
+fn only_a_new_connection_changes_the_name_of_a_pinned_one() {
+    let gateway = Gateway::new();
+    let request = inverse(tcp(NODE, 8_080, REMOTE, 5_000));
+    let name = ip("10.70.0.9");
+    let now = Tick::default();
+    let pinned = || gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
+    gateway.masquerade.pin(REALM, &request, name, Signal::Syn, now).unwrap();
+
+    for signal in [Signal::Data, Signal::Fin, Signal::Reset] {
+        gateway.masquerade.unpin(REALM, &request, signal, now);
+        assert_eq!(pinned(), Some(name), "{signal:?}");
+    }
+    gateway.masquerade.unpin(REALM, &request, Signal::Syn, now);
+
+    assert_eq!(pinned(), None);
+}
+
+#[test]
+fn a_pin_follows_the_connection() {
+    let gateway = Gateway::new();
+    let reply = tcp(NODE, 8_080, REMOTE, 5_000);
+    let name = ip("10.70.0.9");
+    let pin = |signal, secs| {
+        gateway
+            .masquerade
+            .pin(REALM, &inverse(reply), name, signal, Tick::from_secs(secs))
+            .unwrap();
+    };
+    let pinned =
+        |signal, secs| gateway.masquerade.pinned(REALM, &reply, signal, Tick::from_secs(secs));
+    let peek = |secs| gateway.masquerade.peek_pinned(REALM, &reply, Tick::from_secs(secs));
+
+    pin(Signal::Syn, 0);
+    assert_eq!((peek(240), peek(241)), (Some(name), None), "opening");
+    pinned(Signal::Syn, 1);
+    assert_eq!((peek(7_441), peek(7_442)), (Some(name), None), "established");
+    pin(Signal::Fin, 2);
+    pinned(Signal::Fin, 2);
+    assert_eq!((peek(242), peek(243)), (Some(name), None), "closing");
+}
+
+#[test]
+fn one_remote_address_cannot_take_all_pins() {
+    let limits = Limits { max_pins: 16, max_pins_per_source: 4, ..Limits::DEFAULT };
+    let gateway = Gateway::with(limits, 1);
+    let pin = |remote: &str, port| {
+        let request = inverse(udp(NODE, 8_080, remote, port));
+        gateway.masquerade.pin(REALM, &request, ip("10.70.0.9"), Signal::Data, Tick::default())
+    };
+
+    let refused = (0..100).filter(|port| pin(REMOTE, *port).is_err()).count();
+
+    assert_eq!(refused, 96);
+    assert_eq!(pin("10.244.9.9", 1), Ok(()));
+}
