@@ -253,6 +253,11 @@ impl Shared {
         self.guard().timestamps.next(now)
     }
 
+    /// A peer had a handshake by `path`.
+    fn settle(&self, path: Path) {
+        self.guard().load.settle(path.remote.ip());
+    }
+
     fn accepted(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
         self.guard().accepted.of(peer)
     }

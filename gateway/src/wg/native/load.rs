@@ -8,14 +8,15 @@
 //! |---|---|
 //! | a source that was not heard of since it began | is answered after [`PROBATION`], [`NEWCOMERS`] of them a second |
 //! | one that has sent [`INSISTENCE`] messages by then | is not answered |
-//! | one that asks again after a pause, and was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
+//! | one that asks again after a pause, or where a peer was heard before, and was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
 //! | anybody else without a cookie | is sent one, [`MORE_COOKIES`] of them a second, and what the others leave |
 //! | a source with a cookie | is answered as [`SOURCE`] says |
 //!
 //! An honest peer is new: it sends one message, and without an answer the next after five seconds
 //! (section 6.4), a cookie or none (section 6.6). Who floods from some thousand sources sends from each more
 //! often than that, and is found out before anything is multiplied for it. So a flood from few sources delays
-//! nobody for longer than the probation, and one from more than [`NEWCOMERS_MAX`] makes a peer try twice.
+//! nobody for longer than the probation. One from more than [`NEWCOMERS_MAX`] leaves no room to remember anybody
+//! new; a peer that comes from where it had a handshake before it is sent a cookie all the same, and tries twice.
 //! Whoever was answered and asks again is sent a cookie for the time after that, however many others are,
 //! unless somebody floods from its address.
 
@@ -86,6 +87,9 @@ const MORE_COOKIES: Rate = Rate { per_second: 2_000, burst: 600 };
 /// Less than an honest peer waits before it asks again (section 6.1, `REKEY_TIMEOUT`).
 const COOKIE_INTERVAL: Duration = Duration::from_millis(4_800);
 
+/// Networks where peers had handshakes that are remembered at the most: less than a megabyte.
+const HOMES_MAX: usize = table_max(16_384);
+
 /// How busy we are, and who makes us so.
 #[derive(Debug)]
 pub(super) struct Load {
@@ -97,6 +101,9 @@ pub(super) struct Load {
     sources: HashMap<IpAddr, Bucket>,
     /// Those that have not. Anybody can be anywhere here.
     newcomers: HashMap<IpAddr, Newcomer>,
+    /// Where peers had handshakes, and when a cookie was sent there last. Nobody else gets in here, so that it
+    /// is not forgotten when all is calm.
+    homes: HashMap<IpAddr, Option<Instant>>,
     /// Those whose first message is held.
     held: HashMap<IpAddr, Held>,
     /// The same in the order of arrival, and some that are not held any more.
@@ -173,6 +180,7 @@ impl Load {
             began: now,
             sources: HashMap::new(),
             newcomers: HashMap::new(),
+            homes: HashMap::new(),
             held: HashMap::new(),
             queue: VecDeque::new(),
             turned_away: 0,
@@ -240,7 +248,24 @@ impl Load {
         // As far as can be told without a look at all others.
         let may_be_new = known.is_none_or(|known| known.is_new_again(moment));
 
-        !(self.has_cookie_for(known, now) || may_be_new && self.is_welcome(source, may_wait, now))
+        !(self.has_cookie_for((source, known), now)
+            || may_be_new && self.is_welcome(source, may_wait, now))
+    }
+
+    /// A peer had a handshake from `source`.
+    pub(super) fn settle(&mut self, source: IpAddr) {
+        if self.homes.len() >= HOMES_MAX {
+            // With so many peers that move about it fills up again with those that are there now.
+            self.homes = HashMap::new();
+        }
+        self.homes.entry(network(source)).or_default();
+    }
+
+    /// Whether a peer had a handshake from `source`, and no cookie was sent there for a while.
+    fn is_due_at_home(&self, source: IpAddr, now: Instant) -> bool {
+        let is_due = |sent: &Option<Instant>| sent.is_none_or(|sent| now >= sent + COOKIE_INTERVAL);
+
+        self.homes.get(&network(source)).is_some_and(is_due)
     }
 
     /// Whether it is the turn of `source`, which is where it says.
@@ -359,8 +384,12 @@ impl Load {
     /// Whether `source`, which shows no cookie, is sent one.
     pub(super) fn may_reply(&mut self, source: IpAddr, now: Instant) -> bool {
         let moment = self.moment(now);
-        let due =
-            self.newcomers.get_mut(&network(source)).filter(|known| known.may_have_cookie(moment));
+        let network = network(source);
+        if self.is_due_at_home(source, now) && self.cookies.take(now) {
+            self.homes.insert(network, Some(now));
+            return true;
+        }
+        let due = self.newcomers.get_mut(&network).filter(|known| known.may_have_cookie(moment));
         if let Some(known) = due
             && self.cookies.take(now)
         {
@@ -371,9 +400,12 @@ impl Load {
         self.more_cookies.take(now) || self.has_spare_cookie(now) && self.cookies.take(now)
     }
 
-    /// Whether [`Self::may_reply`] would say so to whom this is known of.
-    fn has_cookie_for(&self, known: Option<Newcomer>, now: Instant) -> bool {
-        let is_due = || known.is_some_and(|known| known.may_have_cookie(self.moment(now)));
+    /// Whether [`Self::may_reply`] would say so to `source`, of which this is known.
+    fn has_cookie_for(&self, (source, known): (IpAddr, Option<Newcomer>), now: Instant) -> bool {
+        let is_due = || {
+            known.is_some_and(|known| known.may_have_cookie(self.moment(now)))
+                || self.is_due_at_home(source, now)
+        };
 
         self.more_cookies.has_token(now)
             || self.has_spare_cookie(now)

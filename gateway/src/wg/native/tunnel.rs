@@ -232,6 +232,7 @@ impl NativeTunnel {
         let authentic =
             introduced.authenticate(&state.peer).map_err(|_| DropReason::Unauthenticated)?;
         state.accept(authentic.timestamp, now)?;
+        state.shared.settle(path);
         self.traffic.count_handshake(now);
 
         let index = self.new_index(state);
@@ -268,6 +269,7 @@ impl NativeTunnel {
             .complete(&state.shared.own, &state.peer, message)
             .map_err(|_| DropReason::Unauthenticated)?;
         let at = asked.at;
+        state.shared.settle(path);
         state.forget(receiver_index);
         self.traffic.count_handshake(now);
         state.complete(at, now);

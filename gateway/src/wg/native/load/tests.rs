@@ -246,6 +246,51 @@ fn who_was_answered_and_asks_again_is_sent_a_cookie_whoever_else_asks() {
     }
 }
 
+/// More sources than can be remembered, each of them once: nobody who comes now is told from them but by where
+/// peers were before.
+#[test]
+fn a_peer_is_sent_a_cookie_where_it_was_before_a_flood_from_everywhere() {
+    let start = Instant::now();
+    let mut load = Load::new(start);
+    let home = source(77_777_777);
+    load.settle(home);
+    load.handle_timeout(start);
+
+    let mut sent = 0;
+    for number in 0..1_000_000_u32 {
+        // Fifty thousand a second, and time passes ten times a second.
+        let now = start + LOOK * (number / 5_000);
+        if number % 5_000 == 0 {
+            release(&mut load, now);
+        }
+        load.is_heavy(now);
+        let stranger = source(number);
+        if load.hear(stranger, now).is_none() && !ask(&mut load, number, now) {
+            load.may_reply(stranger, now);
+        }
+        // After ten seconds, when all places are taken, as often as a peer asks that is not answered.
+        if number >= 500_000 && number % 250_000 == 4_999 {
+            let known = load.hear(home, now);
+            assert!(!load.is_hopeless((home, known), true, now), "{number}");
+            assert!(!ask(&mut load, 77_777_777, now) && load.may_reply(home, now), "{number}");
+            assert!(!load.is_due_at_home(home, now), "once is enough");
+            sent += 1;
+        }
+    }
+
+    assert_eq!((sent, load.newcomers.len()), (2, NEWCOMERS_MAX));
+}
+
+#[test]
+fn where_peers_were_takes_bounded_memory() {
+    let mut load = Load::new(Instant::now());
+    for number in 0..100_000 {
+        load.settle(source(number));
+    }
+
+    assert!(load.homes.len() <= HOMES_MAX && load.homes.contains_key(&source(99_999)));
+}
+
 /// An initiation, another one than all before, comes from a source that is one of many. Says whether it is
 /// held.
 fn ask(load: &mut Load, number: u32, now: Instant) -> bool {
