@@ -10,221 +10,30 @@
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
+#[path = "operator/bindings.rs"]
+mod bindings;
 #[expect(dead_code, reason = "shared with the tests of the gateway")]
 mod harness;
+#[path = "operator/world.rs"]
+mod world;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use control::api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 use control::objects::REMOTE_CLUSTER_ID;
-use control::operator::{self, KeyPair, Settings, Tally};
+use harness::create;
 use harness::kubelet::{self, NODE};
-use harness::roles::stock_role;
 use harness::tenant::NAMESPACE;
-use harness::{ApiServer, create, install_api};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::GroupVersionKind;
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-
-/// What a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-const NETWORKING: &str = "networking.liqo.io/v1beta1";
-
-/// A cluster with an operator and pods.
-struct World {
-    admin: Client,
-    operator: Client,
-    tasks: Vec<JoinHandle<()>>,
-    server: ApiServer,
-}
-
-impl World {
-    /// `None` if there can be no API server here. The operator is not started yet.
-    async fn new() -> Option<Self> {
-        let server = ApiServer::start().await?;
-        let admin = server.client().await;
-        install_api(&admin).await;
-        for name in [NAMESPACE, "liqo"] {
-            create(
-                Api::all(admin.clone()),
-                &object::<Namespace>(json!({"metadata": {"name": name}})),
-            )
-            .await;
-        }
-        create(Api::all(admin.clone()), &stock_role()).await;
-        let operator = server.operator().await;
-        kubelet::node(&admin, "172.18.0.3").await;
-        let tasks = vec![tokio::spawn(kubelet::run(admin.clone()))];
-
-        Some(Self { admin, operator, tasks, server })
-    }
-
-    fn start_operator(&mut self) {
-        self.start_operator_with(settings());
-    }
-
-    fn start_operator_with(&mut self, settings: Settings) {
-        self.tasks.push(tokio::spawn(operator::run(self.operator.clone(), settings)));
-    }
-
-    /// The names of the bindings of gateways in all namespaces, and in that of the gateway.
-    async fn bindings(&self) -> [Vec<String>; 2] {
-        let labelled = ListParams::default().labels("networking.liqo.io/gateway-name");
-        let all = Api::<ClusterRoleBinding>::all(self.admin.clone());
-        let all = all.list(&labelled).await.expect("a list");
-        let own = self.api::<RoleBinding>().list(&labelled).await.expect("a list");
-
-        [
-            all.iter().map(ClusterRoleBinding::name_any).collect(),
-            own.iter().map(RoleBinding::name_any).collect(),
-        ]
-    }
-
-    async fn until_bound(&self, [all, own]: [&[String]; 2]) {
-        let start = Instant::now();
-        loop {
-            let found = self.bindings().await;
-            if found == [all, own] {
-                return;
-            }
-            assert!(start.elapsed() < PATIENCE, "there are {found:?}");
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    {
-        Api::namespaced(self.admin.clone(), NAMESPACE)
-    }
-
-    fn of_kind(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
-        let (group, version) = api_version.split_once('/').expect("a group");
-        let kind = GroupVersionKind::gvk(group, version, kind);
-
-        Api::namespaced_with(self.admin.clone(), namespace, &ApiResource::from_gvk(&kind))
-    }
-
-    /// Applies a document of YAML.
-    async fn apply(&self, yaml: &str) {
-        let wanted: Value = serde_saphyr::from_str(yaml).expect("YAML");
-        let text = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).expect(yaml);
-        let api = self.of_kind(text("/apiVersion"), text("/kind"), text("/metadata/namespace"));
-
-        api.patch(
-            text("/metadata/name"),
-            &PatchParams::apply("user").force(),
-            &Patch::Apply(&wanted),
-        )
-        .await
-        .expect(yaml);
-    }
-
-    async fn ask_for_server(&self) {
-        self.apply(include_str!("../../deploy/liqo/server.yaml")).await;
-        create(self.api(), &server("strait-server")).await;
-    }
-
-    /// The object called `name` as soon as it is as it should be.
-    async fn until<K>(&self, name: &str, is_right: impl Fn(&K) -> bool) -> K
-    where
-        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-        K: Clone + std::fmt::Debug + DeserializeOwned,
-    {
-        let api = self.api::<K>();
-        let start = Instant::now();
-        let mut found = None;
-        while start.elapsed() < PATIENCE {
-            found = api.get_opt(name).await.expect("an answer");
-            match found {
-                Some(object) if is_right(&object) => return object,
-                _ => sleep(Duration::from_millis(20)).await,
-            }
-        }
-        let events: Api<Event> = self.api();
-        for event in events.list(&ListParams::default()).await.expect("Events") {
-            eprintln!("{:?}: {:?}", event.reason, event.note);
-        }
-        panic!("{} {name} is {found:#?}", K::kind(&()));
-    }
-
-    /// Waits for an Event, and says what it has to say.
-    async fn told(&self, reason: &str) -> String {
-        self.told_that(reason, "").await
-    }
-
-    /// Waits for an Event that says `words`, and says the rest of it too.
-    async fn told_that(&self, reason: &str, words: &str) -> String {
-        let events: Api<Event> = self.api();
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            let found = events.list(&ListParams::default()).await.expect("Events").items;
-            let found = found.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-            let mut notes = found.filter_map(|event| event.note);
-            if let Some(note) = notes.find(|note| note.contains(words)) {
-                return note;
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        panic!("nobody has told of {reason}");
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
-    }
-}
-
-fn settings() -> Settings {
-    Settings {
-        holder: "strait-operator-1".to_owned(),
-        server_role: "liqo-gateway".to_owned(),
-        client_role: "liqo-gateway".to_owned(),
-        generate_keys: || KeyPair { private: [b'p'; 32], public: [b'q'; 32] },
-        // As no curve does it.
-        public_of: |private| private.map(|byte| byte + 1),
-        tally: Tally::default(),
-    }
-}
-
-fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).expect("an object")
-}
-
-fn server(template: &str) -> GatewayServer {
-    object(json!({
-        "metadata": {"name": "milan", "labels": {REMOTE_CLUSTER_ID: "milan"}},
-        "spec": {
-            "mtu": 1340,
-            "endpoint": {"port": 51840, "serviceType": "NodePort", "nodePort": 30742},
-            "serverTemplateRef": {
-                "apiVersion": NETWORKING, "kind": "WgGatewayServerTemplate",
-                "name": template, "namespace": "liqo",
-            },
-        },
-    }))
-}
-
-fn addresses(server: &GatewayServer) -> Vec<String> {
-    let endpoint = server.status.as_ref().and_then(|status| status.endpoint.clone());
-
-    endpoint.map(|endpoint| endpoint.addresses).unwrap_or_default()
-}
+use world::{NETWORKING, PATIENCE, World, addresses, object, server};
 
 #[tokio::test]
 async fn a_gateway_is_made_kept_found_and_taken_away() {
@@ -308,79 +117,6 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
         assert!(start.elapsed() < PATIENCE, "the binding stays");
         sleep(Duration::from_millis(20)).await;
     }
-}
-
-#[tokio::test]
-async fn a_gateway_has_one_binding_whichever_role_it_had() {
-    let Some(mut world) = World::new().await else { return };
-    let bindings: Api<ClusterRoleBinding> = Api::all(world.admin.clone());
-    let binding = |role: &str, gateway: &str| -> ClusterRoleBinding {
-        object(json!({
-            "metadata": {"name": format!("{role}-{NAMESPACE}-{gateway}"), "labels": {
-                "networking.liqo.io/gateway-name": gateway,
-                "networking.liqo.io/gateway-namespace": NAMESPACE,
-            }},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": gateway, "namespace": NAMESPACE}],
-        }))
-    };
-    for gateway in ["milan", "rome"] {
-        create(bindings.clone(), &binding("broad", gateway)).await;
-    }
-    world.start_operator();
-    world.ask_for_server().await;
-    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
-    create(bindings.clone(), &binding("broader", "milan")).await;
-
-    let wanted = ["broad", "liqo-gateway"].into_iter().zip(["rome", "milan"]);
-    let wanted: Vec<_> = wanted.map(|(role, name)| format!("{role}-{NAMESPACE}-{name}")).collect();
-    world.until_bound([&wanted, &[]]).await;
-}
-
-/// Whoever takes over a pod of it must not have the pods of all others.
-#[tokio::test]
-async fn a_gateway_of_ours_has_its_rights_in_its_namespace_alone() {
-    let Some(mut world) = World::new().await else { return };
-    let role = "strait-gateway";
-    let own = format!("{role}-{NAMESPACE}-milan");
-    // As versions before this one made it.
-    let former: ClusterRoleBinding = object(json!({
-        "metadata": {"name": own, "labels": {
-            "networking.liqo.io/gateway-name": "milan",
-            "networking.liqo.io/gateway-namespace": NAMESPACE,
-        }},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": "milan", "namespace": NAMESPACE}],
-    }));
-    create(Api::all(world.admin.clone()), &former).await;
-    // Who may make bindings in its namespace has taken the name, and has one of his own that looks like ours.
-    let to_view = |name: &str, labels: Value| -> RoleBinding {
-        object(json!({
-            "metadata": {"name": name, "labels": labels},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-        }))
-    };
-    create(world.api(), &to_view(&own, json!({}))).await;
-    create(world.api(), &to_view("another", json!(former.metadata.labels))).await;
-    let ours = || Settings { server_role: role.to_owned(), ..settings() };
-    world.start_operator_with(ours());
-    world.ask_for_server().await;
-
-    let within = ["another".to_owned(), own.clone()];
-    world.until_bound([&[], &within]).await;
-    let binding = world.api::<RoleBinding>().get(&own).await.expect("a binding");
-    assert_eq!(binding.role_ref.name, role);
-    let subject = &binding.subjects.as_ref().expect("a subject")[0];
-    assert_eq!((&*subject.name, subject.namespace.as_deref()), ("milan", Some(NAMESPACE)));
-    assert_eq!(binding.owner_references()[0].kind, "WgGatewayServer", "it goes with the gateway");
-    world.api::<RoleBinding>().delete(&own, &DeleteParams::default()).await.expect("gone");
-    world.until_bound([&[], &within]).await;
-
-    // Another role, that of the gateways of Liqo.
-    world.tasks.pop().expect("the operator").abort();
-    world.start_operator();
-    let all = format!("liqo-gateway-{NAMESPACE}-milan");
-    world.until_bound([&[all], &within[..1]]).await;
 }
 
 /// Where that is comes from the one that is going, with whatever is in front of it.
