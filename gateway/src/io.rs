@@ -322,6 +322,11 @@ impl Gateway {
         self.shared.begins_sessions.store(false, Ordering::Relaxed);
     }
 
+    /// Nobody has taken the peers over: sessions are begun and renewed again.
+    pub fn begin_sessions(&self) {
+        self.shared.begins_sessions.store(true, Ordering::Relaxed);
+    }
+
     /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this
     /// key.
     pub fn learn_path_mtu(&self, peer: PublicKey, mtu: u16) {

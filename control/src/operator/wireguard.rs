@@ -346,8 +346,11 @@ async fn put_anew<K: Belonging>(
     let mut found = cache.get(&name, namespace).await.map_err(doing("read"))?;
     if !found.as_ref().is_some_and(|found| is_another(&wanted, found, fixed)) {
         match apply(&all, &name, found.as_ref(), wanted.clone()).await {
-            // Somebody may have made one without the labels by which it would have been heard of.
-            Err(kube::Error::Api(status)) if found.is_none() && status.code == INVALID => {
+            // Somebody may have made one without the labels by which it would have been heard of. With a
+            // binding under this name the gateway would have no rights; nobody's Deployment is taken away.
+            Err(kube::Error::Api(status))
+                if found.is_none() && status.code == INVALID && fixed == ROLE =>
+            {
                 found = all.get_opt(&name).await.map_err(doing("read"))?;
                 if !found.as_ref().is_some_and(|found| is_another(&wanted, found, fixed)) {
                     return Err(doing("apply")(kube::Error::Api(status)));

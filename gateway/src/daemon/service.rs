@@ -238,6 +238,9 @@ impl Service {
                 "another replica has its turn; what is on its way here is forwarded for a moment"
             );
             sleep(OVERLAP).await;
+        } else {
+            // What is staged may still find a session.
+            self.gateway.begin_sessions();
         }
         self.routes.clear().await;
         self.gateway.drain(DRAIN_DEADLINE);

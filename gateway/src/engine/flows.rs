@@ -19,9 +19,6 @@ use crate::packet::{Fragment, Header, mss};
 /// The realm of flows to hosts of this cluster that have an external address of their own.
 pub const OWN_REALM: u32 = 0;
 
-/// A quarter of the ports of one shared address: it takes four sources to use up even one address.
-const MAX_PORTS_PER_SOURCE: u32 = 64_512 / 4;
-
 /// The memory of flows. Shared by both directions, without a lock between them.
 #[derive(Debug)]
 pub struct Flows {
@@ -42,12 +39,14 @@ impl Flows {
         let max_pins = (max_mappings / 16).max(1024);
         let limits = Limits {
             max_mappings,
-            // One source may take much, but never so much that the others are left with nothing: of the
-            // memory, and of the 64,512 ports from 1024 up that one shared address has.
-            max_per_source: (max_mappings / 8).clamp(1, MAX_PORTS_PER_SOURCE),
+            // One source may take much, but never so much of the memory that the others are left with nothing.
+            // With what `max_flows` is by default it is more than a host of Linux has ports to call from; where
+            // the ports of a shared address run out, the most idle flow makes room.
+            max_per_source: (max_mappings / 8).max(1),
             max_sources: (max_mappings / 32).max(1024),
             max_pins,
-            max_pins_per_source: max_pins / 4,
+            // All hosts of a remote may share one address.
+            max_pins_per_source: max_pins / 2,
             ..Limits::DEFAULT
         };
 

@@ -254,11 +254,12 @@ impl Load {
 
     /// A peer had a handshake from `source`.
     pub(super) fn settle(&mut self, source: IpAddr) {
-        if self.homes.len() >= HOMES_MAX {
+        let network = network(source);
+        if self.homes.len() >= HOMES_MAX && !self.homes.contains_key(&network) {
             // With so many peers that move about it fills up again with those that are there now.
             self.homes = HashMap::new();
         }
-        self.homes.entry(network(source)).or_default();
+        self.homes.entry(network).or_default();
     }
 
     /// Whether a peer had a handshake from `source`, and no cookie was sent there for a while.

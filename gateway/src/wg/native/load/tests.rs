@@ -289,6 +289,13 @@ fn where_peers_were_takes_bounded_memory() {
     }
 
     assert!(load.homes.len() <= HOMES_MAX && load.homes.contains_key(&source(99_999)));
+
+    let room = u32::try_from(HOMES_MAX - load.homes.len()).unwrap();
+    for number in 0..room {
+        load.settle(source(1_000_000 + number));
+    }
+    load.settle(source(99_999));
+    assert_eq!(load.homes.len(), HOMES_MAX, "that one is not new");
 }
 
 /// An initiation, another one than all before, comes from a source that is one of many. Says whether it is
