@@ -467,6 +467,8 @@ impl World {
             let mut out = self.spare.pop().unwrap_or_default();
             let now = self.now();
             self.sides[side].engine.handshakes.handle_timeout(now, &mut out, |_| {});
+            // The daemon does so every second.
+            self.sides[side].engine.control.free_retired();
             self.transmit(side, out);
             let has_session = self.session(side).is_established;
             self.watcher.look(side, has_session && self.endpoint(side).is_some(), self.elapsed);
