@@ -315,7 +315,7 @@ impl Gateway {
         self.control.seek_peers();
     }
 
-    /// Somebody else has our key, and the peers are to be his: from now on time begins and renews no session
+    /// Somebody else has our key, or soon has, and the peers are to be his: from now on time begins and renews no session
     /// here, and those that there are serve what is on its way. A peer that asks is answered, wherever it
     /// thinks we are.
     pub fn begin_no_sessions(&self) {

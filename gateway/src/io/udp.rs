@@ -27,11 +27,12 @@ use crate::path::{Local, Path, canonical};
 /// of those that were merged, 10 ms at 3 Gb/s, and the half of it of those that were not.
 ///
 /// Where this end is the slowest, the buffer stands as full as the senders' windows allow, 4 MB by Linux's
-/// default, and pings wait behind that. On two cores of an EPYC, beside 12 MB (pairs of
-/// the comparison, `--pairs 8 --pings --seconds 4`): 99th percentile of pings beside TCP 0.83 (`native`) and 0.81
-/// (`boringtun`), TCP 1.05 and 1.07, CPU per GB 0.97 and 0.95; datagrams of 64 and 1,300 bytes at a loss of 1 %
-/// 0.97 and 0.98, which is noise. With three quarters of it 0.74 of p99, but 0.9 of the datagrams; with half
-/// of it 0.49 of p99.
+/// default, and pings wait behind that. On two cores of an EPYC, beside 12 MB, built without link-time optimisation
+/// (pairs of the comparison, `--pairs 8 --pings --seconds 4`, with 95 % confidence): 99th percentile of pings beside
+/// TCP 0.83 (0.75 to 1.18, `native`) and 0.81 (0.70 to 0.88, `boringtun`), TCP 1.05 and 1.07; datagrams of 64 and
+/// 1,300 bytes at a loss of 1 % 0.97 and 0.98, medians of six rounds. With three quarters of it 0.74 of p99 in
+/// those rounds, but 0.9 of the datagrams; with half of it 0.49 of p99 in eight pairs. Not measured: network cards
+/// that do not merge, of whose datagrams there is room for some 1,800.
 const RECEIVE_BUFFER_BYTES: i32 = 2 << 20;
 
 /// Receive buffer for handshakes: six thousand messages, as the kernel counts their memory. A flood of

@@ -23,11 +23,10 @@ impl Limits {
     /// A gateway for some hundred nodes: 25 MiB when full, 6 MiB with the first flow, nothing before.
     pub const DEFAULT: Self = Self {
         max_mappings: 1 << 18,
-        // A quarter of the ports from 1024 up of one external address, for each protocol.
-        max_per_source: 16_128,
+        max_per_source: 1 << 15,
         max_sources: 1 << 13,
         max_pins: 1 << 14,
-        max_pins_per_source: 1 << 12,
+        max_pins_per_source: 1 << 13,
         max_fragments: 1 << 10,
     };
 }
