@@ -12,9 +12,12 @@ use super::timers::{
 };
 use crate::wg::message::Message;
 
-/// Three at the most: what is under way when another one begins still arrives.
+/// Four at the most: what is under way when another one begins still arrives. The whitepaper has three, but two
+/// that were made at once may both be in use, one in each direction, until a third one follows.
 #[derive(Clone, Default)]
 pub(super) struct Sessions {
+    /// In use before `previous`.
+    earlier: Option<Arc<Keypair>>,
     previous: Option<Arc<Keypair>>,
     /// What is sent with.
     current: Option<Arc<Keypair>>,
@@ -66,10 +69,12 @@ impl Sessions {
     /// Whether the peer has gone on from `keypair` to the session in use. Of two that were made at the same
     /// time each end may have settled on another one, and new data may come with either.
     pub(super) fn is_over(&self, keypair: &Arc<Keypair>) -> bool {
-        let is_previous =
-            self.previous.as_ref().is_some_and(|previous| Arc::ptr_eq(previous, keypair));
+        let is_former = [&self.previous, &self.earlier]
+            .into_iter()
+            .flatten()
+            .any(|former| Arc::ptr_eq(former, keypair));
 
-        is_previous
+        is_former
             && self
                 .current
                 .as_ref()
@@ -84,15 +89,24 @@ impl Sessions {
     /// A response has granted `current`. One that was promised at the same time stays: the peer may
     /// prefer it. One that was promised long before was never heard of, or it would have been used by now.
     pub(super) fn granted(&self, current: Keypair) -> Self {
-        let previous = self.current.clone().or_else(|| self.previous.clone());
         let next = self.next.clone().filter(|next| current.has_crossed(next));
 
-        Self { previous, current: Some(Arc::new(current)), next }
+        Self { current: Some(Arc::new(current)), next, ..self.retired() }
     }
 
     /// The peer has used what it was promised.
     pub(super) fn confirmed(&self) -> Self {
-        Self { previous: self.current.clone(), current: self.next.clone(), next: None }
+        Self { current: self.next.clone(), ..self.retired() }
+    }
+
+    /// Those that were in use, when none is.
+    fn retired(&self) -> Self {
+        let (earlier, previous) = match self.current {
+            Some(_) => (&self.previous, &self.current),
+            None => (&self.earlier, &self.previous),
+        };
+
+        Self { earlier: earlier.clone(), previous: previous.clone(), current: None, next: None }
     }
 
     /// Those that may still be used, if there are others. What was sent with may still be received with for a
@@ -102,12 +116,13 @@ impl Sessions {
         if !is_over && self.all().all(|keypair| keypair.may_receive(now)) {
             return None;
         }
-        let (previous, current) =
-            if is_over { (&self.current, &None) } else { (&self.previous, &self.current) };
-        let [previous, current, next] = [previous, current, &self.next]
-            .map(|keypair| keypair.clone().filter(|keypair| keypair.may_receive(now)));
+        let rest =
+            if is_over { Self { next: self.next.clone(), ..self.retired() } } else { self.clone() };
+        let [earlier, previous, current, next] =
+            [rest.earlier, rest.previous, rest.current, rest.next]
+                .map(|keypair| keypair.filter(|keypair| keypair.may_receive(now)));
 
-        Some(Self { previous, current, next })
+        Some(Self { earlier, previous, current, next })
     }
 
     /// Whether another one should take the place of the one in use. A keepalive is reason enough: whoever
@@ -123,6 +138,6 @@ impl Sessions {
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Keypair>> {
-        [&self.current, &self.previous, &self.next].into_iter().flatten()
+        [&self.current, &self.previous, &self.next, &self.earlier].into_iter().flatten()
     }
 }

@@ -100,9 +100,8 @@ fn what_finds_a_session_late_is_sent_with_it() {
     assert_eq!(sent.len(), 1, "nothing is asked for");
 }
 
-/// What tells whether a peer is to be looked for where its datagram comes from.
-#[test]
-fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
+/// Each end sends with the session that the other one asked for.
+fn crossed() -> Pair {
     let mut pair = Pair::established([Native, Native]);
     pair.tick(Duration::from_secs(10));
     let initiations = [0, 1].map(|end| pair.restart(end).remove(0));
@@ -113,6 +112,14 @@ fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
         assert_eq!(pair.deliver(end, &first[end]).0, Vec::<Vec<u8>>::new(), "a keepalive");
     }
 
+    pair
+}
+
+/// What tells whether a peer is to be looked for where its datagram comes from.
+#[test]
+fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
+    let pair = crossed();
+
     for end in [0, 1] {
         let datagram = pair.send(end, &packet(7)).remove(0);
         let mut out = PacketBatch::with_capacity(1 << 16, 64);
@@ -120,6 +127,22 @@ fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
         let opened = receiver.open(&datagram, datagram.len(), &mut out, pair.now);
 
         assert_eq!((opened.authentic, opened.is_late), (1, false), "from {end}");
+    }
+}
+
+/// Whoever asks for the next one first.
+#[test]
+fn what_is_under_way_in_the_other_of_two_sessions_made_at_once_still_arrives() {
+    for end in [0, 1] {
+        let mut pair = crossed();
+        pair.tick(Duration::from_secs(135));
+        let response = pair.deliver(end, &pair.restart(end)[0]).1;
+        let under_way = [end, 1 - end].map(|from| pair.send(from, &packet(7)).remove(0));
+        pair.exchange(1 - end, response);
+
+        for (from, datagram) in [end, 1 - end].into_iter().zip(under_way) {
+            assert_eq!(pair.deliver(from, &datagram).0, [packet(7)], "{end} asks, {from} sends");
+        }
     }
 }
 
