@@ -251,19 +251,11 @@ impl Control {
         if !forwarding.peers().iter().any(|peer| peer.tunnel.has_ended()) {
             return;
         }
-        let peers = forwarding.peers().iter().zip(&self.configured);
-        let peers = peers.map(|(peer, config)| {
+        let peers = forwarding.peers().iter().map(|peer| {
             if !peer.tunnel.has_ended() {
                 return Arc::clone(peer);
             }
-            let tunnel = peer.tunnel.without_ended();
-            let moves = self.outside.moves();
-            let heir = Peer::new(peer.keys.clone(), peer.realm, tunnel, moves).succeed(peer);
-            heir.set_clamp_mtu(config.clamp_mtu);
-            if peer.endpoints.is_sought() {
-                heir.endpoints.seek();
-            }
-            Arc::new(heir)
+            Arc::new(peer.heir(peer.keys.clone(), peer.tunnel.without_ended()))
         });
         let peers = peers.collect();
 
@@ -344,18 +336,20 @@ impl Control {
         wanted: &HashSet<PublicKey>,
         keyring: (&Held, &[Held]),
     ) -> Arc<Peer> {
-        let (keys, moves) = (&config.keys, self.outside.moves());
+        let keys = &config.keys;
         let tunnel = self.strands.succession(known.as_deref(), keys, wanted, keyring);
 
         let peer = match known {
             Some(known) if known.tunnel.slots().eq(tunnel.slots()) => known,
             Some(known) => {
-                Arc::new(Peer::new(keys.clone(), known.realm, tunnel, moves).succeed(&known))
+                // Nobody waits for an answer to what was asked with other keys.
+                known.endpoints.forget_unanswered();
+                Arc::new(known.heir(keys.clone(), tunnel))
             }
             None => {
                 let realm = self.next_realm;
                 self.next_realm += 1;
-                Arc::new(Peer::new(keys.clone(), realm, tunnel, moves))
+                Arc::new(Peer::new(keys.clone(), realm, tunnel, self.outside.moves()))
             }
         };
         peer.set_clamp_mtu(config.clamp_mtu);

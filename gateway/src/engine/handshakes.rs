@@ -301,7 +301,7 @@ fn note_answer(
     if whereabouts == Whereabouts::Here {
         peer.learn_path(path);
     }
-    peer.endpoints.handle_answer();
+    peer.endpoints.forget_unanswered();
     seal_staged(peer, peer.path().unwrap_or(path), out, now);
 }
 

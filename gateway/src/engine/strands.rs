@@ -142,6 +142,19 @@ mod tests {
         }
     }
 
+    /// A packet thread sees that with its next batch.
+    #[test]
+    fn what_is_learned_by_who_does_not_know_yet_that_keys_changed_is_not_lost() {
+        let mut engine = engine();
+        let [before] = apply(&mut engine, [peer("rome", 1)]);
+        let [after] = apply(&mut engine, [peer("rome", 2)]);
+
+        before.learn_path(path());
+        before.learn_path_mtu(1400);
+
+        assert_eq!((after.path(), after.path_mtu()), (Some(path()), Some(1400)));
+    }
+
     #[test]
     fn peers_that_exchange_their_keys_exchange_their_names_only() {
         let mut engine = engine();

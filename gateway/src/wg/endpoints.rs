@@ -62,13 +62,6 @@ impl Endpoints {
         Self { moves, ..Self::default() }
     }
 
-    /// What was learned about the same peer under other keys.
-    pub(super) fn succeed(&mut self, before: &Self) {
-        self.in_use.store(before.in_use.load_full());
-        self.candidates.store(before.candidates.load_full());
-        *self.is_withdrawn.get_mut() = before.is_withdrawn.load(Ordering::Relaxed);
-    }
-
     /// Where to send to, and from where.
     #[must_use]
     #[inline]
@@ -207,8 +200,8 @@ impl Endpoints {
         self.roamed.load(Ordering::Relaxed) != self.roamed_before_asking.load(Ordering::Relaxed)
     }
 
-    /// A handshake with the peer succeeds.
-    pub fn handle_answer(&self) {
+    /// A handshake with the peer succeeds, or others begin with other keys.
+    pub fn forget_unanswered(&self) {
         self.unanswered.store(0, Ordering::Relaxed);
     }
 
@@ -246,7 +239,7 @@ mod tests {
         endpoints.handle_initiation();
         assert!(endpoints.has_roamed_since_asked(), "the first may yet be answered");
 
-        endpoints.handle_answer();
+        endpoints.forget_unanswered();
         endpoints.handle_initiation();
         assert!(!endpoints.has_roamed_since_asked());
     }
@@ -413,7 +406,7 @@ mod tests {
         let endpoints = Endpoints::default();
         endpoints.set_candidates(candidates, || false);
         endpoints.learn(address.into());
-        endpoints.handle_answer();
+        endpoints.forget_unanswered();
         let _ = endpoints.poll_seek();
 
         endpoints

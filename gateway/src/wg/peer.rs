@@ -36,10 +36,10 @@ pub struct Peer {
     /// Sent to the peer.
     pub transmit: Arc<Traffic>,
     /// Where it may be and where it is.
-    pub endpoints: Endpoints,
+    pub endpoints: Arc<Endpoints>,
     /// In bytes; 0 is unknown.
     device_mtu: AtomicU16,
-    path_mtu: AtomicU16,
+    path_mtu: Arc<AtomicU16>,
 }
 
 impl Peer {
@@ -52,22 +52,26 @@ impl Peer {
             tunnel,
             receive: Arc::default(),
             transmit: Arc::default(),
-            endpoints: Endpoints::new(moves),
+            endpoints: Arc::new(Endpoints::new(moves)),
             device_mtu: AtomicU16::new(0),
-            path_mtu: AtomicU16::new(0),
+            path_mtu: Arc::default(),
         }
     }
 
-    /// The same peer with other keys: what was learned stays.
+    /// The same peer with other keys, or other strands for them. They have in common what is known of it: a
+    /// thread that has not seen the heir yet learns for both.
     #[must_use]
-    pub fn succeed(mut self, before: &Self) -> Self {
-        self.realm = before.realm;
-        self.receive = Arc::clone(&before.receive);
-        self.transmit = Arc::clone(&before.transmit);
-        *self.path_mtu.get_mut() = before.path_mtu.load(Ordering::Relaxed);
-        self.endpoints.succeed(&before.endpoints);
-
-        self
+    pub fn heir(&self, keys: PeerKeys, tunnel: Succession) -> Self {
+        Self {
+            keys,
+            realm: self.realm,
+            tunnel,
+            receive: Arc::clone(&self.receive),
+            transmit: Arc::clone(&self.transmit),
+            endpoints: Arc::clone(&self.endpoints),
+            device_mtu: AtomicU16::new(self.device_mtu.load(Ordering::Relaxed)),
+            path_mtu: Arc::clone(&self.path_mtu),
+        }
     }
 
     /// Where to send to, and from where.
