@@ -52,7 +52,8 @@ pub struct Objects {
     pub pods: Vec<Arc<Pod>>,
     /// Of this cluster.
     pub nodes: Vec<Arc<Node>>,
-    /// Pods in which a node does what is planned here; none where that runs outside of pods.
+    /// Pods in which a node does what is planned here, of the namespace that this one runs in; none where that
+    /// runs outside of pods.
     pub agents: Vec<Arc<Pod>>,
 }
 

@@ -1,4 +1,4 @@
-//! Watches what concerns nodes, in all namespaces.
+//! Watches what concerns nodes, in all namespaces; agents in our own, where no other tenant makes pods.
 
 use std::fmt::Debug;
 
@@ -34,19 +34,23 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch. To be called within a runtime.
+    /// Begins to watch. What the configuration of `client` names is the namespace of the agents. To be called
+    /// within a runtime.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         let labelled =
             |(label, value): (&str, &str)| config.clone().labels(&format!("{label}={value}"));
 
-        let events = events(client, config.clone());
-        let (configurations, of_configurations) = kept("Configuration", events);
-        let (pods, of_pods) = kept("Pod", self::events(client, labelled(COMPONENT)));
-        let of_agents = self::events(client, labelled(AGENT)).modify(slim_agent);
+        let of_configurations = events(Api::all(client.clone()), config.clone());
+        let (configurations, of_configurations) = kept("Configuration", of_configurations);
+        let of_pods = events(Api::all(client.clone()), labelled(COMPONENT));
+        let (pods, of_pods) = kept("Pod", of_pods);
+        let agents = Api::default_namespaced(client.clone());
+        let of_agents = events(agents, labelled(AGENT)).modify(slim_agent);
         let (agents, of_agents) = kept("Pod of an agent", of_agents);
-        let (nodes, of_nodes) = kept("Node", self::events(client, config).modify(slim));
+        let of_nodes = events(Api::all(client.clone()), config).modify(slim);
+        let (nodes, of_nodes) = kept("Node", of_nodes);
         let bundle = Bundle::new([of_configurations, of_pods, of_nodes, of_agents]);
 
         Self { configurations, pods, nodes, agents, bundle }
@@ -66,16 +70,14 @@ impl Watch {
     }
 }
 
-/// Of all objects of a kind, for ever.
+/// Of all objects that `api` has, for ever.
 fn events<K>(
-    client: &Client,
+    api: Api<K>,
     config: watcher::Config,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
 where
     K: Resource<DynamicType: Default> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let api: Api<K> = Api::all(client.clone());
-
     unending(move || watcher(api.clone(), config.clone()))
 }
 

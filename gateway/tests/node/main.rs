@@ -29,7 +29,7 @@ use strait_gateway::lab::wait_until;
 use kernel::{Ours, foreign, ours};
 use require::Need::{Root, Tool};
 use require::require;
-use world::{PATIENCE, REMOTE, REMOTE_IPV6, STRAIT, World};
+use world::{PATIENCE, REMOTE, REMOTE_IPV6, STRAIT, TENANT, World};
 
 /// A packet for the remote that is lost for longer was not led after the gateway.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
@@ -361,6 +361,8 @@ fn a_node_without_an_agent_keeps_nobody_from_speaking_for_all() {
     world.put_gateway(1);
     world.put_configuration(&["10.71.0.0/16"]);
     world.say("node-9: it was removed long ago");
+    // A tenant may call its pods what it likes.
+    world.put_agent_in(TENANT, 1, true);
     for node in 2..=3 {
         world.put_agent(node, true);
         world.start(node, &[]);

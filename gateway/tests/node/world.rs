@@ -51,7 +51,10 @@ pub(crate) const REMOTE_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x71, 0,
 /// Where each agent serves its pages, in the namespace of its node.
 const ADMIN: &str = "127.0.0.1:9483";
 
-const TENANT: &str = "liqo-tenant-rome";
+pub(crate) const TENANT: &str = "liqo-tenant-rome";
+
+/// The namespace of the agents.
+const AGENTS: &str = "liqo";
 
 const CONFIGURATION: &str = "rome";
 
@@ -255,6 +258,11 @@ impl World {
 
     /// There is a pod for the agent of a node, which is ready or not.
     pub(crate) fn put_agent(&self, node: usize, is_ready: bool) {
+        self.put_agent_in(AGENTS, node, is_ready);
+    }
+
+    /// The same, wherever somebody made it.
+    pub(crate) fn put_agent_in(&self, namespace: &str, node: usize, is_ready: bool) {
         let status = if is_ready { "True" } else { "False" };
         let pod = json!({
             "metadata": {
@@ -267,7 +275,7 @@ impl World {
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]},
         });
         let admin = self.admin.clone();
-        self.runtime.block_on(put::<Pod>(Api::namespaced(admin, "liqo"), &pod));
+        self.runtime.block_on(put::<Pod>(Api::namespaced(admin, namespace), &pod));
     }
 
     /// No pod of a gateway is there any more, as far as the API server knows; what carried packets goes on.
@@ -446,7 +454,7 @@ impl Drop for World {
 async fn prepare(server: &ApiServer, folder: &Path) -> Client {
     let admin = server.client().await;
     install_api(&admin).await;
-    for name in [TENANT, "liqo"] {
+    for name in [TENANT, AGENTS] {
         let namespace: KubeNamespace = object(json!({"metadata": {"name": name}}));
         create(Api::all(admin.clone()), &namespace).await;
     }
@@ -461,7 +469,10 @@ async fn prepare(server: &ApiServer, folder: &Path) -> Client {
         });
         put::<Node>(Api::all(admin.clone()), &node).await;
     }
-    let kubeconfig = server.kubeconfig_with("liqo", &node_role()).await;
+    let mut kubeconfig = server.kubeconfig_with(AGENTS, &node_role()).await;
+    for context in kubeconfig.contexts.iter_mut().filter_map(|named| named.context.as_mut()) {
+        context.namespace = Some(AGENTS.to_owned());
+    }
     fs::write(folder.join("kubeconfig"), serde_json::to_vec(&kubeconfig).unwrap()).unwrap();
 
     admin
