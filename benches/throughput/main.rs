@@ -37,13 +37,10 @@ use strait_gateway::lab::privilege;
 use strait_gateway::wg::Engine;
 
 use contestant::{CongestionControl, Kind};
-use measure::Plan;
+use measure::{Plan, Scope};
 use pairs::Question;
 use progress::Progress;
 use record::{Entrant, Record};
-
-/// What needs gateways of its own, idle peers and kill switches, is measured in one round of so many.
-const ROUNDS_PER_VARIATION: usize = 2;
 
 /// Compares Strait with other userspace WireGuard implementations and with no tunnel
 #[derive(Debug, Parser)]
@@ -51,7 +48,7 @@ struct Args {
     /// A part of the measurements, in less than three minutes
     #[arg(long)]
     quick: bool,
-    /// Rounds; every contestant is measured once in each [default: 4, quick: 3]
+    /// Rounds; every contestant is measured in each [default: 4, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
     /// No comparison: a flame graph of each gateway of strait, or of whom --only names
@@ -213,8 +210,8 @@ fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record
 
     let mut progress = Progress::new(rounds);
     for round in 1..=rounds {
-        let has_variations = plan.is_full && round % ROUNDS_PER_VARIATION == 1;
-        let samples = measure::round(kinds, plan, has_variations, |step| {
+        let scope = Scope::of(round, rounds, plan);
+        let samples = measure::round(kinds, plan, scope, |step| {
             progress.show(&format!("round {round}/{rounds}: {step}"));
         });
         progress.done();

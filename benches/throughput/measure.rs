@@ -60,12 +60,12 @@ impl Plan {
             directions: &Direction::ALL,
             payload_bytes: &[64, 512, 1300],
             is_full: true,
-            passes: 3,
+            passes: 5,
             patience: Duration::from_secs(45),
         }
     }
 
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self, scope: Scope) -> Vec<Step> {
         let tcp = self.streams.iter().flat_map(|streams| {
             self.directions.iter().map(|direction| Step::Tcp(*streams, *direction))
         });
@@ -74,7 +74,29 @@ impl Plan {
         let udp = self.payload_bytes.iter().copied().map(Step::Udp);
         let connections = self.is_full.then_some(Step::Connections);
 
-        [Step::RoundTrips].into_iter().chain(tcp).chain(udp).chain(connections).collect()
+        let steps = [Step::RoundTrips].into_iter().chain(tcp).chain(udp).chain(connections);
+        steps.filter(|step| scope.has_unjudged || step.is_judged()).collect()
+    }
+}
+
+/// What a round has beside what is judged: time goes to that first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// The other steps.
+    pub(crate) has_unjudged: bool,
+    /// Whatever takes gateways of its own.
+    pub(crate) has_variations: bool,
+}
+
+impl Scope {
+    /// Of round `round` of `rounds`, from 1: the one or the other in turn. A single round has both.
+    pub(crate) const fn of(round: usize, rounds: usize, plan: &Plan) -> Self {
+        let is_odd = round % 2 == 1;
+
+        Self {
+            has_unjudged: is_odd || !plan.is_full,
+            has_variations: plan.is_full && (!is_odd || rounds == 1),
+        }
     }
 }
 
@@ -95,12 +117,12 @@ pub(crate) struct Sample {
     pub(crate) failures: Vec<String>,
 }
 
-/// Measures each of `kinds`, with the variations of each if they are due; `show` learns what is under way.
-/// What fails is left out of its sample and named there.
+/// Measures each of `kinds`, as far as `scope` has it; `show` learns what is under way. What fails is left out of
+/// its sample and named there.
 pub(crate) fn round(
     kinds: &[Kind],
     plan: &Plan,
-    has_variations: bool,
+    scope: Scope,
     mut show: impl FnMut(&dyn Display),
 ) -> Vec<Sample> {
     let contestants = kinds
@@ -109,7 +131,7 @@ pub(crate) fn round(
     let contestants: Vec<_> = contestants.collect();
 
     let mut tasks = Vec::new();
-    for step in plan.steps() {
+    for step in plan.steps(scope) {
         for pass in 0..plan.passes {
             let is_first = pass == 0;
             let places = kinds.iter().zip(&contestants).enumerate();
@@ -129,7 +151,7 @@ pub(crate) fn round(
         sample.put_peak("peak_mib", contestant.as_ref());
     }
 
-    if has_variations {
+    if scope.has_variations {
         for (kind, sample) in kinds.iter().zip(&mut samples) {
             variation::all(kind, plan, sample, &mut show);
         }
@@ -242,6 +264,28 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everything_is_measured_in_two_rounds_and_in_a_single_one() {
+        let full = Plan::full(CongestionControl::default());
+        let scopes = |rounds| (1..=rounds).map(move |round| Scope::of(round, rounds, &full));
+        let has_all = |rounds| {
+            scopes(rounds).any(|scope| scope.has_unjudged)
+                && scopes(rounds).any(|scope| scope.has_variations)
+        };
+        assert!(has_all(1) && has_all(2) && has_all(4));
+
+        let judged =
+            [Step::RoundTrips, Step::Tcp(4, Direction::Up), Step::Udp(64), Step::Udp(1300)];
+        let [first, second] = [1, 2].map(|round| full.steps(Scope::of(round, 4, &full)));
+        assert!(
+            judged.iter().all(|step| first.contains(step)) && first.contains(&Step::Connections)
+        );
+        assert_eq!(second, judged);
+
+        let quick = Plan::quick(CongestionControl::default());
+        assert_eq!(Scope::of(2, 3, &quick), Scope { has_unjudged: true, has_variations: false });
+    }
 
     #[test]
     fn the_least_disturbed_measurement_counts() {
