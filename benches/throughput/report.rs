@@ -1,5 +1,6 @@
 //! The tables: medians with their spread, and ratios.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -121,10 +122,10 @@ fn times(ratio: Option<f64>) -> String {
 
 fn footer(record: &Record) -> String {
     let mut text = format!(
-        "{} rounds; {} s for a TCP measurement, twice that for the first; at most 1 % of UDP \
+        "{}; {} s for a TCP measurement, twice that for the first; at most 1 % of UDP \
          datagrams lost.\nA ratio is the median of the ratios in each round. {}\n\
          Linux {}, {} cores of {}, both gateways and the load on them; TCP {}.\n",
-        record.rounds,
+        rounds(record),
         record.seconds,
         disturbance(record),
         record.kernel,
@@ -140,6 +141,21 @@ fn footer(record: &Record) -> String {
     }
 
     text
+}
+
+/// How many there were, and that not everything was measured in each.
+fn rounds(record: &Record) -> String {
+    let least = record.contestants.iter().flat_map(|entrant| {
+        let ids = entrant.samples.iter().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>();
+        let samples = &entrant.samples;
+        ids.into_iter().map(|id| samples.iter().filter(|round| round.contains_key(id)).count())
+    });
+    match least.min() {
+        Some(least) if least < record.rounds => {
+            format!("{} rounds, some values in {least} of them", record.rounds)
+        }
+        _ => format!("{} rounds", record.rounds),
+    }
 }
 
 fn disturbance(record: &Record) -> String {
@@ -160,8 +176,6 @@ fn disturbance(record: &Record) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     #[test]
@@ -211,6 +225,16 @@ mod tests {
         assert!(text.contains("| UDP, 64 bytes, packets/s | 8 [8, 9] | 3 [2, 4] |"), "{text}");
         assert!(text.contains("| – / 1.00"), "{text}");
         assert!(!text.contains("TCP, 1 stream"), "{text}");
+    }
+
+    #[test]
+    fn it_is_said_that_something_was_not_measured_in_every_round() {
+        let mut record = record();
+        assert!(render(&record).contains("\n3 rounds; "), "{}", render(&record));
+
+        record.contestants[0].samples[1].insert("tcp_16_up_gbps".to_owned(), 9.0);
+
+        assert!(render(&record).contains("\n3 rounds, some values in 1 of them; "));
     }
 
     fn record() -> Record {

@@ -315,9 +315,9 @@ impl Gateway {
         self.control.seek_peers();
     }
 
-    /// Somebody else has our key, or soon has, and the peers are to be his: from now on time begins and renews no session
-    /// here, and those that there are serve what is on its way. A peer that asks is answered, wherever it
-    /// thinks we are.
+    /// Somebody else has our key, or soon has, and the peers are to be his: from now on time begins and renews
+    /// no session here, and those that there are serve what is on its way. A peer that asks is answered,
+    /// wherever it thinks we are.
     pub fn begin_no_sessions(&self) {
         self.shared.begins_sessions.store(false, Ordering::Relaxed);
     }
