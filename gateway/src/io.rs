@@ -204,7 +204,7 @@ impl Gateway {
         let (relay, queue) = handshakes::relay(&waker);
         gateway.handshakes = Some(gateway.spawn("handshakes", waker, {
             let udp = Arc::clone(&udp);
-            move |shared| handshakes::run(&shared, handshakes, (udp, wait), &queue)
+            move |shared| handshakes::run(&shared, handshakes, (udp, wait), queue)
         })?);
         let workers = settings.workers.count();
         let (wait, waker) = wait_for(Some(udp.as_fd()))?;

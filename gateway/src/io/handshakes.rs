@@ -5,14 +5,15 @@
 //! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
 //! Most of what few sources send it leaves to the kernel, see [`thinning`](super::thinning).
 
+use std::iter;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
 use mio::Waker;
+use rtrb::{Consumer, Producer, RingBuffer};
 use socket2::SockFilter;
 
 use super::clock;
@@ -31,7 +32,7 @@ const TICK: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Messages that the inbound thread may have handed on: a flood of a million a second for as long as the
-/// scheduler may let this thread wait.
+/// scheduler may let this thread wait. The ring takes memory only where messages have been.
 const QUEUE_LEN: usize = 4096;
 
 /// Messages of the inbound thread that are looked at before the socket and the clock are again.
@@ -65,7 +66,7 @@ impl Message {
 /// By which the inbound thread hands on messages.
 #[derive(Debug)]
 pub(super) struct Relay {
-    queue: SyncSender<Message>,
+    queue: Producer<Message>,
     waker: Arc<Waker>,
     is_flood: Arc<AtomicBool>,
     /// Whether anything was handed on since [`Self::wake`].
@@ -75,13 +76,13 @@ pub(super) struct Relay {
 /// The other end.
 #[derive(Debug)]
 pub(super) struct Queue {
-    messages: Receiver<Message>,
+    messages: Consumer<Message>,
     is_flood: Arc<AtomicBool>,
 }
 
 /// A way for messages to the thread that `waker` wakes.
 pub(super) fn relay(waker: &Arc<Waker>) -> (Relay, Queue) {
-    let (queue, messages) = mpsc::sync_channel(QUEUE_LEN);
+    let (queue, messages) = RingBuffer::new(QUEUE_LEN);
     let is_flood = Arc::new(AtomicBool::new(false));
     let relay =
         Relay { queue, waker: Arc::clone(waker), is_flood: Arc::clone(&is_flood), is_used: false };
@@ -93,7 +94,7 @@ impl Relay {
     /// Says whether there was room.
     pub(super) fn push(&mut self, message: &[u8], path: Path) -> bool {
         let is_taken =
-            Message::new(message, path).is_some_and(|message| self.queue.try_send(message).is_ok());
+            Message::new(message, path).is_some_and(|message| self.queue.push(message).is_ok());
         self.is_used |= is_taken;
 
         is_taken
@@ -115,7 +116,7 @@ pub(super) fn run(
     shared: &Shared,
     mut handshakes: Handshakes,
     (mut udp, mut wait): (Arc<Udp>, Wait),
-    queue: &Queue,
+    mut queue: Queue,
 ) {
     let _alive = Alive(shared);
     let mut buffer = HandshakeBuffer::new();
@@ -169,7 +170,7 @@ pub(super) fn run(
             let filter = thinning.handle_batch();
             thin(&udp, &mut thinning, filter);
         }
-        for message in queue.messages.try_iter().take(BATCH_LEN) {
+        for message in iter::from_fn(|| queue.messages.pop().ok()).take(BATCH_LEN) {
             count += 1;
             handshakes.handle_message(message.bytes(), message.path, now, &mut batch);
             shared.send_all(&mut batch);
