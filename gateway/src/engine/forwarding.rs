@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use remap::masquerade::Tick;
 use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
@@ -125,9 +126,9 @@ impl Forwarding {
     /// See [`Outside`] for how it is told from one of somebody else.
     #[inline]
     #[must_use]
-    pub fn is_own_datagram(&self, packet: &[u8], header: &Header) -> bool {
+    pub fn is_own_datagram(&self, packet: &[u8], header: &Header, now: Tick) -> bool {
         self.outside.may_have_sent(packet, header)
-            && self.outside.has_sent(packet, header, (&self.ends, &self.peers))
+            && self.outside.has_sent(packet, header, (&self.ends, &self.peers), now)
     }
 
     /// The kernel does not send by `path` any more: whoever is reached by it is reached from another

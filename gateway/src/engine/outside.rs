@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use arc_swap::ArcSwapOption;
+use remap::masquerade::Tick;
 
 use crate::packet::Header;
 use crate::packet::ports::Ports;
@@ -32,6 +33,9 @@ use crate::wg::endpoints::Moves;
 const UDP: u8 = 17;
 
 const UDP_HEADER_BYTES: usize = 8;
+
+/// How often the peers are looked through in a second, at most.
+const LOOKS: u32 = 10;
 
 /// What we send from.
 #[derive(Debug, Default)]
@@ -46,14 +50,17 @@ pub struct Outside {
 /// Where the peers of one generation are, and what they call us.
 ///
 /// Whoever sends from our port what looks like ours has each of its packets looked up here. There may be
-/// thousands of peers, so they are looked through only after one of them has moved.
+/// thousands of peers, so they are looked through only after one of them has moved, and not for ever in
+/// one second: a peer may move with every datagram.
 #[derive(Debug, Default)]
 pub(super) struct Ends(ArcSwapOption<Known>);
 
 #[derive(Debug)]
 struct Known {
-    /// When the peers were looked through.
+    /// What had been counted when the peers were looked through.
     moves: u64,
+    /// The second in which that was, and for which time in it.
+    looked: (Tick, u32),
     remotes: HashSet<SocketAddr>,
     locals: HashSet<IpAddr>,
 }
@@ -93,11 +100,12 @@ impl Outside {
         packet: &[u8],
         header: &Header,
         (ends, peers): (&Ends, &[Arc<Peer>]),
+        now: Tick,
     ) -> bool {
         let Some(ports) = Ports::read(packet, header) else { return false };
         let source = header.source();
         let destination = SocketAddr::new(header.destination(), ports.destination);
-        let known = ends.known(self.moves.count(), peers);
+        let known = ends.known(self.moves.count(), peers, now);
 
         self.addresses.contains(&source)
             || known.remotes.contains(&destination)
@@ -106,26 +114,35 @@ impl Outside {
 }
 
 impl Ends {
-    fn known(&self, moves: u64, peers: &[Arc<Peer>]) -> Arc<Known> {
-        let known = self.0.load_full().filter(|known| known.moves == moves);
+    fn known(&self, moves: u64, peers: &[Arc<Peer>], now: Tick) -> Arc<Known> {
+        let known = self.0.load_full();
+        let times = known.as_ref().map_or(0, |known| known.times_in(now));
+        if let Some(known) = known.filter(|known| known.moves == moves || times >= LOOKS) {
+            return known;
+        }
 
-        known.unwrap_or_else(|| {
-            let known = Arc::new(Known::new(moves, peers));
-            self.0.store(Some(Arc::clone(&known)));
-            known
-        })
+        let known = Arc::new(Known::new(moves, peers, (now, times + 1)));
+        self.0.store(Some(Arc::clone(&known)));
+        known
     }
 }
 
 impl Known {
-    fn new(moves: u64, peers: &[Arc<Peer>]) -> Self {
+    fn new(moves: u64, peers: &[Arc<Peer>], looked: (Tick, u32)) -> Self {
         let (mut remotes, mut locals) = (HashSet::new(), HashSet::new());
         for path in peers.iter().filter_map(|peer| peer.path()) {
             remotes.insert(canonical(path.remote));
             locals.extend(path.local.map(|local| local.address()));
         }
 
-        Self { moves, remotes, locals }
+        Self { moves, looked, remotes, locals }
+    }
+
+    /// How often the peers were looked through in this second.
+    fn times_in(&self, now: Tick) -> u32 {
+        let (second, times) = self.looked;
+
+        if second == now { times } else { 0 }
     }
 }
 
@@ -228,7 +245,8 @@ mod tests {
     fn the_peers_are_looked_through_again_when_one_has_moved_and_not_before() {
         let world = World::new();
         let (ends, forwarding) = (Ends::default(), world.control.current());
-        let look = || ends.known(world.control.outside.moves().count(), forwarding.peers());
+        let now = Tick::from_secs(7);
+        let look = || ends.known(world.control.outside.moves().count(), forwarding.peers(), now);
         let (first, again) = (look(), look());
         let peer = &forwarding.peers()[0];
         let path = peer.path().unwrap();
@@ -240,6 +258,29 @@ mod tests {
 
         assert!(Arc::ptr_eq(&first, &again) && Arc::ptr_eq(&first, &unmoved));
         assert!(!first.locals.contains(&ip(OURS)) && moved.locals.contains(&ip(OURS)));
+    }
+
+    /// It may take a pod inside and a peer that changes its port all the time.
+    #[test]
+    fn peers_that_move_all_the_time_are_looked_through_some_times_in_a_second() {
+        let world = World::new();
+        let (ends, forwarding) = (Ends::default(), world.control.current());
+        let peer = &forwarding.peers()[0];
+        let mut last = None;
+        let mut looks_in = |second| {
+            let mut looks = 0;
+            for port in 1..=1000 {
+                let remote = SocketAddr::new(ip("198.51.100.1"), port);
+                peer.learn_path(Path { remote, local: None });
+                let count = world.control.outside.moves().count();
+                let known = ends.known(count, forwarding.peers(), Tick::from_secs(second));
+                looks += u32::from(!last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &known)));
+                last = Some(known);
+            }
+            looks
+        };
+
+        assert_eq!([7, 7, 8].map(&mut looks_in), [LOOKS, 0, LOOKS]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn route<'a>(
     if header.is_source_routed() {
         return Err(DropReason::SourceRouted);
     }
-    if context.forwarding.is_own_datagram(packet, header) {
+    if context.forwarding.is_own_datagram(packet, header, context.now) {
         return Err(DropReason::RoutingLoop);
     }
 
