@@ -16,6 +16,7 @@ pub mod native;
 pub mod opening;
 pub mod peer;
 pub mod redact;
+pub(crate) mod scrub;
 pub mod staged;
 pub mod succession;
 pub mod tunnel;

@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
+use super::scrub::scrubbed;
+
 /// Length of every key in bytes.
 pub const KEY_LEN: usize = 32;
 
@@ -67,10 +69,12 @@ impl PrivateKey {
     /// A new key from the operating system's random number generator, clamped as that of `wg genkey`.
     #[must_use]
     pub fn generate() -> Self {
-        let mut bytes = Zeroizing::new(StaticSecret::random().to_bytes());
-        clamp(&mut bytes);
+        scrubbed(|| {
+            let mut bytes = Zeroizing::new(StaticSecret::random().to_bytes());
+            clamp(&mut bytes);
 
-        Self::new(&bytes)
+            Self::new(&bytes)
+        })
     }
 
     /// Wraps 32 raw bytes.
@@ -79,7 +83,7 @@ impl PrivateKey {
     ///
     /// [`KeyError::Zero`] if all of them are zero.
     pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, KeyError> {
-        not_zero(Zeroizing::new(*bytes)).map(|bytes| Self::new(&bytes))
+        scrubbed(|| not_zero(Zeroizing::new(*bytes)).map(|bytes| Self::new(&bytes)))
     }
 
     /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
@@ -88,7 +92,7 @@ impl PrivateKey {
     ///
     /// [`KeyError`] if it is neither. The error never contains the key.
     pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
-        parse(content).map(|bytes| Self::new(&bytes))
+        scrubbed(|| parse(content).map(|bytes| Self::new(&bytes)))
     }
 
     fn new(secret: &[u8; KEY_LEN]) -> Self {
@@ -157,7 +161,7 @@ impl PresharedKey {
     ///
     /// [`KeyError`] if it is neither. The error never contains the key.
     pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
-        parse(content).map(|bytes| Self(boxed(&bytes)))
+        scrubbed(|| parse(content).map(|bytes| Self(boxed(&bytes))))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8; KEY_LEN] {

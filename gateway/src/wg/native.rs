@@ -54,6 +54,7 @@ use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
 use self::noise::{Forged, LEN, shared};
 use self::tai64n::{Timestamp, Timestamps};
 use self::tunnel::NativeTunnel;
+use super::scrub::scrubbed;
 use super::tunnel::{HeldInitiation, Identity, Introduction, PeerKeys, Released, Tunnel};
 use super::{PresharedKey, PrivateKey, PublicKey, Slot};
 use crate::DropReason;
@@ -127,7 +128,7 @@ struct Guard {
     load: Load,
     mint: CookieMint,
     /// The last initiation, of which half is understood: it is looked at again in a moment.
-    introduced: Option<([u8; INITIATION_LEN], Introduced)>,
+    introduced: Option<([u8; INITIATION_LEN], Box<Introduced>)>,
     timestamps: Timestamps,
     accepted: AcceptedByPeer,
 }
@@ -146,7 +147,7 @@ impl NativeIdentity {
     /// The identity that `private_key` is.
     #[must_use]
     pub fn new(private_key: &PrivateKey, surroundings: Surroundings) -> Self {
-        let own = Own::new(private_key.to_secret());
+        let own = scrubbed(|| Own::new(private_key.to_secret()));
         let now = surroundings.epoch.base();
         let guard = Guard {
             now,
@@ -231,20 +232,23 @@ impl Shared {
 
     /// Reads who sends an `initiation`, and remembers what that took.
     fn introduce(&self, initiation: &[u8]) -> Result<PublicKey, DropReason> {
-        let introduced =
-            Introduced::read(&self.own, initiation).map_err(|_| DropReason::Unauthenticated)?;
-        let peer = introduced.peer;
         let message = initiation.try_into().map_err(|_| DropReason::Malformed)?;
-        self.guard().introduced = Some((message, introduced));
 
-        Ok(peer)
+        scrubbed(|| {
+            let introduced =
+                Introduced::read(&self.own, initiation).map_err(|_| DropReason::Unauthenticated)?;
+            let peer = introduced.peer;
+            self.guard().introduced = Some((message, Box::new(introduced)));
+
+            Ok(peer)
+        })
     }
 
     /// Who sends an `initiation`, which was admitted.
-    fn introduced(&self, initiation: &[u8]) -> Result<Introduced, Forged> {
+    fn introduced(&self, initiation: &[u8]) -> Result<Box<Introduced>, Forged> {
         match self.guard().introduced.take() {
             Some((known, introduced)) if known == initiation => Ok(introduced),
-            _ => Introduced::read(&self.own, initiation),
+            _ => Introduced::read(&self.own, initiation).map(Box::new),
         }
     }
 
@@ -289,14 +293,17 @@ impl Identity for NativeIdentity {
     }
 
     fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel> {
-        let static_static = shared(&self.shared.own.private, &keys.public_key);
-        let is_nobody = static_static.is_err();
-        let nothing = [0; LEN];
-        let peer = Acquaintance::new(
-            keys.public_key,
-            static_static.as_deref().unwrap_or(&nothing),
-            keys.preshared_key.as_ref().map_or(&nothing, PresharedKey::as_bytes),
-        );
+        let (peer, is_nobody) = scrubbed(|| {
+            let static_static = shared(&self.shared.own.private, &keys.public_key);
+            let nothing = [0; LEN];
+            let peer = Acquaintance::new(
+                keys.public_key,
+                static_static.as_deref().unwrap_or(&nothing),
+                keys.preshared_key.as_ref().map_or(&nothing, PresharedKey::as_bytes),
+            );
+
+            (peer, static_static.is_err())
+        });
         let persistent = keys.persistent_keepalive.filter(|seconds| *seconds > 0);
         let persistent = persistent.map(|seconds| Duration::from_secs(seconds.into()));
 

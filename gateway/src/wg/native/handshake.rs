@@ -181,18 +181,19 @@ impl Introduced {
     /// # Errors
     ///
     /// [`Forged`] if somebody else has sent it.
-    pub(super) fn authenticate(mut self, peer: &Acquaintance) -> Result<Authentic, Forged> {
+    pub(super) fn authenticate(&self, peer: &Acquaintance) -> Result<Authentic, Forged> {
         if self.peer != peer.peer {
             return Err(Forged);
         }
-        let key = self.transcript.mix_shared(&peer.static_static);
-        let timestamp = self.transcript.open::<TIMESTAMP_LEN>(&key, &self.sealed_timestamp)?;
+        let mut transcript = self.transcript.clone();
+        let key = transcript.mix_shared(&peer.static_static);
+        let timestamp = transcript.open::<TIMESTAMP_LEN>(&key, &self.sealed_timestamp)?;
 
         Ok(Authentic {
             timestamp: Timestamp::from_bytes(timestamp),
             remote_index: self.remote_index,
             ephemeral: self.ephemeral,
-            transcript: self.transcript,
+            transcript,
         })
     }
 }

@@ -9,6 +9,7 @@ mod limits;
 mod load;
 mod primitives;
 mod punctual;
+pub(super) mod residue;
 mod rest;
 mod session;
 mod time;
@@ -57,9 +58,17 @@ fn start() -> Instant {
 
 impl Pair {
     fn new(engines: [Engine; 2], preshared: Option<[u8; 32]>) -> Self {
+        Self::within(|now| surroundings(now, 7), engines, preshared)
+    }
+
+    fn within(
+        surroundings: impl Fn(Instant) -> Surroundings,
+        engines: [Engine; 2],
+        preshared: Option<[u8; 32]>,
+    ) -> Self {
         let now = start();
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
-        let identities = [0, 1].map(|own| engines[own].identity(&keys[own], &surroundings(now, 7)));
+        let identities = [0, 1].map(|own| engines[own].identity(&keys[own], &surroundings(now)));
         let mut number = 0;
         let ends = identities.map(|identity| {
             number += 1;

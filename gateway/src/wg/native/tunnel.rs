@@ -24,6 +24,7 @@ use crate::counters::as_u64;
 use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::message::Message;
+use crate::wg::scrub::scrubbed;
 use crate::wg::tunnel::{Opened, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
 use crate::wg::{OpenedRun, Opening, Slot, Staged};
 
@@ -174,6 +175,16 @@ impl NativeTunnel {
 
     /// Sends an initiation, whatever else is on its way.
     fn ask(&self, state: &mut State, path: Path, out: &mut TransmitBatch, now: Instant) {
+        scrubbed(|| self.begin_handshake(state, path, out, now));
+    }
+
+    fn begin_handshake(
+        &self,
+        state: &mut State,
+        path: Path,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) {
         let index = self.new_index(state);
         let State { shared, peer, .. } = state;
         let ephemeral = shared.ephemeral();
@@ -448,12 +459,12 @@ impl Tunnel for NativeTunnel {
         let mut state = self.lock();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
 
-        match kind {
+        scrubbed(|| match kind {
             Message::Initiation => self.handle_initiation(state, message, path, out, now),
             Message::Response { .. } => self.handle_response(state, message, path, out, now),
             Message::CookieReply { .. } => self.handle_cookie(state, message, now),
             Message::Data { .. } => Err(DropReason::Malformed),
-        }?;
+        })?;
 
         // A response comes from where we have just asked, which may be somewhere else on purpose.
         if kind == Message::Initiation && self.traffic.has_just_received(now) {
