@@ -10,7 +10,9 @@ use super::cipher::{Cipher, LANES, Lane, Lanes};
 use super::handshake::Session;
 use super::noise::TAG_LEN;
 use super::replay::{WINDOW, Window};
-use super::timers::{CROSSING, REJECT_AFTER_TIME};
+use super::timers::{
+    CROSSING, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_JITTER_MILLIS, RESPONDER_REKEY_TIME,
+};
 
 /// Bytes before the sealed packet: type, receiver index, counter.
 pub(super) const HEADER_LEN: usize = 16;
@@ -78,6 +80,16 @@ impl Keypair {
     #[inline]
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.asked)
+    }
+
+    /// How old it is when whoever sends with it asks for another one. An index is as good as random.
+    pub(super) fn rekey_age(&self) -> Duration {
+        if self.is_initiator {
+            return REKEY_AFTER_TIME;
+        }
+        let jitter = self.local_index % RESPONDER_JITTER_MILLIS;
+
+        RESPONDER_REKEY_TIME + Duration::from_millis(jitter.into())
     }
 
     /// Whether the handshakes of both may have been under way at the same time, one from here and one from

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::keypair::Keypair;
-use super::timers::{
-    News, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_REKEY_TIME,
-};
+use super::timers::{News, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME};
 use crate::wg::message::Message;
 
 /// Four at the most: what is under way when another one begins still arrives. The whitepaper has three, but two
@@ -130,8 +128,7 @@ impl Sessions {
     pub(super) fn is_succession_due(&self, news: News, now: Instant) -> bool {
         let Some(current) = &self.current else { return false };
         let age = current.age(now);
-        let limit = if current.is_initiator { REKEY_AFTER_TIME } else { RESPONDER_REKEY_TIME };
-        let by_sending = news.has_sent && (age >= limit || current.is_worn());
+        let by_sending = news.has_sent && (age >= current.rekey_age() || current.is_worn());
         let by_receiving = news.has_received && current.is_initiator && age >= RECEIVER_REKEY_TIME;
 
         by_sending || by_receiving

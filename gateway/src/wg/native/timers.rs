@@ -41,6 +41,10 @@ pub(super) const NEW_HANDSHAKE_TIME: Duration = KEEPALIVE_TIMEOUT.saturating_add
 pub(super) const RESPONDER_REKEY_TIME: Duration =
     REKEY_AFTER_TIME.saturating_add(NEW_HANDSHAKE_TIME);
 
+/// So many milliseconds are more than a responder waits beyond [`RESPONDER_REKEY_TIME`]. Where two handshakes have
+/// crossed, each end may have answered the session that it sends with, and both would begin together each time.
+pub(super) const RESPONDER_JITTER_MILLIS: u32 = 8_000;
+
 /// After this an initiator that only receives begins another session: the next moment may be too late.
 pub(super) const RECEIVER_REKEY_TIME: Duration =
     REJECT_AFTER_TIME.saturating_sub(NEW_HANDSHAKE_TIME);

@@ -146,6 +146,34 @@ fn what_is_under_way_in_the_other_of_two_sessions_made_at_once_still_arrives() {
     }
 }
 
+/// Their sessions are of the same age, and both wait for the other one to begin the next.
+#[test]
+fn two_ends_that_have_both_answered_do_not_begin_together_for_ever() {
+    let mut pair = crossed();
+    let (mut begun, mut together) = (0, 0);
+    for number in 0..6_000 {
+        for end in [0, 1] {
+            assert_eq!(pair.exchange(end, pair.send(end, &packet(number))), [packet(number)]);
+        }
+        pair.tick(Duration::from_millis(100));
+        let mut under_way = [0, 1].map(|end| pair.timers(end));
+        let is_initiation = |datagram: &&Vec<u8>| datagram.len() == INITIATION_LEN;
+        let asked = under_way.iter().flatten().filter(is_initiation).count();
+        begun += usize::from(asked > 0);
+        together += usize::from(asked > 1);
+        // What both send meets on the way, and so do the answers.
+        while under_way.iter().any(|datagrams| !datagrams.is_empty()) {
+            let answer = |from: usize| {
+                let each = under_way[from].iter().map(|datagram| pair.deliver(from, datagram).1);
+                each.flatten().collect()
+            };
+            under_way = [answer(1), answer(0)];
+        }
+    }
+
+    assert_eq!((begun, together), (4, 0), "in ten minutes");
+}
+
 /// The peer may be two that take turns, and what the former one still sends tells nothing of the other.
 #[test]
 fn of_two_sessions_that_the_peer_asked_for_soon_after_one_another_the_former_is_over() {
