@@ -9,6 +9,7 @@ mod inbound;
 mod monitor;
 mod outbound;
 mod pool;
+mod resident;
 mod singly;
 mod steering;
 mod sys;
@@ -42,6 +43,7 @@ use worker::{Shared, Wait};
 pub use crate::engine::PeerConfig;
 pub use monitor::{Monitor, PeerStatus, Status};
 pub use pool::Workers;
+pub use resident::{give_back_what_is_freed, let_go_of_files};
 
 /// How often a draining gateway looks whether anything is left.
 const DRAIN_POLL: Duration = Duration::from_millis(10);

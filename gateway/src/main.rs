@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use kube::Client;
-use strait_gateway::io::Gateway;
+use strait_gateway::io::{self, Gateway};
 use tracing::{debug, info, warn};
 
 use daemon::admin::{Admin, Board, Sources};
@@ -21,10 +21,11 @@ use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
 use daemon::{
     check, cluster, commands, crds, demo, device, explain, key, logging, mtu, node, operator,
-    output, show, socket, uapi,
+    output, resident, show, socket, uapi,
 };
 
 fn main() -> ExitCode {
+    io::give_back_what_is_freed();
     let result = match args::parse(std::env::args_os()) {
         Ok(args) => dispatch(args),
         Err(UsageError::Answer(text)) => {
@@ -95,6 +96,7 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
 
+    runtime.spawn(resident::let_go_of_start());
     runtime.block_on(serve(start, config, admins, socket, log, args.given))?;
 
     Ok(ExitCode::SUCCESS)

@@ -33,6 +33,10 @@ use require::require;
 /// As many as netns.sh of the kernel gives to one peer.
 const MANY_ALLOWED_IPS: usize = 130_560;
 
+/// Until a process has let go of what only its start has needed, and long enough for everything that is done
+/// from time to time.
+const SETTLED: Duration = Duration::from_secs(8);
+
 /// What must be reached.
 struct Bounds {
     peers: usize,
@@ -47,7 +51,7 @@ struct Bounds {
     /// One of them and no more.
     change: Duration,
     allowed_ips: Duration,
-    /// Its own.
+    /// Of a device and of a gateway.
     allowed_ips_bytes: u64,
     /// Of what the curve alone allows.
     answers: f64,
@@ -57,9 +61,8 @@ const PROMISED: Bounds = Bounds {
     peers: 10_000,
     ready: Duration::from_secs(2),
     bytes_per_peer: 8 << 10,
-    // How much of a file the kernel shows in a process that reads a page of it depends on how the file
-    // came into memory: a program that was just written may be there to the last page.
-    idle_bytes: [30_000_000, 3_000_000],
+    // The goal is six million bytes of all. What is in the way is in the manual, architecture.md.
+    idle_bytes: [7_000_000, 2_000_000],
     idle: 0.01,
     longest_ping: Duration::from_millis(50),
     change: Duration::from_millis(500),
@@ -79,7 +82,7 @@ const ANYWHERE: Bounds = Bounds {
     longest_ping: Duration::from_secs(1),
     change: Duration::from_secs(5),
     allowed_ips: Duration::from_secs(5),
-    allowed_ips_bytes: 30_000_000,
+    allowed_ips_bytes: 60_000_000,
     answers: 0.2,
 };
 
@@ -89,16 +92,18 @@ fn a_gateway_that_has_nothing_to_do_takes_little() {
     let bounds = bounds();
     let hub = Hub::start(0, Others::Silent);
 
+    let at_first = hub.resident();
+    std::thread::sleep(SETTLED);
     let idle = hub.resident();
-    // Long enough for everything that is done from time to time.
-    std::thread::sleep(Duration::from_secs(3));
-    let later = hub.resident();
-    eprintln!("nothing to do: {later} ({idle} at first)");
+    hub.scrape();
+    let scraped = hub.resident();
+    eprintln!("nothing to do: {idle} ({at_first} at first, {scraped} after a scrape)");
     hub.stop();
 
     let [all, own] = bounds.idle_bytes;
-    assert!(later.own <= own, "{later}");
-    assert!(later.all <= all, "{later}");
+    assert!(idle.own <= own, "{idle}");
+    assert!(idle.all <= all, "{idle}");
+    assert!(idle.of_files() <= at_first.of_files() * 3 / 4, "{idle}, {at_first} at first");
 }
 
 #[test]
@@ -186,6 +191,7 @@ fn one_peer_may_have_many_allowed_ips() {
     let before = device.resident();
 
     let set = device.set_allowed_ips(MANY_ALLOWED_IPS);
+    std::thread::sleep(SETTLED);
     let after = device.resident();
     eprintln!(
         "{MANY_ALLOWED_IPS} allowed IPs set in {set:?}: {after} (at most {} kB), {before} before",
@@ -193,11 +199,13 @@ fn one_peer_may_have_many_allowed_ips() {
     );
     device.stop();
     let hub = Hub::start(MANY_ALLOWED_IPS, Others::AllOne);
-    eprintln!("the same from a file: ready after {:?}, {}", hub.ready, hub.resident());
+    std::thread::sleep(SETTLED);
+    let read = hub.resident();
+    eprintln!("the same from a file: ready after {:?}, {read}", hub.ready);
     hub.stop();
 
     assert!(set <= bounds.allowed_ips, "{set:?}");
-    assert!(after.own <= bounds.allowed_ips_bytes, "{after}");
+    assert!(after.all.max(read.all) <= bounds.allowed_ips_bytes, "{after}; {read}");
 }
 
 #[test]
