@@ -94,14 +94,21 @@ fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, 
     let quiet = scene.bulk();
     eprintln!("without a flood: {:.0} Mb/s", quiet / 1e6);
 
+    // What one stream carries scatters by more than is demanded.
+    let rounds = if promised.is_some() { 5 } else { 1 };
     for &sources in floods {
-        let deaf = scene.flood(sources, DEAF_PORT);
-        let beside = scene.bulk();
-        let deaf_rate = deaf.stop();
-
         let [unread, read] = scene.turned_away();
+        let (mut deaf_rate, mut beside, mut under) = (0.0, 0.0, 0.0);
+        for _ in 0..rounds {
+            let deaf = scene.flood(sources, DEAF_PORT);
+            beside += scene.bulk() / f64::from(rounds);
+            deaf_rate += deaf.stop() / f64::from(rounds);
+            let flood = scene.flood(sources, LISTEN_PORT);
+            under += scene.bulk() / f64::from(rounds);
+            flood.stop();
+        }
+
         let flood = scene.flood(sources, LISTEN_PORT);
-        let under = scene.bulk();
         let steady = scene.steady();
         let connected = scene.new_peer();
         let rate = flood.stop();
