@@ -49,9 +49,10 @@ pub(super) struct Attempt {
     before: Option<Asked>,
 }
 
-/// An initiation.
+/// An initiation. Its secrets stay where they are until they are wiped: where there is none, whatever was on the stack
+/// would be moved in its place.
 pub(super) struct Asked {
-    pub(super) pending: Pending,
+    pub(super) pending: Box<Pending>,
     /// When it went.
     pub(super) at: Instant,
 }
@@ -129,7 +130,7 @@ impl State {
 
     /// Notes that `pending` goes `now`, and is to be repeated at `again`.
     pub(super) fn ask(&mut self, pending: Pending, now: Instant, again: Instant) {
-        let newest = Asked { pending, at: now };
+        let newest = Asked { pending: Box::new(pending), at: now };
         self.asked = Some(now);
         match &mut self.attempt {
             Some(attempt) => {
