@@ -276,10 +276,15 @@ impl Links {
     /// Waits until an interface has changed. Cancel safe.
     pub(crate) async fn next(&mut self) {
         if self.0.recv().await.is_none() {
-            // The socket is gone; whoever waits looks now and then anyway.
+            // The socket is gone; whoever waits looks now and then instead.
             std::future::pending::<()>().await;
         }
         while self.0.try_recv().is_ok() {}
+    }
+
+    /// That nothing will be told any more, as the socket is gone.
+    pub(crate) fn are_silent(&self) -> bool {
+        self.0.is_closed()
     }
 }
 

@@ -286,7 +286,9 @@ impl Service {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
                     self.gateway.free_retired();
-                    self.look_at_device().await;
+                    if self.links.are_silent() {
+                        self.look_at_device().await;
+                    }
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
                         self.reconfigure(Config { private_key, ..Config::clone(&self.config) }).await;
                     }

@@ -23,8 +23,18 @@ const PEERS_PER_TURN: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
     next: usize,
-    /// To which endpoint, and by which interface.
-    last: HashMap<PublicKey, (SocketAddr, String)>,
+    last: HashMap<PublicKey, Way>,
+}
+
+/// What was found of the way to a peer.
+#[derive(Debug)]
+struct Way {
+    endpoint: SocketAddr,
+    interface: String,
+    /// The largest inner packet, in bytes.
+    path_mtu: u16,
+    /// What the peer had been sent by then.
+    transmit_bytes: u64,
 }
 
 /// What is different about the way to a peer.
@@ -52,23 +62,47 @@ impl Change {
 impl Ways {
     /// Asks the kernel about the next few peers, and says what changed.
     pub(crate) async fn learn(&mut self, netlink: &Netlink, peers: &[PeerStatus]) -> Vec<Change> {
-        let count = peers.len().min(PEERS_PER_TURN);
         let mut changed = Vec::new();
-        for peer in peers.iter().cycle().skip(self.next).take(count) {
-            let Some(endpoint) = peer.endpoint else {
-                continue;
-            };
+        for (peer, endpoint) in self.turn(peers) {
             let Some(underlay) = netlink.interface_towards(endpoint.ip()).await else {
                 continue;
             };
             changed.extend(self.handle_way(peer, endpoint, underlay));
         }
-        self.next = (self.next + count) % peers.len().max(1);
         if self.last.len() > peers.len() {
             self.last.retain(|key, _| peers.iter().any(|peer| peer.public_key == *key));
         }
 
         changed
+    }
+
+    /// Those of the next few peers that there may be news of, with their endpoints.
+    fn turn<'a>(&mut self, peers: &'a [PeerStatus]) -> Vec<(&'a PeerStatus, SocketAddr)> {
+        let first = self.next;
+        let places = || peers.iter().enumerate();
+        let mut turn = Vec::new();
+        for (place, peer) in places().skip(first).chain(places().take(first)) {
+            let Some(endpoint) = peer.endpoint.filter(|endpoint| self.may_differ(peer, *endpoint))
+            else {
+                continue;
+            };
+            turn.push((peer, endpoint));
+            self.next = place + 1;
+            if turn.len() == PEERS_PER_TURN {
+                break;
+            }
+        }
+
+        turn
+    }
+
+    /// Routers say something only of what is sent, and a way that nobody goes may be any.
+    fn may_differ(&self, peer: &PeerStatus, endpoint: SocketAddr) -> bool {
+        self.last.get(&peer.public_key).is_none_or(|way| {
+            way.transmit_bytes != peer.transmit_bytes
+                || way.endpoint != endpoint
+                || Some(way.path_mtu) != peer.path_mtu_bytes
+        })
     }
 
     fn handle_way(
@@ -83,13 +117,14 @@ impl Ways {
             info!(peer = peer.name, path_mtu = bytes, "the way to a peer changed");
         }
         let last = self.last.get(&peer.public_key);
-        let is_rerouted = last.is_some_and(|(to, by)| *to == endpoint && *by != interface);
+        let is_rerouted =
+            last.is_some_and(|way| way.endpoint == endpoint && way.interface != interface);
         if is_rerouted {
             info!(peer = peer.name, interface, "the way to a peer leads through another interface");
         }
-        if last.is_none_or(|(to, by)| (*to, by) != (endpoint, &interface)) {
-            self.last.insert(peer.public_key, (endpoint, interface));
-        }
+        let transmit_bytes = peer.transmit_bytes;
+        let way = Way { endpoint, interface, path_mtu: bytes, transmit_bytes };
+        self.last.insert(peer.public_key, way);
 
         let change = Change { peer: peer.public_key, path_mtu, is_rerouted };
         (path_mtu.is_some() || is_rerouted).then_some(change)
@@ -105,6 +140,8 @@ fn inner(outer: u32) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use strait_gateway::wg::PrivateKey;
 
     use super::*;
@@ -137,9 +174,64 @@ mod tests {
         assert_eq!((rerouted.path_mtu, rerouted.is_rerouted), (None, true));
     }
 
+    #[test]
+    fn a_way_is_asked_about_once_until_something_is_sent_on_it() {
+        let mut ways = Ways::default();
+        let mut peers = [peer(), peer(), peer()];
+        peers[2].endpoint = None;
+        let [rome, milan] = [peers[0].public_key, peers[1].public_key];
+
+        assert_eq!(ask(&mut ways, &mut peers), [rome, milan]);
+        assert_eq!(ask(&mut ways, &mut peers), []);
+        peers[1].transmit_bytes += 148;
+        assert_eq!(ask(&mut ways, &mut peers), [milan]);
+        peers[0].endpoint = Some("203.0.113.1:7".parse().unwrap());
+        assert_eq!(ask(&mut ways, &mut peers), [rome]);
+        // Configured again, of which nothing is known.
+        peers[0].path_mtu_bytes = None;
+        assert_eq!(ask(&mut ways, &mut peers), [rome]);
+        assert_eq!(ask(&mut ways, &mut peers), []);
+    }
+
+    #[test]
+    fn peers_that_all_send_take_turns_and_others_do_not_hold_them_up() {
+        let mut ways = Ways::default();
+        let mut peers: Vec<_> = (0..3 * PEERS_PER_TURN).map(|_| peer()).collect();
+        let keys: Vec<_> = peers.iter().map(|peer| peer.public_key).collect();
+
+        let asked: Vec<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
+        assert_eq!(asked, keys);
+        for place in [5, 40] {
+            peers[place].transmit_bytes += 1;
+        }
+        assert_eq!(ask(&mut ways, &mut peers), [keys[5], keys[40]]);
+        for peer in &mut peers {
+            peer.transmit_bytes += 1;
+        }
+        let asked: BTreeSet<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
+        assert_eq!(asked, keys.into_iter().collect());
+        assert_eq!(ask(&mut ways, &mut peers[..1]), []);
+    }
+
+    /// Who is asked about in a turn. Each answer is the same and is told to the peer.
+    fn ask(ways: &mut Ways, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
+        let mut asked = Vec::new();
+        for (peer, endpoint) in ways.turn(peers) {
+            let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes: 1500 };
+            ways.handle_way(peer, endpoint, underlay);
+            asked.push(peer.public_key);
+        }
+        for peer in peers.iter_mut().filter(|peer| asked.contains(&peer.public_key)) {
+            peer.path_mtu_bytes = Some(inner(1500));
+        }
+
+        asked
+    }
+
     fn peer() -> PeerStatus {
         let public_key = PrivateKey::generate().public_key();
+        let endpoint = Some("198.51.100.1:7".parse().unwrap());
 
-        PeerStatus { has_session: true, ..PeerStatus::new("milan", public_key) }
+        PeerStatus { has_session: true, endpoint, ..PeerStatus::new("milan", public_key) }
     }
 }
