@@ -20,6 +20,7 @@ pub mod notice;
 pub mod outbound;
 mod outside;
 mod race;
+mod rest;
 mod strands;
 pub mod translate;
 

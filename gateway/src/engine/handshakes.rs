@@ -8,6 +8,7 @@ use remap::masquerade::Tick;
 
 use super::inbound::Received;
 use super::keyring::Keyring;
+use super::rest::Rest;
 use super::{Accounts, Flows, Forwarding, race};
 use crate::DropReason;
 use crate::buffer::TransmitBatch;
@@ -43,6 +44,7 @@ pub struct Handshakes {
     ungreeted: usize,
     /// The peer whose turn it is to begin a handshake: there may have been too many before it.
     turn: usize,
+    rest: Rest,
     swept: Tick,
 }
 
@@ -66,6 +68,7 @@ impl Handshakes {
             greeted_generation,
             ungreeted: 0,
             turn: 0,
+            rest: Rest::default(),
             swept: Tick::default(),
         }
     }
@@ -139,7 +142,9 @@ impl Handshakes {
         if self.greeted_generation != generation {
             self.greeted_generation = generation;
             self.ungreeted = peers.len();
+            self.rest.reset(peers.len());
         }
+        self.rest.begin_look();
 
         let turn = self.turn.min(peers.len());
         let places = || peers.iter().enumerate();
@@ -147,7 +152,10 @@ impl Handshakes {
         for (place, peer) in places().skip(turn).chain(places().take(turn)) {
             // Thousands are like this: nothing else of them is read.
             let is_greeting = self.ungreeted > 0;
-            if !is_greeting && peer.tunnel.is_dormant() && !peer.endpoints.is_sought() {
+            if !is_greeting
+                && !peer.endpoints.is_sought()
+                && self.rest.includes(place, || peer.tunnel.is_dormant())
+            {
                 continue;
             }
             let may_begin = begun < BEGINNINGS;

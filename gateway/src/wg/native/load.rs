@@ -9,7 +9,7 @@
 //! | a source that was not heard of since it began | is answered after [`PROBATION`], [`NEWCOMERS`] of them a second |
 //! | one that has sent [`INSISTENCE`] messages by then | is not answered |
 //! | one that asks again after a pause, or where a peer was heard before, and was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
-//! | anybody else without a cookie | is sent one, [`MORE_COOKIES`] of them a second, and what the others leave |
+//! | anybody else without a cookie | is sent one, [`MORE_COOKIES`] of them a second, and what the others leave unless it is a [`TORRENT`] |
 //! | a source with a cookie | is answered as [`SOURCE`] says |
 //!
 //! An honest peer is new: it sends one message, and without an answer the next after five seconds
@@ -84,6 +84,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Cookies a second, under load, for everybody else.
 const MORE_COOKIES: Rate = Rate { per_second: 2_000, burst: 600 };
 
+/// With more than so many messages a second, cookies that are left stay so: of all messages less than one in ten
+/// would have one, and to send them took a tenth of what such a flood costs.
+const TORRENT: u32 = 50_000;
+
 /// Less than an honest peer waits before it asks again (section 6.1, `REKEY_TIMEOUT`).
 const COOKIE_INTERVAL: Duration = Duration::from_millis(4_800);
 
@@ -115,6 +119,10 @@ pub(super) struct Load {
     new: Bucket,
     cookies: Bucket,
     more_cookies: Bucket,
+    /// Messages without a cookie since the last look at how many there are.
+    heard: u32,
+    looked: Instant,
+    is_torrent: bool,
 }
 
 /// A time in few bytes, of which there are many: tens of milliseconds since [`Load::began`]. They last for more
@@ -188,6 +196,9 @@ impl Load {
             new: Bucket::new(NEWCOMERS, now),
             cookies: Bucket::new(COOKIES, now),
             more_cookies: Bucket::new(MORE_COOKIES, now),
+            heard: 0,
+            looked: now,
+            is_torrent: false,
         }
     }
 
@@ -210,6 +221,7 @@ impl Load {
 
     /// A message came from `source` that shows no cookie. Gives what is known of it.
     pub(super) fn hear(&mut self, source: IpAddr, now: Instant) -> Option<Newcomer> {
+        self.heard = self.heard.saturating_add(1);
         let moment = self.moment(now);
         let known = self.newcomers.get_mut(&network(source))?;
         known.is_patient = moment.since(known.heard) >= PROBATION;
@@ -415,11 +427,17 @@ impl Load {
 
     /// Whether those for whom cookies are kept have left one.
     fn has_spare_cookie(&self, now: Instant) -> bool {
-        self.cookies.is_full(now + LOOK)
+        !self.is_torrent && self.cookies.is_full(now + LOOK)
     }
 
-    /// Forgets sources when they do not matter.
+    /// Looks how many ask, and forgets sources when they do not matter.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.looked);
+        if elapsed >= LOOK {
+            self.looked = now;
+            let heard = f64::from(mem::take(&mut self.heard));
+            self.is_torrent = heard > f64::from(TORRENT) * elapsed.as_secs_f64();
+        }
         let is_calm =
             self.last_excess.is_none_or(|last| now.saturating_duration_since(last) >= CALM);
         if is_calm && !(self.sources.is_empty() && self.newcomers.is_empty()) {

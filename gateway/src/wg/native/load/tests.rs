@@ -220,6 +220,41 @@ fn cookies_are_sent_at_a_bounded_rate() {
     }
 }
 
+/// Nine thousand sources, none of which waits for half a second.
+#[test]
+fn in_a_torrent_cookies_are_kept_for_those_that_ask_after_a_pause() {
+    for (per_second, cookies) in [
+        (40_000, COOKIES.per_second + MORE_COOKIES.per_second),
+        (60_000, MORE_COOKIES.per_second),
+        (600_000, MORE_COOKIES.per_second),
+    ] {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+        let mut sent = [0; 5];
+        for (second, sent) in sent.iter_mut().enumerate() {
+            for number in 0..per_second {
+                let elapsed = Duration::from_secs(1) * number / per_second;
+                let look = u32::try_from(elapsed.as_millis() / LOOK.as_millis()).unwrap();
+                let now =
+                    start + Duration::from_secs(1) * u32::try_from(second).unwrap() + LOOK * look;
+                if number % (per_second / 10) == 0 {
+                    load.handle_timeout(now);
+                }
+                let from = source(number % 9_000);
+                load.is_heavy(now);
+                let known = load.hear(from, now);
+                let is_hopeless = load.is_hopeless((from, known), true, now);
+                if !is_hopeless && !ask(&mut load, number % 9_000, now) {
+                    *sent += u32::from(load.may_reply(from, now));
+                }
+            }
+        }
+
+        let [.., last] = sent;
+        assert!(last.abs_diff(cookies) <= cookies / 10, "{sent:?} at {per_second}");
+    }
+}
+
 /// It sends a message every five seconds, and the others thirteen a second each.
 #[test]
 fn who_was_answered_and_asks_again_is_sent_a_cookie_whoever_else_asks() {
