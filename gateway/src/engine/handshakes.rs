@@ -144,7 +144,7 @@ impl Handshakes {
             self.ungreeted = peers.len();
             self.rest.reset(peers.len());
         }
-        self.rest.begin_look();
+        self.rest.begin_look(now);
 
         let turn = self.turn.min(peers.len());
         let places = || peers.iter().enumerate();

@@ -3,15 +3,21 @@
 //! Thousands do at any time, and what is read of one is in nobody's cache: ten thousand of them, looked at ten
 //! times a second, took two fifths of the time of an idle gateway.
 
+use std::time::{Duration, Instant};
+
 /// One of so many looks is at a peer that rests. What such a peer may have begun meanwhile asks for nothing
 /// within the next seconds (whitepaper, section 6.1), and from then on every look is at it.
 const LOOKS: usize = 4;
+
+/// When nobody has looked for so long, as while the machine slept, anything may be due at once.
+const SLEEP: Duration = Duration::from_secs(1);
 
 /// What was found of peers, by their places.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     is_dormant: Vec<bool>,
     look: usize,
+    looked: Option<Instant>,
 }
 
 impl Rest {
@@ -22,8 +28,12 @@ impl Rest {
     }
 
     /// Another look at all peers begins.
-    pub(super) fn begin_look(&mut self) {
+    pub(super) fn begin_look(&mut self, now: Instant) {
         self.look = (self.look + 1) % LOOKS;
+        let last = self.looked.replace(now);
+        if last.is_none_or(|last| now.saturating_duration_since(last) >= SLEEP) {
+            self.is_dormant.fill(false);
+        }
     }
 
     /// Whether the peer at `place` has nothing to do in this look. Whether it `is_dormant` is asked when its
@@ -39,12 +49,15 @@ impl Rest {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
 mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
 
     use super::*;
+
+    const TICK: Duration = Duration::from_millis(100);
 
     proptest! {
         /// Whoever is awake is seen to be in every look from the fourth on, and nobody is when all rest.
@@ -53,30 +66,41 @@ mod tests {
             count in 1usize..40,
             awake in prop::collection::btree_set(0usize..40, 0..10),
         ) {
-            let mut rest = Rest::default();
-            rest.reset(count);
+            let mut all = All::new(count);
             let awake: BTreeSet<_> = awake.into_iter().filter(|place| *place < count).collect();
+            all.look(TICK, &BTreeSet::new());
             for _ in 0..LOOKS {
-                look(&mut rest, count, &BTreeSet::new());
+                prop_assert_eq!(all.look(TICK, &BTreeSet::new()), BTreeSet::new());
             }
-            prop_assert_eq!(look(&mut rest, count, &BTreeSet::new()), BTreeSet::new());
 
             for _ in 1..LOOKS {
-                look(&mut rest, count, &awake);
+                all.look(TICK, &awake);
             }
             for _ in 0..2 * LOOKS {
-                prop_assert_eq!(&look(&mut rest, count, &awake), &awake);
+                prop_assert_eq!(&all.look(TICK, &awake), &awake);
             }
+        }
+
+        #[test]
+        fn whoever_woke_up_before_a_sleep_is_noticed_after_it(count in 1usize..40, looks in 1usize..9) {
+            let mut all = All::new(count);
+            for _ in 0..looks {
+                all.look(TICK, &BTreeSet::new());
+            }
+            let awake: BTreeSet<_> = (0..count).collect();
+
+            prop_assert_eq!(&all.look(SLEEP, &awake), &awake);
         }
     }
 
     #[test]
     fn a_quarter_of_those_that_rest_is_asked_in_a_look() {
+        let start = Instant::now();
         let mut rest = Rest::default();
         rest.reset(100);
         let mut asked = [0; 5];
-        for asked in &mut asked {
-            rest.begin_look();
+        for (number, asked) in (0..).zip(&mut asked) {
+            rest.begin_look(start + TICK * number);
             for place in 0..100 {
                 rest.includes(place, || {
                     *asked += 1;
@@ -90,21 +114,38 @@ mod tests {
 
     #[test]
     fn of_others_nothing_is_known() {
-        let mut rest = Rest::default();
-        rest.reset(8);
-        look(&mut rest, 8, &BTreeSet::new());
+        let mut all = All::new(8);
+        all.look(TICK, &BTreeSet::new());
 
-        rest.reset(4);
+        all.rest.reset(4);
+        all.count = 4;
 
-        let all = (0..4).collect();
-        assert_eq!(look(&mut rest, 4, &all), all);
-        assert!(!rest.includes(4, || true));
+        let awake = (0..4).collect();
+        assert_eq!(all.look(TICK, &awake), awake);
+        assert!(!all.rest.includes(4, || true));
     }
 
-    /// Who has something to do in a look at `count` peers of which some are `awake`.
-    fn look(rest: &mut Rest, count: usize, awake: &BTreeSet<usize>) -> BTreeSet<usize> {
-        rest.begin_look();
+    struct All {
+        rest: Rest,
+        count: usize,
+        now: Instant,
+    }
 
-        (0..count).filter(|place| !rest.includes(*place, || !awake.contains(place))).collect()
+    impl All {
+        fn new(count: usize) -> Self {
+            let mut rest = Rest::default();
+            rest.reset(count);
+
+            Self { rest, count, now: Instant::now() }
+        }
+
+        /// Who has something to do in a look after so long, if some are `awake`.
+        fn look(&mut self, after: Duration, awake: &BTreeSet<usize>) -> BTreeSet<usize> {
+            self.now += after;
+            self.rest.begin_look(self.now);
+            let mut asks = |place: &usize| !self.rest.includes(*place, || !awake.contains(place));
+
+            (0..self.count).filter(|place| asks(place)).collect()
+        }
     }
 }

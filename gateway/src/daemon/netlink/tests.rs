@@ -119,7 +119,16 @@ fn only_the_changes_of_an_interface_are_told() {
         own.next().await;
         let silence = tokio::time::timeout(Duration::from_millis(50), of_another.next()).await;
         assert!(silence.is_err());
+        assert!(!own.are_silent());
     });
+}
+
+/// Whoever relied on it has to look by himself from then on.
+#[test]
+fn without_its_socket_nothing_is_told_any_more() {
+    let (_, links) = mpsc::unbounded_channel();
+
+    assert!(Links(links).are_silent());
 }
 
 #[test]
