@@ -61,7 +61,7 @@ const PROMISED: Bounds = Bounds {
     peers: 10_000,
     ready: Duration::from_secs(2),
     bytes_per_peer: 8 << 10,
-    // What is in the way is in the manual, architecture.md.
+    // What takes them is in the manual, architecture.md.
     idle_bytes: [6_000_000, 2_000_000],
     idle: 0.01,
     longest_ping: Duration::from_millis(50),
