@@ -53,7 +53,7 @@ const BULK: Duration = Duration::from_secs(3);
 /// loss depends on it.
 const CONGESTION_CONTROL: &str = "cubic";
 
-/// With more messages a second than so many from one source most are dropped unread.
+/// With more messages a second than so many most are dropped unread from one source, and some from ten thousand.
 const THINNED_ABOVE: f64 = 100_000.0;
 
 /// Messages with different keys; a gateway remembers none of them.
@@ -116,8 +116,9 @@ fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, 
         let (unread, read) = (now[0] - unread, now[1] - read);
         let kept = under / beside;
         eprintln!(
-            "{sources} sources: {:.0} Mb/s under {:.0} messages/s, {:.0} Mb/s beside {:.0} ({:.0} %); \
-             steady traffic {:.1} %; a new peer has a session after {connected:?}",
+            "{sources} sources: {:.0} Mb/s under {:.0} messages/s, {:.0} Mb/s beside {:.0} ({:.1} %), \
+             {unread} messages unread and {read} turned away; steady traffic {:.1} %; a new peer has a session \
+             after {connected:?}",
             under / 1e6,
             rate,
             beside / 1e6,
@@ -131,8 +132,9 @@ fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, 
         assert!(kept >= least_kept, "{kept}");
         assert!(steady >= least_steady, "{steady}");
         assert!(connected <= longest, "{connected:?}");
-        if offload.udp_steering && sources == 1 && rate > THINNED_ABOVE {
-            assert!(unread > 2 * read, "{unread} unread and {read} read");
+        if offload.udp_steering && rate > THINNED_ABOVE {
+            let least = if sources == 1 { 2 * read } else { read / 20 };
+            assert!(unread > least, "{unread} unread and {read} read");
         }
     }
 

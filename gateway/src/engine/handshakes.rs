@@ -1,5 +1,6 @@
 //! Handshakes and time: what neither direction waits for.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -114,6 +115,12 @@ impl Handshakes {
         let account = &self.accounts.inbound;
         account.packets_in.add(messages.into());
         account.count_drops(DropReason::HandshakeQueueFull, messages.into());
+    }
+
+    /// Sources whose initiations without a cookie may all be dropped unread for some seconds: there is a torrent of
+    /// messages, and they send theirs without a pause. None where a peer was heard.
+    pub fn insistent(&self) -> Vec<IpAddr> {
+        self.keyring.insistent()
     }
 
     /// The clock of the wall says `epoch`: what we begin from now on is dated by it. To be called every now and

@@ -1,5 +1,6 @@
 //! Our own keys: the one in force, and those before it for their grace period.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -121,6 +122,11 @@ impl Keyring {
 
             released.initiation.map(|initiation| (identity.public_key(), initiation))
         })
+    }
+
+    /// See [`Identity::insistent`].
+    pub(super) fn insistent(&self) -> Vec<IpAddr> {
+        self.keys.load().all().flat_map(|Held { identity, .. }| identity.insistent()).collect()
     }
 
     /// See [`Identity::handle_wall_clock`].

@@ -1,9 +1,9 @@
 //! The thread for handshakes and time.
 //!
 //! It receives handshakes from a socket of their own, or gets them from the inbound thread, if they came
-//! to its socket (see [`steering`](super::steering)). In a flood it looks once in a millisecond, so that
+//! to its socket (see [`steering`](super::steering)). In a flood it looks once in four milliseconds, so that
 //! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
-//! Most of what few sources send it leaves to the kernel, see [`thinning`](super::thinning).
+//! Much of what insists it leaves to the kernel, see [`thinning`](super::thinning).
 
 use std::iter;
 use std::mem;
@@ -39,8 +39,9 @@ const QUEUE_LEN: usize = 4096;
 const BATCH_LEN: usize = 64;
 
 /// In a flood this thread waits so long before it looks again: to be woken for each message costs more
-/// than the message does.
-const PAUSE: Duration = Duration::from_millis(1);
+/// than the message does, and to interrupt those that carry packets costs them more than the time it takes. The
+/// receive buffer holds what comes meanwhile, of a million messages a second.
+const PAUSE: Duration = Duration::from_millis(4);
 
 /// A handshake message on its way from the inbound thread.
 #[derive(Debug)]
@@ -152,8 +153,9 @@ pub(super) fn run(
             shared.send_all(&mut batch);
             next_tick = now + TICK;
         }
-        if now >= next_second {
-            let filter = thinning.handle_second();
+        // Nothing can be left to the kernel where it does not tell them apart.
+        if now >= next_second && udp.handshakes().is_some() {
+            let filter = thinning.handle_second(handshakes.insistent());
             thin(&udp, &mut thinning, filter);
             next_second = now + SECOND;
         }
@@ -186,10 +188,19 @@ pub(super) fn run(
 /// Leaves to the kernel what of a flood is not worth to be received.
 fn thin(udp: &Udp, thinning: &mut Thinning, filter: Option<Vec<SockFilter>>) {
     let Some(filter) = filter else { return };
-    if let Err(error) = udp.filter_handshakes(&filter) {
-        tracing::debug!(%error, "the kernel takes no filter: all of a flood is received");
-        // Asked again, if the flood goes on.
-        *thinning = Thinning::default();
+    // Memory for filters is limited, and the one before takes some of it.
+    let taken = udp.filter_handshakes(&filter).or_else(|_| {
+        let _ = udp.filter_handshakes(&[]);
+        udp.filter_handshakes(&filter)
+    });
+    if let Err(error) = taken {
+        tracing::debug!(
+            %error,
+            instructions = filter.len(),
+            "the kernel takes no such filter: more of a flood is received"
+        );
+        // Asked for less, if the flood goes on.
+        thinning.handle_refusal();
     }
 }
 
@@ -219,9 +230,9 @@ impl Pace {
     /// With fewer than so many it is over.
     const ENDS_BELOW: usize = 250;
 
-    /// So many are taken between two pauses in a flood, which takes a good millisecond. What more comes,
-    /// the kernel drops, whoever sent it: from a million a second on.
-    const BETWEEN_PAUSES: usize = 2048;
+    /// So many are taken between two pauses in a flood, as the receive buffer holds, which takes some four milliseconds.
+    /// What more comes, the kernel drops, whoever sent it: from seven hundred thousand a second on.
+    const BETWEEN_PAUSES: usize = 6144;
 
     /// So many messages came at once.
     fn handle_batch(&mut self, count: usize) -> Next {
@@ -276,7 +287,7 @@ mod tests {
         pace.handle_tick();
         assert_eq!(pace.handle_batch(0), Next::Pause, "nobody has to wake it");
         for _ in 0..3 {
-            let between = (1..=100).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
+            let between = (1..=200).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
             assert_eq!(between * 32, Pace::BETWEEN_PAUSES);
         }
         for _ in 0..2 {

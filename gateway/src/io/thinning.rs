@@ -1,35 +1,34 @@
-//! What is left of a flood from few sources before anybody reads it.
+//! What is left of a flood before anybody reads it.
 //!
 //! Most of what it costs to turn a message away is to receive it, and what is not received in time the kernel
-//! drops, whoever sent it. So if a source sends far more initiations without a cookie than anybody would
-//! answer, a filter on the socket lets one of [`PASSING`] pass:
+//! drops, whoever sent it. So a [`filter`] on the socket drops initiations without a cookie, of which there are two
+//! kinds that are not worth to be received:
 //!
-//! ```text
-//!              no initiation, or with a cookie ───────────────┐
-//!   message ─  an initiation without a cookie                 ├─▶ passes
-//!                from anybody else ───────────────────────────┤
-//!                from one of the sources ─ one of sixteen ────┘
-//!                                          └ the others ────────▶ dropped
-//! ```
+//! - Of a source that sends far more of them than anybody would answer, one of [`PASSING`] passes. Who shares
+//!   an address with a flood, or whose address a flood pretends to have, loses nothing: of so many messages no
+//!   larger part would be sent a cookie.
+//! - In a torrent of messages from thousands of sources, nothing passes of those that insist, as far as
+//!   there is room for them in a filter, each for [`SHUT_OUT_SECONDS`]. Of all messages in a torrent no more than a
+//!   few in a hundred would be sent a cookie, of these none is. Nobody is shut out where a peer was heard before:
+//!   he would be sent one.
 //!
-//! Who shares an address with a flood, or whose address a flood pretends to have, loses nothing: of so many
-//! messages no larger part would be sent a cookie, and with a cookie his own pass. So do those of a flood
-//! with cookies that are none, as nobody here can tell.
+//! With a cookie everybody's messages pass. So do those of a flood with cookies that are none, as nobody here can
+//! tell.
 //!
-//! What is dropped counts as what there was no room for. Source: socket(7), `SO_ATTACH_FILTER`; the
-//! extensions `SKF_NET_OFF` and `SKF_AD_RANDOM` in the kernel's documentation, networking/filter.
+//! What is dropped counts as what there was no room for.
 
+mod filter;
+
+use std::collections::HashMap;
 use std::mem;
 use std::net::IpAddr;
 
+use filter::{PASSING, SHUT_OUT_MAX, THINNED_MAX, program};
 use socket2::SockFilter;
 
 use crate::engine::inbound::Received;
 use crate::path::network;
 use crate::wg::message::Message;
-
-/// One of so many messages passes.
-const PASSING: u32 = 16;
 
 /// Above this many initiations without a cookie a second, a source is thinned. What passes is then more
 /// than there are cookies for, see `MORE_COOKIES` of the native core.
@@ -42,32 +41,11 @@ const SAMPLED: u32 = 17;
 const INSISTENT_SAMPLES: u32 = INSISTENCE.div_ceil(SAMPLED);
 const PASSING_SAMPLES: u32 = INSISTENCE.div_ceil(SAMPLED * PASSING);
 
-/// So many sources are thinned at the most.
-const SOURCES_MAX: usize = 16;
+/// For how long somebody is shut out. He has to insist again after that.
+const SHUT_OUT_SECONDS: u8 = 10;
 
-const UDP_HEADER_BYTES: u32 = 8;
-const INITIATION_BYTES: u32 = 148;
-/// The first byte of the IP header, of which one half says the version.
-const VERSION: u32 = libc::SKF_NET_OFF.cast_unsigned();
-const IPV4_SOURCE: u32 = VERSION + 12;
-const IPV6_SOURCE: u32 = VERSION + 8;
-/// Something else each time.
-const RANDOM: u32 = libc::SKF_AD_OFF.wrapping_add(libc::SKF_AD_RANDOM).cast_unsigned();
-
-const LOAD_LENGTH: u16 = 0x80;
-const LOAD_WORD: u16 = 0x20;
-const LOAD_BYTE: u16 = 0x30;
-const SHIFT_RIGHT: u16 = 0x74;
-const AND: u16 = 0x54;
-const IS_EQUAL: u16 = 0x15;
-const ANSWER: u16 = 0x06;
-
-/// How much of a datagram is taken.
-const PASS: u32 = u32::MAX;
-const DROP: u32 = 0;
-
-/// Finds the sources whose messages are to be thinned.
-#[derive(Debug, Default)]
+/// Finds the sources whose messages are to be dropped.
+#[derive(Debug)]
 pub(super) struct Thinning {
     /// Messages since one was looked at.
     unsampled: u32,
@@ -76,6 +54,23 @@ pub(super) struct Thinning {
     others: Heavy,
     /// Whether one of the others is to be thinned before the second is over.
     is_due: bool,
+    /// Those that are shut out, and for how many seconds yet.
+    shut_out: HashMap<IpAddr, u8>,
+    /// How many may be.
+    room: usize,
+}
+
+impl Default for Thinning {
+    fn default() -> Self {
+        Self {
+            unsampled: 0,
+            thinned: Vec::new(),
+            others: Heavy::default(),
+            is_due: false,
+            shut_out: HashMap::new(),
+            room: SHUT_OUT_MAX,
+        }
+    }
 }
 
 impl Thinning {
@@ -102,28 +97,60 @@ impl Thinning {
         if !mem::take(&mut self.is_due) {
             return None;
         }
-        let free = SOURCES_MAX - self.thinned.len().min(SOURCES_MAX);
+        let free = THINNED_MAX - self.thinned.len().min(THINNED_MAX);
         let come = self.others.counts.extract_if(.., |(_, samples)| *samples >= INSISTENT_SAMPLES);
         let before = self.thinned.len();
         // Whoever comes late in a second stays for the next one.
         self.thinned.extend(come.take(free).map(|(source, _)| (source, PASSING_SAMPLES)));
 
-        (self.thinned.len() > before).then(|| program(&self.sources()))
+        (self.thinned.len() > before).then(|| self.program())
     }
 
-    /// Another second is over. Gives the filter that the socket is to have from now on, if that is another
-    /// one; an empty one if none.
-    pub(super) fn handle_second(&mut self) -> Option<Vec<SockFilter>> {
+    /// Another second is over, and these insist in a torrent. Gives the filter that the socket is to have from now on, if
+    /// that is another one; an empty one if none.
+    pub(super) fn handle_second(
+        &mut self,
+        insistent: impl IntoIterator<Item = IpAddr>,
+    ) -> Option<Vec<SockFilter>> {
         let before = self.sources();
         self.is_due = false;
         let thinned = mem::take(&mut self.thinned);
         let others = mem::take(&mut self.others).counts;
         let stay = thinned.iter().filter(|(_, samples)| *samples >= PASSING_SAMPLES);
         let come = others.iter().filter(|(_, samples)| *samples >= INSISTENT_SAMPLES);
-        self.thinned = stay.chain(come).take(SOURCES_MAX).map(|(source, _)| (*source, 0)).collect();
+        self.thinned = stay.chain(come).take(THINNED_MAX).map(|(source, _)| (*source, 0)).collect();
+        let is_another = self.shut(insistent);
 
-        let now = self.sources();
-        (now != before).then(|| program(&now))
+        (is_another || self.sources() != before).then(|| self.program())
+    }
+
+    /// Shuts these out, and those before them for a second less. Says whether it is others now.
+    fn shut(&mut self, insistent: impl IntoIterator<Item = IpAddr>) -> bool {
+        let before = self.shut_out.len();
+        self.shut_out.retain(|_, seconds| {
+            *seconds -= 1;
+            *seconds > 0
+        });
+        let stay = self.shut_out.len();
+        for source in insistent {
+            if self.shut_out.len() >= self.room {
+                break;
+            }
+            self.shut_out.insert(network(source), SHUT_OUT_SECONDS);
+        }
+
+        stay < before || self.shut_out.len() > stay
+    }
+
+    /// The kernel has no memory for the last filter: it has none now, and the next is to be a smaller one.
+    pub(super) fn handle_refusal(&mut self) {
+        *self = Self { room: self.room / 2, ..Self::default() };
+    }
+
+    fn program(&self) -> Vec<SockFilter> {
+        let shut_out: Vec<_> = self.shut_out.keys().copied().collect();
+
+        program(&self.sources(), &shut_out, super::random())
     }
 
     fn sources(&self) -> Vec<IpAddr> {
@@ -131,7 +158,7 @@ impl Thinning {
     }
 }
 
-/// Those that came most often: whoever is more than one in [`SOURCES_MAX`] and one is among them.
+/// Those that came most often: whoever is more than one in [`THINNED_MAX`] and one is among them.
 ///
 /// Source: J. Misra, D. Gries, Finding repeated elements, Science of Computer Programming 2 (1982).
 #[derive(Debug, Default)]
@@ -146,7 +173,7 @@ impl Heavy {
             *count += 1;
             return *count;
         }
-        if self.counts.len() < SOURCES_MAX {
+        if self.counts.len() < THINNED_MAX {
             self.counts.push((source, 1));
             return 1;
         }
@@ -163,125 +190,9 @@ fn is_without_cookie(message: &[u8]) -> bool {
     matches!(Message::classify(message), Some(Message::Initiation)) && message.ends_with(&[0; 16])
 }
 
-/// See the head of this file; nothing if there are no `sources`. Offsets are from the UDP header, integers
-/// as the network orders bytes.
-fn program(sources: &[IpAddr]) -> Vec<SockFilter> {
-    if sources.is_empty() {
-        return Vec::new();
-    }
-    let end_of_message = UDP_HEADER_BYTES + INITIATION_BYTES;
-    let mut steps = vec![
-        Step::load(LOAD_LENGTH, 0),
-        Step::unless(end_of_message, Target::Pass),
-        Step::load(LOAD_WORD, UDP_HEADER_BYTES),
-        Step::unless(0x0100_0000, Target::Pass),
-    ];
-    for before_end in [16, 12, 8, 4] {
-        steps.push(Step::load(LOAD_WORD, end_of_message - before_end));
-        steps.push(Step::unless(0, Target::Pass));
-    }
-
-    let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    for source in sources {
-        match source {
-            IpAddr::V4(address) => v4.push(Step::when(address.to_bits(), Target::Thin)),
-            IpAddr::V6(address) => {
-                let [a, b, c, d, e, f, g, h, ..] = address.octets();
-                let [first, second] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
-                v6.extend([
-                    Step::load(LOAD_WORD, IPV6_SOURCE),
-                    Step::unless(first, Target::Skip(2)),
-                    Step::load(LOAD_WORD, IPV6_SOURCE + 4),
-                    Step::when(second, Target::Thin),
-                ]);
-            }
-        }
-    }
-    v4.insert(0, Step::load(LOAD_WORD, IPV4_SOURCE));
-    v4.push(Step::answer(PASS));
-    steps.extend([
-        Step::load(LOAD_BYTE, VERSION),
-        Step::load(SHIFT_RIGHT, 4),
-        Step::unless(4, Target::Skip(v4.len())),
-    ]);
-    steps.append(&mut v4);
-    steps.append(&mut v6);
-    steps.push(Step::answer(PASS));
-
-    let thin = steps.len();
-    steps.extend([
-        Step::load(LOAD_WORD, RANDOM),
-        Step::load(AND, PASSING - 1),
-        Step::unless(0, Target::Skip(1)),
-        Step::answer(PASS),
-        Step::answer(DROP),
-    ]);
-    let pass = steps.len();
-    steps.push(Step::answer(PASS));
-
-    let number = |(place, step): (usize, &Step)| {
-        let [yes, no] = [step.yes, step.no].map(|target| {
-            let skipped = match target {
-                Target::Skip(steps) => steps,
-                Target::Thin => thin - place - 1,
-                Target::Pass => pass - place - 1,
-            };
-            // There are a hundred steps at the most.
-            u8::try_from(skipped).unwrap_or(u8::MAX)
-        });
-        SockFilter::new(step.code, yes, no, step.operand)
-    };
-
-    steps.iter().enumerate().map(number).collect()
-}
-
-/// An instruction, and where it goes on if what it asks is so, and if not.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    code: u16,
-    operand: u32,
-    yes: Target,
-    no: Target,
-}
-
-/// Where a program goes on.
-#[derive(Clone, Copy, Debug)]
-enum Target {
-    /// Behind so many steps.
-    Skip(usize),
-    Thin,
-    Pass,
-}
-
-impl Step {
-    /// What asks nothing.
-    const fn load(code: u16, operand: u32) -> Self {
-        Self { code, operand, yes: Target::Skip(0), no: Target::Skip(0) }
-    }
-
-    /// Goes on at `target` if `value` was loaded.
-    const fn when(value: u32, target: Target) -> Self {
-        Self { code: IS_EQUAL, operand: value, yes: target, no: Target::Skip(0) }
-    }
-
-    /// Goes on at `target` if something other than `value` was loaded.
-    const fn unless(value: u32, target: Target) -> Self {
-        Self { code: IS_EQUAL, operand: value, yes: Target::Skip(0), no: target }
-    }
-
-    /// Ends: so many bytes of the datagram are taken.
-    const fn answer(bytes: u32) -> Self {
-        Self::load(ANSWER, bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::mem::MaybeUninit;
-    use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-
-    use proptest::prelude::*;
-    use socket2::{Domain, Socket, Type};
+    use std::net::{Ipv4Addr, SocketAddr};
 
     use super::*;
     use crate::packet::ecn::Ecn;
@@ -298,7 +209,7 @@ mod tests {
                 let source = if number % 100 < of_one { 1 } else { 2 + number % 10_000 };
                 thinning.handle_message(message(source, &initiation(0)));
             }
-            thinning.handle_second().map(|filter| filter.len())
+            thinning.handle_second([]).map(|filter| filter.len())
         };
 
         assert_eq!(second(0), None);
@@ -326,7 +237,7 @@ mod tests {
         assert!(filter.is_some_and(|len| len > 0));
         assert_eq!(sources, 2);
         assert_eq!(receive(SAMPLED), (None, 2));
-        let mut second = || thinning.handle_second().map(|filter| filter.len());
+        let mut second = || thinning.handle_second([]).map(|filter| filter.len());
         assert_eq!(second(), None, "they came late in this one");
         assert_eq!(second(), Some(0), "and have stopped");
     }
@@ -339,8 +250,42 @@ mod tests {
             assert!(thinning.handle_batch().is_none_or(|filter| filter.len() <= 60));
         }
 
-        assert!(thinning.handle_second().is_none_or(|filter| filter.len() <= 60));
-        assert!(thinning.thinned.len() <= SOURCES_MAX);
+        assert!(thinning.handle_second([]).is_none_or(|filter| filter.len() <= 60));
+        assert!(thinning.thinned.len() <= THINNED_MAX);
+    }
+
+    /// As many as there is room for, each for as long as all others.
+    #[test]
+    fn those_who_insist_in_a_torrent_are_shut_out_for_ten_seconds() {
+        let mut thinning = Thinning::default();
+        let sources = |from: u32| (from..from + 3_000).map(|n| IpAddr::V4(Ipv4Addr::from_bits(n)));
+        let len = |filter: Option<Vec<SockFilter>>| filter.map(|filter| filter.len());
+
+        let first = len(thinning.handle_second(sources(0)));
+        assert!(first.is_some_and(|len| len > 3_000));
+        let second = len(thinning.handle_second(sources(10_000)));
+        assert!(second > first && thinning.shut_out.len() == SHUT_OUT_MAX);
+        for _ in 2..SHUT_OUT_SECONDS {
+            assert_eq!(len(thinning.handle_second(sources(20_000))), None, "there is no room");
+        }
+        assert!(len(thinning.handle_second([])).is_some_and(|len| len < 700));
+        assert_eq!(len(thinning.handle_second([])), Some(0));
+    }
+
+    #[test]
+    fn where_there_is_less_memory_fewer_are_shut_out() {
+        let mut thinning = Thinning::default();
+        let sources = || (0..10_000).map(|n| IpAddr::V4(Ipv4Addr::from_bits(n)));
+        let mut len = || thinning.handle_second(sources()).map_or(0, |filter| filter.len());
+
+        let mut lens = vec![len()];
+        for _ in 0..20 {
+            thinning.handle_refusal();
+            assert!(thinning.shut_out.is_empty(), "what was not taken is not in force");
+            lens.push(thinning.handle_second(sources()).map_or(0, |filter| filter.len()));
+        }
+
+        assert!(lens.is_sorted_by(|one, next| one > next || (*one, *next) == (0, 0)), "{lens:?}");
     }
 
     #[test]
@@ -350,72 +295,8 @@ mod tests {
             for _ in 0..SECOND {
                 thinning.handle_message(message(1, &other));
             }
-            assert!(thinning.handle_second().is_none());
+            assert!(thinning.handle_second([]).is_none());
         }
-    }
-
-    #[test]
-    fn a_filter_leaves_one_of_sixteen_and_everything_else() {
-        let here = |last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
-        let v6 = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
-        let mut many: Vec<_> = (100..).take(SOURCES_MAX - 2).map(here).collect();
-        many.extend([here(7), network(v6)]);
-        let mut sources = vec![here(7), here(8)];
-        sources.extend(UdpSocket::bind((v6, 0)).is_ok().then_some(v6));
-
-        for thinned in [vec![here(7)], vec![network(v6)], many] {
-            for &source in &sources {
-                let is_thinned = thinned.contains(&network(source));
-                for (sent, is_flood) in
-                    [(initiation(0), true), (initiation(1), false), (vec![2; 92], false)]
-                {
-                    let passed = passing(&program(&thinned), source, &sent);
-                    let expected = if is_flood && is_thinned { 20..=130 } else { SENT..=SENT };
-                    assert!(expected.contains(&passed), "{passed} from {source} of {thinned:?}");
-                }
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-
-        /// Whatever sources there are, the kernel takes the program, and it never leads out of itself.
-        #[test]
-        fn the_kernel_takes_every_filter(
-            sources in prop::collection::vec(any::<IpAddr>().prop_map(network), 1..=SOURCES_MAX),
-        ) {
-            let filter = program(&sources);
-            let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
-
-            prop_assert!(filter.len() < 200);
-            prop_assert!(socket.attach_filter(&filter).is_ok());
-        }
-    }
-
-    const SENT: usize = 1_000;
-
-    /// How many of [`SENT`] messages from `source` get through.
-    fn passing(filter: &[SockFilter], source: IpAddr, sent: &[u8]) -> usize {
-        let (domain, to) = match source {
-            IpAddr::V4(_) => (Domain::IPV4, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
-            IpAddr::V6(_) => (Domain::IPV6, SocketAddr::from((source, 0))),
-        };
-        let socket = Socket::new(domain, Type::DGRAM, None).unwrap();
-        socket.bind(&to.into()).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        socket.attach_filter(filter).unwrap();
-        let to = socket.local_addr().unwrap().as_socket().unwrap();
-        let caller = UdpSocket::bind((source, 0)).unwrap();
-
-        let mut passed = 0;
-        for _ in 0..SENT {
-            caller.send_to(sent, to).unwrap();
-            let mut buffer = [MaybeUninit::uninit(); 2048];
-            passed += usize::from(socket.recv(&mut buffer).is_ok_and(|len| len == sent.len()));
-        }
-
-        passed
     }
 
     /// One whose second MAC is so many times `mac`.

@@ -40,6 +40,7 @@ mod timers;
 mod tunnel;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -343,6 +344,12 @@ impl Identity for NativeIdentity {
         });
 
         Released { initiation, turned_away }
+    }
+
+    fn insistent(&self) -> Vec<IpAddr> {
+        let Guard { now, load, .. } = &*self.shared.guard();
+
+        load.insistent(*now).collect()
     }
 
     fn handle_timeout(&self, now: Instant) {

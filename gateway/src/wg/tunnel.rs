@@ -8,6 +8,7 @@
 //! [`Succession`](super::Succession) leads from one to the next.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -219,6 +220,12 @@ pub trait Identity: Send + Sync + fmt::Debug {
     /// is none, whenever time has passed.
     fn release(&self, _now: Instant) -> Released {
         Released::default()
+    }
+
+    /// Networks from which too many initiations come to be answered, or to be sent a cookie: those without
+    /// one may be dropped unread for some seconds. None where a peer was heard.
+    fn insistent(&self) -> Vec<IpAddr> {
+        Vec::new()
     }
 
     /// Time has advanced to `now`.

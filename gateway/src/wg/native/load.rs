@@ -88,6 +88,10 @@ const MORE_COOKIES: Rate = Rate { per_second: 2_000, burst: 600 };
 /// would have one, and to send them took a tenth of what such a flood costs.
 const TORRENT: u32 = 50_000;
 
+/// Who was heard in so many looks at the clock, never silent for [`PROBATION`] in between, insists: for a second at
+/// the least. An honest peer asks once in five, and all that have one address do so within a few tenths of one.
+const INSISTENT_LOOKS: u8 = 10;
+
 /// Less than an honest peer waits before it asks again (section 6.1, `REKEY_TIMEOUT`).
 const COOKIE_INTERVAL: Duration = Duration::from_millis(4_800);
 
@@ -133,6 +137,7 @@ struct Moment(u32);
 impl Moment {
     const STEP: Duration = Duration::from_millis(10);
     const STEPS_PER_SECOND: u64 = 100;
+    const STEPS_PER_LOOK: u32 = 10;
 
     fn after(elapsed: Duration) -> Self {
         // Whole milliseconds of all of it would be 128 bits, which take long to divide.
@@ -140,6 +145,11 @@ impl Moment {
             + u64::from(elapsed.subsec_nanos() / Self::STEP.subsec_nanos());
 
         Self(u32::try_from(steps).unwrap_or(u32::MAX))
+    }
+
+    /// Which [`LOOK`] at the clock this is.
+    const fn look(self) -> u32 {
+        self.0 / Self::STEPS_PER_LOOK
     }
 
     const fn since(self, earlier: Self) -> Duration {
@@ -166,6 +176,8 @@ pub(super) struct Newcomer {
     heard: Moment,
     /// Before that it was silent for [`PROBATION`].
     is_patient: bool,
+    /// In how many looks at the clock it was heard after that, without another such silence.
+    looks: u8,
     /// When it was sent a cookie last.
     cookie: Option<Moment>,
 }
@@ -173,6 +185,21 @@ pub(super) struct Newcomer {
 impl Newcomer {
     fn is_new_again(&self, now: Moment) -> bool {
         now.since(self.met) >= NEWCOMER_INTERVAL
+    }
+
+    /// It sends something again.
+    fn hear(&mut self, now: Moment) {
+        self.is_patient = now.since(self.heard) >= PROBATION;
+        if self.is_patient {
+            self.looks = 0;
+        } else if now.look() > self.heard.look() {
+            self.looks = self.looks.saturating_add(1);
+        }
+        self.heard = now;
+    }
+
+    fn is_insistent(&self, now: Moment) -> bool {
+        self.looks >= INSISTENT_LOOKS && now.since(self.heard) < PROBATION
     }
 
     fn may_have_cookie(&self, now: Moment) -> bool {
@@ -224,8 +251,7 @@ impl Load {
         self.heard = self.heard.saturating_add(1);
         let moment = self.moment(now);
         let known = self.newcomers.get_mut(&network(source))?;
-        known.is_patient = moment.since(known.heard) >= PROBATION;
-        known.heard = moment;
+        known.hear(moment);
 
         Some(*known)
     }
@@ -262,6 +288,19 @@ impl Load {
 
         !(self.has_cookie_for((source, known), now)
             || may_be_new && self.is_welcome(source, may_wait, now))
+    }
+
+    /// In a torrent, the networks that insist and where no peer had a handshake. Nothing of what they send without
+    /// a cookie is worth to be received.
+    pub(super) fn insistent(&self, now: Instant) -> impl Iterator<Item = IpAddr> {
+        let moment = self.moment(now);
+        let newcomers = self.is_torrent.then_some(&self.newcomers).into_iter().flatten();
+
+        newcomers
+            .filter(move |(network, known)| {
+                known.is_insistent(moment) && !self.homes.contains_key(*network)
+            })
+            .map(|(network, _)| *network)
     }
 
     /// A peer had a handshake from `source`.
@@ -389,7 +428,8 @@ impl Load {
                 self.newcomers.reserve(NEWCOMERS_MAX);
             }
             let now = self.moment(now);
-            let newcomer = Newcomer { met: now, heard: now, is_patient: false, cookie: None };
+            let newcomer =
+                Newcomer { met: now, heard: now, is_patient: false, looks: 0, cookie: None };
             self.newcomers.insert(network, newcomer);
         }
     }

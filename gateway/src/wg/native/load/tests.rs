@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -252,6 +253,49 @@ fn in_a_torrent_cookies_are_kept_for_those_that_ask_after_a_pause() {
 
         let [.., last] = sent;
         assert!(last.abs_diff(cookies) <= cookies / 10, "{sent:?} at {per_second}");
+    }
+}
+
+/// Five thousand sources that never pause; one more where a peer was before, and one of many peers, all of which
+/// ask every five seconds.
+#[test]
+fn who_never_pauses_in_a_torrent_insists_unless_a_peer_was_heard_there() {
+    for (per_look, is_torrent) in [(4_000, false), (6_000, true)] {
+        let start = Instant::now();
+        let mut load = Load::new(start);
+        let [home, office] = [5_000, 77_777];
+        load.settle(source(home));
+        let hear = |load: &mut Load, number: u32, now| {
+            load.is_heavy(now);
+            load.hear(source(number), now);
+            ask(load, number, now);
+        };
+
+        for look in 0..100_u32 {
+            let now = start + LOOK * look;
+            load.handle_timeout(now);
+            release(&mut load, now);
+            for number in 0..per_look {
+                hear(&mut load, number % (home + 1), now);
+            }
+            // A third of a second is by how much each of them differs (section 6.4).
+            for _ in 0..if look % 50 < 4 { 25 } else { 0 } {
+                hear(&mut load, office, now);
+            }
+
+            let insistent: HashSet<_> = load.insistent(now).collect();
+            assert!(!insistent.contains(&source(home)) && !insistent.contains(&source(office)));
+            let expected = match (is_torrent, look) {
+                // To be found out takes some looks, as there is no room to hold a message of each, and then ten.
+                (true, 30..) => 5_000,
+                (false, _) | (_, ..10) => 0,
+                _ => continue,
+            };
+            assert_eq!(insistent.len(), expected, "{look}");
+        }
+
+        let end = start + LOOK * 100;
+        assert_eq!(load.insistent(end + PROBATION).count(), 0, "they are silent");
     }
 }
 
