@@ -3,6 +3,7 @@
 //! [`Gateway`] is the whole of it to the outside: started once, then given one configuration after
 //! the other.
 
+mod bpf;
 mod clock;
 mod handshakes;
 mod inbound;
@@ -408,8 +409,10 @@ fn random() -> u64 {
     RandomState::new().hash_one(())
 }
 
-fn wait_for(input: Option<BorrowedFd<'_>>) -> Result<(Wait, Arc<Waker>), StartError> {
-    let (wait, waker) = Wait::new(input)
+fn wait_for<'a>(
+    inputs: impl IntoIterator<Item = BorrowedFd<'a>>,
+) -> Result<(Wait, Arc<Waker>), StartError> {
+    let (wait, waker) = Wait::new(inputs)
         .map_err(|source| StartError::System { operation: "wait for packets", source })?;
 
     Ok((wait, Arc::new(waker)))

@@ -110,8 +110,9 @@ impl Handshakes {
         }
     }
 
-    /// The network has dropped `messages`, because nobody took them in time.
+    /// The network has dropped `messages`, because nobody took them in time or wanted to.
     pub fn handle_lost(&self, messages: u32) {
+        self.keyring.handle_lost(messages);
         let account = &self.accounts.inbound;
         account.packets_in.add(messages.into());
         account.count_drops(DropReason::HandshakeQueueFull, messages.into());

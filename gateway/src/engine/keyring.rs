@@ -124,6 +124,13 @@ impl Keyring {
         })
     }
 
+    /// See [`Identity::handle_lost`]. Whose they were nobody knows.
+    pub(super) fn handle_lost(&self, messages: u32) {
+        for Held { identity, .. } in self.keys.load().all() {
+            identity.handle_lost(messages);
+        }
+    }
+
     /// See [`Identity::insistent`].
     pub(super) fn insistent(&self) -> Vec<IpAddr> {
         self.keys.load().all().flat_map(|Held { identity, .. }| identity.insistent()).collect()

@@ -1,10 +1,11 @@
 //! The thread for handshakes and time.
 //!
-//! It receives handshakes from a socket of their own, or gets them from the inbound thread, if they came
+//! It receives handshakes from sockets of their own, or gets them from the inbound thread, if they came
 //! to its socket (see [`steering`](super::steering)). In a flood it looks once in four milliseconds, so that
 //! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
 //! Much of what insists it leaves to the kernel, see [`thinning`](super::thinning).
 
+use std::array;
 use std::iter;
 use std::mem;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use socket2::SockFilter;
 
 use super::clock;
+use super::steering::PARTS;
 use super::thinning::Thinning;
 use super::udp::{HandshakeBuffer, Udp};
 use super::worker::{Alive, Shared, Sink as _, Wait};
@@ -125,7 +127,7 @@ pub(super) fn run(
     let mut next_tick = clock::now();
     let mut pace = Pace::default();
     let mut lost = udp.lost_handshakes();
-    let mut thinning = Thinning::default();
+    let mut thinning: [_; PARTS] = array::from_fn(|_| Thinning::default());
     let mut next_second = next_tick;
 
     while !shared.is_stopping() {
@@ -136,7 +138,7 @@ pub(super) fn run(
             }
             udp = next;
             lost = udp.lost_handshakes();
-            thinning = Thinning::default();
+            thinning = array::from_fn(|_| Thinning::default());
         }
         let now = clock::now();
         if now >= next_tick {
@@ -154,15 +156,20 @@ pub(super) fn run(
             next_tick = now + TICK;
         }
         // Nothing can be left to the kernel where it does not tell them apart.
-        if now >= next_second && udp.handshakes().is_some() {
-            let filter = thinning.handle_second(handshakes.insistent());
-            thin(&udp, &mut thinning, filter);
+        if now >= next_second && udp.steers() {
+            let insistent = handshakes.insistent();
+            for (part, thinning) in thinning.iter_mut().enumerate() {
+                let here = insistent.iter().filter(|source| udp.part(**source) == Some(part));
+                let filter = thinning.handle_second(here.copied());
+                thin(&udp, part, thinning, filter);
+            }
             next_second = now + SECOND;
         }
 
         let mut count = 0;
-        // What cannot be received now, or was an error, is looked for again with the next that comes.
-        if let Ok(received) = udp.receive_handshakes(&mut buffer) {
+        for (part, thinning) in thinning.iter_mut().enumerate() {
+            // What cannot be received now, or was an error, is looked for again with the next that comes.
+            let Ok(received) = udp.receive_handshakes(part, &mut buffer) else { continue };
             count += received;
             for received in buffer.received(received) {
                 thinning.handle_message(received);
@@ -170,7 +177,7 @@ pub(super) fn run(
                 shared.send_all(&mut batch);
             }
             let filter = thinning.handle_batch();
-            thin(&udp, &mut thinning, filter);
+            thin(&udp, part, thinning, filter);
         }
         for message in iter::from_fn(|| queue.messages.pop().ok()).take(BATCH_LEN) {
             count += 1;
@@ -186,12 +193,12 @@ pub(super) fn run(
 }
 
 /// Leaves to the kernel what of a flood is not worth to be received.
-fn thin(udp: &Udp, thinning: &mut Thinning, filter: Option<Vec<SockFilter>>) {
+fn thin(udp: &Udp, part: usize, thinning: &mut Thinning, filter: Option<Vec<SockFilter>>) {
     let Some(filter) = filter else { return };
     // Memory for filters is limited, and the one before takes some of it.
-    let taken = udp.filter_handshakes(&filter).or_else(|_| {
-        let _ = udp.filter_handshakes(&[]);
-        udp.filter_handshakes(&filter)
+    let taken = udp.filter_handshakes(part, &filter).or_else(|_| {
+        let _ = udp.filter_handshakes(part, &[]);
+        udp.filter_handshakes(part, &filter)
     });
     if let Err(error) = taken {
         tracing::debug!(

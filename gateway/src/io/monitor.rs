@@ -49,7 +49,7 @@ impl Monitor {
                 tun_uso: merge.udp,
                 udp_gso: udp.segments(),
                 udp_gro: udp.coalesces(),
-                udp_steering: udp.handshakes().is_some(),
+                udp_steering: udp.steers(),
                 vector_aead: self.has_lanes,
             },
             peers,

@@ -8,7 +8,7 @@
 //!   an address with a flood, or whose address a flood pretends to have, loses nothing: of so many messages no
 //!   larger part would be sent a cookie.
 //! - In a torrent of messages from thousands of sources, nothing passes of those that insist, as far as
-//!   there is room for them in a filter, each for [`SHUT_OUT_SECONDS`]. Of all messages in a torrent no more than a
+//!   there is room for them in a filter, each for [some time](SHUT_OUT_SECONDS). Of all messages in a torrent no more than a
 //!   few in a hundred would be sent a cookie, of these none is. Nobody is shut out where a peer was heard before:
 //!   he would be sent one.
 //!
@@ -41,8 +41,10 @@ const SAMPLED: u32 = 17;
 const INSISTENT_SAMPLES: u32 = INSISTENCE.div_ceil(SAMPLED);
 const PASSING_SAMPLES: u32 = INSISTENCE.div_ceil(SAMPLED * PASSING);
 
-/// For how long somebody is shut out. He has to insist again after that.
-const SHUT_OUT_SECONDS: u8 = 10;
+/// For how long somebody is shut out at the least, and how much longer at the most. He has to insist again after
+/// that. Not all of them are let in again at once, so that a flood does not begin anew each time.
+const SHUT_OUT_SECONDS: u8 = 5;
+const SHUT_OUT_MORE: u8 = 10;
 
 /// Finds the sources whose messages are to be dropped.
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(super) struct Thinning {
     shut_out: HashMap<IpAddr, u8>,
     /// How many may be.
     room: usize,
+    /// How much longer than all others the last one is.
+    longer: u8,
 }
 
 impl Default for Thinning {
@@ -69,6 +73,7 @@ impl Default for Thinning {
             is_due: false,
             shut_out: HashMap::new(),
             room: SHUT_OUT_MAX,
+            longer: 0,
         }
     }
 }
@@ -136,7 +141,8 @@ impl Thinning {
             if self.shut_out.len() >= self.room {
                 break;
             }
-            self.shut_out.insert(network(source), SHUT_OUT_SECONDS);
+            self.longer = (self.longer + 1) % SHUT_OUT_MORE;
+            self.shut_out.insert(network(source), SHUT_OUT_SECONDS + self.longer);
         }
 
         stay < before || self.shut_out.len() > stay
@@ -254,9 +260,8 @@ mod tests {
         assert!(thinning.thinned.len() <= THINNED_MAX);
     }
 
-    /// As many as there is room for, each for as long as all others.
     #[test]
-    fn those_who_insist_in_a_torrent_are_shut_out_for_ten_seconds() {
+    fn those_who_insist_in_a_torrent_are_shut_out_as_far_as_there_is_room() {
         let mut thinning = Thinning::default();
         let sources = |from: u32| (from..from + 3_000).map(|n| IpAddr::V4(Ipv4Addr::from_bits(n)));
         let len = |filter: Option<Vec<SockFilter>>| filter.map(|filter| filter.len());
@@ -265,11 +270,25 @@ mod tests {
         assert!(first.is_some_and(|len| len > 3_000));
         let second = len(thinning.handle_second(sources(10_000)));
         assert!(second > first && thinning.shut_out.len() == SHUT_OUT_MAX);
-        for _ in 2..SHUT_OUT_SECONDS {
-            assert_eq!(len(thinning.handle_second(sources(20_000))), None, "there is no room");
+        assert_eq!(len(thinning.handle_second(sources(20_000))), None, "there is no room");
+    }
+
+    /// Else a flood would begin anew each time.
+    #[test]
+    fn those_who_are_shut_out_are_let_in_little_by_little() {
+        let mut thinning = Thinning::default();
+        thinning.handle_second((0..3_000).map(|n| IpAddr::V4(Ipv4Addr::from_bits(n))));
+
+        let mut left = Vec::new();
+        let mut filter = None;
+        while !thinning.shut_out.is_empty() {
+            filter = thinning.handle_second([]);
+            left.push(thinning.shut_out.len());
         }
-        assert!(len(thinning.handle_second([])).is_some_and(|len| len < 700));
-        assert_eq!(len(thinning.handle_second([])), Some(0));
+
+        let expected = [3_000; 4].into_iter().chain((0..10).map(|n| 2_700 - 300 * n));
+        assert_eq!(left, expected.collect::<Vec<_>>());
+        assert_eq!(filter.map(|filter| filter.len()), Some(0));
     }
 
     #[test]

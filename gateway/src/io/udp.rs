@@ -4,7 +4,7 @@
 //! host has no IPv6 it is an IPv4 socket. Sending blocks while the send buffer is full, receiving
 //! never waits (see `poll` in the worker).
 //!
-//! Beside it is a second one on the same port, from which handshakes are received, if the kernel can tell
+//! Beside it are more on the same port, from which handshakes are received, if the kernel can tell
 //! them apart (see [`steering`]). Everything is sent from the first.
 
 use std::io;
@@ -15,7 +15,8 @@ use std::sync::Arc;
 use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
 use super::singly::{Refusals, Way};
-use super::{Offload, StartError, clock, steering, sys};
+use super::steering::{self, Division, PARTS};
+use super::{Offload, StartError, clock, random, sys};
 use crate::buffer::{Transmit, TransmitBatch};
 use crate::counters::as_u64;
 use crate::engine::Accounts;
@@ -35,10 +36,10 @@ use crate::path::{Local, Path, canonical};
 /// that do not merge, of whose datagrams there is room for some 1,800.
 const RECEIVE_BUFFER_BYTES: i32 = 2 << 20;
 
-/// Receive buffer for handshakes: six thousand messages, as the kernel counts their memory. A flood of
-/// half a million a second fills it in 12 ms, for which the scheduler may let a thread wait. What it
-/// cannot take is dropped without regard to who sent it.
-const HANDSHAKE_BUFFER_BYTES: i32 = 4 << 20;
+/// Receive buffer for the handshakes of one part of the sources: three thousand messages, as the kernel counts their
+/// memory. A flood of half a million a second from all of them fills it in 24 ms, for which the scheduler may let a
+/// thread wait. What it cannot take is dropped without regard to who sent it.
+const HANDSHAKE_BUFFER_BYTES: i32 = 2 << 20;
 
 /// Send buffer: a few dozen full sends.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
@@ -47,13 +48,20 @@ const SEND_BUFFER_BYTES: i32 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Udp {
     socket: Socket,
-    /// Gets what begins or answers a handshake; without it the other gets everything.
-    handshakes: Option<Socket>,
+    /// Get what begins or answers a handshake; without them the other gets everything.
+    handshakes: Option<Divided>,
     is_dual_stack: bool,
     port: u16,
     segments: bool,
     refusals: Refusals,
     coalesces: bool,
+}
+
+/// Sockets for handshakes, one for each part of all sources.
+#[derive(Debug)]
+struct Divided {
+    sockets: [Socket; PARTS],
+    division: Division,
 }
 
 impl Udp {
@@ -120,9 +128,19 @@ impl Udp {
         self.coalesces
     }
 
-    /// The socket that handshakes come to; `None` if they come to the other.
-    pub(super) fn handshakes(&self) -> Option<BorrowedFd<'_>> {
-        self.handshakes.as_ref().map(AsFd::as_fd)
+    /// Whether handshakes come to sockets of their own.
+    pub(super) const fn steers(&self) -> bool {
+        self.handshakes.is_some()
+    }
+
+    /// The sockets that handshakes come to, one for each part of all sources; none if they come to the other.
+    pub(super) fn handshakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.handshakes.iter().flat_map(|divided| &divided.sockets).map(AsFd::as_fd)
+    }
+
+    /// To which of them the handshakes come that `source` sends.
+    pub(super) fn part(&self, source: IpAddr) -> Option<usize> {
+        self.handshakes.as_ref().map(|divided| divided.division.part(source))
     }
 
     /// Sends the first `count` sends of the batch, accounts for them and takes them out. `refused` hears of
@@ -165,10 +183,14 @@ impl Udp {
         buffer.fill(self.socket.as_fd())
     }
 
-    /// Receives handshakes without waiting, if they come to a socket of their own. Returns how many of
-    /// `messages` are filled.
-    pub(super) fn receive_handshakes(&self, buffer: &mut HandshakeBuffer) -> io::Result<usize> {
-        match self.handshakes() {
+    /// Receives handshakes of a part of the sources without waiting, if they come to sockets of their own. Returns
+    /// how many of `messages` are filled.
+    pub(super) fn receive_handshakes(
+        &self,
+        part: usize,
+        buffer: &mut HandshakeBuffer,
+    ) -> io::Result<usize> {
+        match self.handshakes().nth(part) {
             Some(socket) => buffer.fill(socket),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -177,12 +199,12 @@ impl Udp {
     /// How many handshakes the kernel had no room for, as it counts: the number begins again at 0. 0 if it
     /// does not say.
     pub(super) fn lost_handshakes(&self) -> u32 {
-        self.handshakes().and_then(|socket| sys::dropped(socket).ok()).unwrap_or(0)
+        self.handshakes().map(|socket| sys::dropped(socket).unwrap_or(0)).fold(0, u32::wrapping_add)
     }
 
-    /// Lets only those handshakes through that pass `filter`; an empty one is none.
-    pub(super) fn filter_handshakes(&self, filter: &[SockFilter]) -> io::Result<()> {
-        match &self.handshakes {
+    /// Lets only those handshakes of a part through that pass `filter`; an empty one is none.
+    pub(super) fn filter_handshakes(&self, part: usize, filter: &[SockFilter]) -> io::Result<()> {
+        match self.handshakes.iter().flat_map(|divided| &divided.sockets).nth(part) {
             None => Ok(()),
             Some(socket) if filter.is_empty() => socket.detach_filter(),
             Some(socket) => socket.attach_filter(filter),
@@ -376,18 +398,21 @@ fn lacks_ipv6(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
-/// A socket beside `first` that gets the handshakes.
-fn join(first: &Socket, is_dual_stack: bool, coalesces: bool) -> io::Result<Socket> {
-    let socket = steering::join(first, &first.local_addr()?)?;
-    set_receive_buffer(&socket, HANDSHAKE_BUFFER_BYTES)?;
-    report_destination(&socket, is_dual_stack)?;
-    if coalesces {
-        // The kernel asks one of the two, by the flow, whether to merge, and that before it looks what
-        // is in the datagrams: for half of the peers this one answers.
-        set_gro(&socket);
+/// Sockets beside `first` that get the handshakes.
+fn join(first: &Socket, is_dual_stack: bool, coalesces: bool) -> io::Result<Divided> {
+    let division = Division::new(random());
+    let sockets = steering::join(first, &first.local_addr()?, division)?;
+    for socket in &sockets {
+        set_receive_buffer(socket, HANDSHAKE_BUFFER_BYTES)?;
+        report_destination(socket, is_dual_stack)?;
+        if coalesces {
+            // The kernel asks one of all, by the flow, whether to merge, and that before it looks what is in the
+            // datagrams: for most of the peers it is one of these that answers.
+            set_gro(socket);
+        }
     }
 
-    Ok(socket)
+    Ok(Divided { sockets, division })
 }
 
 fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
@@ -538,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_come_to_a_socket_of_their_own_and_say_who_was_called() {
+    fn handshakes_come_to_sockets_of_their_own_and_say_who_was_called() {
         for (udp, is_dual_stack) in sockets() {
             let called = ["127.0.0.7", "::1"].into_iter().take(1 + usize::from(is_dual_stack));
             for called in called.map(|address| address.parse::<IpAddr>().unwrap()) {
@@ -549,7 +574,8 @@ mod tests {
                 }
 
                 let mut buffer = HandshakeBuffer::new();
-                let count = udp.receive_handshakes(&mut buffer).unwrap();
+                let part = udp.part(client.local_addr().unwrap().ip()).unwrap();
+                let count = udp.receive_handshakes(part, &mut buffer).unwrap();
                 let received: Vec<_> = buffer.received(count).collect();
                 assert_eq!(received.len(), 1);
                 assert_eq!(received[0].bytes, initiation);
@@ -566,14 +592,14 @@ mod tests {
 
     /// As on a kernel that cannot tell them apart.
     #[test]
-    fn without_a_socket_of_their_own_handshakes_come_to_the_other() {
+    fn without_sockets_of_their_own_handshakes_come_to_the_other() {
         let udp = Udp::bind(0, Offload { udp_steering: false, ..Offload::default() }).unwrap();
         let initiation = message(1, 148);
         let client = client([127, 0, 0, 1].into());
         client.send_to(&initiation, ("127.0.0.1", udp.port())).unwrap();
 
-        assert!(udp.handshakes().is_none());
-        let error = udp.receive_handshakes(&mut HandshakeBuffer::new()).unwrap_err();
+        assert!(!udp.steers() && udp.handshakes().next().is_none());
+        let error = udp.receive_handshakes(0, &mut HandshakeBuffer::new()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         let mut buffer = ReceiveBuffer::new();
         assert_eq!(udp.receive(&mut buffer).unwrap(), 1);
@@ -606,7 +632,8 @@ mod tests {
         }
         let mut buffer = HandshakeBuffer::new();
         let mut received = 0;
-        while let Ok(count) = udp.receive_handshakes(&mut buffer) {
+        let part = udp.part([127, 0, 0, 1].into()).unwrap();
+        while let Ok(count) = udp.receive_handshakes(part, &mut buffer) {
             received += buffer.received(count).count();
         }
 
@@ -615,10 +642,10 @@ mod tests {
         assert_eq!(received + lost, SENT);
     }
 
-    /// For half of the peers the kernel asks the one, for half the other, whether to merge. Here it is asked
+    /// Which socket the kernel asks whether to merge depends on the flow. Here it is asked
     /// with something that no peer sends, 148 bytes in two datagrams that begin as an initiation.
     #[test]
-    fn both_sockets_let_the_kernel_merge_or_neither() {
+    fn all_sockets_let_the_kernel_merge_or_none() {
         for coalesces in [true, false] {
             let offload = Offload { udp_gro: coalesces, ..Offload::default() };
             let udp = Udp::bind(0, offload).unwrap();
@@ -630,7 +657,8 @@ mod tests {
             }
 
             let mut handshakes = HandshakeBuffer::new();
-            let count = udp.receive_handshakes(&mut handshakes).unwrap();
+            let part = udp.part([127, 0, 0, 1].into()).unwrap();
+            let count = udp.receive_handshakes(part, &mut handshakes).unwrap();
             let handshakes = handshakes.received(count);
             let mut rest = ReceiveBuffer::new();
             let count = udp.receive(&mut rest).unwrap();

@@ -87,7 +87,7 @@ impl Sink for Shared {
     }
 }
 
-/// Waits for one descriptor, or for none, or to be woken.
+/// Waits for some descriptors, or for none, or to be woken.
 #[derive(Debug)]
 pub(super) struct Wait {
     poll: Poll,
@@ -95,29 +95,32 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Waits for `input` to become readable. The waker interrupts.
-    pub(super) fn new(input: Option<BorrowedFd<'_>>) -> io::Result<(Self, Waker)> {
-        let mut wait = Self { poll: Poll::new()?, events: Events::with_capacity(4) };
+    /// Waits for one of `inputs` to become readable. The waker interrupts.
+    pub(super) fn new<'a>(
+        inputs: impl IntoIterator<Item = BorrowedFd<'a>>,
+    ) -> io::Result<(Self, Waker)> {
+        let mut wait = Self { poll: Poll::new()?, events: Events::with_capacity(8) };
         let waker = Waker::new(wait.poll.registry(), STOP)?;
-        wait.follow(None, input)?;
+        wait.follow([], inputs)?;
 
         Ok((wait, waker))
     }
 
     /// Waits for `next` instead of `before`.
-    pub(super) fn follow(
+    pub(super) fn follow<'a>(
         &mut self,
-        before: Option<BorrowedFd<'_>>,
-        next: Option<BorrowedFd<'_>>,
+        before: impl IntoIterator<Item = BorrowedFd<'a>>,
+        next: impl IntoIterator<Item = BorrowedFd<'a>>,
     ) -> io::Result<()> {
         let registry = self.poll.registry();
-        if let Some(before) = before {
+        for before in before {
             registry.deregister(&mut SourceFd(&before.as_raw_fd()))?;
         }
+        for next in next {
+            registry.register(&mut SourceFd(&next.as_raw_fd()), INPUT, Interest::READABLE)?;
+        }
 
-        next.map_or(Ok(()), |next| {
-            registry.register(&mut SourceFd(&next.as_raw_fd()), INPUT, Interest::READABLE)
-        })
+        Ok(())
     }
 
     /// Waits until there is something to read, or to look for.

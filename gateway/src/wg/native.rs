@@ -346,6 +346,10 @@ impl Identity for NativeIdentity {
         Released { initiation, turned_away }
     }
 
+    fn handle_lost(&self, messages: u32) {
+        self.shared.guard().load.handle_lost(messages);
+    }
+
     fn insistent(&self) -> Vec<IpAddr> {
         let Guard { now, load, .. } = &*self.shared.guard();
 

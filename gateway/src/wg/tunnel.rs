@@ -222,6 +222,9 @@ pub trait Identity: Send + Sync + fmt::Debug {
         Released::default()
     }
 
+    /// So many handshake messages have come that nobody received.
+    fn handle_lost(&self, _messages: u32) {}
+
     /// Networks from which too many initiations come to be answered, or to be sent a cookie: those without
     /// one may be dropped unread for some seconds. None where a peer was heard.
     fn insistent(&self) -> Vec<IpAddr> {

@@ -9,20 +9,22 @@
 //!                from one of those to be shut out ───────────────┴▶ dropped
 //! ```
 //!
-//! Sources are known by a key of 32 bits: an IPv4 address is its own, a network of IPv6 has a hash of its eight
-//! bytes, with multipliers that each program draws anew: that another network is taken for one of them is a
-//! matter of a millionth, and lasts no longer than the program. Whoever is to be shut out is looked for in a tree:
-//! comparisons halve the keys until no more than [`LEAF_KEYS`] are left, which are compared one by one, as a
-//! branch in such a program skips no more than 255 instructions.
+//! Sources are known by their [`SourceKey`], and each program has a seed of its own: who has the key of another is
+//! taken for him no longer than a program lasts. Whoever is to be shut out is looked for in a tree: comparisons halve the
+//! keys until no more than [`LEAF_KEYS`] are left, which are compared one by one, as a branch in such a program
+//! skips no more than 255 instructions.
 //!
-//! Source: socket(7), `SO_ATTACH_FILTER`; the extensions `SKF_NET_OFF` and `SKF_AD_RANDOM` in the kernel's
-//! documentation, networking/filter, which also has the instructions.
+//! Source: socket(7), `SO_ATTACH_FILTER`.
 
 use std::net::IpAddr;
 
+use libc::sock_filter;
 use socket2::SockFilter;
 
-use crate::path::network;
+use crate::io::bpf::{
+    AND, ANSWER, IS_EQUAL, IS_NOT_LESS, JUMP, LOAD_LENGTH, LOAD_WORD, RANDOM, SourceKey, branch,
+    step,
+};
 
 /// One of so many messages of a source that is thinned passes.
 pub(super) const PASSING: u32 = 16;
@@ -38,27 +40,6 @@ const LEAF_KEYS: usize = 32;
 
 const UDP_HEADER_BYTES: u32 = 8;
 const INITIATION_BYTES: u32 = 148;
-/// The first byte of the IP header, of which one half says the version.
-const VERSION: u32 = libc::SKF_NET_OFF.cast_unsigned();
-const IPV4_SOURCE: u32 = VERSION + 12;
-const IPV6_SOURCE: u32 = VERSION + 8;
-/// Something else each time.
-const RANDOM: u32 = libc::SKF_AD_OFF.wrapping_add(libc::SKF_AD_RANDOM).cast_unsigned();
-
-const LOAD_LENGTH: u16 = 0x80;
-const LOAD_WORD: u16 = 0x20;
-const LOAD_BYTE: u16 = 0x30;
-const SHIFT_RIGHT: u16 = 0x74;
-const AND: u16 = 0x54;
-const MULTIPLY: u16 = 0x24;
-/// Copies what was loaded.
-const PUT_ASIDE: u16 = 0x07;
-/// Joins what was put aside to what was loaded since.
-const EXCLUSIVE_OR_ASIDE: u16 = 0xac;
-const JUMP: u16 = 0x05;
-const IS_EQUAL: u16 = 0x15;
-const IS_NOT_LESS: u16 = 0x35;
-const ANSWER: u16 = 0x06;
 
 /// How much of a datagram is taken.
 const PASS: u32 = u32::MAX;
@@ -70,8 +51,7 @@ pub(super) fn program(thinned: &[IpAddr], shut_out: &[IpAddr], seed: u64) -> Vec
     if thinned.is_empty() && shut_out.is_empty() {
         return Vec::new();
     }
-    let multipliers = multipliers(seed);
-    let key = |source: &IpAddr| key(*source, multipliers);
+    let keys = SourceKey::new(seed);
 
     let mut steps = vec![];
     let mut pass_unless = |load, at, value| {
@@ -87,23 +67,7 @@ pub(super) fn program(thinned: &[IpAddr], shut_out: &[IpAddr], seed: u64) -> Vec
     }
     let is_asked = steps.len();
 
-    let of_ipv6 = [
-        step(LOAD_WORD, IPV6_SOURCE),
-        step(MULTIPLY, multipliers[0]),
-        step(PUT_ASIDE, 0),
-        step(SHIFT_RIGHT, 16),
-        step(EXCLUSIVE_OR_ASIDE, 0),
-        step(MULTIPLY, multipliers[1]),
-        step(PUT_ASIDE, 0),
-        step(LOAD_WORD, IPV6_SOURCE + 4),
-        step(EXCLUSIVE_OR_ASIDE, 0),
-    ];
-    let of_ipv4 = [step(LOAD_WORD, IPV4_SOURCE), step(JUMP, len_of(&of_ipv6))];
-    steps.extend([step(LOAD_BYTE, VERSION), step(SHIFT_RIGHT, 4)]);
-    steps.push(branch(IS_EQUAL, 4, 0, skip_of(&of_ipv4)));
-    steps.extend(of_ipv4);
-    steps.extend(of_ipv6);
-
+    steps.extend(keys.load());
     let thin = [
         step(LOAD_WORD, RANDOM),
         step(AND, PASSING - 1),
@@ -111,7 +75,7 @@ pub(super) fn program(thinned: &[IpAddr], shut_out: &[IpAddr], seed: u64) -> Vec
         step(ANSWER, DROP),
         step(ANSWER, PASS),
     ];
-    let thinned: Vec<_> = thinned.iter().take(THINNED_MAX).map(key).collect();
+    let thinned: Vec<_> = thinned.iter().take(THINNED_MAX).map(|source| keys.of(*source)).collect();
     for (number, key) in thinned.iter().enumerate() {
         // Over those that follow, and the jump behind them.
         steps.push(branch(IS_EQUAL, *key, skip(thinned.len() - number), 0));
@@ -120,41 +84,19 @@ pub(super) fn program(thinned: &[IpAddr], shut_out: &[IpAddr], seed: u64) -> Vec
     steps.extend(thin);
     let pass = steps.len() - 1;
     for (place, asked) in steps.iter_mut().enumerate().take(is_asked).skip(1).step_by(2) {
-        *asked = branch(IS_EQUAL, asked.operand, 0, skip(pass - place - 1));
+        *asked = branch(IS_EQUAL, asked.k, 0, skip(pass - place - 1));
     }
 
-    let mut shut_out: Vec<_> = shut_out.iter().take(SHUT_OUT_MAX).map(key).collect();
+    let mut shut_out: Vec<_> =
+        shut_out.iter().take(SHUT_OUT_MAX).map(|source| keys.of(*source)).collect();
     shut_out.sort_unstable();
     steps.extend(tree(&shut_out));
 
-    steps.iter().map(|step| SockFilter::new(step.code, step.yes, step.no, step.operand)).collect()
-}
-
-/// Who sends from `source`, as a program knows him: networks that differ have keys that differ in bits that nobody
-/// can foresee, wherever they differ themselves.
-fn key(source: IpAddr, [one, other]: [u32; 2]) -> u32 {
-    match network(source) {
-        IpAddr::V4(address) => address.to_bits(),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, e, f, g, h, ..] = address.octets();
-            let [first, second] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
-            // What differs in the upper half does so in both now, and in all of it after the next.
-            let spread = first.wrapping_mul(one);
-
-            (spread ^ spread >> 16).wrapping_mul(other) ^ second
-        }
-    }
-}
-
-/// Odd ones, as others would lose bits.
-fn multipliers(seed: u64) -> [u32; 2] {
-    let [a, b, c, d, e, f, g, h] = seed.to_ne_bytes();
-
-    [[a, b, c, d], [e, f, g, h]].map(|half| u32::from_ne_bytes(half) | 1)
+    steps.iter().map(|step| SockFilter::new(step.code, step.jt, step.jf, step.k)).collect()
 }
 
 /// Drops what has one of these keys, which are sorted, and lets pass what has none.
-fn tree(keys: &[u32]) -> Vec<Step> {
+fn tree(keys: &[u32]) -> Vec<sock_filter> {
     if keys.len() <= LEAF_KEYS {
         let compare = |(number, key): (usize, &u32)| {
             // Over those that follow, and the answer behind them.
@@ -178,32 +120,9 @@ fn tree(keys: &[u32]) -> Vec<Step> {
     steps
 }
 
-/// An instruction, and how many it skips if what it asks is so, and if not.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    code: u16,
-    yes: u8,
-    no: u8,
-    operand: u32,
-}
-
-/// What asks nothing.
-const fn step(code: u16, operand: u32) -> Step {
-    branch(code, operand, 0, 0)
-}
-
-const fn branch(code: u16, operand: u32, yes: u8, no: u8) -> Step {
-    Step { code, yes, no, operand }
-}
-
 /// As a jump skips them.
-fn len_of(steps: &[Step]) -> u32 {
+fn len_of(steps: &[sock_filter]) -> u32 {
     u32::try_from(steps.len()).unwrap_or(u32::MAX)
-}
-
-/// As a branch skips them.
-fn skip_of(steps: &[Step]) -> u8 {
-    skip(steps.len())
 }
 
 /// The parts that are skipped have fewer than a hundred instructions.
@@ -222,6 +141,7 @@ mod tests {
 
     use super::*;
     use crate::io::sys;
+    use crate::path::network;
 
     #[test]
     fn a_filter_leaves_one_of_sixteen_and_everything_else() {

@@ -84,8 +84,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Cookies a second, under load, for everybody else.
 const MORE_COOKIES: Rate = Rate { per_second: 2_000, burst: 600 };
 
-/// With more than so many messages a second, cookies that are left stay so: of all messages less than one in ten
-/// would have one, and to send them took a tenth of what such a flood costs.
+/// With more than so many messages a second, those that nobody received among them, cookies that are left stay so: of
+/// all messages less than one in ten would have one, and to send them took a tenth of what such a flood costs.
 const TORRENT: u32 = 50_000;
 
 /// Who was heard in so many looks at the clock, never silent for [`PROBATION`] in between, insists: for a second at
@@ -123,7 +123,7 @@ pub(super) struct Load {
     new: Bucket,
     cookies: Bucket,
     more_cookies: Bucket,
-    /// Messages without a cookie since the last look at how many there are.
+    /// Messages without a cookie since the last look at how many there are, and others that were lost unread.
     heard: u32,
     looked: Instant,
     is_torrent: bool,
@@ -254,6 +254,11 @@ impl Load {
         known.hear(moment);
 
         Some(*known)
+    }
+
+    /// So many more have come that nobody received.
+    pub(super) fn handle_lost(&mut self, messages: u32) {
+        self.heard = self.heard.saturating_add(messages);
     }
 
     /// Whether something is done for `source` if it is new.

@@ -260,7 +260,8 @@ fn in_a_torrent_cookies_are_kept_for_those_that_ask_after_a_pause() {
 /// ask every five seconds.
 #[test]
 fn who_never_pauses_in_a_torrent_insists_unless_a_peer_was_heard_there() {
-    for (per_look, is_torrent) in [(4_000, false), (6_000, true)] {
+    for (per_look, lost, is_torrent) in [(4_000, 0, false), (6_000, 0, true), (4_000, 2_000, true)]
+    {
         let start = Instant::now();
         let mut load = Load::new(start);
         let [home, office] = [5_000, 77_777];
@@ -273,10 +274,11 @@ fn who_never_pauses_in_a_torrent_insists_unless_a_peer_was_heard_there() {
 
         for look in 0..100_u32 {
             let now = start + LOOK * look;
+            load.handle_lost(lost);
             load.handle_timeout(now);
             release(&mut load, now);
             for number in 0..per_look {
-                hear(&mut load, number % (home + 1), now);
+                hear(&mut load, (look * per_look + number) % (home + 1), now);
             }
             // A third of a second is by how much each of them differs (section 6.4).
             for _ in 0..if look % 50 < 4 { 25 } else { 0 } {
