@@ -33,6 +33,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
+
 pub use clean_up::CleanUp;
 pub use gateway::{
     ClusterSection, GatewayConfig, GatewayProcess, HostMapSection, PeerSection, RemapSection,
@@ -110,19 +112,17 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// How long the calling thread has been on a core, for tests that must not mind what else the machine does.
+/// How long the calling thread has been on a core, to the nanosecond, for tests that must not mind what else the
+/// machine does.
 ///
 /// # Errors
 ///
-/// [`LabError::Io`] if the kernel keeps no account (`CONFIG_SCHED_INFO`).
+/// [`LabError::Io`] if the kernel has no such clock.
 pub fn thread_time() -> Result<Duration, LabError> {
-    let file = "/proc/thread-self/schedstat";
-    let text = std::fs::read_to_string(file).map_err(LabError::io(format!("read {file}")))?;
-    let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
-
-    nanos
-        .map(Duration::from_nanos)
-        .ok_or_else(|| LabError::Protocol(format!("{file} has another form: {text:?}")))
+    // Not from /proc/thread-self/schedstat: that account is brought up to date every few milliseconds.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map(Duration::from)
+        .map_err(|errno| LabError::io("read the clock of a thread")(errno.into()))
 }
 
 /// Asks again and again until `is_met`.
