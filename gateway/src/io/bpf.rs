@@ -107,3 +107,49 @@ impl SourceKey {
         ]
     }
 }
+
+/// A socket that sends from `address`, which nobody needs to have.
+#[cfg(test)]
+pub(super) fn caller(address: IpAddr) -> std::net::UdpSocket {
+    use std::net::SocketAddr;
+    use std::os::fd::AsFd as _;
+
+    use socket2::{Domain, Socket, Type};
+
+    let at = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None).unwrap();
+    if address.is_ipv6() {
+        let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND);
+        super::sys::set_option(socket.as_fd(), level, name, 1).unwrap();
+    }
+    socket.bind(&at.into()).unwrap();
+
+    socket.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Multiplied once, those that differ in their first bits alone would share all others, and a key with each that
+    /// differs likewise in the second half. Of so many there are a few pairs at the most.
+    #[test]
+    fn networks_that_differ_in_some_bits_only_have_keys_of_their_own() {
+        // As they come from the system: none of few bits.
+        for seed in (1..=20_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
+            let key = SourceKey::new(seed);
+            for shift in [(112, 80), (96, 64), (112, 64)] {
+                let networks = (0..256_u128)
+                    .flat_map(|first| {
+                        (0..256_u128).map(move |second| first << shift.0 | second << shift.1)
+                    })
+                    .map(|bits| IpAddr::V6(bits.into()))
+                    .collect::<HashSet<_>>();
+                let keys: HashSet<_> = networks.iter().map(|network| key.of(*network)).collect();
+                assert!(networks.len() - keys.len() <= 8, "{shift:?}: {}", keys.len());
+            }
+        }
+    }
+}

@@ -33,8 +33,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often is decided of whom the kernel is to drop most.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Messages that the inbound thread may have handed on: a flood of a million a second for as long as the
-/// scheduler may let this thread wait. The ring takes memory only where messages have been.
+/// Messages that the inbound thread may have handed on: a flood of half a million a second for a [`PAUSE`] and as
+/// long again as the scheduler may let this thread wait. The ring takes memory only where messages have been.
 const QUEUE_LEN: usize = 4096;
 
 /// Messages of the inbound thread that are looked at before the socket and the clock are again.
@@ -42,7 +42,8 @@ const BATCH_LEN: usize = 64;
 
 /// In a flood this thread waits so long before it looks again: to be woken for each message costs more
 /// than the message does, and to interrupt those that carry packets costs them more than the time it takes. The
-/// receive buffer holds what comes meanwhile, of a million messages a second.
+/// receive buffers hold what comes meanwhile, of seven hundred thousand messages a second even if all are from one part
+/// of the sources.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// A handshake message on its way from the inbound thread.
@@ -237,7 +238,7 @@ impl Pace {
     /// With fewer than so many it is over.
     const ENDS_BELOW: usize = 250;
 
-    /// So many are taken between two pauses in a flood, as the receive buffer holds, which takes some four milliseconds.
+    /// So many are taken between two pauses in a flood, half of what the receive buffers hold: some four milliseconds.
     /// What more comes, the kernel drops, whoever sent it: from seven hundred thousand a second on.
     const BETWEEN_PAUSES: usize = 6144;
 

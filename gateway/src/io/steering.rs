@@ -142,6 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::io::bpf::caller;
     use crate::wg::message::Message;
 
     proptest! {
@@ -295,19 +296,6 @@ mod tests {
                 }
             })
             .collect()
-    }
-
-    /// Nobody needs to have its address.
-    fn caller(address: IpAddr) -> UdpSocket {
-        let at = SocketAddr::new(address, 0);
-        let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None).unwrap();
-        if address.is_ipv6() {
-            let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND);
-            sys::set_option(socket.as_fd(), level, name, 1).unwrap();
-        }
-        socket.bind(&at.into()).unwrap();
-
-        socket.into()
     }
 
     fn bound(domain: Domain) -> Socket {

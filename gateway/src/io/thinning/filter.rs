@@ -65,7 +65,7 @@ pub(super) fn program(thinned: &[IpAddr], shut_out: &[IpAddr], seed: u64) -> Vec
     for before_end in [16, 12, 8, 4] {
         pass_unless(LOAD_WORD, end_of_message - before_end, 0);
     }
-    let is_asked = steps.len();
+    let questions = steps.len();
 
     steps.extend(keys.load());
     let thin = [
@@ -83,7 +83,7 @@ pub(super) fn program(thinned: &[IpAddr], shut_out: &[IpAddr], seed: u64) -> Vec
     steps.push(step(JUMP, len_of(&thin)));
     steps.extend(thin);
     let pass = steps.len() - 1;
-    for (place, asked) in steps.iter_mut().enumerate().take(is_asked).skip(1).step_by(2) {
+    for (place, asked) in steps.iter_mut().enumerate().take(questions).skip(1).step_by(2) {
         *asked = branch(IS_EQUAL, asked.k, 0, skip(pass - place - 1));
     }
 
@@ -134,13 +134,12 @@ fn skip(steps: usize) -> u8 {
 mod tests {
     use std::mem::MaybeUninit;
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-    use std::os::fd::AsFd as _;
 
     use proptest::prelude::*;
     use socket2::{Domain, Socket, Type};
 
     use super::*;
-    use crate::io::sys;
+    use crate::io::bpf::caller;
     use crate::path::network;
 
     #[test]
@@ -266,14 +265,8 @@ mod tests {
 
         /// Sends from an address that nobody needs to have.
         fn passes(&self, source: IpAddr, sent: &[u8]) -> bool {
-            let at = SocketAddr::new(source, 0);
-            let caller = Socket::new(Domain::for_address(at), Type::DGRAM, None).unwrap();
-            if source.is_ipv6() {
-                let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND);
-                sys::set_option(caller.as_fd(), level, name, 1).unwrap();
-            }
-            caller.bind(&at.into()).unwrap();
-            caller.send_to(sent, &self.0.local_addr().unwrap()).unwrap();
+            let called = self.0.local_addr().unwrap().as_socket().unwrap();
+            caller(source).send_to(sent, called).unwrap();
             let mut buffer = [MaybeUninit::uninit(); 2048];
 
             self.0.recv(&mut buffer).is_ok_and(|len| len == sent.len())

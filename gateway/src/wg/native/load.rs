@@ -10,6 +10,7 @@
 //! | one that has sent [`INSISTENCE`] messages by then | is not answered |
 //! | one that asks again after a pause, or where a peer was heard before, and was sent no cookie for a while | is sent one, [`COOKIES`] of them a second |
 //! | anybody else without a cookie | is sent one, [`MORE_COOKIES`] of them a second, and what the others leave unless it is a [`TORRENT`] |
+//! | who of these never pauses in a torrent, where no peer was heard | is [insistent](Load::insistent): whoever receives may drop what it sends unread |
 //! | a source with a cookie | is answered as [`SOURCE`] says |
 //!
 //! An honest peer is new: it sends one message, and without an answer the next after five seconds
