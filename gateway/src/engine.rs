@@ -289,6 +289,34 @@ impl Control {
         self.apply(self.configured.clone(), table);
     }
 
+    /// Ends every session, for somebody else may go on with a copy of it: what both of us seal must not have the
+    /// same keys and counters. A handshake is begun with every peer that had a session or waits for one, and
+    /// what is staged waits for it. Everything else that is known of peers stays.
+    pub fn renew_sessions(&mut self) {
+        let held = self.keyring.keys();
+        let before = self.publisher.current();
+        let keys: HashSet<PublicKey> =
+            before.peers().iter().map(|peer| peer.keys.public_key).collect();
+        let mut peers = Vec::with_capacity(before.peers().len());
+        let mut in_use = HashSet::new();
+        for peer in before.peers() {
+            if peer.tunnel.session().is_established || peer.endpoints.unanswered() > 0 {
+                in_use.insert(peer.realm);
+            }
+            let tunnel = self.strands.anew(peer, &keys, (&held.current, &held.older));
+            peers.push(Arc::new(peer.heir(peer.keys.clone(), tunnel)));
+        }
+        self.publish(peers, before.table().clone());
+
+        for peer in self.publisher.current().peers() {
+            if in_use.contains(&peer.realm) || peer.tunnel.session().staged > 0 {
+                // Nobody waits for an answer to what was asked in the sessions before.
+                peer.endpoints.forget_unanswered();
+                peer.endpoints.ask();
+            }
+        }
+    }
+
     /// Whoever was in our place before may have begun sessions until `epoch`; ours are dated later. To be
     /// called before there are peers.
     pub fn continue_after(&self, epoch: Epoch) {

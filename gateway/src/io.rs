@@ -295,6 +295,12 @@ impl Gateway {
         Ok(())
     }
 
+    /// Ends every session and begins others with the same peers: somebody else may have a copy of those. What
+    /// peers send until they have heard of it is lost.
+    pub fn renew_sessions(&mut self) {
+        self.control.renew_sessions();
+    }
+
     /// Whoever was in our place before may have begun sessions until `since_1970`, of which it is that long by
     /// now: ours are dated later. The engine `boringtun` dates by the clock of the wall alone.
     pub fn continue_after(&self, since_1970: Duration) {

@@ -32,9 +32,39 @@ impl Strands {
         known: Option<&Peer>,
         keys: &PeerKeys,
         wanted: &HashSet<PublicKey>,
-        (current, older): (&Held, &[Held]),
+        keyring: (&Held, &[Held]),
     ) -> Succession {
         let variants = older_variants(known, keys, wanted);
+
+        self.combine(known, keys, &variants, keyring)
+    }
+
+    /// Strands for the keys of `peer` as it has them, newest and older, none of which it has already: with
+    /// nothing of its sessions.
+    pub(super) fn anew(
+        &mut self,
+        peer: &Peer,
+        wanted: &HashSet<PublicKey>,
+        keyring: (&Held, &[Held]),
+    ) -> Succession {
+        let variants = older_variants(Some(peer), &peer.keys, wanted);
+
+        self.combine(None, &peer.keys, &variants, keyring)
+    }
+
+    /// Nobody has this slot any more.
+    pub(super) fn free(&mut self, slot: u32) {
+        self.free_slots.push(slot);
+    }
+
+    /// A strand for each of our keys with each of the peer's: `keys`, then the `variants`. Those of `known` stay.
+    fn combine(
+        &mut self,
+        known: Option<&Peer>,
+        keys: &PeerKeys,
+        variants: &[Variant],
+        (current, older): (&Held, &[Held]),
+    ) -> Succession {
         let first = self.strand(known, current, (keys, None));
 
         let mut strands = Vec::new();
@@ -42,7 +72,7 @@ impl Strands {
             let strand = self.strand(known, held, (keys, None));
             strands.push(Older::new(strand, held.end.clone(), None));
         }
-        for (keys, end) in &variants {
+        for (keys, end) in variants {
             for held in std::iter::once(current).chain(older) {
                 let strand = self.strand(known, held, (keys, end.as_ref()));
                 strands.push(Older::new(strand, held.end.clone(), end.clone()));
@@ -50,11 +80,6 @@ impl Strands {
         }
 
         Succession::new(first, strands)
-    }
-
-    /// Nobody has this slot any more.
-    pub(super) fn free(&mut self, slot: u32) {
-        self.free_slots.push(slot);
     }
 
     /// The strand of our key and the peer's, which may have an end: as there was before, if it is not over.
@@ -309,6 +334,49 @@ mod tests {
             pass(&mut engine, [start + 2 * GRACE]);
             assert!(can_begin(&rome, start + 2 * GRACE), "{passed:?}");
         }
+    }
+
+    /// Also those that end soon: the peer may know no others.
+    #[test]
+    fn sessions_that_are_renewed_have_strands_of_their_own_for_the_same_keys() {
+        let mut engine = engine();
+        let [first] = apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 1) }]);
+        first.learn_path(path());
+        let [before] =
+            apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 2) }]);
+        engine.control.succeed(&identity());
+        let [before_both] = peers_of(&engine);
+
+        engine.control.renew_sessions();
+
+        let [after] = peers_of(&engine);
+        let keys = |peer: &Peer| -> Vec<_> {
+            peer.tunnel.strands().map(|strand| (strand.own, strand.keys.public_key)).collect()
+        };
+        assert_eq!(keys(&after), keys(&before_both));
+        let slots: HashSet<_> = after.tunnel.slots().collect();
+        assert!(before_both.tunnel.slots().all(|slot| !slots.contains(&slot)));
+        assert_eq!((after.realm, after.path()), (before.realm, Some(path())));
+        assert_eq!(after.clamp_mtu(), Some(1400));
+        assert!(can_begin(&after, Instant::now()) && !can_begin(&before_both, Instant::now()));
+    }
+
+    /// What they have in common with those before is when they end.
+    #[test]
+    fn keys_end_when_they_would_have_ended_although_their_sessions_were_renewed() {
+        let (mut engine, start) = (engine(), Instant::now());
+        apply(&mut engine, [peer("rome", 1)]);
+        apply(&mut engine, [peer("rome", 2)]);
+        engine.control.succeed(&identity());
+        pass(&mut engine, [start, start + GRACE / 2]);
+
+        engine.control.renew_sessions();
+
+        assert_eq!(peers_of::<1>(&engine)[0].tunnel.slots().count(), 4);
+        pass(&mut engine, [start + GRACE]);
+        engine.control.free_retired();
+        let [rome] = peers_of(&engine);
+        assert!(rome.tunnel.is_settled() && can_begin(&rome, start + GRACE));
     }
 
     #[test]

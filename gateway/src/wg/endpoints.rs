@@ -157,6 +157,11 @@ impl Endpoints {
         }
     }
 
+    /// Has a handshake begun wherever the peer may be, also if that is only where it was heard last.
+    pub fn ask(&self) {
+        self.is_sought.store(true, Ordering::Relaxed);
+    }
+
     /// Whether [`Self::poll_seek`] would say so.
     #[must_use]
     pub fn is_sought(&self) -> bool {

@@ -295,18 +295,18 @@ proptest! {
 }
 
 /// Two sides that talk all the time.
-struct Talk {
-    world: World,
+pub(crate) struct Talk {
+    pub(crate) world: World,
     senders: [bool; 2],
     /// Between two packets of one direction.
     pace: Duration,
     /// By each sender.
-    sent: u16,
+    pub(crate) sent: u16,
 }
 
 impl Talk {
     /// After the handshake.
-    fn begin(network: Network) -> Self {
+    pub(crate) fn begin(network: Network) -> Self {
         let mut world = World::new(network);
         while !(world.session(MILAN).is_established && world.session(ROME).is_established) {
             world.run(SECOND);
@@ -317,7 +317,7 @@ impl Talk {
         Self { world, senders: [true; 2], pace: Duration::from_millis(200), sent: 0 }
     }
 
-    fn go_on(&mut self, duration: Duration) {
+    pub(crate) fn go_on(&mut self, duration: Duration) {
         let until = self.world.elapsed() + duration;
         while self.world.elapsed() < until {
             let packets = [("10.244.2.7", "10.71.1.5"), ("10.244.1.5", "10.71.2.7")];
@@ -334,7 +334,7 @@ impl Talk {
         }
     }
 
-    fn has_newest_session(&self, side: usize) -> bool {
+    pub(crate) fn has_newest_session(&self, side: usize) -> bool {
         self.world.peer(side).tunnel.current().tunnel.session().is_established
     }
 

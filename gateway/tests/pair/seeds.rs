@@ -156,7 +156,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.below(20) {
+        match self.below(21) {
             0..=6 => {
                 let side = self.side();
                 for _ in 0..=self.below(8) {
@@ -180,6 +180,7 @@ impl Run {
                 let bit = usize::try_from(random).unwrap() % (8 * bytes.len());
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }),
+            19 => self.renew(),
             _ => self.inject(|bytes, random| {
                 bytes.truncate(usize::try_from(random).unwrap() % bytes.len());
             }),
@@ -197,13 +198,27 @@ impl Run {
         self.world.send(side, &packet);
     }
 
+    /// For the same reason one of ours.
+    fn renew(&mut self) {
+        let side = self.side();
+        if ENGINES[side] == Engine::Native {
+            self.excuse(side);
+            self.world.renew(side);
+        }
+    }
+
+    /// What `side` begins from now on it begins without knowing what it has begun before.
+    fn excuse(&mut self, side: usize) {
+        let sent = self.world.watcher.initiations(side).len();
+        self.excused[side].extend([sent, sent + 1]);
+    }
+
     /// One of ours: the library takes the time of day from the machine, whose clock the test does not own,
     /// and would date its initiations before those of its former life.
     fn restart(&mut self) {
         let side = self.side();
         if ENGINES[side] == Engine::Native {
-            let sent = self.world.watcher.initiations(side).len();
-            self.excused[side].extend([sent, sent + 1]);
+            self.excuse(side);
             self.world.restart(side);
         }
     }

@@ -97,6 +97,11 @@ impl Watcher {
         self.sides[side].owes_since = None;
     }
 
+    /// `side` ends its sessions: it sends nothing more in them.
+    pub(crate) fn end_sessions(&mut self, side: usize) {
+        self.sessions.retain(|(to, _), _| *to == side);
+    }
+
     /// When `side` has sent initiations.
     pub(crate) fn initiations(&self, side: usize) -> &[Duration] {
         &self.sides[side].initiations

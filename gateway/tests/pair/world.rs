@@ -240,6 +240,12 @@ impl World {
         restarted.apply(1);
     }
 
+    /// Somebody else may have a copy of `side`.
+    pub(crate) fn renew(&mut self, side: usize) {
+        self.watcher.end_sessions(side);
+        self.sides[side].engine.control.renew_sessions();
+    }
+
     /// From now on the network does to datagrams what `network` says.
     pub(crate) fn set_network(&mut self, network: Network) {
         self.network = network;
