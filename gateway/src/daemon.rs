@@ -31,4 +31,5 @@ pub(crate) mod service;
 pub(crate) mod show;
 pub(crate) mod socket;
 pub(crate) mod uapi;
+mod vmclock;
 mod ways;

@@ -26,6 +26,7 @@ use super::resident;
 use super::service::Signals;
 use super::socket::Serving;
 use super::uapi;
+use super::vmclock::VmClock;
 use super::ways::Ways;
 use state::Device;
 
@@ -154,6 +155,7 @@ async fn follow(
     (netlink, index): (Netlink, u32),
 ) -> anyhow::Result<()> {
     let mut ways = Ways::default();
+    let mut vmclock = VmClock::open();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -176,6 +178,10 @@ async fn follow(
                 let netlink = netlink.of_tunnel(mark, index);
                 let changed = ways.learn(&netlink, &monitor.status().peers).await;
                 let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+                if vmclock.is_restored() {
+                    info!("this machine was restored from a snapshot: all sessions begin anew");
+                    device.renew_sessions();
+                }
                 device.handle_timeout();
                 for change in changed {
                     device.handle_way(change);

@@ -27,6 +27,7 @@ use super::netlink::{DeviceRoutes, Links, Netlink, RouteError};
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
+use super::vmclock::VmClock;
 use super::ways::Ways;
 
 /// How long to send what is under way before the process ends.
@@ -167,6 +168,7 @@ pub(crate) struct Service {
     last_routes: Routes,
     resolver: Resolver,
     ways: Ways,
+    vmclock: VmClock,
     board: Board,
 }
 
@@ -205,6 +207,7 @@ impl Service {
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
             ways: Ways::default(),
+            vmclock: VmClock::open(),
             board,
         })
     }
@@ -284,6 +287,10 @@ impl Service {
                     let status = self.monitor.status();
                     if !status.is_alive {
                         bail!("a packet thread ended: start the gateway again and report the log");
+                    }
+                    if self.vmclock.is_restored() {
+                        info!("this machine was restored from a snapshot: all sessions begin anew");
+                        self.gateway.renew_sessions();
                     }
                     self.gateway.free_retired();
                     if self.links.are_silent() {

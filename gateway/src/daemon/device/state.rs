@@ -74,6 +74,11 @@ impl Device {
         self.gateway.free_retired();
     }
 
+    /// Somebody else may have a copy of the sessions.
+    pub(super) fn renew_sessions(&mut self) {
+        self.gateway.renew_sessions();
+    }
+
     /// The way to a peer is another one.
     pub(super) fn handle_way(&self, change: Change) {
         change.apply(&self.gateway);
