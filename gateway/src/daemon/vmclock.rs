@@ -54,7 +54,11 @@ impl VmClock {
             Ok(device) => Some(device),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                warn!(%error, ?path, "cannot read whether the machine is restored from a snapshot");
+                warn!(
+                    %error,
+                    ?path,
+                    "a restored snapshot of this machine will not be noticed: let the process read the device"
+                );
                 None
             }
         };

@@ -198,15 +198,6 @@ impl Run {
         self.world.send(side, &packet);
     }
 
-    /// For the same reason one of ours.
-    fn renew(&mut self) {
-        let side = self.side();
-        if ENGINES[side] == Engine::Native {
-            self.excuse(side);
-            self.world.renew(side);
-        }
-    }
-
     /// What `side` begins from now on it begins without knowing what it has begun before.
     fn excuse(&mut self, side: usize) {
         let sent = self.world.watcher.initiations(side).len();
@@ -220,6 +211,15 @@ impl Run {
         if ENGINES[side] == Engine::Native {
             self.excuse(side);
             self.world.restart(side);
+        }
+    }
+
+    /// For the same reason one of ours.
+    fn renew(&mut self) {
+        let side = self.side();
+        if ENGINES[side] == Engine::Native {
+            self.excuse(side);
+            self.world.renew(side);
         }
     }
 
