@@ -65,7 +65,7 @@ impl Peer {
         Self {
             keys,
             realm: self.realm,
-            tunnel,
+            tunnel: tunnel.after(&self.tunnel),
             receive: Arc::clone(&self.receive),
             transmit: Arc::clone(&self.transmit),
             endpoints: Arc::clone(&self.endpoints),

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use super::tunnel::{
     Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts,
 };
-use super::{OpenedRun, Opening, PublicKey};
+use super::{OpenedRun, Opening, PublicKey, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::packet::segment::Segments;
@@ -106,6 +106,8 @@ pub struct Older {
     pub own_end: Option<Arc<Deadline>>,
     /// The end of the peer's keys, unless they are the newest.
     pub peer_end: Option<Arc<Deadline>>,
+    /// What is still known of the tunnel since it was closed.
+    left: OnceLock<SessionState>,
 }
 
 impl Older {
@@ -116,7 +118,18 @@ impl Older {
         own_end: Option<Arc<Deadline>>,
         peer_end: Option<Arc<Deadline>>,
     ) -> Self {
-        Self { strand, own_end, peer_end }
+        Self { strand, own_end, peer_end, left: OnceLock::new() }
+    }
+
+    /// Wipes the keys. When there was a handshake is still known afterwards.
+    fn close(&self) -> Staged {
+        self.left.get_or_init(|| self.strand.tunnel.session().over());
+
+        self.strand.tunnel.close()
+    }
+
+    fn session(&self) -> SessionState {
+        self.left.get().copied().unwrap_or_else(|| self.strand.tunnel.session())
     }
 
     fn has_ended(&self, now: Instant) -> bool {
@@ -148,6 +161,8 @@ pub struct Succession {
     older: Box<[Older]>,
     /// Whether all older ones are over, so that there might as well be none.
     is_settled: AtomicBool,
+    /// What is still known of strands that there were before.
+    before: SessionState,
 }
 
 impl Succession {
@@ -155,8 +170,15 @@ impl Succession {
     #[must_use]
     pub fn new(current: Strand, older: Vec<Older>) -> Self {
         let is_settled = AtomicBool::new(older.is_empty());
+        let before = SessionState::default();
 
-        Self { current, older: older.into_boxed_slice(), is_settled }
+        Self { current, older: older.into_boxed_slice(), is_settled, before }
+    }
+
+    /// Takes the place of `before` and remembers its last handshake.
+    #[must_use]
+    pub fn after(self, before: &Self) -> Self {
+        Self { before: before.session().over(), ..self }
     }
 
     /// The strand of the newest keys.
@@ -372,7 +394,7 @@ impl Succession {
         }
 
         for older in self.older.iter().filter(|older| older.has_ended(now)) {
-            self.current.tunnel.adopt(older.strand.tunnel.close());
+            self.current.tunnel.adopt(older.close());
         }
         if self.older.iter().all(Older::is_over) {
             self.is_settled.store(true, Ordering::Relaxed);
@@ -415,12 +437,12 @@ impl Succession {
         self.is_settled() && self.current.tunnel.is_dormant()
     }
 
-    /// See [`Tunnel::session`]: of all strands together.
+    /// See [`Tunnel::session`]: of all strands together. A handshake stays the last one when its session has
+    /// ended, and when its strand has.
     #[must_use]
     pub fn session(&self) -> SessionState {
         let mut all = self.current.tunnel.session();
-        for older in &self.older {
-            let session = older.strand.tunnel.session();
+        for session in self.older.iter().map(Older::session).chain([self.before]) {
             all.is_established |= session.is_established;
             all.staged += session.staged;
             if session.last_handshake > all.last_handshake {

@@ -366,3 +366,11 @@ pub struct SessionState {
     /// Packets that wait for a handshake.
     pub staged: usize,
 }
+
+impl SessionState {
+    /// What is left of it when the session has ended and nothing waits any more.
+    #[must_use]
+    pub fn over(self) -> Self {
+        Self { is_established: false, staged: 0, ..self }
+    }
+}

@@ -104,9 +104,12 @@ fn after_the_grace_period_the_key_before_is_gone_for_good() {
     assert!(before.upgrade().is_some());
     assert!(strand.tunnel.session().is_established, "the peer knows no other key");
     talk.assert_nothing_was_lost();
+    let last_handshake = strand.tunnel.session().last_handshake;
     talk.world.run(2 * SECOND);
 
     assert!(before.upgrade().is_none(), "somebody still has the key");
+    assert_eq!(talk.world.peer(MILAN).tunnel.slots().count(), 1);
+    assert_eq!(talk.world.session(MILAN).last_handshake, last_handshake);
     assert!(!strand.tunnel.session().is_established);
     talk.world.forget();
     let unauthenticated = talk.world.inbound(MILAN).drops(DropReason::Unauthenticated);

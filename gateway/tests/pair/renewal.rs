@@ -17,11 +17,15 @@ fn who_renews_its_sessions_loses_what_the_peer_sends_before_it_hears_of_it() {
         let mut talk = Talk::begin(Network::PERFECT);
         talk.go_on(SECOND);
         let endpoint = talk.world.endpoint(side);
+        let last_handshake = talk.world.session(side).last_handshake;
 
         talk.world.renew(side);
-        assert!(!talk.world.session(side).is_established);
+        let session = talk.world.session(side);
+        assert!(!session.is_established);
+        assert_eq!(session.last_handshake, last_handshake);
         talk.go_on(60 * SECOND);
 
+        assert!(talk.world.session(side).last_handshake > last_handshake);
         assert_eq!(talk.world.received(1 - side).len(), usize::from(talk.sent));
         let lost = usize::from(talk.sent) - talk.world.received(side).len();
         assert!(lost <= 1, "{lost} packets to {side}");
