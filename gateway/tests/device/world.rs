@@ -40,6 +40,8 @@ pub(crate) struct Host {
     /// On the device.
     pub(crate) inner: IpAddr,
     pub(crate) process: Option<Process>,
+    /// What makes its devices, unless `wireguard-go` does.
+    pub(crate) program: PathBuf,
 }
 
 /// Two of them, and a cable.
@@ -66,7 +68,14 @@ impl World {
     /// one is.
     pub(crate) fn start(makers: [Maker; 2]) -> Self {
         let mut world = Self::bare();
-        let Self { left, right, scratch } = &mut world;
+        world.start_devices(makers);
+
+        world
+    }
+
+    /// Those that [`start`](Self::start) is about.
+    pub(crate) fn start_devices(&mut self, makers: [Maker; 2]) {
+        let Self { left, right, scratch } = self;
         for (host, maker) in [(&mut *left, makers[0]), (&mut *right, makers[1])] {
             host.start(maker, scratch);
         }
@@ -77,8 +86,6 @@ impl World {
             host.namespace.set_up_link(&host.interface).unwrap();
             host.namespace.add_route(other.inner.into(), &host.interface, Via::Link).unwrap();
         }
-
-        world
     }
 
     /// From left to right, every 20 ms.
@@ -123,6 +130,7 @@ impl Host {
             underlay: IpAddr::from([192, 0, 2, number]),
             inner: IpAddr::from([10, 77, 0, number]),
             process: None,
+            program: PathBuf::from(STRAIT),
         }
     }
 
@@ -135,7 +143,7 @@ impl Host {
         let process = match engine {
             Some(engine) => {
                 let words = ["device", "--foreground", "--engine", engine, &self.interface];
-                self.spawn(Path::new(STRAIT), &words, scratch)
+                self.spawn(&self.program, &words, scratch)
             }
             None => self.spawn(
                 &find("wireguard-go").unwrap(),
