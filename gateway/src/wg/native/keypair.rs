@@ -11,7 +11,8 @@ use super::handshake::Session;
 use super::noise::TAG_LEN;
 use super::replay::{WINDOW, Window};
 use super::timers::{
-    CROSSING, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_JITTER_MILLIS, RESPONDER_REKEY_TIME,
+    CROSSING, MOMENT, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_JITTER_MILLIS,
+    RESPONDER_REKEY_TIME,
 };
 
 /// Bytes before the sealed packet: type, receiver index, counter.
@@ -102,6 +103,11 @@ impl Keypair {
 
         let is_near = is_near(self.asked, before.asked) || is_near(self.created, before.created);
         self.is_initiator != before.is_initiator && is_near
+    }
+
+    /// Whether what the other end sent before it had this one may still come.
+    pub(super) fn is_new(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.created) < MOMENT
     }
 
     /// Whether what the other end sends with it may still come.

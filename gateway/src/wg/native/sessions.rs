@@ -65,18 +65,19 @@ impl Sessions {
     }
 
     /// Whether the peer has gone on from `keypair` to the session in use. Of two that were made at the same
-    /// time each end may have settled on another one, and new data may come with either.
-    pub(super) fn is_over(&self, keypair: &Arc<Keypair>) -> bool {
+    /// time each end may have settled on another one, and new data may come with either; what comes at once
+    /// may as well be late.
+    pub(super) fn is_over(&self, keypair: &Arc<Keypair>, now: Instant) -> bool {
         let is_former = [&self.previous, &self.earlier]
             .into_iter()
             .flatten()
             .any(|former| Arc::ptr_eq(former, keypair));
 
         is_former
-            && self
-                .current
-                .as_ref()
-                .is_some_and(|current| current.window().next() > 0 && !current.has_crossed(keypair))
+            && self.current.as_ref().is_some_and(|current| {
+                let is_used = current.window().next() > 0;
+                is_used && (current.is_new(now) || !current.has_crossed(keypair))
+            })
     }
 
     /// A response promises the peer `next`.

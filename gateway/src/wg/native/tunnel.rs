@@ -327,7 +327,7 @@ impl NativeTunnel {
             return;
         }
         self.traffic.count_received(opened.packets > 0, now);
-        opened.is_late |= sessions.is_over(keypair);
+        opened.is_late |= sessions.is_over(keypair, now);
         if sessions.is_promised(keypair) {
             self.confirm(keypair, now);
         }
