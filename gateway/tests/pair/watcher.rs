@@ -26,7 +26,7 @@ const LATENESS: Duration = Duration::from_millis(500);
 pub(crate) struct Watcher {
     /// By who receives the datagrams, and their receiver index.
     sessions: HashMap<(usize, u32), Session>,
-    /// Indices from before a restart, which may mean another session by now.
+    /// Indices from before a restart or a renewal, which may mean another session by now.
     former: HashSet<(usize, u32)>,
     sides: [Side; 2],
 }
@@ -97,8 +97,10 @@ impl Watcher {
         self.sides[side].owes_since = None;
     }
 
-    /// `side` ends its sessions: it sends nothing more in them.
+    /// `side` ends its sessions: it sends nothing more in them. The peer does until it has heard of others, which
+    /// may have one of those indices.
     pub(crate) fn end_sessions(&mut self, side: usize) {
+        self.former.extend(self.sessions.keys().filter(|(to, _)| *to == side));
         self.sessions.retain(|(to, _), _| *to == side);
     }
 
