@@ -342,7 +342,13 @@ fn mangle(message: &mut Message, fate: Fate) {
             let (one, other) = bytes[first..first + 2 * *stride].split_at_mut(*stride);
             one.swap_with_slice(other);
         }
-        Fate::Accompanied => bytes.splice(0..0, vec![9; *stride]).for_each(drop),
+        Fate::Accompanied => {
+            bytes.splice(0..0, vec![9; *stride]).for_each(drop);
+            // More than that is never merged: what came last is lost.
+            if bytes.len() > MAX_MESSAGE_BYTES {
+                bytes.truncate((bytes.len() - 1) / *stride * *stride);
+            }
+        }
         Fate::Arrives | Fate::Twice | Fate::Swapped(_) | Fate::Overtaken | Fate::Moved => {}
     }
 }
