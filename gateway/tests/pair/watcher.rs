@@ -26,7 +26,8 @@ const LATENESS: Duration = Duration::from_millis(500);
 pub(crate) struct Watcher {
     /// By who receives the datagrams, and their receiver index.
     sessions: HashMap<(usize, u32), Session>,
-    /// Indices from before a restart or a renewal, which may mean another session by now.
+    /// Indices from before a restart, which may mean another session by now, and those that mean two since a
+    /// renewal.
     former: HashSet<(usize, u32)>,
     sides: [Side; 2],
 }
@@ -35,6 +36,8 @@ pub(crate) struct Watcher {
 struct Session {
     since: Duration,
     last_counter: Option<u64>,
+    /// Whether only one end has it any more, which goes on until it has heard of another.
+    is_one_sided: bool,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +62,11 @@ impl Watcher {
             }
             Message::Response { receiver_index } => {
                 for key in [(from, first_index(bytes)), (to, receiver_index)] {
-                    self.sessions.insert(key, Session { since: now, last_counter: None });
+                    let session = Session { since: now, last_counter: None, is_one_sided: false };
+                    let before = self.sessions.insert(key, session);
+                    if before.is_some_and(|before| before.is_one_sided) {
+                        self.former.insert(key);
+                    }
                 }
             }
             Message::CookieReply { .. } => {}
@@ -97,11 +104,12 @@ impl Watcher {
         self.sides[side].owes_since = None;
     }
 
-    /// `side` ends its sessions: it sends nothing more in them. The peer does until it has heard of others, which
-    /// may have one of those indices.
+    /// `side` ends its sessions: it sends nothing more in them. The peer does until it has heard of others.
     pub(crate) fn end_sessions(&mut self, side: usize) {
-        self.former.extend(self.sessions.keys().filter(|(to, _)| *to == side));
         self.sessions.retain(|(to, _), _| *to == side);
+        for session in self.sessions.values_mut() {
+            session.is_one_sided = true;
+        }
     }
 
     /// When `side` has sent initiations.
