@@ -124,6 +124,13 @@ impl Verdict {
     }
 }
 
+/// The conditions without that of a gateway; `None` if it is not among them.
+pub(crate) fn without_ours(conditions: &[Value]) -> Option<Vec<Value>> {
+    let others: Vec<_> = conditions.iter().filter(|other| !is_ours(other)).cloned().collect();
+
+    (others.len() < conditions.len()).then_some(others)
+}
+
 /// Kind, name and UID.
 pub(crate) type Key = [String; 3];
 
@@ -137,9 +144,7 @@ pub(crate) fn is_refusal(condition: &Condition) -> bool {
 /// What others wrote is not even read: it stays as it is, garbage as well.
 #[must_use]
 pub fn merged(conditions: &[Value], verdict: &Verdict, now: Timestamp) -> Option<Vec<Value>> {
-    let is_ours =
-        |condition: &&Value| condition.get("type").and_then(Value::as_str) == Some(IN_FORCE);
-    let ours: Vec<&Value> = conditions.iter().filter(is_ours).collect();
+    let ours: Vec<&Value> = conditions.iter().filter(|condition| is_ours(condition)).collect();
     let former: Option<Condition> =
         ours.first().and_then(|&value| serde_json::from_value(value.clone()).ok());
     if ours.len() == 1 && former.as_ref().is_some_and(|former| verdict.is_said_by(former)) {
@@ -150,4 +155,8 @@ pub fn merged(conditions: &[Value], verdict: &Verdict, now: Timestamp) -> Option
     let others = conditions.iter().filter(|condition| !is_ours(condition)).cloned();
 
     Some(others.chain(serde_json::to_value(condition)).collect())
+}
+
+fn is_ours(condition: &Value) -> bool {
+    condition.get("type").and_then(Value::as_str) == Some(IN_FORCE)
 }

@@ -13,6 +13,7 @@
 //! - What cannot be made as it was asked for is told in an Event, and what was made before stays.
 //! - Nothing is written that is right already; what others write elsewhere in an object stays.
 //! - An address that was found stays in the status while nobody can say where the gateway is.
+//! - A `Configuration` without a gateway has no condition of a gateway.
 //!
 //! # Not here
 //!
@@ -25,6 +26,7 @@ mod child;
 mod context;
 mod endpoint;
 mod front;
+mod in_force;
 mod inbox;
 mod keys;
 mod kind;
@@ -47,6 +49,9 @@ pub use run::run;
 pub use tally::Tally;
 pub use workload::WorkloadError;
 pub(crate) use workload::{GATEWAY_NAME, GATEWAY_NAMESPACE};
+
+/// On what is made for a gateway: the generation of the `GatewayServer` or `GatewayClient` that it was made from.
+pub(crate) const GENERATION: &str = "strait.io/generation";
 
 /// How an operator works.
 #[derive(Clone, Debug)]

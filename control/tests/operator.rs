@@ -108,7 +108,14 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
     servers.patch("milan", &PatchParams::default(), &Patch::Merge(&wish)).await.expect("a wish");
     let port =
         |server: &GatewayServer| server.status.clone().and_then(|status| status.endpoint?.port);
-    world.until("milan", |server: &GatewayServer| port(server) == Some(30800)).await;
+    let asked = world.until("milan", |server: &GatewayServer| port(server) == Some(30800)).await;
+
+    // What was made says of which generation of the wish.
+    let generation = asked.metadata.generation.expect("a generation").to_string();
+    let deployment: Deployment = world.api().get("gw-milan").await.expect("a deployment");
+    assert_eq!(deployment.annotations()["strait.io/generation"], generation);
+    let service: Service = world.api().get("gw-milan").await.expect("a service");
+    assert_eq!(service.annotations()["strait.io/generation"], generation);
 
     // With the gateway goes its binding, which nothing can own.
     world.api::<WgGatewayServer>().delete("milan", &DeleteParams::default()).await.expect("gone");
@@ -117,6 +124,52 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
         assert!(start.elapsed() < PATIENCE, "the binding stays");
         sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn the_condition_of_a_gateway_goes_with_it() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    world.ask_for_server().await;
+    world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
+    let condition = |type_: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": "Because", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        })
+    };
+    let said = json!({
+        "apiVersion": NETWORKING, "kind": "Configuration",
+        "metadata": {"name": "milan", "labels": {REMOTE_CLUSTER_ID: "milan"}},
+        "status": {"conditions": [condition("strait.io/InForce"), condition("example.com/Other")]},
+    });
+    let configurations = world.of_kind(NETWORKING, "Configuration", NAMESPACE);
+    let parameters = PatchParams::apply("strait-gateway").force();
+    configurations.patch("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
+    configurations.patch_status("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
+    let types = async || -> Vec<String> {
+        let found = configurations.get("milan").await.expect("it");
+        let conditions = found.data["status"]["conditions"].as_array().cloned();
+        let type_ = |condition: &Value| condition["type"].as_str().map(str::to_owned);
+        conditions.iter().flatten().filter_map(type_).collect()
+    };
+    let ours = "strait.io/InForce".to_owned();
+    sleep(Duration::from_secs(1)).await;
+    assert!(types().await.contains(&ours), "its gateway is there");
+
+    let now = DeleteParams::background();
+    world.api::<GatewayServer>().delete("milan", &now).await.expect("gone");
+    world.api::<WgGatewayServer>().delete("milan", &now).await.expect("going");
+    sleep(Duration::from_secs(1)).await;
+    assert!(types().await.contains(&ours), "a pod that runs may still write it");
+
+    world.api::<Deployment>().delete("gw-milan", &now).await.expect("gone");
+    let start = Instant::now();
+    while types().await.contains(&ours) {
+        assert!(start.elapsed() < PATIENCE, "the condition stays");
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(types().await, ["example.com/Other"]);
 }
 
 /// Where that is comes from the one that is going, with whatever is in front of it.
@@ -239,7 +292,8 @@ async fn what_is_missing_is_told_and_waited_for() {
     let servers = world.api::<GatewayServer>();
     servers.patch("milan", &PatchParams::default(), &Patch::Merge(&own)).await.expect("a wish");
     world.apply(include_str!("../../deploy/liqo/server.yaml")).await;
-    let note = world.told("MissingSecretRef").await;
+    // Of what the user has made, though the template has made something else of it.
+    let note = world.told_of("GatewayServer", "MissingSecretRef").await;
     assert_eq!(
         note,
         "spec.secretRef names secret \"own-keys\", which is not there: make it, or name none"

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::within::is_within;
 
 /// The owner of the fields that are written here.
-const MANAGER: &str = "strait";
+pub(super) const MANAGER: &str = "strait";
 
 /// What was applied last, so that a field which is no longer asked for is noticed.
 const APPLIED: &str = "strait.io/applied";
@@ -87,13 +87,17 @@ pub(super) async fn delete(api: &Api<DynamicObject>, object: &DynamicObject) -> 
 fn mark(wanted: &mut Value) {
     let mut hasher = DefaultHasher::new();
     wanted.to_string().hash(&mut hasher);
-    let mark = format!("{:016x}", hasher.finish());
 
+    annotate(wanted, APPLIED, format!("{:016x}", hasher.finish()));
+}
+
+/// Puts an annotation on `wanted`.
+pub(super) fn annotate(wanted: &mut Value, key: &str, value: String) {
     let metadata = wanted.get_mut("metadata").and_then(Value::as_object_mut);
     let annotations =
         metadata.map(|metadata| metadata.entry("annotations").or_insert_with(|| json!({})));
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
-        annotations.insert(APPLIED.to_owned(), Value::String(mark));
+        annotations.insert(key.to_owned(), Value::String(value));
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
+use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -65,7 +65,7 @@ impl Context {
         let schemas = [spec_schema::<GatewayServer>(), spec_schema::<GatewayClient>()];
 
         let kind = ApiResource::erase::<Secret>(&());
-        let labels = Secret::labels();
+        let labels = <Secret as Belonging>::labels();
         let (metadata, hear) = Cache::new(&client, &kind, &labels);
         let mut hearing = JoinSet::new();
         hearing.spawn(hear);
@@ -191,6 +191,7 @@ impl Context {
         self.unmonitored().remove(object);
     }
 
+    /// Writes an Event of `object`, and of what the user has made if a template made `object` of that.
     async fn publish<K: Object>(
         &self,
         object: &K,
@@ -208,8 +209,10 @@ impl Context {
             secondary: None,
         };
         // Whoever reads Events can do without one; the log has it too.
-        if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
-            debug!(%error, reason, "an Event is lost");
+        for told in [Some(object.object_ref(&())), asked_by(object)].into_iter().flatten() {
+            if let Err(error) = self.recorder.publish(&event, &told).await {
+                debug!(%error, reason, "an Event is lost");
+            }
         }
     }
 
@@ -220,4 +223,20 @@ impl Context {
     fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, Failure>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The `GatewayServer` or `GatewayClient` that `object` was made from.
+fn asked_by<K: Object>(object: &K) -> Option<ObjectReference> {
+    let is_gateway = |kind: &str| ["GatewayServer", "GatewayClient"].contains(&kind);
+    let mut owners = ResourceExt::owner_references(object).iter();
+    let owner = owners.find(|owner| owner.controller == Some(true) && is_gateway(&owner.kind))?;
+
+    Some(ObjectReference {
+        api_version: Some(owner.api_version.clone()),
+        kind: Some(owner.kind.clone()),
+        name: Some(owner.name.clone()),
+        namespace: ResourceExt::namespace(object),
+        uid: Some(owner.uid.clone()),
+        ..ObjectReference::default()
+    })
 }

@@ -7,8 +7,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::Resource;
 use kube::core::ApiResource;
-use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -24,7 +24,6 @@ use crate::identity::Mode;
 /// A kind of ours.
 pub(super) trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + CustomResourceExt
     + Clone
     + Debug
     + DeserializeOwned

@@ -8,7 +8,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{ResourceExt as _, discovery};
 use serde_json::{Map, Value, json};
 
-use super::apply::{api, apply, apply_status, delete};
+use super::GENERATION;
+use super::apply::{annotate, api, apply, apply_status, delete};
 use super::child::{Child, Parent, child};
 use super::context::Context;
 use super::kind::Gateway;
@@ -35,7 +36,10 @@ pub(super) async fn reconcile<K: Gateway>(
     let (name, template) = template(gateway.as_ref(), &identity, context).await?;
     let schema = context.schema(K::MODE).clone();
     let parent = Parent { identity, spec: gateway.spec(), schema };
-    let Child { api_version, kind, name: child_name, object } = child(&parent, &name, &template)?;
+    let Child { api_version, kind, name: child_name, mut object } =
+        child(&parent, &name, &template)?;
+    let generation = gateway.meta().generation.unwrap_or_default();
+    annotate(&mut object, GENERATION, generation.to_string());
 
     let resource = child_resource(&name, &api_version, &kind, context).await?;
     let namespace = parent.identity.namespace.as_str();

@@ -19,6 +19,7 @@ use tracing::debug;
 
 use super::context::Context;
 use super::front::{self, FRONT};
+use super::in_force;
 use super::inbox::{Inbox, neighbours, owners};
 use super::kind::{Gateway, Object, WireGuard, equal};
 use super::workload::{GATEWAY_NAME, GATEWAY_NAMESPACE};
@@ -48,6 +49,7 @@ pub async fn run(client: Client, settings: Settings) {
             wireguards::<WgGatewayServer>(&context),
             wireguards::<WgGatewayClient>(&context),
             fronts(&context),
+            configurations(&context),
         );
     };
     let asked = async {
@@ -115,6 +117,19 @@ async fn fronts(context: &Arc<Context>) {
         .and_of(&context.of::<EndpointSlice>(), owners);
     let round =
         |ip: Arc<IP>, context: Arc<Context>| async move { front::reconcile(&ip, &context).await };
+
+    inbox.settle(context, round).await;
+}
+
+/// All that may say of a gateway what is in force in it.
+async fn configurations(context: &Arc<Context>) {
+    let inbox = Inbox::<in_force::Status>::new(&context.client)
+        .and_of(&context.of::<Pod>(), neighbours)
+        .and_of(&context.cache(&WgGatewayServer::resource(), ""), neighbours)
+        .and_of(&context.cache(&WgGatewayClient::resource(), ""), neighbours);
+    let round = |configuration: Arc<in_force::Status>, context: Arc<Context>| async move {
+        in_force::reconcile(&configuration, &context).await
+    };
 
     inbox.settle(context, round).await;
 }

@@ -12,7 +12,8 @@ use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::apply::{Applied, api, apply, apply_status, delete};
+use super::GENERATION;
+use super::apply::{Applied, annotate, api, apply, apply_status, delete};
 use super::context::Context;
 use super::endpoint::{EndpointError, active_pod, endpoint, internal_endpoint};
 use super::keys::{self, Holder};
@@ -106,7 +107,13 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
     };
     let owner = owner(gateway);
     let site = Site { name: &name, namespace: &namespace, owner: &owner, secret: &secret, role };
-    let Workload { deployment, service, account, binding, metrics } = workload(gateway, &site)?;
+    let Workload { mut deployment, mut service, account, binding, metrics } =
+        workload(gateway, &site)?;
+    if let Some(generation) = gateway.annotations().get(GENERATION) {
+        for made in std::iter::once(&mut deployment).chain(&mut service) {
+            annotate(made, GENERATION, generation.clone());
+        }
+    }
     if let Some(account) = account {
         put::<ServiceAccount>(context, Some(&namespace), account).await?;
     }

@@ -98,7 +98,7 @@ async fn start(client: &Client, deployment: &Deployment) {
         let _ = pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
     }
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
-    let status = json!({"status": {"replicas": 1, "readyReplicas": 1}});
+    let status = json!({"status": {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}});
     let _ = deployments
         .patch_status(&deployment.name_any(), &PatchParams::default(), &Patch::Merge(&status))
         .await;

@@ -155,6 +155,26 @@ impl World {
         self.told_that(reason, "").await
     }
 
+    /// Waits for an Event of the object called `milan` of a kind, and says what it has to say.
+    pub(crate) async fn told_of(&self, kind: &str, reason: &str) -> String {
+        let events: Api<Event> = self.api();
+        let is_it = |event: &Event| {
+            let regarding = event.regarding.clone().unwrap_or_default();
+            event.reason.as_deref() == Some(reason)
+                && regarding.kind.as_deref() == Some(kind)
+                && regarding.name.as_deref() == Some("milan")
+        };
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let found = events.list(&ListParams::default()).await.expect("Events").items;
+            if let Some(event) = found.into_iter().find(is_it) {
+                return event.note.unwrap_or_default();
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("no Event {reason} of {kind}");
+    }
+
     /// Waits for an Event that says `words`, and says the rest of it too.
     pub(crate) async fn told_that(&self, reason: &str, words: &str) -> String {
         let events: Api<Event> = self.api();
