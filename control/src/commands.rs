@@ -15,6 +15,7 @@
 //! Flags, terminals and exit codes (see the `daemon` of `strait-gateway`); what makes gateways out of
 //! these objects (see [`crate::operator`]).
 
+mod cause;
 mod check;
 mod connect;
 mod contact;

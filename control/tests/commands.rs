@@ -44,6 +44,9 @@ async fn every_wait_ends_with_what_was_found() {
     let Some(world) = World::start().await else { return };
 
     waits::each_ends(&world).await;
+    waits::what_was_before_is_not_taken_for_done(&world).await;
+    waits::a_known_cause_is_named(&world).await;
+    waits::what_stays_without_an_operator_is_named(&world).await;
     waits::an_api_server_that_restarts_is_waited_for(world).await;
 }
 

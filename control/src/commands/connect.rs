@@ -18,6 +18,7 @@
 
 mod gateways;
 mod links;
+mod rollout;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -36,6 +37,7 @@ use super::contact::End;
 
 pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready};
 pub(super) use links::established;
+pub(super) use rollout::{Asked, until_rolled_out};
 
 /// What is wanted of both gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::connect::{is_server_ready, until_configured};
+use super::connect::{Asked, is_server_ready, until_configured, until_rolled_out};
 use super::contact::{End, check_id, tenant_namespace};
 use super::forge::{self, Exposure};
 use super::preflight::{self, TypedTemplate};
-use super::wait::{Awaited, Progress, named, until};
+use super::wait::{Awaited, Progress, named, until_of_gateway};
 use super::write::{self, apply, until_gone};
 use super::{CommandError, Contact, Format, Marks, Prefixes, Session, TemplateType};
 use crate::api::endpoint::Endpoint;
@@ -190,14 +190,16 @@ async fn put(end: &End<'_>, object: &Object, waits: bool) -> Result<(), CommandE
         Object::GatewayServer(object) => {
             write(end, object, "Gatewayserver created").await?;
             if waits {
-                until_ready(end, &object.name_any(), is_server_ready).await?;
+                let server = until_ready(end, &object.name_any(), is_server_ready).await?;
+                until_rolled_out(end, &Asked::from(&server)).await?;
                 end.done("gatewayserver is ready");
             }
         }
         Object::GatewayClient(object) => {
             write(end, object, "Gatewayclient created").await?;
             if waits {
-                until_ready(end, &object.name_any(), is_client_ready).await?;
+                let client = until_ready(end, &object.name_any(), is_client_ready).await?;
+                until_rolled_out(end, &Asked::from(&client)).await?;
                 end.done("gatewayclient is ready");
             }
         }
@@ -230,7 +232,7 @@ async fn until_ready<K>(
     end: &End<'_>,
     name: &str,
     judge: impl Fn(&K) -> Progress<()>,
-) -> Result<(), CommandError>
+) -> Result<K, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Send + 'static,
@@ -241,11 +243,14 @@ where
         look_at: format!("kubectl describe {} {name} -n {namespace}", kind.to_lowercase()),
     };
 
-    until(end, end.api::<K>(), named(name), &awaited, |found| {
-        Ok(found.first().map_or_else(
-            || Progress::NotYet(format!("no {kind} {name} in namespace {namespace}")),
-            |found| judge(found),
-        ))
+    until_of_gateway(end, name, (end.api::<K>(), named(name)), &awaited, |found| {
+        let Some(found) = found.first() else {
+            return Ok(Progress::NotYet(format!("no {kind} {name} in namespace {namespace}")));
+        };
+        Ok(match judge(found) {
+            Progress::Done(()) => Progress::Done((*found).clone()),
+            Progress::NotYet(found) => Progress::NotYet(found),
+        })
     })
     .await
 }

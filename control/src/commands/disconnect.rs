@@ -1,15 +1,23 @@
 //! Taking apart what `network connect` has made: `network disconnect` and `network reset`.
 
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
-use kube::runtime::watcher;
-use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::NamespaceResourceScope;
+use kube::runtime::watcher;
+use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
 use super::contact::{End, Ends};
-use super::write::{delete_all, until_gone};
+use super::wait::{Awaited, Progress, named, until};
+use super::write::{delete_all, held, until_gone};
 use super::{CommandError, Pair, Session};
-use crate::api::{Configuration, Connection, GatewayClient, GatewayServer};
+use crate::api::{
+    Configuration, Connection, GatewayClient, GatewayServer, WgGatewayClient, WgGatewayServer,
+};
+use crate::operator::COMPONENT;
 
 /// Deletes both gateways. What belongs to them goes with them.
 ///
@@ -52,10 +60,10 @@ async fn meet<'a>(pair: &Pair, session: Session<'a>) -> Result<Ends<'a>, Command
 
 async fn delete_gateways(ends: &Ends<'_>, waits: bool) -> Result<(), CommandError> {
     for end in ends.both() {
-        delete::<GatewayClient>(end, "Gateway client", waits).await?;
+        delete_gateway::<GatewayClient, WgGatewayClient>(end, "Gateway client", waits).await?;
     }
     for end in ends.both() {
-        delete::<GatewayServer>(end, "Gateway server", waits).await?;
+        delete_gateway::<GatewayServer, WgGatewayServer>(end, "Gateway server", waits).await?;
     }
     if waits {
         for end in ends.both() {
@@ -68,6 +76,60 @@ async fn delete_gateways(ends: &Ends<'_>, waits: bool) -> Result<(), CommandErro
     Ok(())
 }
 
+/// [`delete`] of a gateway that is asked for by a `K`, of which a template makes a `C`. It is gone when
+/// nothing of it runs any more.
+async fn delete_gateway<K, C>(end: &End<'_>, what: &str, waits: bool) -> Result<(), CommandError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Send + 'static,
+    C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    C: Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    if !waits {
+        return delete::<K>(end, what, waits).await;
+    }
+    let mut names: BTreeSet<_> = end.list::<K>().await?.iter().map(K::name_any).collect();
+    // Without an operator there may be one from before that is still held.
+    names.extend(end.list::<C>().await?.iter().map(C::name_any));
+    let was_there = delete_all::<K>(end).await?;
+    let selection = || watcher::Config::default().labels(&end.label_selector());
+    until_gone::<K>(end, selection()).await?;
+    until_let_go::<C>(end, selection()).await?;
+    for name in &names {
+        until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await?;
+        let (label, value) = COMPONENT;
+        let pods = format!("{label}={value},app.kubernetes.io/name={name}");
+        until_gone::<Pod>(end, watcher::Config::default().labels(&pods)).await?;
+    }
+    end.done(&deleted(what, was_there));
+
+    Ok(())
+}
+
+/// Waits until the operator has let go of what a template made, and no more is left of it.
+async fn until_let_go<C>(end: &End<'_>, selection: watcher::Config) -> Result<(), CommandError>
+where
+    C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    C: Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let (kind, namespace) = (C::kind(&()), &end.namespace);
+    let awaited = Awaited {
+        what: format!("{kind} to be deleted"),
+        look_at: format!("kubectl get {},deployments,pods -n {namespace}", C::plural(&())),
+    };
+
+    until(end, end.api::<C>(), selection, &awaited, |left| {
+        Ok(left.first().map_or(Progress::Done(()), |first| {
+            let name = first.name_any();
+            Progress::NotYet(format!(
+                "{kind} {name}{}, and with it stays Deployment gw-{name}, whose pods run on: is the operator of this cluster running?",
+                held(*first)
+            ))
+        }))
+    })
+    .await
+}
+
 async fn delete<K>(end: &End<'_>, what: &str, waits: bool) -> Result<(), CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -78,7 +140,11 @@ where
         let selection = watcher::Config::default().labels(&end.label_selector());
         until_gone::<K>(end, selection).await?;
     }
-    end.done(&format!("{what} {} deleted", if was_there { "correctly" } else { "already" }));
+    end.done(&deleted(what, was_there));
 
     Ok(())
+}
+
+fn deleted(what: &str, was_there: bool) -> String {
+    format!("{what} {} deleted", if was_there { "correctly" } else { "already" })
 }

@@ -167,8 +167,9 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
 /// What did not come in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{side}Failed waiting for {awaited}: not within {}; found {found}; look at `{look_at}`",
-    in_words(*timeout)
+    "{side}Failed waiting for {awaited}: not within {}; found {found}{}; look at `{look_at}`",
+    in_words(*timeout),
+    cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default()
 )]
 pub struct TimeoutError {
     /// Where.
@@ -179,6 +180,8 @@ pub struct TimeoutError {
     pub timeout: Duration,
     /// What was seen last.
     pub found: String,
+    /// What an Event says of why, if one does.
+    pub cause: Option<String>,
     /// A command that shows more.
     pub look_at: String,
 }

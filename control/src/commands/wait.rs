@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::contact::End;
 use super::error::said;
-use super::{CommandError, TimeoutError};
+use super::{CommandError, TimeoutError, cause};
 use crate::watch::{WATCH_SECONDS, backoff};
 
 /// Longer than anybody waits, and short enough for every clock.
@@ -62,6 +62,7 @@ impl Awaited {
             awaited: self.what.clone(),
             timeout: end.session.deadline.timeout,
             found,
+            cause: None,
             look_at: self.look_at.clone(),
         }))
     }
@@ -129,6 +130,21 @@ where
             return Err(awaited.missed(end, found));
         }
     }
+}
+
+/// The same of something that belongs to the gateway called `gateway`: if it does not come, the error says
+/// what is known of the cause.
+pub(super) async fn until_of_gateway<K, T>(
+    end: &End<'_>,
+    gateway: &str,
+    (api, selection): (Api<K>, watcher::Config),
+    awaited: &Awaited,
+    judge: impl Fn(&[&K]) -> Result<Progress<T>, CommandError>,
+) -> Result<T, CommandError>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    cause::explained(end, gateway, until(end, api, selection, awaited, judge).await).await
 }
 
 /// Whether `object` is left of a gateway that was there before the one with this `uid`, and about to go

@@ -131,12 +131,16 @@ where
     until(end, end.api::<K>(), selection, &awaited, |left| {
         Ok(match left {
             [] => Progress::Done(()),
-            [first, ..] => Progress::NotYet(format!(
-                "{kind} {} with finalizers {:?}",
-                first.name_any(),
-                first.finalizers()
-            )),
+            [first, ..] => Progress::NotYet(format!("{kind} {}{}", first.name_any(), held(*first))),
         })
     })
     .await
+}
+
+/// What holds `object` back, in words.
+pub(super) fn held(object: &impl Resource) -> String {
+    match object.finalizers() {
+        [] => String::new(),
+        finalizers => format!(" held by its finalizers {}", finalizers.join(", ")),
+    }
 }

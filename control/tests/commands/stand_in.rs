@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use control::api::{Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey};
 use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
 };
@@ -15,6 +15,9 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+
+/// Of every server with a port on the nodes.
+const NODE_PORT: u16 = 30742;
 
 /// How far it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,15 +91,20 @@ async fn round(client: &Client, does: &(dyn Fn(Work) -> bool + Sync)) -> kube::R
     }
     for server in all::<GatewayServer>(client).await? {
         let spec = server.spec.endpoint.clone().unwrap_or_default();
-        let service = json!({"spec": {
+        let mut service = json!({"spec": {
             "type": spec.service_type,
             "ports": [{"port": spec.port, "protocol": "UDP"}],
         }});
+        let mut port = json!(spec.port);
+        if spec.service_type.as_deref() == Some("NodePort") {
+            port = json!(NODE_PORT);
+            service["spec"]["ports"][0]["nodePort"] = port.clone();
+        }
         gateway(client, &server, does).await?;
         if does(Work::Addresses) {
             put::<Service>(client, &server, service).await?;
             let status = json!({"status": {
-                "endpoint": {"addresses": ["172.18.0.3"], "port": 30742, "protocol": "UDP"},
+                "endpoint": {"addresses": ["172.18.0.3"], "port": port, "protocol": "UDP"},
                 "serverRef": {"kind": "WgGatewayServer", "name": server.name_any()},
             }});
             patch_status(client, &server, status).await?;
@@ -125,19 +133,24 @@ where
     K: Resource<DynamicType = ()>,
 {
     let labels = json!({"app": gateway.name_any()});
+    let pod = json!({"containers": [{"name": "wireguard", "image": "none"}]});
     if does(Work::Deployments) {
         let mut deployment = json!({"spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
             "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "wireguard", "image": "none"}]},
+                "metadata": {"labels": labels}, "spec": pod,
             },
         }});
         if does(Work::Pods) {
-            deployment["status"] = json!({"replicas": 1, "readyReplicas": 1});
+            deployment["status"] = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1});
         }
         put::<Deployment>(client, gateway, deployment).await?;
+    }
+    if does(Work::Pods) {
+        let status = json!({"phase": "Running"});
+        let pod = json!({"metadata": {"labels": labels}, "spec": pod, "status": status});
+        put::<Pod>(client, gateway, pod).await?;
     }
     if does(Work::Keys) {
         let key = STANDARD.encode(format!("{:x<32}", gateway.name_any()));
@@ -178,6 +191,7 @@ async fn configure(client: &Client, configuration: &Configuration) -> kube::Resu
 /// Deletes what belongs to nobody any more.
 async fn collect(client: &Client) -> kube::Result<()> {
     orphans::<Deployment>(client).await?;
+    orphans::<Pod>(client).await?;
     orphans::<Service>(client).await?;
     orphans::<Secret>(client).await?;
     orphans::<PublicKey>(client).await?;
@@ -204,7 +218,7 @@ async fn orphans<K: Resource<DynamicType = ()>>(client: &Client) -> kube::Result
                 Api::namespaced_with(client.clone(), &namespace, &resource);
             let unchanged =
                 Preconditions { uid: object.uid(), resource_version: object.resource_version() };
-            let deletion = DeleteParams::default().preconditions(unchanged);
+            let deletion = DeleteParams::default().grace_period(0).preconditions(unchanged);
             match api.delete(&object.name_any(), &deletion).await {
                 Err(kube::Error::Api(answer)) if [404, 409].contains(&answer.code) => {}
                 result => drop(result?),

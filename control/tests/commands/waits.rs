@@ -2,10 +2,19 @@
 
 use std::time::Duration;
 
-use control::commands::{CommandError, TimeoutError, connect};
+use control::api::{GatewayClient, WgGatewayClient};
+use control::commands::{CommandError, TimeoutError, connect, reset};
+use control::objects::REMOTE_CLUSTER_ID;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Event;
+use serde_json::json;
 
 use super::stand_in::Work;
 use super::world::{Ear, World, wanted};
+
+/// In Rome and in Milan.
+const IN_LOCAL: &str = "liqo-tenant-milan";
+const IN_REMOTE: &str = "liqo-tenant-rome";
 
 /// Enough for all that is there already.
 const SHORT: Duration = Duration::from_millis(1500);
@@ -30,7 +39,7 @@ const WAITS: [[&str; 3]; 7] = [
     [
         "(remote) Failed waiting for GatewayServer rome to have an address: ",
         "no status.endpoint.addresses: has its Service an address?",
-        "kubectl get service gw-rome -n liqo-tenant-rome",
+        "kubectl describe gatewayserver rome -n liqo-tenant-rome",
     ],
     [
         "(remote) Failed waiting for GatewayServer rome to have a Secret with its keys: ",
@@ -82,10 +91,108 @@ pub(crate) async fn each_ends(world: &World) {
     assert_eq!(ear.lines().last().unwrap(), "(remote) Connection is established");
 }
 
+/// As long as something of the gateway is as it was before, `connect` is not done.
+pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
+    let ear = Ear::default();
+    world.let_work(Work::All).await;
+    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    let (local, remote) = (&world.local, &world.remote);
+    let gateway = local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
+    let generation = gateway.metadata.generation.unwrap();
+
+    // Whoever stands in for the operator leaves what others have added.
+    let made_of = |generation: i64| json!({"metadata": {"annotations": {"strait.io/generation": generation.to_string()}}});
+    let told = |mtu: u16| {
+        let containers = json!([{"name": "wireguard", "args": [format!("--mtu={mtu}")]}]);
+        json!({"spec": {"template": {"spec": {"containers": containers}}}})
+    };
+    let in_force = |generation: i64| {
+        json!({"metadata": {"labels": {REMOTE_CLUSTER_ID: "milan"}}, "status": {"conditions": [{
+            "type": "strait.io/InForce", "status": "True", "reason": "InForce", "message": "",
+            "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}})
+    };
+    let _ = (remote, &in_force);
+    for (wrong, right, says) in [
+        (
+            made_of(generation - 1),
+            made_of(generation),
+            "(local) Failed waiting for gateway pod gw-milan to be ready: ",
+        ),
+        (
+            told(1280),
+            told(1340),
+            "Deployment gw-milan with an MTU of 1280 bytes, 1340 are asked for",
+        ),
+    ] {
+        local.put_as::<Deployment>("user", IN_LOCAL, "gw-milan", wrong).await;
+        let error = connect(&world.pair(), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+
+        local.put_as::<Deployment>("user", IN_LOCAL, "gw-milan", right).await;
+        connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    }
+}
+
+/// What the operator has said of the gateway is in the error.
+pub(crate) async fn a_known_cause_is_named(world: &World) {
+    let ear = Ear::default();
+    world.let_work(Work::Prefixes).await;
+    control::commands::disconnect(&world.pair(), true, ear.session()).await.unwrap();
+    let event = json!({
+        "involvedObject": {
+            "apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayServer",
+            "namespace": IN_REMOTE, "name": "rome",
+        },
+        "type": "Warning", "reason": "Refused", "lastTimestamp": "2026-01-01T00:00:00Z",
+        "message": "cannot apply Service gw-rome: provided port is already allocated",
+    });
+    world.remote.put::<Event>(IN_REMOTE, "refused", event).await;
+
+    let error = connect(&world.pair(), &wanted(), ear.session_of(SHORT)).await.unwrap_err();
+
+    let says = "; GatewayServer rome says Refused: cannot apply Service gw-rome: provided port is \
+                already allocated; look at";
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+/// Nothing but the operator takes that away.
+pub(crate) async fn what_stays_without_an_operator_is_named(world: &World) {
+    let ear = Ear::default();
+    world.let_work(Work::All).await;
+    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+    ear.lines();
+    let held = |finalizers: &[&str]| {
+        json!({
+            "metadata": {"labels": {REMOTE_CLUSTER_ID: "milan"}, "finalizers": finalizers},
+            "spec": {"deployment": {}},
+        })
+    };
+    let finalizer = "networking.liqo.io/clusterrolebinding";
+    world.local.put::<WgGatewayClient>(IN_LOCAL, "milan", held(&[finalizer])).await;
+    let made = world.local.api::<WgGatewayClient>(IN_LOCAL);
+    made.delete("milan", &Default::default()).await.unwrap();
+
+    // Once when the gateway goes, and once when it has gone.
+    for _ in 0..2 {
+        let error = reset(&world.pair(), true, ear.session_of(SHORT)).await.unwrap_err();
+        let says = format!(
+            "found WgGatewayClient milan held by its finalizers {finalizer}, and with it stays \
+             Deployment gw-milan, whose pods run on: is the operator of this cluster running?"
+        );
+        assert!(error.to_string().contains(&says), "{error}");
+        assert!(!ear.lines().iter().any(|line| line.contains("Gateway client correctly deleted")));
+    }
+
+    world.local.put::<WgGatewayClient>(IN_LOCAL, "milan", held(&[])).await;
+    reset(&world.pair(), true, ear.session()).await.unwrap();
+    assert_eq!(ear.lines().last().unwrap(), "(remote) Network configuration correctly deleted");
+}
+
 pub(crate) async fn an_api_server_that_restarts_is_waited_for(mut world: World) {
     let ear = Ear::default();
     let pair = world.pair();
-    control::commands::reset(&pair, true, ear.session()).await.unwrap();
+    reset(&pair, true, ear.session()).await.unwrap();
     world.let_work(Work::Pods).await;
     let wanted = wanted();
     let joined = connect(&pair, &wanted, ear.session());

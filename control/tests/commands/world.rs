@@ -110,7 +110,17 @@ impl Cluster {
     {
         let resource = ApiResource::erase::<K>(&());
         let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        put::<K>(api, name, object).await;
+        put::<K>(api, "stand-in", name, object).await;
+    }
+
+    /// [`Self::put`] by another writer, beside whoever has made it.
+    pub(crate) async fn put_as<K>(&self, writer: &str, namespace: &str, name: &str, object: Value)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        put::<K>(api, writer, name, object).await;
     }
 
     pub(crate) async fn put_cluster_wide<K>(&self, name: &str, object: Value)
@@ -118,7 +128,7 @@ impl Cluster {
         K: Resource<DynamicType = ()>,
     {
         let api = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
-        put::<K>(api, name, object).await;
+        put::<K>(api, "stand-in", name, object).await;
     }
 
     pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
@@ -172,14 +182,14 @@ impl Cluster {
     }
 }
 
-async fn put<K>(api: Api<DynamicObject>, name: &str, mut object: Value)
+async fn put<K>(api: Api<DynamicObject>, writer: &str, name: &str, mut object: Value)
 where
     K: Resource<DynamicType = ()>,
 {
     object["apiVersion"] = json!(K::api_version(&()));
     object["kind"] = json!(K::kind(&()));
     object["metadata"]["name"] = json!(name);
-    let parameters = PatchParams::apply("stand-in").force();
+    let parameters = PatchParams::apply(writer).force();
     api.patch(name, &parameters, &Patch::Apply(&object)).await.expect("an object");
     if object.get("status").is_some() {
         api.patch_status(name, &parameters, &Patch::Apply(&object)).await.expect("a status");

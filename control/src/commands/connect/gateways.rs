@@ -7,8 +7,9 @@ use kube::{Resource, ResourceExt as _};
 use super::super::CommandError;
 use super::super::contact::End;
 use super::super::forge::{self, TemplateRef};
-use super::super::wait::{Awaited, Progress, named, until};
+use super::super::wait::{Awaited, Progress, named, until_of_gateway};
 use super::super::write::{apply, delete, until_gone};
+use super::rollout::{Asked, until_exposed, until_rolled_out};
 use super::{Connect, service};
 use crate::api::endpoint::Endpoint;
 use crate::api::gateway_server::GatewayServerStatus;
@@ -41,10 +42,10 @@ pub(super) async fn server(
     let namespace = Some(end.namespace.as_str());
     let Connect { exposure, mtu, .. } = wanted;
     let server = forge::gateway_server(&name, namespace, &end.other, template, exposure, *mtu);
-    apply(end, &server).await?;
+    let asked = Asked::from(&apply(end, &server).await?);
     end.done("Gateway server correctly set up");
-    until_pod_ready(end, &name).await?;
-    let server = until_addressed(end, &name).await?;
+    until_pod_ready(end, &asked).await?;
+    let server = until_addressed(end, &asked).await?;
     end.done("Gateway server Service created successfully");
 
     Ok(server)
@@ -65,7 +66,7 @@ pub(super) async fn client(
         forge::gateway_client(&name, namespace, &end.other, template, endpoint, wanted.mtu);
     let client = apply(end, &client).await?;
     end.done("Gateway client correctly set up");
-    until_pod_ready(end, &name).await?;
+    until_pod_ready(end, &Asked::from(&client)).await?;
 
     Ok(client)
 }
@@ -85,24 +86,10 @@ pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint 
     }
 }
 
-/// Waits until a pod of the gateway `name` is ready.
-async fn until_pod_ready(end: &End<'_>, name: &str) -> Result<(), CommandError> {
-    let (name, namespace) = (format!("gw-{name}"), &end.namespace);
-    let awaited = Awaited {
-        what: format!("gateway pod {name} to be ready"),
-        look_at: format!("kubectl describe deployment {name} -n {namespace}"),
-    };
-
-    until(end, end.api::<Deployment>(), named(&name), &awaited, |found| {
-        Ok(match found.first() {
-            None => Progress::NotYet(format!(
-                "no Deployment {name} in namespace {namespace}: is the operator of this cluster running?"
-            )),
-            Some(deployment) => ready(deployment),
-        })
-    })
-    .await?;
-    end.done(&format!("Gateway pod {name} is ready"));
+/// Waits until a pod of the gateway works as it is `asked` for.
+async fn until_pod_ready(end: &End<'_>, asked: &Asked) -> Result<(), CommandError> {
+    until_rolled_out(end, asked).await?;
+    end.done(&format!("Gateway pod gw-{} is ready", asked.name));
 
     Ok(())
 }
@@ -129,26 +116,49 @@ pub(in super::super) fn ready(deployment: &Deployment) -> Progress<()> {
     ))
 }
 
-/// Waits until clients can find the server.
-async fn until_addressed(end: &End<'_>, name: &str) -> Result<GatewayServer, CommandError> {
-    let namespace = &end.namespace;
+/// Waits until clients can find the server, and find it where it is now.
+async fn until_addressed(end: &End<'_>, asked: &Asked) -> Result<GatewayServer, CommandError> {
+    let (name, namespace) = (asked.name.as_str(), &end.namespace);
     let awaited = Awaited {
         what: format!("GatewayServer {name} to have an address"),
-        look_at: format!("kubectl get service gw-{name} -n {namespace}"),
+        look_at: format!("kubectl describe gatewayserver {name} -n {namespace}"),
+    };
+    let addressed = async |port: Option<i32>| {
+        let selected = (end.api::<GatewayServer>(), named(name));
+        until_of_gateway(end, name, selected, &awaited, |found| {
+            Ok(match found.first() {
+                None => {
+                    Progress::NotYet(format!("no GatewayServer {name} in namespace {namespace}"))
+                }
+                Some(server) => match is_addressed(server, port) {
+                    Progress::Done(()) => Progress::Done((*server).clone()),
+                    Progress::NotYet(found) => Progress::NotYet(found),
+                },
+            })
+        })
+        .await
     };
 
-    until(end, end.api::<GatewayServer>(), named(name), &awaited, |found| {
-        Ok(match found.first() {
-            None => Progress::NotYet(format!("no GatewayServer {name} in namespace {namespace}")),
-            Some(server) if has_address(server.status.as_ref()) => {
-                Progress::Done((*server).clone())
-            }
-            Some(_) => Progress::NotYet(
-                "no status.endpoint.addresses: has its Service an address?".to_owned(),
-            ),
-        })
-    })
-    .await
+    addressed(None).await?;
+    addressed(until_exposed(end, asked).await?).await
+}
+
+/// Whether the server has an address, with this port if it is known.
+fn is_addressed(server: &GatewayServer, port: Option<i32>) -> Progress<()> {
+    let status = server.status.as_ref();
+    if !has_address(status) {
+        return Progress::NotYet(
+            "no status.endpoint.addresses: has its Service an address?".to_owned(),
+        );
+    }
+    let found = status.and_then(|status| status.endpoint.as_ref()?.port);
+
+    match (found, port) {
+        (Some(found), Some(port)) if found != port => {
+            Progress::NotYet(format!("port {found} in status.endpoint, its Service has {port} now"))
+        }
+        _ => Progress::Done(()),
+    }
 }
 
 fn has_address(status: Option<&GatewayServerStatus>) -> bool {

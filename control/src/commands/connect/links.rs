@@ -1,14 +1,18 @@
 //! Steps 11 and 12: the keys, and the connection.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use kube::runtime::watcher;
 
 use super::super::contact::{End, Ends};
-use super::super::wait::{Awaited, Progress, is_left_over, named, until};
+use super::super::wait::{Awaited, Progress, is_left_over, named, until_of_gateway};
 use super::super::write::apply;
 use super::super::{CommandError, forge, keys};
-use crate::api::{Connection, GatewayClient, GatewayServer};
+use super::rollout::{Asked, until_rolled_out};
+use crate::api::{Configuration, Connection, GatewayClient, GatewayServer};
+use crate::conditions::IN_FORCE;
 use crate::identity::{Identity, Mode};
 use crate::objects::KEY_BYTES;
 
@@ -80,7 +84,8 @@ async fn until_keyed(end: &End<'_>, identity: &Identity) -> Result<Secret, Comma
     let selector = keys::selector(&end.label_selector());
     let selection = watcher::Config::default().labels(&selector);
 
-    until(end, end.api::<Secret>(), selection, &awaited, |secrets| {
+    let selected = (end.api::<Secret>(), selection);
+    until_of_gateway(end, name, selected, &awaited, |secrets| {
         let secret = keys::of_gateway(end.side, name, Some(uid), secrets, reference.as_ref())?;
         Ok(match secret {
             Some(secret) => Progress::Done(secret.clone()),
@@ -114,14 +119,14 @@ async fn secret_reference(
     }
 }
 
-/// Step 12: waits until the gateways reach each other.
+/// Step 12: waits until the gateways of now reach each other, and say that all they are asked for is in force.
 pub(super) async fn until_connected(
     ends: &Ends<'_>,
     client: &GatewayClient,
     server: &GatewayServer,
 ) -> Result<(), CommandError> {
-    let of_client = (format!("gw-{}", client.name_any()), client.uid());
-    let of_server = (format!("gw-{}", server.name_any()), server.uid());
+    let of_client = (Asked::from(client), client.uid());
+    let of_server = (Asked::from(server), server.uid());
     let Ends { local, remote } = ends;
 
     for (end, gateway) in [(remote, &of_server), (local, &of_client)] {
@@ -129,28 +134,32 @@ pub(super) async fn until_connected(
         end.done("Connection created successfully");
     }
     for (end, gateway) in [(local, &of_client), (remote, &of_server)] {
-        until_link(end, gateway, "to be established", established).await?;
+        // What a former pod has said of its connection is not said of that of now.
+        let since = until_rolled_out(end, &gateway.0).await?;
+        let judge = |connection: &Connection| established_since(connection, since);
+        until_link(end, gateway, "to be established", judge).await?;
+        until_configuration_in_force(end, &gateway.0.name).await?;
         end.done("Connection is established");
     }
 
     Ok(())
 }
 
-/// Waits until the Connection of a gateway, by its name and the UID of the gateway, is as `judge` wants
-/// it.
+/// Waits until the Connection of a gateway, which has this UID, is as `judge` wants it.
 async fn until_link(
     end: &End<'_>,
-    (name, uid): &(String, Option<String>),
+    (asked, uid): &(Asked, Option<String>),
     state: &str,
     judge: impl Fn(&Connection) -> Progress<()>,
 ) -> Result<(), CommandError> {
-    let namespace = &end.namespace;
+    let (namespace, name) = (&end.namespace, format!("gw-{}", asked.name));
     let awaited = Awaited {
         what: format!("Connection {name} {state}"),
         look_at: format!("kubectl logs deployment/{name} -n {namespace} --all-containers"),
     };
+    let selected = (end.api::<Connection>(), named(&name));
 
-    until(end, end.api::<Connection>(), named(name), &awaited, |found| {
+    until_of_gateway(end, &asked.name, selected, &awaited, |found| {
         let ours = found.iter().find(|connection| !is_left_over(**connection, uid.as_ref()));
         Ok(match ours {
             None => Progress::NotYet(format!("no Connection {name} in namespace {namespace}")),
@@ -158,6 +167,52 @@ async fn until_link(
         })
     })
     .await
+}
+
+/// Whether the gateways reach each other, by the word of a pod that was started at `since`.
+fn established_since(connection: &Connection, since: Option<Timestamp>) -> Progress<()> {
+    let latency = connection.status.as_ref().and_then(|status| status.latency.as_ref());
+    let measured = latency.and_then(|latency| latency.timestamp.as_ref()).map(|Time(at)| *at);
+
+    match (established(connection), measured, since) {
+        // The API keeps whole seconds of both.
+        (Progress::Done(()), Some(measured), Some(since)) if measured < since => {
+            Progress::NotYet(format!("what a pod before that of {since} has said of it"))
+        }
+        (progress, ..) => progress,
+    }
+}
+
+/// Waits until the gateway says that the prefixes of now are in force, if it says so of any. The gateways of
+/// Liqo do not.
+async fn until_configuration_in_force(end: &End<'_>, gateway: &str) -> Result<(), CommandError> {
+    let namespace = &end.namespace;
+    let awaited = Awaited {
+        what: format!("the prefixes of cluster {} to be in force", end.other),
+        look_at: format!("kubectl get configurations -n {namespace} -o yaml"),
+    };
+    let selection = watcher::Config::default().labels(&end.label_selector());
+    let selected = (end.api::<Configuration>(), selection);
+
+    until_of_gateway(end, gateway, selected, &awaited, |found| {
+        let missing = found.iter().find_map(|configuration| not_in_force(configuration));
+        Ok(missing.map_or(Progress::Done(()), Progress::NotYet))
+    })
+    .await
+}
+
+/// What a gateway says of `configuration` instead of that it is in force.
+fn not_in_force(configuration: &Configuration) -> Option<String> {
+    let mut conditions = configuration.status.iter().flat_map(|status| &status.conditions);
+    let condition = conditions.find(|condition| condition.type_ == IN_FORCE)?;
+    let name = configuration.name_any();
+    if condition.observed_generation < configuration.metadata.generation {
+        return Some(format!("a condition {IN_FORCE} of Configuration {name} as it was before"));
+    }
+    let Condition { reason, message, .. } = condition;
+
+    (condition.status != "True")
+        .then(|| format!("{IN_FORCE} of Configuration {name} False, {reason}: {message}"))
 }
 
 /// Whether the gateways reach each other.
@@ -168,5 +223,52 @@ pub(in super::super) fn established(connection: &Connection) -> Progress<()> {
             "{value}: does UDP pass from the client to the address of the server?"
         )),
         None => Progress::NotYet("no status.value yet".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_counts_since_the_pod_runs() {
+        let connection = |value: &str, measured: Option<&str>| -> Connection {
+            serde_json::from_value(json!({
+                "metadata": {}, "spec": {"type": "Server", "gatewayRef": {}},
+                "status": {"value": value, "latency": {"value": "1ms", "timestamp": measured}},
+            }))
+            .unwrap()
+        };
+        let since = Some("2026-01-01T00:00:10Z".parse().unwrap());
+        let is_done = |value, measured| {
+            established_since(&connection(value, measured), since) == Progress::Done(())
+        };
+
+        assert!(!is_done("Connected", Some("2026-01-01T00:00:09Z")));
+        assert!(is_done("Connected", Some("2026-01-01T00:00:10Z")));
+        assert!(!is_done("Connecting", Some("2026-01-01T00:00:11Z")));
+        // What nobody measures has no time.
+        assert!(is_done("Connected", None));
+    }
+
+    #[test]
+    fn a_condition_counts_for_its_generation() {
+        let found = |generation: i64, status: &str| {
+            let configuration = json!({
+                "metadata": {"name": "milan", "generation": 2}, "spec": {},
+                "status": {"conditions": [{
+                    "type": IN_FORCE, "status": status, "reason": "Why", "message": "so",
+                    "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }]},
+            });
+            not_in_force(&serde_json::from_value(configuration).unwrap())
+        };
+
+        assert_eq!(found(2, "True"), None);
+        assert!(found(1, "True").unwrap().ends_with("as it was before"));
+        assert!(found(2, "False").unwrap().ends_with("False, Why: so"));
+        assert_eq!(not_in_force(&Configuration::default()), None);
     }
 }
