@@ -4,6 +4,7 @@
 //! look    what there is, and what may not be seen      asks the API server
 //! api, installation, gateway, peering, pair            pure: facts in, findings out
 //! rights  what accounts may not do                     asks the API server
+//! fold    what is a consequence of something else      pure
 //! ```
 //!
 //! # Not here
@@ -11,6 +12,7 @@
 //! Configuration files of gateways (see the `daemon` of `strait-gateway`).
 
 mod api;
+mod fold;
 mod gateway;
 mod installation;
 mod look;
@@ -44,6 +46,9 @@ pub struct Finding {
     pub message: String,
     /// What helps.
     pub remedy: String,
+    /// What else is wrong because of that, and is right once it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub consequences: Vec<Finding>,
 }
 
 /// How bad something is.
@@ -71,7 +76,7 @@ impl Finding {
     fn error(object: String, reason: &'static str, message: String, remedy: String) -> Self {
         let (side, severity) = (Side::Only, Severity::Error);
 
-        Self { side, severity, object, reason, message, remedy }
+        Self { side, severity, object, reason, message, remedy, consequences: Vec::new() }
     }
 
     fn warning(object: String, reason: &'static str, message: String, remedy: String) -> Self {
@@ -87,9 +92,11 @@ pub struct Findings {
 }
 
 impl Findings {
-    fn new(mut findings: Vec<Finding>) -> Self {
+    /// `pairs` are the namespaces of the ends of each tunnel, the local one first.
+    fn new(mut findings: Vec<Finding>, pairs: &[[String; 2]]) -> Self {
         findings.sort_by(|a, b| (a.severity, &a.object).cmp(&(b.severity, &b.object)));
         findings.dedup();
+        let findings = fold::fold(findings, pairs);
 
         Self { findings }
     }
@@ -110,7 +117,7 @@ impl Findings {
 pub async fn check(contact: &Contact, session: Session<'_>) -> Result<Findings, CommandError> {
     let (_, findings) = alone(contact, session).await?;
 
-    Ok(Findings::new(findings))
+    Ok(Findings::new(findings, &[]))
 }
 
 /// Looks at two clusters, and at what is between them.
@@ -132,7 +139,7 @@ pub async fn check_pair(
     findings.extend(others);
     findings.extend(pair::findings(&of_local, &of_remote));
 
-    Ok(Findings::new(findings))
+    Ok(Findings::new(findings, &pair::namespaces(&of_local, &of_remote)))
 }
 
 async fn alone(
@@ -160,9 +167,17 @@ async fn alone(
 
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Finding { side, severity, object, reason, message, remedy } in &self.findings {
+        for finding in &self.findings {
+            let Finding { side, severity, object, reason, message, remedy, consequences } = finding;
             let severity = severity.label();
             writeln!(f, "{severity:<7}  {side}{object}: {reason}: {message}; {remedy}")?;
+            let called = |finding: &Finding| {
+                format!("{}{} {}", finding.side, finding.object, finding.reason)
+            };
+            if !consequences.is_empty() {
+                let consequences: Vec<_> = consequences.iter().map(called).collect();
+                writeln!(f, "         therefore: {}", consequences.join(", "))?;
+            }
         }
         let [errors, warnings] = [Severity::Error, Severity::Warning].map(|severity| {
             let count = self.count(severity);

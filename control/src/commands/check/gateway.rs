@@ -4,9 +4,11 @@ use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use super::super::cause::Cause;
 use super::super::connect::ready;
 use super::super::wait::Progress;
 use super::super::{Side, keys};
+use super::fold::WARNING_EVENT;
 use super::look::{GatewayFacts, Sight};
 use super::{Finding, named};
 use crate::api::crd::spec_schema;
@@ -73,8 +75,29 @@ pub(super) fn findings(gateway: &GatewayFacts, public_of: PublicOf) -> Vec<Findi
     findings.extend(workload(gateway));
     findings.extend(address(gateway));
     findings.extend(secret(gateway, public_of));
+    findings.extend(warning_event(gateway, &findings));
 
     findings
+}
+
+/// What an Event says of why something is wrong. Alone it is history.
+fn warning_event(gateway: &GatewayFacts, found: &[Finding]) -> Option<Finding> {
+    let is_known = |finding: &Finding| {
+        ["Unassigned", "TemplateMissing", "TemplateUnusable"].contains(&finding.reason)
+    };
+    let cause = gateway.cause.as_ref()?;
+    if found.is_empty() || found.iter().any(is_known) {
+        return None;
+    }
+    let Cause { kind, name, reason, message } = cause;
+    let namespace = gateway.namespace.as_str();
+    let object = named(kind, Some(namespace), name);
+    let remedy = format!(
+        "mend that; `kubectl describe {} {name} -n {namespace}` shows the Event",
+        kind.to_lowercase()
+    );
+
+    Some(Finding::error(object, WARNING_EVENT, format!("{reason}: {message}"), remedy))
 }
 
 fn template(gateway: &GatewayFacts) -> Option<Finding> {

@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::Value;
 
+use super::super::cause::Cause;
 use super::super::contact::End;
 use super::super::plan::OPERATOR;
 use super::super::{CommandError, Contact, Prefixes, prefixes};
@@ -105,6 +106,8 @@ pub(super) struct GatewayFacts {
     pub(super) active_pods: Option<Vec<String>>,
     /// Those that may be its own; `None` if they may not be seen.
     pub(super) secrets: Option<Vec<Secret>>,
+    /// What the last Warning says, as far as it may be seen.
+    pub(super) cause: Option<Cause>,
 }
 
 impl Facts {

@@ -46,6 +46,17 @@ pub(super) fn findings(local: &Facts, remote: &Facts) -> Vec<Finding> {
     findings
 }
 
+/// The namespaces of the ends of the tunnel between the two, if there is one.
+pub(super) fn namespaces(local: &Facts, remote: &Facts) -> Vec<[String; 2]> {
+    let (Some(local_id), Some(remote_id)) = (&local.cluster_id, &remote.cluster_id) else {
+        return Vec::new();
+    };
+    match (&gateways(local, remote_id)[..], &gateways(remote, local_id)[..]) {
+        ([here], [there]) => vec![[here.namespace.clone(), there.namespace.clone()]],
+        _ => Vec::new(),
+    }
+}
+
 fn gateways<'a>(facts: &'a Facts, id: &str) -> Vec<&'a GatewayFacts> {
     facts.gateways.iter().filter(|gateway| gateway.remote.as_deref() == Some(id)).collect()
 }

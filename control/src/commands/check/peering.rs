@@ -16,7 +16,7 @@ use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID, cluster_id};
 /// Everything about peerings.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let configurations = facts.configurations.iter().flatten();
-    let mut findings: Vec<_> = configurations.flat_map(configuration).collect();
+    let mut findings: Vec<_> = configurations.flat_map(|it| configuration(it, facts)).collect();
     findings.extend(facts.public_keys.iter().flatten().filter_map(public_key));
     for gateway in &facts.gateways {
         let Some(remote) = gateway.remote.as_deref() else { continue };
@@ -33,7 +33,7 @@ fn called<K: Resource<DynamicType = ()>>(object: &K) -> String {
     named(&K::kind(&()), object.namespace().as_deref(), &object.name_any())
 }
 
-fn configuration(configuration: &Configuration) -> Vec<Finding> {
+fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     if cluster_id(configuration).is_none_or(str::is_empty) {
         let message = format!("it has no label {REMOTE_CLUSTER_ID}");
@@ -46,6 +46,8 @@ fn configuration(configuration: &Configuration) -> Vec<Finding> {
     }
     let conditions = configuration.status.iter().flat_map(|status| &status.conditions);
     let refused = conditions.filter(|it| it.type_ == IN_FORCE && it.status == "False");
+    // What a gateway has said that is gone by now is no concern.
+    let refused = refused.filter(|_| has_gateway(configuration, facts));
     findings.extend(refused.map(|it| {
         let message = format!("a gateway says {}: {}", it.reason, it.message);
         let remedy = "write what the message asks for".to_owned();
@@ -53,6 +55,17 @@ fn configuration(configuration: &Configuration) -> Vec<Finding> {
     }));
 
     findings
+}
+
+/// Whether there may be a gateway that the prefixes are for.
+fn has_gateway(configuration: &Configuration, facts: &Facts) -> bool {
+    let (cluster, namespace) = (cluster_id(configuration), configuration.namespace());
+    let mut gateways = facts.gateways.iter();
+
+    facts.hides_gateways
+        || gateways.any(|gateway| {
+            gateway.remote.as_deref() == cluster && Some(&gateway.namespace) == namespace.as_ref()
+        })
 }
 
 fn public_key(key: &PublicKey) -> Option<Finding> {

@@ -129,6 +129,7 @@ fn gateway(mode: Mode) -> GatewayFacts {
         secrets: Some(vec![object(json!({
             "metadata": {"name": "gw-milan"}, "data": {"privateKey": key(6), "publicKey": key(7)},
         }))]),
+        cause: None,
     }
 }
 
@@ -538,4 +539,47 @@ fn a_gateway_that_may_not_be_seen_is_no_counterpart_that_is_missing() {
         reasons(&pair::findings(&rome(), &milan)),
         [("GatewayClient tenant/milan", "NoCounterpart")]
     );
+}
+
+#[test]
+fn an_event_tells_why_a_gateway_is_missing() {
+    let cause = super::super::cause::Cause {
+        kind: "GatewayClient".to_owned(),
+        name: "milan".to_owned(),
+        reason: "Refused".to_owned(),
+        message: "cannot apply Deployment gw-milan: why".to_owned(),
+    };
+    let mut facts = sound();
+    facts.gateways[0].cause = Some(cause);
+    assert_eq!(found(&facts), [], "what is over is history");
+
+    facts.gateways[0].deployment = Sight::Missing;
+    facts.gateways[0].secrets = Some(Vec::new());
+    facts.connections = Some(Vec::new());
+    let findings = Findings::new(found(&facts), &[]);
+
+    let [finding] = &findings.findings[..] else { panic!("{findings}") };
+    assert_eq!(finding.message, "Refused: cannot apply Deployment gw-milan: why");
+    assert_eq!(
+        findings.to_string(),
+        "error    GatewayClient tenant/milan: WarningEvent: Refused: cannot apply Deployment gw-milan: why; \
+         mend that; `kubectl describe gatewayclient milan -n tenant` shows the Event\n         therefore: \
+         Connection tenant/gw-milan ConnectionMissing, Deployment tenant/gw-milan GatewayMissing, \
+         GatewayClient tenant/milan NoKeys\n1 error, 0 warnings\n"
+    );
+}
+
+#[test]
+fn a_condition_without_its_gateway_is_no_concern() {
+    let mut facts = sound();
+    let status = all(&mut facts.configurations)[0].status.as_mut().unwrap();
+    status.conditions.push(object(json!({
+        "type": "strait.io/InForce", "status": "False", "reason": "WaitingForPublicKey",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })));
+    assert_eq!(reasons(&found(&facts)), [("Configuration tenant/milan", "NotInForce")]);
+
+    facts.gateways.clear();
+    facts.connections = Some(Vec::new());
+    assert_eq!(found(&facts), []);
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use control::api::{Configuration, GatewayClient, Network};
+use control::conditions::IN_FORCE;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
+use kube::api::{Api, ListParams};
 use strait_gateway::lab::traffic::Ping;
 use strait_gateway::lab::{Layout, now, wait_until};
 
@@ -69,6 +71,18 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
     assert!(two.network("connect", &CONNECT).status.success(), "{}", two.logs());
     assert_eq!(two.rome.ask(uids_of_gateways), before);
 
+    // When the command has done its work, what it was asked for is in force, and all that was before is gone.
+    for mtu in ["1300", "1340", "1280", "1340"] {
+        let changed = [&CONNECT[..], &[&format!("--mtu={mtu}")]].concat();
+        assert!(two.network("connect", &changed).status.success(), "{}", two.logs());
+        for site in [&two.rome, &two.milan] {
+            let device = site.shell("ip link show liqo-tunnel");
+            assert!(device.contains(&format!(" mtu {mtu} ")), "{}: {device}", site.name);
+        }
+        let ping = Ping { count: 1, ..Ping::new(target, 1) };
+        assert_eq!(ping.run(pod).unwrap().received, 1, "{mtu}");
+    }
+
     let (objects, foretold) = (two.objects(), two.foretold("disconnect"));
     let start = now();
     assert!(two.network("disconnect", &["--yes"]).status.success());
@@ -80,6 +94,14 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
     two.wait_until_gone(&objects, &foretold);
     let ping = Ping { count: 1, ..Ping::new(target, 1) };
     assert_eq!(ping.run(pod).map_or(0, |report| report.received), 0);
+    for site in [&two.rome, &two.milan] {
+        wait_until("no gateway says that anything is in force", PATIENCE, || {
+            Ok(!site.ask(conditions).contains(&IN_FORCE.to_owned()))
+        })
+        .unwrap();
+    }
+    let checked = two.strait(&["check"], &[]);
+    assert!(checked.status.success(), "of clusters that are parted there is nothing wrong");
 
     let (objects, foretold) = (two.objects(), two.foretold("reset"));
     assert!(two.network("reset", &["--yes"]).status.success());
@@ -96,6 +118,14 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
     assert!(two.network("connect", &CONNECT).status.success(), "{}", two.logs());
     wait_for_ping(pod, target);
     assert_needed(&[two.rome.audit(), two.milan.audit()]);
+}
+
+/// The types of those of all Configurations.
+async fn conditions(client: Client) -> Vec<String> {
+    let all = Api::<Configuration>::all(client).list(&ListParams::default()).await.unwrap();
+    let conditions = all.items.into_iter().flat_map(|it| it.status.unwrap_or_default().conditions);
+
+    conditions.map(|condition| condition.type_).collect()
 }
 
 async fn uids_of_gateways(client: Client) -> [Vec<String>; 2] {
