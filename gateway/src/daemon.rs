@@ -24,7 +24,6 @@ pub(crate) mod operator;
 pub(crate) mod output;
 pub(crate) mod own_key;
 pub(crate) mod reload;
-pub(crate) mod resident;
 pub(crate) mod resolver;
 pub(crate) mod routes;
 pub(crate) mod service;

@@ -7,10 +7,10 @@ mod bpf;
 mod clock;
 mod handshakes;
 mod inbound;
+mod memory;
 mod monitor;
 mod outbound;
 mod pool;
-mod resident;
 mod singly;
 mod steering;
 mod sys;
@@ -42,9 +42,9 @@ use udp::Udp;
 use worker::{Shared, Wait};
 
 pub use crate::engine::PeerConfig;
+pub use memory::set_mmap_threshold;
 pub use monitor::{Monitor, PeerStatus, Status};
 pub use pool::Workers;
-pub use resident::{give_back_what_is_freed, let_go_of_files};
 
 /// How often a draining gateway looks whether anything is left.
 const DRAIN_POLL: Duration = Duration::from_millis(10);

@@ -21,11 +21,11 @@ use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
 use daemon::{
     check, cluster, commands, crds, demo, device, explain, key, logging, mtu, node, operator,
-    output, resident, show, socket, uapi,
+    output, show, socket, uapi,
 };
 
 fn main() -> ExitCode {
-    io::give_back_what_is_freed();
+    io::set_mmap_threshold();
     let result = match args::parse(std::env::args_os()) {
         Ok(args) => dispatch(args),
         Err(UsageError::Answer(text)) => {
@@ -96,7 +96,6 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
     let socket = socket::open(&config)?;
 
-    runtime.spawn(resident::let_go_of_start());
     runtime.block_on(serve(start, config, admins, socket, log, args.given))?;
 
     Ok(ExitCode::SUCCESS)

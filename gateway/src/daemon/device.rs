@@ -22,7 +22,6 @@ use super::args::LogArgs;
 use super::config::{Engine, interface_flag};
 use super::logging;
 use super::netlink::Netlink;
-use super::resident;
 use super::service::Signals;
 use super::socket::Serving;
 use super::uapi;
@@ -82,7 +81,6 @@ pub(crate) fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> 
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
-    runtime.spawn(resident::let_go_of_start());
     runtime.block_on(serve(args, is_heard))?;
 
     Ok(ExitCode::SUCCESS)

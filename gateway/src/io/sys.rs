@@ -13,7 +13,6 @@ use std::ptr;
 
 use socket2::SockAddr;
 
-use super::resident::Pristine;
 use crate::path::Local;
 
 /// Checksums may be left to us.
@@ -420,25 +419,6 @@ fn decode_control(mut control: &[u8], message: &mut Message) {
         }
         control = control.get(len.next_multiple_of(WORD)..).unwrap_or_default();
     }
-}
-
-/// Takes pages of files out of this process. They are read again when they are used.
-///
-/// # Errors
-///
-/// `EINVAL` if they are locked.
-pub(super) fn let_go(mapping: &Pristine) -> io::Result<()> {
-    let addresses = mapping.addresses();
-    // SAFETY:
-    // - Nobody has written to these pages and nobody may, so that each has what its file has, and what is
-    //   read later is what was read before.
-    // - The address is none that we read or write through.
-    let result = unsafe {
-        let start = ptr::with_exposed_provenance_mut(addresses.start);
-        libc::madvise(start, addresses.len(), libc::MADV_DONTNEED)
-    };
-
-    check(result).map(drop)
 }
 
 /// Has the C library ask the kernel for each piece of memory of at least so many bytes, and give it back when it is

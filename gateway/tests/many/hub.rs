@@ -348,11 +348,6 @@ impl Resident {
 
         Self { all: field("VmRSS:"), most: field("VmHWM:"), own: field("RssAnon:") }
     }
-
-    /// Pages of the program and its libraries.
-    pub(crate) fn of_files(&self) -> u64 {
-        self.all - self.own
-    }
 }
 
 impl fmt::Display for Resident {
