@@ -6,6 +6,7 @@
 //! Much of what insists it leaves to the kernel, see [`thinning`](super::thinning).
 
 use std::array;
+use std::io;
 use std::iter;
 use std::mem;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::clock;
 use super::steering::PARTS;
 use super::thinning::Thinning;
 use super::udp::{HandshakeBuffer, Udp};
-use super::worker::{Alive, Shared, Sink as _, Wait};
+use super::worker::{Alive, ReceiveErrors, Shared, Sink as _, Wait};
 use crate::buffer::TransmitBatch;
 use crate::engine::Handshakes;
 use crate::path::Path;
@@ -127,6 +128,7 @@ pub(super) fn run(
     let mut batch = TransmitBatch::default();
     let mut next_tick = clock::now();
     let mut pace = Pace::default();
+    let mut errors = ReceiveErrors::default();
     let mut lost = udp.lost_handshakes();
     let mut thinning: [_; PARTS] = array::from_fn(|_| Thinning::default());
     let mut next_second = next_tick;
@@ -169,8 +171,16 @@ pub(super) fn run(
 
         let mut count = 0;
         for (part, thinning) in thinning.iter_mut().enumerate() {
-            // What cannot be received now, or was an error, is looked for again with the next that comes.
-            let Ok(received) = udp.receive_handshakes(part, &mut buffer) else { continue };
+            let received = match udp.receive_handshakes(part, &mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    errors.handle_success();
+                    continue;
+                }
+                Err(error) if errors.handle_error(&error) => continue,
+                Err(_) => return,
+            };
+            errors.handle_success();
             count += received;
             for received in buffer.received(received) {
                 thinning.handle_message(received);

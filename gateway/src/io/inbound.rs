@@ -16,7 +16,7 @@ use super::handshakes::Relay;
 use super::pool::Openers;
 use super::pool::openers::Arrival;
 use super::udp::{ReceiveBuffer, Udp};
-use super::worker::{Alive, Shared, Sink as _, Wait, start};
+use super::worker::{Alive, ReceiveErrors, Shared, Sink as _, Wait, start};
 use crate::buffer::TransmitBatch;
 use crate::engine::Inbound;
 
@@ -35,6 +35,7 @@ pub(super) fn run(
     let mut buffer = ReceiveBuffer::new();
     let mut direction = Direction { shared, inbound, relay, batch: TransmitBatch::default() };
     let start = |worker| start(shared, "opener", worker);
+    let mut errors = ReceiveErrors::default();
     let mut openers = Openers::new(workers, Arc::clone(&shared.accounts.inbound), &start);
 
     while !shared.is_stopping() {
@@ -49,16 +50,20 @@ pub(super) fn run(
                 udp = next;
             }
             let count = match udp.receive(&mut buffer) {
-                Ok(count) => count,
+                Ok(count) => {
+                    errors.handle_success();
+                    count
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    errors.handle_success();
                     if !openers.advance(|arrival| direction.hand_on(arrival)) {
                         break;
                     }
                     direction.send();
                     continue;
                 }
-                // An error that a send left behind on the socket; reading it has cleared it.
-                Err(_) => continue,
+                Err(error) if errors.handle_error(&error) => continue,
+                Err(_) => return,
             };
             let now = clock::now();
             direction.inbound.set_merge(shared.tun.merge());

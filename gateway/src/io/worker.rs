@@ -135,6 +135,63 @@ impl Wait {
     }
 }
 
+/// Errors of receiving, one after the other.
+///
+/// One may have been left behind by a send, and reading it has cleared it. An error that stays, as a filter of system
+/// calls makes one, must neither keep a core busy nor let a gateway that hears nothing pass for a healthy one.
+#[derive(Debug, Default)]
+pub(super) struct ReceiveErrors {
+    in_a_row: u32,
+}
+
+/// What a thread does after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterError {
+    Retry,
+    Pause,
+    GiveUp,
+}
+
+impl ReceiveErrors {
+    /// So many in a row, [`Self::PAUSE`] apart, are an error that stays: three seconds.
+    const MAX_IN_A_ROW: u32 = 30;
+
+    const PAUSE: Duration = Duration::from_millis(100);
+
+    /// The socket was read without an error.
+    pub(super) const fn handle_success(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// Waits a moment if errors repeat. Returns `false`, and has logged why, if the thread has to end.
+    pub(super) fn handle_error(&mut self, error: &io::Error) -> bool {
+        match self.next() {
+            AfterError::Retry => true,
+            AfterError::Pause => {
+                if self.in_a_row == 2 {
+                    tracing::warn!(%error, "the UDP socket cannot be read");
+                }
+                thread::sleep(Self::PAUSE);
+                true
+            }
+            AfterError::GiveUp => {
+                tracing::error!(%error, "the UDP socket cannot be read any more");
+                false
+            }
+        }
+    }
+
+    fn next(&mut self) -> AfterError {
+        self.in_a_row += 1;
+
+        match self.in_a_row {
+            1 => AfterError::Retry,
+            2..=Self::MAX_IN_A_ROW => AfterError::Pause,
+            _ => AfterError::GiveUp,
+        }
+    }
+}
+
 /// Declares the gateway dead if a thread ends that was not told to.
 pub(super) struct Alive<'a>(pub(super) &'a Shared);
 
@@ -160,4 +217,22 @@ pub(super) fn start<W: Work + 'static>(
     };
 
     thread::Builder::new().name(name.into()).spawn(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_error_costs_no_time_and_many_end_the_thread() {
+        let mut errors = ReceiveErrors::default();
+
+        let mut after: Vec<_> = (0..31).map(|_| errors.next()).collect();
+
+        assert_eq!(after.remove(0), AfterError::Retry);
+        assert_eq!(after.pop(), Some(AfterError::GiveUp));
+        assert!(after.iter().all(|after| *after == AfterError::Pause), "{after:?}");
+        errors.handle_success();
+        assert_eq!(errors.next(), AfterError::Retry);
+    }
 }
