@@ -11,6 +11,10 @@ use crate::packet::icmp::{self, Embedded};
 use crate::packet::rewrite::{Checksum, Side};
 use crate::packet::{Header, ports::Ports};
 
+/// How many port spaces are searched for the host behind a shared address: that of this cluster and those of the
+/// first peers. A packet whose host none of them has costs as much with ten thousand peers as with these.
+pub(super) const REALMS_MAX: usize = 64;
+
 /// Gives `packet` the addresses with which it comes back into the cluster: the host behind the
 /// external address as its destination, and an external source, so that the answer comes this way too.
 ///
@@ -158,9 +162,10 @@ fn known_as(
         .ok_or(DropReason::NoMapping)
 }
 
-/// Our own first: packets to hosts with an address of their own make their mappings there.
-fn realms(context: &Context<'_>) -> impl Iterator<Item = u32> {
+/// The port spaces that are searched. Our own first: packets to hosts with an address of their own make their
+/// mappings there.
+pub(super) fn realms(context: &Context<'_>) -> impl Iterator<Item = u32> {
     let peers = context.forwarding.peers().iter().map(|peer| peer.realm);
 
-    std::iter::once(OWN_REALM).chain(peers)
+    std::iter::once(OWN_REALM).chain(peers).take(REALMS_MAX)
 }

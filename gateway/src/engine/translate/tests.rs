@@ -447,6 +447,35 @@ fn two_nodes_that_share_an_address_reach_each_other_at_the_ports_they_are_known_
 }
 
 #[test]
+fn the_hairpin_searches_few_of_many_port_spaces() {
+    let mut world = World::sharing();
+    let peers = (1..=1_000_u16).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        let mut key = [7; 32];
+        key[..2].copy_from_slice(&[high, low]);
+        let keys = PeerKeys {
+            public_key: PublicKey::from_bytes(key),
+            preshared_key: None,
+            persistent_keepalive: None,
+        };
+        PeerConfig {
+            name: format!("peer {number}").into(),
+            keys,
+            endpoints: Vec::new(),
+            allowed_ips: Arc::default(),
+            clamp_mtu: None,
+        }
+    });
+    world.control.apply(peers.collect(), Table::default());
+    let forwarding = world.control.current();
+    assert_eq!(forwarding.peers().len(), 1_000);
+
+    let searched = hairpin::realms(&world.context(&forwarding)).count();
+
+    assert_eq!(searched, hairpin::REALMS_MAX);
+}
+
+#[test]
 fn an_error_about_what_never_came_through_the_hairpin_goes_nowhere() {
     let world = World::sharing();
     let never = Packet::new(ip("10.70.0.1"), ip("192.0.2.9"), UDP, udp([4000, 53], b"who?"));
