@@ -25,6 +25,7 @@ pub mod conditions;
 pub mod conncheck;
 pub mod connection;
 pub mod desired;
+mod digest;
 pub mod election;
 pub mod events;
 mod finalizer;

@@ -1,7 +1,5 @@
 //! Writes Events, the same one again as a higher count.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,6 +8,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::{Event, Kind};
+use crate::digest::digest;
 
 /// Who writes, as `kubectl describe` names it.
 const COMPONENT: &str = "strait-gateway";
@@ -60,11 +59,6 @@ impl EventWriter {
     }
 
     fn made(&self, event: &Event, name: String, now: Timestamp) -> CoreEvent {
-        let type_ = match event.kind {
-            Kind::Normal => "Normal",
-            Kind::Warning => "Warning",
-        };
-
         CoreEvent {
             metadata: ObjectMeta {
                 name: Some(name),
@@ -72,7 +66,7 @@ impl EventWriter {
                 ..ObjectMeta::default()
             },
             involved_object: event.object.clone(),
-            type_: Some(type_.to_owned()),
+            type_: Some(type_of(event).to_owned()),
             reason: Some(event.reason.to_owned()),
             message: Some(event.message.clone()),
             count: Some(1),
@@ -86,13 +80,21 @@ impl EventWriter {
     }
 }
 
+const fn type_of(event: &Event) -> &'static str {
+    match event.kind {
+        Kind::Normal => "Normal",
+        Kind::Warning => "Warning",
+    }
+}
+
 /// The same for whatever is to be counted together.
 fn name(event: &Event) -> String {
-    let mut hasher = DefaultHasher::new();
-    (&event.object.kind, &event.object.uid, event.kind, event.reason).hash(&mut hasher);
+    let [kind, uid] =
+        [&event.object.kind, &event.object.uid].map(|text| text.as_deref().unwrap_or_default());
+    let digest = digest(&[kind, uid, type_of(event), event.reason]);
     let object = event.object.name.as_deref().unwrap_or(COMPONENT);
     let object = object.get(..NAME_BYTES_MAX).unwrap_or(object);
     let object = object.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
 
-    format!("{object}.{:016x}", hasher.finish())
+    format!("{object}.{digest}")
 }

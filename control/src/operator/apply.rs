@@ -1,12 +1,11 @@
 //! Server-side apply that writes nothing which is right already.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
+use crate::digest::digest;
 use crate::within::is_within;
 
 /// The owner of the fields that are written here.
@@ -85,10 +84,8 @@ pub(super) async fn delete(api: &Api<DynamicObject>, object: &DynamicObject) -> 
 
 /// Notes in `wanted` what all of it is.
 fn mark(wanted: &mut Value) {
-    let mut hasher = DefaultHasher::new();
-    wanted.to_string().hash(&mut hasher);
-
-    annotate(wanted, APPLIED, format!("{:016x}", hasher.finish()));
+    let mark = digest(&[&wanted.to_string()]);
+    annotate(wanted, APPLIED, mark);
 }
 
 /// Puts an annotation on `wanted`.
