@@ -100,8 +100,10 @@ fuzz-quick: ## A minute of parse, rewrite, translate, session and uapi, a quarte
 	fuzz/run 15 segment coalesce message table
 
 .PHONY: lint
-lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
+lint: export PATH := $(PATH):$(CURDIR)/target/tools
+lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts, licences of dependencies
 	@.ci/setup lint
+	.ci/deny
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p strait-gateway --lib --no-default-features -- -D warnings
@@ -109,7 +111,7 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	$(MODEL) clippy -p strait-lane --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
-	shellcheck .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
+	shellcheck .ci/deny .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
 
 .PHONY: fmt
 fmt: ## Format the code
