@@ -107,11 +107,12 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts,
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p strait-gateway --lib --no-default-features -- -D warnings
+	CARGO="$(CARGO)" .ci/arm64
 	$(CARGO) clippy -p strait-gateway --features virtual-clock --test pair -- -D warnings
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	$(MODEL) clippy -p strait-lane --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
-	shellcheck .ci/deny .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
+	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -21,9 +21,6 @@ use super::noise::{Secret, TAG_LEN, aead};
 /// The most messages that are sealed or opened at once.
 pub(super) const LANES: usize = 16;
 
-/// Bytes of key stream that one counter gives.
-const BLOCK_LEN: usize = 64;
-
 /// The messages that are worth as many lanes, whatever their length. One frame of 8, 10, 12, 16 packets takes 5.5,
 /// 5.8, 6.3, 6.8 µs with lanes on a Xeon, and 7.0, 8.9, 10.4, 14.1 µs without (`cargo bench --bench engine`).
 const FEWEST: usize = 8;

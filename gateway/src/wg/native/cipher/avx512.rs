@@ -20,7 +20,10 @@ use std::arch::x86_64::*;
 use std::array;
 
 use self::poly1305::{PART_LEN, Poly1305};
-use super::{BLOCK_LEN, LANES, Lane, TAG_LEN};
+use super::{LANES, Lane, TAG_LEN};
+
+/// Bytes of key stream that one counter gives.
+const BLOCK_LEN: usize = 64;
 
 /// One vector for each word of the state of the cipher, with that word of all messages; or one for each
 /// message, with all of its words.
