@@ -28,6 +28,8 @@ pub mod conversation;
 pub mod report;
 
 mod read;
+#[cfg(test)]
+mod round_trip;
 mod value;
 
 pub use change::{AllowedIp, Changes, PeerChange};

@@ -6,6 +6,7 @@
 mod gateway;
 mod lines;
 pub(crate) mod status;
+mod zone;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ async fn converse(stream: UnixStream, answer: &Answering) -> io::Result<()> {
     loop {
         let step = match timeout(PATIENCE, lines.next()).await?? {
             Line::End => return Ok(()),
-            Line::Text(line) => conversation.take(line),
+            Line::Text(line) => conversation.take(&zone::with_index(line)),
             Line::TooLong => Step::Last(Conversation::too_big()),
         };
         let (result, is_last) = match step {

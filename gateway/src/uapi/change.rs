@@ -16,6 +16,9 @@ const SHOWN: usize = 64;
 /// secret may have come to the wrong place. What is worth repeating, an address or a number, is shorter.
 const SECRET_LEN: usize = 16;
 
+/// How the keys begin of what we answer beyond the protocol.
+const OURS: &str = "strait_";
+
 /// The longest key of the protocol has 29.
 const MAX_KEY_LEN: usize = 32;
 
@@ -99,6 +102,7 @@ impl Changes {
                 truth(key, value)?;
                 self.replaces_peers = true;
             }
+            _ if key.starts_with(OURS) => {}
             _ => return Err(unknown("a device", key)),
         }
 
@@ -130,7 +134,8 @@ impl PeerChange {
             }
             "endpoint" => {
                 let endpoint = value::endpoint(value);
-                let remedy = "an IP address and a port, in brackets if IPv6, without a zone";
+                let remedy = "an IP address and a port, in brackets if IPv6, with an interface that is there if it \
+                     has a zone";
                 self.endpoint = Some(endpoint.ok_or_else(|| invalid(key, value, remedy))?);
             }
             "persistent_keepalive_interval" => {
@@ -155,6 +160,11 @@ impl PeerChange {
                     return Err(invalid(key, value, "1, the only version there is"));
                 }
             }
+            // What was learned cannot be set, but a get has answered it.
+            "last_handshake_time_sec" | "last_handshake_time_nsec" | "tx_bytes" | "rx_bytes" => {
+                number(key, value, u64::MAX)?;
+            }
+            _ if key.starts_with(OURS) => {}
             _ => return Err(unknown("a peer", key)),
         }
 
@@ -344,7 +354,8 @@ mod tests {
             ("allowed_ip=10.0.0.1", Errno::INVALID),
             ("allowed_ip=--10.0.0.0/8", Errno::INVALID),
             ("protocol_version=2", Errno::INVALID),
-            ("rx_bytes=1", Errno::INVALID),
+            ("rx_bytes=many", Errno::INVALID),
+            ("rtt_us=1", Errno::INVALID),
         ];
 
         for (line, errno) in of_device {

@@ -49,17 +49,15 @@ pub(super) fn push_key(out: &mut String, key: &[u8; KEY_LEN]) {
     }
 }
 
-/// Address and port. An IPv4 address in the clothes of IPv6 is an IPv4 address.
-///
-/// Deviation: link-local addresses with a zone are refused. What is heard from one comes without its
-/// zone, so it could not be answered.
+/// Address and port. An IPv4 address in the clothes of IPv6 is an IPv4 address. The zone of a link-local address is
+/// the index of its interface; any other address has none.
 pub(super) fn endpoint(text: &str) -> Option<SocketAddr> {
-    if text.contains('%') {
-        return None;
-    }
     let endpoint: SocketAddr = text.parse().ok()?;
 
-    Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port()))
+    match endpoint {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(endpoint),
+        _ => Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port())),
+    }
 }
 
 /// An address and its length, which must be there. Bits behind the length are cut off, as the kernel
@@ -116,9 +114,9 @@ mod tests {
 
         assert_eq!(mapped, "192.0.2.1:7".parse().unwrap());
         assert_eq!(endpoint("[2001:db8::3]:51820").unwrap().port(), 51820);
-        for wrong in
-            ["", "192.0.2.1", "milan:1", "2001:db8::3:1", "[fe80::1%eth0]:1", "[fe80::1%2]:1"]
-        {
+        assert_eq!(endpoint("[fe80::1%2]:1").unwrap().to_string(), "[fe80::1%2]:1");
+        assert_eq!(endpoint("[2001:db8::3%2]:1"), endpoint("[2001:db8::3]:1"));
+        for wrong in ["", "192.0.2.1", "milan:1", "2001:db8::3:1", "[fe80::1%eth0]:1"] {
             assert_eq!(endpoint(wrong), None, "{wrong:?}");
         }
     }
