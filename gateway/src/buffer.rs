@@ -3,7 +3,6 @@
 //! Both are allocated once and reused for every batch. Nothing is zeroed in between: a range is only
 //! ever read after it was written in the same batch.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::counters::as_u64;
@@ -245,13 +244,13 @@ impl TransmitBatch {
         })
     }
 
-    /// Sends the handshakes behind the first `len` bytes, a boundary between two datagrams, to `remote`, from
-    /// wherever the route leads. One that shares its send with a datagram before stays as it is.
-    pub fn redirect_handshakes(&mut self, len: usize, remote: SocketAddr) {
+    /// Sends the handshakes behind the first `len` bytes, a boundary between two datagrams, by the path that
+    /// `redirected` makes of theirs. One that shares its send with a datagram before stays as it is.
+    pub fn redirect_handshakes(&mut self, len: usize, redirected: impl Fn(Path) -> Path) {
         let newest = self.transmits.iter_mut().rev();
         for transmit in newest.take_while(|transmit| transmit.range.start >= len) {
             if transmit.outer.is_handshake {
-                transmit.outer.path = remote.into();
+                transmit.outer.path = redirected(transmit.outer.path);
             }
         }
     }

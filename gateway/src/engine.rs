@@ -35,6 +35,7 @@ use remap::{Publisher, Reader, Table};
 use crate::DropReason;
 use crate::buffer::Transmit;
 use crate::counters::{Counters, as_u64};
+use crate::path::LocalPort;
 use crate::wg::native::Epoch;
 use crate::wg::tunnel::{Identity, PeerKeys};
 use crate::wg::{Indices, Peer, PublicKey};
@@ -270,7 +271,12 @@ impl Control {
 
     /// Datagrams leave from UDP `port` from now on.
     pub fn set_port(&self, port: u16) {
-        self.outside.set_port(port);
+        self.outside.set_port(LocalPort::Listen, port);
+    }
+
+    /// And those to peers that did not answer it from UDP `port`.
+    pub fn set_spare_port(&self, port: u16) {
+        self.outside.set_port(LocalPort::Spare, port);
     }
 
     /// From now on we are `identity`. What peers know us by until then stays good for a grace period;

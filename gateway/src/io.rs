@@ -174,6 +174,7 @@ impl Gateway {
         )?;
 
         control.set_port(udp.port());
+        control.set_spare_port(udp.spare_port());
         control.set_device_addresses(settings.addresses.iter().map(IpNet::addr));
 
         let shared = Arc::new(Shared {
@@ -210,7 +211,7 @@ impl Gateway {
             move |shared| handshakes::run(&shared, handshakes, (udp, wait), queue)
         })?);
         let workers = settings.workers.count();
-        let (wait, waker) = wait_for(Some(udp.as_fd()))?;
+        let (wait, waker) = wait_for(udp.sockets())?;
         gateway.inbound = Some(gateway.spawn("inbound", waker, {
             let udp = Arc::clone(&udp);
             move |shared| inbound::run(&shared, inbound, (udp, wait), relay, workers)
@@ -266,9 +267,10 @@ impl Gateway {
                 .map_err(|source| StartError::System { operation: "mark what is sent", source })?;
         }
 
-        let port = udp.port();
+        let (port, spare_port) = (udp.port(), udp.spare_port());
         self.shared.udp.store(udp);
         self.control.set_port(port);
+        self.control.set_spare_port(spare_port);
         for thread in [&self.inbound, &self.handshakes].into_iter().flatten() {
             thread
                 .waker

@@ -13,6 +13,30 @@ pub struct Path {
     pub remote: SocketAddr,
     /// The address of ours that the peer knows; `None` leaves it to the route.
     pub local: Option<Local>,
+    /// The port of ours that the peer knows.
+    pub port: LocalPort,
+}
+
+/// One of the two UDP ports of a gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalPort {
+    /// The one that is configured and reported, where peers call.
+    #[default]
+    Listen,
+    /// Another one, chosen by the kernel: for a peer that does not answer the first. What is on the way may have
+    /// remembered the first for a place where the peer is no more, and goes on as long as it is used.
+    Spare,
+}
+
+impl LocalPort {
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Listen => Self::Spare,
+            Self::Spare => Self::Listen,
+        }
+    }
 }
 
 impl Path {
@@ -25,7 +49,7 @@ impl Path {
 
 impl From<SocketAddr> for Path {
     fn from(remote: SocketAddr) -> Self {
-        Self { remote, local: None }
+        Self { remote, local: None, port: LocalPort::Listen }
     }
 }
 

@@ -359,6 +359,7 @@ mod tests {
     use super::*;
     use crate::engine::{self, Engine, PeerConfig, Settings};
     use crate::packet::ecn::Ecn;
+    use crate::path::LocalPort;
     use crate::wg::native::Surroundings;
     use crate::wg::succession::GRACE;
     use crate::wg::tunnel::{Identity, PeerKeys};
@@ -391,6 +392,45 @@ mod tests {
         }
 
         assert!(hub.asked.values().all(|count| *count == 8), "{:?}", hub.asked);
+    }
+
+    #[test]
+    fn a_peer_that_never_answers_is_asked_from_both_ports() {
+        for candidates in [1, 2] {
+            let mut hub = Hub::new(0, Some(25));
+            hub.candidates = candidates;
+            hub.apply(1, 1);
+            let mut runs: Vec<(LocalPort, Duration)> = Vec::new();
+            let start = hub.now;
+
+            while runs.len() < 4 {
+                for path in hub.paths_asked(TICK) {
+                    if runs.last().is_none_or(|(port, _)| *port != path.port) {
+                        runs.push((path.port, hub.now - start));
+                    }
+                }
+            }
+
+            let [listen, spare] = [LocalPort::Listen, LocalPort::Spare];
+            assert_eq!([0, 1, 2, 3].map(|run| runs[run].0), [listen, spare, listen, spare]);
+            for run in 1..3 {
+                let lasted = runs[run + 1].1 - runs[run].1;
+                assert!(lasted >= Duration::from_secs(120), "{runs:?}");
+                assert!(lasted <= Duration::from_secs(240), "{runs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_asked_from_the_spare_port_is_answered_there() {
+        let mut hub = Hub::new(1, None);
+        let forwarding = hub.engine.control.current();
+        let endpoints = &forwarding.peers()[0].endpoints;
+        let heard = Path { port: LocalPort::Spare, ..endpoints.in_use().unwrap() };
+        endpoints.learn(heard);
+        endpoints.ask();
+
+        assert_eq!(hub.paths_asked(TICK)[0].port, LocalPort::Spare);
     }
 
     #[test]
@@ -517,18 +557,25 @@ mod tests {
 
         /// Lets time pass. Whom it makes the gateway ask.
         fn tick(&mut self, by: Duration) -> Vec<SocketAddr> {
+            let asked: Vec<_> = self.paths_asked(by).iter().map(|path| path.remote).collect();
+            for peer in &asked {
+                *self.asked.entry(*peer).or_default() += 1;
+            }
+
+            asked
+        }
+
+        /// Lets time pass. By which paths it makes the gateway ask.
+        fn paths_asked(&mut self, by: Duration) -> Vec<Path> {
             self.now += by;
             let mut asked = Vec::new();
             let mut collect = |out: &mut TransmitBatch| {
-                asked.extend(out.datagrams_behind(0).map(|(_, path)| path.remote));
+                asked.extend(out.datagrams_behind(0).map(|(_, path)| path));
                 out.clear();
             };
             let mut out = TransmitBatch::default();
             self.engine.handshakes.handle_timeout(self.now, &mut out, &mut collect);
             collect(&mut out);
-            for peer in &asked {
-                *self.asked.entry(*peer).or_default() += 1;
-            }
 
             asked
         }

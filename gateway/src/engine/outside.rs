@@ -4,7 +4,7 @@
 //! sealed, sent, and comes back again, longer by a header each time. Sending to the device is not looked
 //! at: only the kernel knows where a route leads. What comes from the device is.
 //!
-//! A packet is ours if it is UDP from the port that we listen on, begins as WireGuard does, and besides
+//! A packet is ours if it is UDP from one of our ports, begins as WireGuard does, and besides
 //!
 //! - comes from an address of the device; or
 //! - comes from an address of ours that a peer has called; or
@@ -26,7 +26,7 @@ use remap::masquerade::Tick;
 
 use crate::packet::Header;
 use crate::packet::ports::Ports;
-use crate::path::canonical;
+use crate::path::{LocalPort, canonical};
 use crate::wg::Peer;
 use crate::wg::endpoints::Moves;
 
@@ -41,7 +41,7 @@ const LOOKS: u32 = 10;
 #[derive(Debug, Default)]
 pub struct Outside {
     /// 0 as long as there is none.
-    port: AtomicU16,
+    ports: [AtomicU16; 2],
     addresses: Box<[IpAddr]>,
     /// Of all peers.
     moves: Arc<Moves>,
@@ -68,7 +68,7 @@ struct Known {
 impl Outside {
     pub(super) fn with_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
-            port: AtomicU16::new(self.port.load(Ordering::Relaxed)),
+            ports: self.ports.each_ref().map(|port| AtomicU16::new(port.load(Ordering::Relaxed))),
             addresses: addresses.into_iter().collect(),
             moves: self.moves(),
         }
@@ -79,8 +79,13 @@ impl Outside {
         Arc::clone(&self.moves)
     }
 
-    pub(super) fn set_port(&self, port: u16) {
-        self.port.store(port, Ordering::Relaxed);
+    pub(super) fn set_port(&self, of: LocalPort, port: u16) {
+        let [listen, spare] = &self.ports;
+        let known = match of {
+            LocalPort::Listen => listen,
+            LocalPort::Spare => spare,
+        };
+        known.store(port, Ordering::Relaxed);
     }
 
     /// Whether nothing speaks against it at first sight. All packets come here.
@@ -88,7 +93,8 @@ impl Outside {
     pub(super) fn may_have_sent(&self, packet: &[u8], header: &Header) -> bool {
         header.protocol() == UDP
             && Ports::read(packet, header).is_some_and(|ports| {
-                ports.source == self.port.load(Ordering::Relaxed) && ports.source != 0
+                let is_ours = |port: &AtomicU16| port.load(Ordering::Relaxed) == ports.source;
+                ports.source != 0 && self.ports.iter().any(is_ours)
             })
             && is_wireguard(packet, header)
     }
@@ -234,8 +240,8 @@ mod tests {
         let packet = udp_packet(OURS, "192.0.2.77", [PORT, 9]);
         assert!(!world.is_own(&packet), "nobody knows yet");
 
-        let remote = "198.51.100.1:51900".parse().unwrap();
-        forwarding.peers()[0].learn_path(Path { remote, local: called });
+        let remote: SocketAddr = "198.51.100.1:51900".parse().unwrap();
+        forwarding.peers()[0].learn_path(Path { local: called, ..remote.into() });
 
         assert!(world.is_own(&packet));
     }
@@ -271,7 +277,7 @@ mod tests {
             let mut looks = 0;
             for port in 1..=1000 {
                 let remote = SocketAddr::new(ip("198.51.100.1"), port);
-                peer.learn_path(Path { remote, local: None });
+                peer.learn_path(remote.into());
                 let count = world.control.outside.moves().count();
                 let known = ends.known(count, forwarding.peers(), Tick::from_secs(second));
                 looks += u32::from(!last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &known)));

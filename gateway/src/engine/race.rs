@@ -12,13 +12,17 @@
 //! it all the same. So the copies come from whatever address the route chooses, one of them to the address
 //! in use, and until somebody answers nothing else is sent from where the peer does not answer.
 //!
+//! A NAT or a load balancer on the way may have remembered our port for a place where the peer is no more, and
+//! each initiation keeps that in mind. So the ports take turns: [`SAME_PORT`] initiations from one, as many from
+//! the other. An answer comes back to the port that asked, which is then part of the path in use.
+//!
 //! Nothing here is reached by packets that find a session.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::buffer::{Outer, TransmitBatch};
-use crate::path::Path;
+use crate::path::{LocalPort, Path};
 use crate::wg::Peer;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use crate::wg::tunnel::SessionState;
@@ -30,6 +34,11 @@ const YOUNGER_THAN_A_REKEY: Duration = Duration::from_secs(115);
 /// How many initiations go to all addresses before one goes to one alone: what is lost by chance or comes
 /// back in seconds needs no more.
 const TOGETHER: u32 = 2;
+
+/// How many unanswered initiations come from one port before as many come from the other. They are 5 s apart, so that
+/// any session is over by then, and what a NAT knows of the other port has expired by the next turn: by default,
+/// Linux forgets UDP after 120 s.
+const SAME_PORT: u32 = 24;
 
 /// If initiations were written behind the first `before` bytes of `out`, counts that as one, and sends
 /// each to the other addresses of `peer` as well unless its session is merely renewed.
@@ -47,16 +56,15 @@ pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: I
     peer.endpoints.handle_initiation();
     let is_renewal = unanswered == 0 && is_renewal(peer.tunnel.session(), now);
     let alone = alone(&addresses, unanswered);
-    if let Some(address) = alone {
-        out.redirect_handshakes(before, address);
-    }
+    let port = port(peer, unanswered);
+    out.redirect_handshakes(before, |path| Path { port, ..alone.map_or(path, Path::from) });
 
     for (initiation, sent_to) in initiations {
         if is_renewal && addresses.contains(&sent_to.remote) {
             continue;
         }
         if alone.is_none() {
-            send_copies(&initiation, &addresses, sent_to, out);
+            send_copies(&initiation, &addresses, Path { port, ..sent_to }, out);
         }
         if !is_renewal {
             peer.endpoints.forget_local(sent_to);
@@ -76,9 +84,11 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
         return 0;
     };
     let in_use = peer.path().filter(|path| path.remote == first);
+    let path =
+        Path { port: port(peer, peer.endpoints.unanswered()), ..in_use.unwrap_or(first.into()) };
 
     let before = out.len();
-    peer.tunnel.restart(in_use.unwrap_or(first.into()), out, now);
+    peer.tunnel.restart(path, out, now);
     let [(initiation, sent_to)] = &*initiations_behind(before, out) else {
         return 0;
     };
@@ -98,6 +108,14 @@ fn initiations_behind(before: usize, out: &TransmitBatch) -> Vec<(Initiation, Pa
     initiations.filter_map(|(bytes, sent_to)| Some((bytes.try_into().ok()?, sent_to))).collect()
 }
 
+/// From which port the next initiation comes, after so many were `unanswered`.
+fn port(peer: &Peer, unanswered: u32) -> LocalPort {
+    let in_use = peer.path().map_or(LocalPort::Listen, |path| path.port);
+    let is_turn_of_other = !(unanswered / SAME_PORT).is_multiple_of(2);
+
+    if is_turn_of_other { in_use.other() } else { in_use }
+}
+
 /// Sends to all `addresses`, from wherever the route leads, what went by the path `sent_to` already. A copy
 /// that finds no room is lost, as on the network.
 fn send_copies(
@@ -106,7 +124,7 @@ fn send_copies(
     sent_to: Path,
     out: &mut TransmitBatch,
 ) {
-    let paths = addresses.iter().map(|address| Path::from(*address));
+    let paths = addresses.iter().map(|address| Path { port: sent_to.port, ..(*address).into() });
     for path in paths.filter(|path| *path != sent_to) {
         if !out.push_message(initiation, Outer::handshake(path)) {
             return;

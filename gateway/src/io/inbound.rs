@@ -7,7 +7,6 @@
 //! over eight (eight pairs each).
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,7 +42,7 @@ pub(super) fn run(
         while !shared.is_stopping() {
             // Also while the one before has something to read: it may never have nothing.
             if let Some(next) = shared.successor(&udp) {
-                if let Err(error) = wait.follow(Some(udp.as_fd()), Some(next.as_fd())) {
+                if let Err(error) = wait.follow(udp.sockets(), next.sockets()) {
                     tracing::error!(%error, "cannot wait for the new UDP socket");
                     return;
                 }

@@ -4,6 +4,8 @@
 //! host has no IPv6 it is an IPv4 socket. Sending blocks while the send buffer is full, receiving
 //! never waits (see `poll` in the worker).
 //!
+//! A second one, on a port that the kernel chooses, is for peers that do not answer the first.
+//!
 //! Beside it are more on the same port, from which handshakes are received, if the kernel can tell
 //! them apart (see [`steering`]). Everything is sent from the first.
 
@@ -22,7 +24,7 @@ use crate::counters::as_u64;
 use crate::engine::Accounts;
 use crate::engine::inbound::{MAX_MESSAGE_BYTES, MAX_MESSAGES, Received};
 use crate::packet::ecn::Ecn;
-use crate::path::{Local, Path, canonical};
+use crate::path::{Local, LocalPort, Path, canonical};
 
 /// Receive buffer. The kernel takes it for twice as much, in which it counts what datagrams take of memory: 4 MB
 /// of those that were merged, 10 ms at 3 Gb/s, and the half of it of those that were not.
@@ -48,6 +50,8 @@ const SEND_BUFFER_BYTES: i32 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Udp {
     socket: Socket,
+    /// On another port; none if there can be no other.
+    spare: Option<Socket>,
     /// Get what begins or answers a handshake; without them the other gets everything.
     handshakes: Option<Divided>,
     is_dual_stack: bool,
@@ -87,6 +91,9 @@ impl Udp {
 
         tune(&socket, is_dual_stack).map_err(system("set options of the UDP socket"))?;
         let coalesces = offload.udp_gro && set_gro(&socket);
+        let spare = bind_spare(is_dual_stack, coalesces).inspect_err(
+            |error| tracing::info!(%error, "peers that do not answer are asked from one port only"),
+        );
         let segments = offload.udp_gso && has_gso(&socket);
         let handshakes = offload
             .udp_steering
@@ -99,6 +106,7 @@ impl Udp {
 
         Ok(Arc::new(Self {
             socket,
+            spare: spare.ok(),
             handshakes,
             is_dual_stack,
             port,
@@ -110,12 +118,26 @@ impl Udp {
 
     /// Marks what is sent, for rules of the host; 0 is no mark. Needs CAP_NET_ADMIN.
     pub(super) fn set_mark(&self, mark: u32) -> io::Result<()> {
+        self.spare.iter().try_for_each(|socket| socket.set_mark(mark))?;
+
         self.socket.set_mark(mark)
     }
 
     /// The port in use.
     pub(super) const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port from which peers are asked that do not answer the other; 0 if there is none.
+    pub(super) fn spare_port(&self) -> u16 {
+        let address = self.spare.as_ref().and_then(|socket| socket.local_addr().ok()?.as_socket());
+
+        address.map_or(0, |address| address.port())
+    }
+
+    /// The sockets that [`Self::receive`] reads.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(&self.socket), self.spare.as_ref()].into_iter().flatten().map(AsFd::as_fd)
     }
 
     /// Whether the kernel segments what we send, to everybody to whom we do.
@@ -178,9 +200,17 @@ impl Udp {
         batch.forget(count);
     }
 
-    /// Receives without waiting. Returns how many of `messages` are filled.
+    /// Receives without waiting, from the spare port what there is when the other has nothing. Returns how many of
+    /// `messages` are filled.
     pub(super) fn receive(&self, buffer: &mut ReceiveBuffer) -> io::Result<usize> {
-        buffer.fill(self.socket.as_fd())
+        buffer.port = LocalPort::Listen;
+        match (buffer.fill(self.socket.as_fd()), &self.spare) {
+            (Err(error), Some(spare)) if error.kind() == io::ErrorKind::WouldBlock => {
+                buffer.port = LocalPort::Spare;
+                buffer.fill(spare.as_fd())
+            }
+            (received, _) => received,
+        }
     }
 
     /// Receives handshakes of a part of the sources without waiting, if they come to sockets of their own. Returns
@@ -213,8 +243,12 @@ impl Udp {
 
     /// Says what of it the kernel did not take; an error if it took nothing.
     fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<Lost> {
-        let remote = transmit.outer.path.remote;
+        let Path { remote, port, .. } = transmit.outer.path;
         let destination = self.destination(remote);
+        let socket = match port {
+            LocalPort::Listen => &self.socket,
+            LocalPort::Spare => self.spare.as_ref().unwrap_or(&self.socket),
+        };
         let send = sys::Send {
             bytes,
             destination: &destination,
@@ -225,12 +259,12 @@ impl Udp {
         };
 
         if transmit.datagrams() == 1 {
-            return sys::send(self.socket.as_fd(), send).map(|()| Lost::default());
+            return sys::send(socket.as_fd(), send).map(|()| Lost::default());
         }
         let way = if self.segments { self.refusals.way(remote) } else { Way::Singly };
         if way != Way::Singly {
             let segment_bytes = u16::try_from(transmit.segment_bytes).ok();
-            let sent = sys::send(self.socket.as_fd(), sys::Send { segment_bytes, ..send });
+            let sent = sys::send(socket.as_fd(), sys::Send { segment_bytes, ..send });
             match sent {
                 Err(error) if self.is_refusal(&error, remote, way) => {}
                 Err(error) => return Err(error),
@@ -245,7 +279,7 @@ impl Udp {
         }
 
         send_each(bytes.chunks(transmit.segment_bytes.max(1)), |bytes| {
-            sys::send(self.socket.as_fd(), sys::Send { bytes, ..send })
+            sys::send(socket.as_fd(), sys::Send { bytes, ..send })
         })
     }
 
@@ -278,12 +312,6 @@ impl Udp {
             }
             SocketAddr::V4(_) | SocketAddr::V6(_) => SockAddr::from(address),
         }
-    }
-}
-
-impl AsFd for Udp {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 
@@ -327,6 +355,8 @@ fn send_each<'a>(
 pub(super) struct Buffer<const N: usize, const BYTES: usize> {
     parts: [Box<[u8]>; N],
     messages: [sys::Message; N],
+    /// By which they came.
+    port: LocalPort,
 }
 
 /// For packets, many in one message.
@@ -340,6 +370,7 @@ impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
         Self {
             parts: std::array::from_fn(|_| vec![0; BYTES].into_boxed_slice()),
             messages: sys::no_messages(),
+            port: LocalPort::Listen,
         }
     }
 
@@ -356,7 +387,11 @@ impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
         Some(Received {
             bytes: self.parts.get(number)?.get(..message.len)?,
             stride: message.stride,
-            path: Path { remote: canonical(message.source?), local: message.local },
+            path: Path {
+                remote: canonical(message.source?),
+                local: message.local,
+                port: self.port,
+            },
             ecn: Ecn::from_traffic_class(message.traffic_class),
         })
     }
@@ -390,6 +425,17 @@ fn bind_dual_stack(port: u16) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_only_v6(false)?;
     socket.bind(&SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port).into())?;
+
+    Ok(socket)
+}
+
+/// A socket like the first, on a port that the kernel chooses.
+fn bind_spare(is_dual_stack: bool, coalesces: bool) -> io::Result<Socket> {
+    let socket = if is_dual_stack { bind_dual_stack(0)? } else { bind_ipv4(0)? };
+    tune(&socket, is_dual_stack)?;
+    if coalesces {
+        set_gro(&socket);
+    }
 
     Ok(socket)
 }
@@ -527,6 +573,33 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_to_the_spare_port_comes_by_that_path() {
+        for (udp, _) in sockets() {
+            let client = client([127, 0, 0, 1].into());
+            let remote = client.local_addr().unwrap();
+            let path = Path { port: LocalPort::Spare, ..remote.into() };
+
+            send(&udp, path, |_| ());
+
+            let asked_from = heard(&client);
+            assert!(
+                asked_from.iter().all(|from| from.port() == udp.spare_port()),
+                "{asked_from:?}"
+            );
+            assert!(![0, udp.port()].contains(&udp.spare_port()));
+            client.send_to(b"answer", asked_from[0]).unwrap();
+            let mut buffer = ReceiveBuffer::new();
+            let count = udp.receive(&mut buffer).unwrap();
+            let path = buffer.received(count).next().unwrap().path;
+            assert_eq!((path.remote, path.port), (remote, LocalPort::Spare));
+
+            client.send_to(b"call", ("127.0.0.1", udp.port())).unwrap();
+            let count = udp.receive(&mut buffer).unwrap();
+            assert_eq!(buffer.received(count).next().unwrap().path.port, LocalPort::Listen);
+        }
+    }
+
+    #[test]
     fn a_datagram_that_is_not_taken_keeps_no_other_back() {
         let datagrams = || [10, 20, 30, 40, 5].map(|len| vec![0; len]);
         let send = |refused: &[usize], errno| {
@@ -556,7 +629,7 @@ mod tests {
     fn an_address_of_ours_is_not_blamed_for_a_send_that_fails_without_it() {
         for (udp, _) in sockets() {
             let nowhere = SocketAddr::from(([255, 255, 255, 255], 9));
-            let path = Path { remote: nowhere, local: Local::new([127, 0, 0, 1].into(), 0) };
+            let path = Path { local: Local::new([127, 0, 0, 1].into(), 0), ..nowhere.into() };
 
             send(&udp, path, |refused| panic!("{refused:?}"));
         }
@@ -580,7 +653,7 @@ mod tests {
                 assert_eq!(received.len(), 1);
                 assert_eq!(received[0].bytes, initiation);
                 let path =
-                    Path { remote: client.local_addr().unwrap(), local: Local::new(called, 0) };
+                    Path { local: Local::new(called, 0), ..client.local_addr().unwrap().into() };
                 assert_eq!(received[0].path, path);
                 let mut buffer = ReceiveBuffer::new();
                 let count = udp.receive(&mut buffer).unwrap();

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use crate::path::Path;
+use crate::path::{LocalPort, Path};
 
 /// The most candidates of a peer. A stock peer answers ten initiations a second, and they may all be
 /// its own.
@@ -80,7 +80,10 @@ impl Endpoints {
     /// The peer is said to be at `endpoint`: goes there from now on. Wherever it answers from instead, to
     /// whatever it was asked before, is better known.
     pub fn tell(&self, endpoint: SocketAddr) {
-        self.go(endpoint.into());
+        let in_use = self.in_use().filter(|path| path.remote == endpoint);
+        let port = in_use.map_or(LocalPort::Listen, |path| path.port);
+
+        self.go(Path { port, ..endpoint.into() });
     }
 
     /// Goes by `path` from now on. Says whether that leads elsewhere.
@@ -308,7 +311,7 @@ mod tests {
         let endpoints = with_session_at(at(1), &[at(1)]);
         endpoints.set_candidates(&[at(2)], || true);
 
-        endpoints.learn(Path { remote: at(1), local: Local::new([198, 51, 100, 1].into(), 0) });
+        endpoints.learn(Path { local: Local::new([198, 51, 100, 1].into(), 0), ..at(1).into() });
 
         assert_eq!(endpoints.to_seek(), [at(2)]);
     }
@@ -402,8 +405,8 @@ mod tests {
     /// A few that have an end in common.
     fn path() -> impl Strategy<Value = Path> {
         (0u8..12, 0u8..3).prop_map(|(remote, local)| Path {
-            remote: at(remote),
             local: Local::new([198, 51, 100, local].into(), 0).filter(|_| local > 0),
+            ..at(remote).into()
         })
     }
 

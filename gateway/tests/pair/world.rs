@@ -627,7 +627,7 @@ impl Side {
 
 /// As whoever is at `to` sees it.
 fn path(from: SocketAddr, to: SocketAddr) -> Path {
-    Path { remote: from, local: Local::new(to.ip(), 0) }
+    Path { local: Local::new(to.ip(), 0), ..from.into() }
 }
 
 /// A UDP packet with a right checksum whose IP identification is `id`.
