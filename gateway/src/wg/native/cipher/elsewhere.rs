@@ -1,6 +1,6 @@
 //! Other processors than x86-64: there are no lanes yet.
 
-use super::{LANES, Lane, Tags};
+use super::{Lane, Tags};
 
 /// Nowhere to be had.
 #[derive(Clone, Copy, Debug)]
