@@ -56,7 +56,9 @@ pub(super) fn endpoint(text: &str) -> Option<SocketAddr> {
 
     match endpoint {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(endpoint),
-        _ => Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port())),
+        SocketAddr::V4(_) | SocketAddr::V6(_) => {
+            Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port()))
+        }
     }
 }
 
