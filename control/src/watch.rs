@@ -13,17 +13,19 @@ mod bundle;
 mod pace;
 
 use std::fmt::Debug;
+use std::pin::Pin;
 use std::time::Duration;
 
-use backon::ExponentialBuilder;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use kube::core::{DeserializeGuard, NamespaceResourceScope, Selector};
 use kube::runtime::reflector::{self, Store};
-use kube::runtime::watcher::{self, ExponentialBackoff};
+use kube::runtime::watcher;
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep};
 
 use crate::api::{Configuration, PublicKey};
 use crate::objects::{Objects, REMOTE_CLUSTER_ID, Remapping, Scope};
@@ -123,10 +125,8 @@ where
     K: Resource + Send,
     W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
-    let events = never_stuck(begin).backoff(ExponentialBackoff::from(backoff()));
-
     // Of what is forgotten the list that comes next says all.
-    let events = events.filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
+    let events = never_stuck(begin).filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
 
     events.modify(|object| object.managed_fields_mut().clear())
 }
@@ -142,9 +142,10 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// The events of a watch that lists everything anew after an error. kube's goes on from where it was:
-/// then nobody learns that the server answers again until something changes, and if the past is gone
-/// that it asks for, it asks for ever.
+/// The events of a watch that lists everything anew after an error, after a pause that grows with each error.
+/// kube's goes on from where it was: then nobody learns that the server answers again until something changes,
+/// and if the past is gone that it asks for, it asks for ever. Its back-off begins again with every attempt, as
+/// each says that it begins.
 fn never_stuck<K, W>(
     begin: impl Fn() -> W + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
@@ -152,14 +153,34 @@ where
     K: Send,
     W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
-    stream::unfold((Box::pin(begin()), begin), async |(mut events, begin)| {
-        let event = events.next().await?;
+    let attempt = Attempt { events: Box::pin(begin()), since: Instant::now(), pause: None };
+
+    stream::unfold((attempt, backoff().build(), begin), async |(mut attempt, mut pauses, begin)| {
+        if let Some(pause) = attempt.pause.take() {
+            sleep(pause).await;
+            attempt.events.set(begin());
+            attempt.since = Instant::now();
+        }
+        let event = attempt.events.next().await?;
         if event.is_err() {
-            events.set(begin());
+            let [_, longest] = BACKOFF;
+            // A watch that has lasted was one; a list alone proves nothing.
+            if attempt.since.elapsed() > longest {
+                pauses = backoff().build();
+            }
+            attempt.pause = pauses.next();
         }
 
-        Some((event, (events, begin)))
+        Some((event, (attempt, pauses, begin)))
     })
+}
+
+/// One watch, until its first error.
+struct Attempt<W> {
+    events: Pin<Box<W>>,
+    since: Instant,
+    /// Before the next one, if this one has failed.
+    pause: Option<Duration>,
 }
 
 /// Whether the server has forgotten what happened since. A list asks for no past: one that fails like
@@ -176,4 +197,57 @@ fn is_gone(error: &watcher::Error) -> bool {
     };
 
     status.is_some_and(|status| status.code == GONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    type Event = watcher::Result<watcher::Event<ConfigMap>>;
+
+    /// How many watches are begun within `time`, if each has `events` and then fails after it has lasted for
+    /// so long.
+    async fn begun(time: Duration, events: fn() -> Vec<Event>, lasts: Duration) -> u32 {
+        let count = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&count);
+        let watch = unending(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let end = async move {
+                sleep(lasts).await;
+                Err(watcher::Error::NoResourceVersion)
+            };
+            stream::iter(events()).chain(stream::once(end))
+        });
+        let _ = timeout(time, watch.for_each(|_| ready(()))).await;
+
+        count.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_grows_while_watches_fail() {
+        let list_refused: fn() -> Vec<Event> = || vec![Ok(watcher::Event::Init)];
+        let watch_refused: fn() -> Vec<Event> =
+            || vec![Ok(watcher::Event::Init), Ok(watcher::Event::InitDone)];
+        for events in [Vec::new as fn() -> Vec<Event>, list_refused, watch_refused] {
+            let count = begun(Duration::from_secs(33), events, Duration::ZERO).await;
+
+            // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 4 + ... s, each up to twice as long with jitter.
+            assert!((6..=13).contains(&count), "{count}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_is_short_after_a_watch_that_lasted() {
+        let lasts = Duration::from_secs(60);
+        let count = begun(Duration::from_secs(6_060), Vec::new, lasts).await;
+
+        // With the longest pause there would be 96 at most.
+        assert!(count >= 100, "{count}");
+    }
 }
