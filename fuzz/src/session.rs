@@ -178,16 +178,6 @@ impl World {
         self.put(1 - from, &out);
     }
 
-    /// Takes the initiations that end `number` has held.
-    fn release(&self, number: usize, out: &mut TransmitBatch) {
-        let End { identity, tunnel, .. } = self.end(number);
-        while let Some(held) = identity.release(self.now).initiation {
-            if held.sender.is_ok() {
-                let _ = tunnel.handle_handshake(&held.message, held.path, out, self.now);
-            }
-        }
-    }
-
     /// Time passes for both ends at once, in ticks as in a gateway.
     fn pass(&mut self, duration: Duration) {
         let until = self.now + duration;
@@ -197,7 +187,6 @@ impl World {
                 let mut out = TransmitBatch::with_capacity(1 << 16);
                 let destination = self.end(1 - number).address;
                 self.end(number).identity.handle_timeout(self.now);
-                self.release(number, &mut out);
                 self.end(number).tunnel.handle_timeout(
                     Some(destination.into()),
                     &mut out,

@@ -37,7 +37,14 @@ impl Bucket {
 
     /// Whether there is a token.
     pub(crate) fn has_token(&self, now: Instant) -> bool {
-        self.after_one(now).saturating_duration_since(now) <= self.price() * self.burst
+        self.has_more_than(0, now)
+    }
+
+    /// Whether there are more than so many tokens.
+    pub(crate) fn has_more_than(&self, tokens: u32, now: Instant) -> bool {
+        let taken = self.after_one(now).saturating_duration_since(now);
+
+        taken <= self.price() * self.burst.saturating_sub(tokens)
     }
 
     /// Whether all tokens are there, as in a new one.

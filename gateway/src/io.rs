@@ -3,7 +3,6 @@
 //! [`Gateway`] is the whole of it to the outside: started once, then given one configuration after
 //! the other.
 
-mod bpf;
 mod clock;
 mod handshakes;
 mod inbound;
@@ -14,7 +13,6 @@ mod pool;
 mod singly;
 mod steering;
 mod sys;
-mod thinning;
 mod tun;
 mod udp;
 mod worker;

@@ -53,9 +53,6 @@ const BULK: Duration = Duration::from_secs(3);
 /// loss depends on it.
 const CONGESTION_CONTROL: &str = "cubic";
 
-/// With more messages a second than so many most are dropped unread from one source, and some from ten thousand.
-const THINNED_ABOVE: f64 = 100_000.0;
-
 /// Messages with different keys; a gateway remembers none of them.
 const MESSAGES: usize = 1024;
 
@@ -63,17 +60,44 @@ const MESSAGES: usize = 1024;
 const OSLO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// Where the flood says that it comes from: this and the addresses that follow. Nobody is there.
-const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 0);
+/// The first forged source address, and the network of all of them. No host has one.
+const FORGED: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 0);
+const FORGED_LEN: u8 = 15;
+
+/// Which source addresses and ports the messages of a flood bear.
+#[derive(Clone, Copy, Debug)]
+struct Sources {
+    address: Ipv4Addr,
+    addresses: u32,
+    port: u16,
+    ports: u16,
+}
+
+impl Sources {
+    /// So many addresses that no host has.
+    const fn forged(addresses: u32) -> Self {
+        Self { address: FORGED, addresses, port: 4500, ports: 1 }
+    }
+
+    /// Writes the source of the message with this number into an IPv4 packet.
+    fn stamp(self, packet: &mut [u8], number: u32) {
+        let address = self.address.to_bits() + number % self.addresses;
+        let port = self.port + u16::try_from(number % u32::from(self.ports)).unwrap();
+        packet[12..16].copy_from_slice(&address.to_be_bytes());
+        packet[20..22].copy_from_slice(&port.to_be_bytes());
+    }
+}
 
 #[test]
 fn a_flood_of_handshakes_stops_neither_a_session_nor_a_new_peer() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
-    let promised = is_strict().then_some((0.9, 0.99, Duration::from_secs(3)));
+    let promised = is_strict().then_some((0.8, 0.99));
+    let own = Sources { address: OSLO, addresses: 1, port: LISTEN_PORT, ports: 1 };
+    let floods = [Sources::forged(1), own, Sources::forged(10_000), Sources::forged(131_072)];
 
-    assert_flood_passes(Offload::default(), &[1, 10_000], promised);
+    assert_flood_passes(Offload::default(), &floods, promised);
 }
 
 /// As on a kernel that cannot tell handshakes apart: nothing is promised.
@@ -84,18 +108,19 @@ fn nor_where_handshakes_come_among_the_packets() {
     };
     let offload = Offload { udp_steering: false, ..Offload::default() };
 
-    assert_flood_passes(offload, &[10_000], None);
+    assert_flood_passes(offload, &[Sources::forged(10_000)], None);
 }
 
-/// `promised` is which part of its throughput a session keeps, which part of steady traffic arrives, and
-/// how long a new peer takes at the most; without it, what a busy machine reaches will do.
-fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, f64, Duration)>) {
+/// `promised` is which part of its throughput a session keeps, and which part of steady traffic arrives;
+/// without it, what a busy machine reaches will do. How soon a new peer has its session is printed: that is
+/// asserted at a rate that the machine can choose, in `newcomers`.
+fn assert_flood_passes(offload: Offload, floods: &[Sources], promised: Option<(f64, f64)>) {
     let mut scene = Scene::start(offload);
     let quiet = scene.bulk();
     eprintln!("without a flood: {:.0} Mb/s", quiet / 1e6);
 
     // What one stream carries scatters by more than is demanded.
-    let rounds = if promised.is_some() { 5 } else { 1 };
+    let rounds = if promised.is_some() { 3 } else { 1 };
     for &sources in floods {
         let [unread, read] = scene.turned_away();
         let (mut deaf_rate, mut beside, mut under) = (0.0, 0.0, 0.0);
@@ -116,7 +141,7 @@ fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, 
         let (unread, read) = (now[0] - unread, now[1] - read);
         let kept = under / beside;
         eprintln!(
-            "{sources} sources: {:.0} Mb/s under {:.0} messages/s, {:.0} Mb/s beside {:.0} ({:.1} %), \
+            "{sources:?}: {:.0} Mb/s under {:.0} messages/s, {:.0} Mb/s beside {:.0} ({:.1} %), \
              {unread} messages unread and {read} turned away; steady traffic {:.1} %; a new peer has a session \
              after {connected:?}",
             under / 1e6,
@@ -127,15 +152,9 @@ fn assert_flood_passes(offload: Offload, floods: &[u32], promised: Option<(f64, 
             steady * 100.0,
         );
 
-        let (least_kept, least_steady, longest) =
-            promised.unwrap_or((0.1, 0.9, Duration::from_secs(12)));
+        let (least_kept, least_steady) = promised.unwrap_or((0.1, 0.9));
         assert!(kept >= least_kept, "{kept}");
         assert!(steady >= least_steady, "{steady}");
-        assert!(connected <= longest, "{connected:?}");
-        if offload.udp_steering && rate > THINNED_ABOVE {
-            let least = if sources == 1 { 2 * read } else { read / 20 };
-            assert!(unread > least, "{unread} unread and {read} read");
-        }
     }
 
     scene.clusters.stop().unwrap();
@@ -166,9 +185,9 @@ impl Scene {
         let via = Via::Router(neighbour(milan));
         gateway.add_route(net(OSLO, 32), "underlay", via).unwrap();
         // What is answered to the flood gets as far as the router.
-        gateway.add_route(net(NOBODY, 16), "underlay", via).unwrap();
+        gateway.add_route(net(FORGED, FORGED_LEN), "underlay", via).unwrap();
         let mut command = Command::new(find("ip").unwrap());
-        command.args(["route", "add", "blackhole", &net(NOBODY, 16).to_string()]);
+        command.args(["route", "add", "blackhole", &net(FORGED, FORGED_LEN).to_string()]);
         assert!(router.start(command).unwrap().wait().unwrap().success());
 
         let key = PrivateKey::generate();
@@ -234,22 +253,22 @@ impl Scene {
         received / sent
     }
 
-    /// How long a peer takes from the start of its process to a session.
-    fn new_peer(&self) -> Duration {
+    /// How long a peer takes from the start of its process to a session, if it gets one soon.
+    fn new_peer(&self) -> Option<Duration> {
         let start = now();
         let scratch = &self.clusters.scratch;
         let gateway =
             GatewayProcess::start(&self.oslo, Path::new(STRAIT), &self.oslo_config, scratch)
                 .unwrap();
-        gateway.wait_for_session().unwrap();
+        let has_session = gateway.wait_for_session().is_ok();
         let connected = start.elapsed();
         gateway.stop().unwrap();
 
-        connected
+        has_session.then_some(connected)
     }
 
-    /// Begins to send handshakes to `port` of Milan's gateway, as from so many places.
-    fn flood(&self, sources: u32, port: u16) -> Flood {
+    /// Begins to send handshakes to `port` of Milan's gateway.
+    fn flood(&self, sources: Sources, port: u16) -> Flood {
         let IpAddr::V4(target) = self.clusters.milan.underlay else {
             panic!("the underlay is IPv4")
         };
@@ -285,7 +304,7 @@ impl Flood {
     }
 }
 
-fn send(target: SocketAddr, key: PublicKey, sources: u32, shared: &(AtomicBool, AtomicU64)) {
+fn send(target: SocketAddr, key: PublicKey, sources: Sources, shared: &(AtomicBool, AtomicU64)) {
     let (is_over, sent) = shared;
     let SocketAddr::V4(to) = target else { panic!("the underlay is IPv4") };
     // With this protocol we write the IP header; the kernel fills in its length and checksum.
@@ -297,8 +316,7 @@ fn send(target: SocketAddr, key: PublicKey, sources: u32, shared: &(AtomicBool, 
 
     for number in 0..u32::MAX {
         let packet = &mut packets[usize::try_from(number).unwrap() % MESSAGES];
-        let source = NOBODY.to_bits() + 1 + number % sources;
-        packet[12..16].copy_from_slice(&source.to_be_bytes());
+        sources.stamp(packet, number);
         // A full queue loses packets, as networks do.
         let _ = socket.send_to(packet, &address);
         sent.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,5 @@
 //! Handshakes and time: what neither direction waits for.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,7 +17,7 @@ use crate::path::Path;
 use crate::wg::endpoints::MAX_CANDIDATES;
 use crate::wg::message::Message;
 use crate::wg::native::Epoch;
-use crate::wg::tunnel::{HeldInitiation, Introduction, Whereabouts};
+use crate::wg::tunnel::{Introduction, Whereabouts};
 use crate::wg::{Indices, Peer, PublicKey};
 
 /// What one peer may need: a full-size packet that was staged.
@@ -110,18 +109,11 @@ impl Handshakes {
         }
     }
 
-    /// The network has dropped `messages`, because nobody took them in time or wanted to.
+    /// The kernel has dropped `messages` for which the receive buffer had no room.
     pub fn handle_lost(&self, messages: u32) {
-        self.keyring.handle_lost(messages);
         let account = &self.accounts.inbound;
         account.packets_in.add(messages.into());
         account.count_drops(DropReason::HandshakeQueueFull, messages.into());
-    }
-
-    /// Sources whose initiations without a cookie may all be dropped unread for some seconds: there is a torrent of
-    /// messages, and they send theirs without a pause. None where a peer was heard.
-    pub fn insistent(&self) -> Vec<IpAddr> {
-        self.keyring.insistent()
     }
 
     /// The clock of the wall says `epoch`: what we begin from now on is dated by it. To be called every now and
@@ -143,7 +135,7 @@ impl Handshakes {
         out: &mut TransmitBatch,
         mut flush: impl FnMut(&mut TransmitBatch),
     ) {
-        self.handle_passive_timeout(now, out, &mut flush);
+        self.handle_passive_timeout(now);
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
         let peers = forwarding.peers();
@@ -200,14 +192,8 @@ impl Handshakes {
 
     /// The same where nothing is to be begun or renewed any more: whoever asks is answered as before, and what
     /// is kept for a time only is forgotten. Sessions stay as they are.
-    pub fn handle_passive_timeout(
-        &mut self,
-        now: Instant,
-        out: &mut TransmitBatch,
-        mut flush: impl FnMut(&mut TransmitBatch),
-    ) {
+    pub fn handle_passive_timeout(&mut self, now: Instant) {
         self.keyring.handle_timeout(now);
-        self.handle_released(now, out, &mut flush);
         let tick = self.flows.tick(now);
         if tick > self.swept {
             self.swept = tick;
@@ -215,30 +201,9 @@ impl Handshakes {
         }
     }
 
-    /// Takes the initiations that were held until now.
-    fn handle_released(
-        &mut self,
-        now: Instant,
-        out: &mut TransmitBatch,
-        flush: &mut impl FnMut(&mut TransmitBatch),
-    ) {
-        let mut turned_away = 0;
-        while let Some((own, held)) = self.keyring.release(now, &mut turned_away) {
-            if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
-                flush(out);
-            }
-            let HeldInitiation { message, path, sender } = held;
-            let answered = sender
-                .and_then(|sender| self.answer_initiation((own, sender), &message, path, now, out));
-            self.count(answered.map(|()| Fate::Taken));
-        }
-        self.accounts.inbound.count_drops(DropReason::UnderLoad, turned_away);
-    }
-
-    fn count(&self, answered: Result<Fate, DropReason>) {
+    fn count(&self, answered: Result<(), DropReason>) {
         match answered {
-            Ok(Fate::Taken) => self.accounts.inbound.protocol_messages.add(1),
-            Ok(Fate::Held) => {}
+            Ok(()) => self.accounts.inbound.protocol_messages.add(1),
             Err(reason) => self.accounts.inbound.count_drops(reason, 1),
         }
     }
@@ -249,7 +214,7 @@ impl Handshakes {
         path: Path,
         now: Instant,
         out: &mut TransmitBatch,
-    ) -> Result<Fate, DropReason> {
+    ) -> Result<(), DropReason> {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
         match kind {
             Message::Initiation => match self.keyring.identify(message, path, out)? {
@@ -257,7 +222,6 @@ impl Handshakes {
                     self.answer_initiation((own, sender), message, path, now, out)?;
                 }
                 (_, Introduction::TurnedAway) => return Err(DropReason::UnderLoad),
-                (_, Introduction::Held) => return Ok(Fate::Held),
             },
             Message::Data { .. } => return Err(DropReason::Malformed),
             Message::Response { receiver_index } | Message::CookieReply { receiver_index } => {
@@ -276,7 +240,7 @@ impl Handshakes {
             }
         }
 
-        Ok(Fate::Taken)
+        Ok(())
     }
 
     /// An initiation that the second of `keys` says it has sent to the first, which is ours.
@@ -295,15 +259,6 @@ impl Handshakes {
 
         Ok(())
     }
-}
-
-/// What became of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// It was what it should be.
-    Taken,
-    /// That is known later.
-    Held,
 }
 
 /// A peer has begun or answered a handshake.

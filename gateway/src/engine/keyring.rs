@@ -1,6 +1,5 @@
 //! Our own keys: the one in force, and those before it for their grace period.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use crate::path::Path;
 use crate::wg::PublicKey;
 use crate::wg::native::{AcceptedByPeer, Epoch};
 use crate::wg::succession::{Deadline, MAX_OLDER};
-use crate::wg::tunnel::{HeldInitiation, Identity, Introduction};
+use crate::wg::tunnel::{Identity, Introduction};
 
 /// All keys that a peer may know us by. `Control` adds, `Handshakes` asks and forgets.
 #[derive(Debug)]
@@ -107,33 +106,6 @@ impl Keyring {
         }
 
         Err(DropReason::Unauthenticated)
-    }
-
-    /// An initiation that was held, and for which key of ours it is. `None` if there is no other; how many were
-    /// turned away is added to `turned_away`. See [`Identity::release`].
-    pub(super) fn release(
-        &self,
-        now: Instant,
-        turned_away: &mut u64,
-    ) -> Option<(PublicKey, HeldInitiation)> {
-        self.keys.load().all().find_map(|Held { identity, .. }| {
-            let released = identity.release(now);
-            *turned_away += released.turned_away;
-
-            released.initiation.map(|initiation| (identity.public_key(), initiation))
-        })
-    }
-
-    /// See [`Identity::handle_lost`]. Whose they were nobody knows.
-    pub(super) fn handle_lost(&self, messages: u32) {
-        for Held { identity, .. } in self.keys.load().all() {
-            identity.handle_lost(messages);
-        }
-    }
-
-    /// See [`Identity::insistent`].
-    pub(super) fn insistent(&self) -> Vec<IpAddr> {
-        self.keys.load().all().flat_map(|Held { identity, .. }| identity.insistent()).collect()
     }
 
     /// See [`Identity::handle_wall_clock`].

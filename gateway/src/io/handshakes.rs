@@ -3,9 +3,7 @@
 //! It receives handshakes from sockets of their own, or gets them from the inbound thread, if they came
 //! to its socket (see [`steering`](super::steering)). In a flood it looks once in four milliseconds, so that
 //! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
-//! Much of what insists it leaves to the kernel, see [`thinning`](super::thinning).
 
-use std::array;
 use std::io;
 use std::iter;
 use std::mem;
@@ -16,11 +14,9 @@ use std::time::Duration;
 
 use mio::Waker;
 use rtrb::{Consumer, Producer, RingBuffer};
-use socket2::SockFilter;
 
 use super::clock;
-use super::steering::PARTS;
-use super::thinning::Thinning;
+use super::steering::Steered;
 use super::udp::{HandshakeBuffer, Udp};
 use super::worker::{Alive, ReceiveErrors, Shared, Sink as _, Wait};
 use crate::buffer::TransmitBatch;
@@ -31,9 +27,6 @@ use crate::wg::message::MAX_HANDSHAKE_BYTES;
 /// How often the timers of all peers are looked at.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often is decided of whom the kernel is to drop most.
-const SECOND: Duration = Duration::from_secs(1);
-
 /// Messages that the inbound thread may have handed on: a flood of half a million a second for a [`PAUSE`] and as
 /// long again as the scheduler may let this thread wait. The ring takes memory only where messages have been.
 const QUEUE_LEN: usize = 4096;
@@ -43,8 +36,7 @@ const BATCH_LEN: usize = 64;
 
 /// In a flood this thread waits so long before it looks again: to be woken for each message costs more
 /// than the message does, and to interrupt those that carry packets costs them more than the time it takes. The
-/// receive buffers hold what comes meanwhile, of seven hundred thousand messages a second even if all are from one part
-/// of the sources.
+/// receive buffers hold what comes meanwhile.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// A handshake message on its way from the inbound thread.
@@ -130,8 +122,6 @@ pub(super) fn run(
     let mut pace = Pace::default();
     let mut errors = ReceiveErrors::default();
     let mut lost = udp.lost_handshakes();
-    let mut thinning: [_; PARTS] = array::from_fn(|_| Thinning::default());
-    let mut next_second = next_tick;
 
     while !shared.is_stopping() {
         if let Some(next) = shared.successor(&udp) {
@@ -141,7 +131,6 @@ pub(super) fn run(
             }
             udp = next;
             lost = udp.lost_handshakes();
-            thinning = array::from_fn(|_| Thinning::default());
         }
         let now = clock::now();
         if now >= next_tick {
@@ -153,25 +142,15 @@ pub(super) fn run(
             if shared.begins_sessions.load(Ordering::Relaxed) {
                 handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
             } else {
-                handshakes.handle_passive_timeout(now, &mut batch, |batch| shared.send_all(batch));
+                handshakes.handle_passive_timeout(now);
             }
             shared.send_all(&mut batch);
             next_tick = now + TICK;
         }
-        // Nothing can be left to the kernel where it does not tell them apart.
-        if now >= next_second && udp.steers() {
-            let insistent = handshakes.insistent();
-            for (part, thinning) in thinning.iter_mut().enumerate() {
-                let here = insistent.iter().filter(|source| udp.part(**source) == Some(part));
-                let filter = thinning.handle_second(here.copied());
-                thin(&udp, part, thinning, filter);
-            }
-            next_second = now + SECOND;
-        }
 
         let mut count = 0;
-        for (part, thinning) in thinning.iter_mut().enumerate() {
-            let received = match udp.receive_handshakes(part, &mut buffer) {
+        for steered in Steered::ALL {
+            let received = match udp.receive_handshakes(steered, &mut buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     errors.handle_success();
@@ -183,12 +162,11 @@ pub(super) fn run(
             errors.handle_success();
             count += received;
             for received in buffer.received(received) {
-                thinning.handle_message(received);
                 handshakes.handle_datagrams(received, now, &mut batch);
-                shared.send_all(&mut batch);
+                // Cookie replies to one address and port leave together.
+                shared.send_complete(&mut batch);
             }
-            let filter = thinning.handle_batch();
-            thin(&udp, part, thinning, filter);
+            shared.send_all(&mut batch);
         }
         for message in iter::from_fn(|| queue.messages.pop().ok()).take(BATCH_LEN) {
             count += 1;
@@ -200,25 +178,6 @@ pub(super) fn run(
             Next::Pause => thread::sleep(PAUSE),
             Next::Wait => wait.wait_for(next_tick.saturating_duration_since(clock::now())),
         }
-    }
-}
-
-/// Leaves to the kernel what of a flood is not worth to be received.
-fn thin(udp: &Udp, part: usize, thinning: &mut Thinning, filter: Option<Vec<SockFilter>>) {
-    let Some(filter) = filter else { return };
-    // Memory for filters is limited, and the one before takes some of it.
-    let taken = udp.filter_handshakes(part, &filter).or_else(|_| {
-        let _ = udp.filter_handshakes(part, &[]);
-        udp.filter_handshakes(part, &filter)
-    });
-    if let Err(error) = taken {
-        tracing::debug!(
-            %error,
-            instructions = filter.len(),
-            "the kernel takes no such filter: more of a flood is received"
-        );
-        // Asked for less, if the flood goes on.
-        thinning.handle_refusal();
     }
 }
 
@@ -248,9 +207,9 @@ impl Pace {
     /// With fewer than so many it is over.
     const ENDS_BELOW: usize = 250;
 
-    /// So many are taken between two pauses in a flood, half of what the receive buffers hold: some four milliseconds.
-    /// What more comes, the kernel drops, whoever sent it: from seven hundred thousand a second on.
-    const BETWEEN_PAUSES: usize = 6144;
+    /// So many are taken between two pauses in a flood: some 200,000 a second. What more comes than the receive buffer
+    /// holds, the kernel drops, which costs this thread nothing.
+    const BETWEEN_PAUSES: usize = 1024;
 
     /// So many messages came at once.
     fn handle_batch(&mut self, count: usize) -> Next {

@@ -1,121 +1,79 @@
-//! More sockets on the port, to which the kernel brings handshakes, so that they are in nobody's way.
+//! More sockets on the port, to which the kernel steers handshakes.
 //!
 //! What a system call receives is mostly super-packets of 64 KiB. A datagram with a handshake takes the
 //! place of one: a flood of them leaves the inbound thread a few packets a call, and costs far more than
 //! the handshakes do. So several sockets listen on the same address and port (`SO_REUSEPORT`), and a program
-//! of a few instructions in the kernel says which of them gets a datagram:
+//! in the kernel chooses the socket of a datagram:
 //!
 //! ```text
-//!              length 148 and begins as an initiation      ┐
-//!   datagram ─ length  92 and begins as a response         ├─▶ one of the others ─▶ handshake thread
-//!              length  64 and begins as a cookie reply     ┘
+//!              length 148 and begins as an initiation
+//!                without a second MAC                  ──────▶ WithoutCookie ┐
+//!   datagram ─   with one                              ┐                     ├─▶ handshake thread
+//!              length  92 and begins as a response     ├─────▶ Other         ┘
+//!              length  64 and begins as a cookie reply ┘
 //!              anything else ────────────────────────────────▶ the first socket  ─▶ inbound thread
 //! ```
 //!
-//! For handshakes there are [`PARTS`] sockets, each for a part of all sources, because a filter that drops what is not
-//! worth to be received (see [`thinning`](super::thinning)) has room for some thousands of them only. Which part is
-//! whose anybody can work out: who makes use of that has the room of one.
+//! A flood of initiations without a cookie fills the receive buffer of no other message.
 //!
 //! The program sees what the kernel has merged (`UDP_GRO`) as one long datagram. That goes to the first
-//! socket, whatever it begins with: else whoever guesses a peer's port could carry off the peer's data
-//! behind a byte of his. The inbound thread hands on the handshakes in it, as it does with all of them
+//! socket, whatever it begins with: else a sender that guesses a peer's port could carry off the peer's data
+//! behind a byte of its own. The inbound thread hands on the handshakes in it, as it does with all of them
 //! where the kernel has no such program.
 //!
-//! The first socket binds alone: a port that anybody has is refused as ever. It shares the port only with
+//! The first socket binds alone: a port that is taken is refused as ever. It shares the port only with
 //! what the same user binds after it under the same option, and the program gives nothing to any other
 //! socket with the same address.
 //!
-//! Source: socket(7), `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`; the latter since Linux 4.5.
+//! Source: socket(7), `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`; the latter since Linux 4.5. The instructions
+//! are those of the kernel's documentation, networking/filter; integers are in network byte order.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use libc::sock_filter;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::bpf::{
-    ADD, ANSWER, ANSWER_LOADED, IS_EQUAL, LOAD_LENGTH, LOAD_WORD, MULTIPLY, SHIFT_RIGHT, SourceKey,
-    branch, step,
-};
 use super::sys;
 
-/// So many sockets are there for handshakes. Together their filters hold as many sources as the native core
-/// remembers.
-pub(super) const PARTS: usize = 1 << PART_BITS;
+/// What comes to a socket for handshakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Steered {
+    /// Initiations whose second MAC is zero: all that most floods are made of.
+    WithoutCookie,
+    /// All other handshake messages.
+    Other,
+}
 
-const PART_BITS: u32 = 2;
+impl Steered {
+    /// In the order in which they are received.
+    pub(super) const ALL: [Self; Self::COUNT] = [Self::Other, Self::WithoutCookie];
 
-/// The place of the first socket among those of its port, in the order in which they were bound, and of that
-/// for the first part.
-const FIRST: u32 = 0;
-const FIRST_PART: u32 = 1;
+    pub(super) const COUNT: usize = 2;
 
-/// Spreads neighbours over all parts. Source: D. Knuth, The Art of Computer Programming, volume 3, section 6.4: the
-/// golden ratio, and a prime near it.
-const SPREAD: u32 = 2_654_435_761;
-
-/// Which sources are in which part.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Division(SourceKey);
-
-impl Division {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(SourceKey::new(seed))
-    }
-
-    /// Whose handshakes come to the socket of this number: fewer than [`PARTS`].
-    pub(super) fn part(self, source: IpAddr) -> usize {
-        let part = self.0.of(source).wrapping_mul(SPREAD) >> (u32::BITS - PART_BITS);
-
-        usize::try_from(part).unwrap_or_default()
-    }
-
-    /// See the head of this file. The first word of a message is its type, as the network orders bytes.
-    fn program(self) -> Vec<sock_filter> {
-        let mut steps = vec![
-            step(LOAD_LENGTH, 0),
-            branch(IS_EQUAL, 148, 0, 2),
-            step(LOAD_WORD, 0),
-            branch(IS_EQUAL, 0x0100_0000, 7, 6),
-            branch(IS_EQUAL, 92, 0, 2),
-            step(LOAD_WORD, 0),
-            branch(IS_EQUAL, 0x0200_0000, 4, 3),
-            branch(IS_EQUAL, 64, 0, 2),
-            step(LOAD_WORD, 0),
-            branch(IS_EQUAL, 0x0300_0000, 1, 0),
-            step(ANSWER, FIRST),
-        ];
-        steps.extend(self.0.load());
-        steps.extend([
-            step(MULTIPLY, SPREAD),
-            step(SHIFT_RIGHT, u32::BITS - PART_BITS),
-            step(ADD, FIRST_PART),
-            step(ANSWER_LOADED, 0),
-        ]);
-
-        steps
+    /// The place of its socket among those that [`join`] returns.
+    pub(super) const fn place(self) -> usize {
+        match self {
+            Self::WithoutCookie => 0,
+            Self::Other => 1,
+        }
     }
 }
 
-/// Binds more sockets to the address of `first`, which is `address`, and leads handshakes to them.
+/// Binds more sockets to the address of `first`, which is `address`, and steers handshakes to them.
 ///
 /// # Errors
 ///
-/// What the kernel says. Then `first` gets everything, as before.
-pub(super) fn join(
-    first: &Socket,
-    address: &SockAddr,
-    division: Division,
-) -> io::Result<[Socket; PARTS]> {
+/// The kernel's. Then `first` gets everything, as before.
+pub(super) fn join(first: &Socket, address: &SockAddr) -> io::Result<[Socket; Steered::COUNT]> {
     first.set_reuse_port(true)?;
 
-    others(first, address, division).inspect_err(|_| {
+    others(first, address).inspect_err(|_| {
         let _ = first.set_reuse_port(false);
     })
 }
 
-fn others(first: &Socket, address: &SockAddr, division: Division) -> io::Result<[Socket; PARTS]> {
+fn others(first: &Socket, address: &SockAddr) -> io::Result<[Socket; Steered::COUNT]> {
     let domain = first.domain()?;
     let other = || {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -127,94 +85,113 @@ fn others(first: &Socket, address: &SockAddr, division: Division) -> io::Result<
 
         io::Result::Ok(socket)
     };
-    let others = [other()?, other()?, other()?, other()?];
-    sys::steer(first.as_fd(), &division.program())?;
+    let others = [other()?, other()?];
+    sys::steer(first.as_fd(), &PROGRAM)?;
 
     Ok(others)
+}
+
+/// Loads the length of the datagram.
+const LOAD_LENGTH: u16 = 0x80;
+/// Loads four bytes from an offset.
+const LOAD_WORD: u16 = 0x20;
+/// Compares what was loaded.
+const IS_EQUAL: u16 = 0x15;
+/// Returns the number of a socket, in the order in which they were bound.
+const RETURN: u16 = 0x06;
+
+/// See the head of this file.
+const PROGRAM: [sock_filter; 21] = [
+    step(LOAD_LENGTH, 0),
+    branch(IS_EQUAL, 148, 0, 10),
+    step(LOAD_WORD, 0),
+    branch(IS_EQUAL, 0x0100_0000, 0, 14),
+    step(LOAD_WORD, 132),
+    branch(IS_EQUAL, 0, 0, 14),
+    step(LOAD_WORD, 136),
+    branch(IS_EQUAL, 0, 0, 12),
+    step(LOAD_WORD, 140),
+    branch(IS_EQUAL, 0, 0, 10),
+    step(LOAD_WORD, 144),
+    branch(IS_EQUAL, 0, 7, 8),
+    branch(IS_EQUAL, 92, 0, 2),
+    step(LOAD_WORD, 0),
+    branch(IS_EQUAL, 0x0200_0000, 5, 3),
+    branch(IS_EQUAL, 64, 0, 2),
+    step(LOAD_WORD, 0),
+    branch(IS_EQUAL, 0x0300_0000, 2, 0),
+    step(RETURN, 0),
+    step(RETURN, 1),
+    step(RETURN, 2),
+];
+
+const fn step(code: u16, operand: u32) -> sock_filter {
+    branch(code, operand, 0, 0)
+}
+
+/// Skips so many instructions if the comparison holds, and so many if not.
+const fn branch(code: u16, operand: u32, yes: u8, no: u8) -> sock_filter {
+    sock_filter { code, jt: yes, jf: no, k: operand }
 }
 
 #[cfg(test)]
 mod tests {
     use std::iter;
     use std::mem::MaybeUninit;
-    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::io::bpf::caller;
     use crate::wg::message::Message;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// What the kernel tells apart is what we tell apart.
+        /// The kernel's classification is ours.
         #[test]
-        fn handshakes_and_nothing_else_are_for_another_socket_than_the_first(
+        fn each_datagram_comes_to_the_socket_of_its_kind(
             (kind, len) in prop_oneof![
                 (0u32..6, prop::sample::select(vec![63usize, 64, 65, 91, 92, 93, 147, 148, 149])),
                 (any::<u32>(), prop::sample::select(vec![64usize, 92, 148])),
                 (0u32..6, 0usize..300),
             ],
+            cookie in proptest::option::of((1usize..=16, 1u8..)),
         ) {
             thread_local!(static GROUPS: Vec<Group> = groups());
             let mut datagram = kind.to_le_bytes().to_vec();
             datagram.resize(len, 0);
-            let is_handshake =
-                !matches!(Message::classify(&datagram), None | Some(Message::Data { .. }));
+            if let Some((from_end, value)) = cookie
+                && let Some(byte) = len.checked_sub(from_end).filter(|at| *at >= 4)
+            {
+                datagram[byte] = value;
+            }
+            let expected = match Message::classify(&datagram) {
+                None | Some(Message::Data { .. }) => None,
+                Some(Message::Initiation) if datagram.ends_with(&[0; 16]) => {
+                    Some(Steered::WithoutCookie)
+                }
+                Some(_) => Some(Steered::Other),
+            };
 
             GROUPS.with(|groups| {
                 for group in groups {
                     group.caller.send_to(&datagram, group.address).unwrap();
-                    let part = is_handshake.then(|| group.part(&group.caller));
-                    assert_eq!(group.take(), [(part, len)]);
-                }
-            });
-        }
-
-        /// The kernel divides the sources as we do.
-        #[test]
-        fn each_source_has_its_part(host: [u8; 3], network: [u16; 2], kind in 1u8..=3) {
-            thread_local!(static GROUPS: Vec<Group> = groups());
-            let (len, [a, b, c], [d, e]) = ([148, 92, 64][usize::from(kind - 1)], host, network);
-            let mut datagram = vec![kind, 0, 0, 0];
-            datagram.resize(len, 0);
-
-            GROUPS.with(|groups| {
-                for group in groups {
-                    let source = match group.address {
-                        SocketAddr::V4(_) => IpAddr::from([127, a, b, c.clamp(1, 254)]),
-                        SocketAddr::V6(_) => IpAddr::from([0x2001, d, e, 7, 0, 0, 0, 9]),
-                    };
-                    let caller = caller(source);
-                    caller.send_to(&datagram, group.address).unwrap();
-                    assert_eq!(group.take(), [(Some(group.part(&caller)), len)], "{source}");
+                    assert_eq!(group.take(), [(expected, len)]);
                 }
             });
         }
     }
 
     #[test]
-    fn neighbours_are_spread_over_all_parts() {
-        for start in [0x0ac8_0001, 0xc000_0200, 0] {
-            let mut counts = [0; PARTS];
-            for number in 0..10_000 {
-                let source = IpAddr::V4(Ipv4Addr::from_bits(start + number));
-                counts[Division::new(7).part(source)] += 1;
-            }
-            assert!(counts.iter().all(|count| (2_450..=2_550).contains(count)), "{counts:?}");
-        }
-    }
-
-    #[test]
-    fn nobody_else_gets_the_port() {
+    fn no_other_socket_gets_the_port() {
         for group in groups() {
             let address = group.first.local_addr().unwrap();
             let other = Socket::new(address.domain(), Type::DGRAM, None).unwrap();
             let error = other.bind(&address).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 
-            // Whoever asks to share it with us gets nothing.
+            // Another socket that shares the port gets nothing.
             other.set_reuse_port(true).unwrap();
             other.bind(&address).unwrap();
             for kind in 1..=4 {
@@ -235,36 +212,32 @@ mod tests {
         let address = first.local_addr().unwrap();
         let elsewhere = SocketAddr::from(([192, 0, 2, 77], 9));
 
-        join(&first, &elsewhere.into(), Division::new(7)).unwrap_err();
+        join(&first, &elsewhere.into()).unwrap_err();
 
         let other = Socket::new(address.domain(), Type::DGRAM, None).unwrap();
         other.set_reuse_port(true).unwrap();
         assert_eq!(other.bind(&address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 
-    /// Sockets of one port, and somebody who calls them.
+    /// The sockets of one port, and a socket that sends to them.
     struct Group {
         first: Socket,
-        parts: [Socket; PARTS],
-        division: Division,
+        others: [Socket; Steered::COUNT],
         caller: UdpSocket,
         address: SocketAddr,
     }
 
     impl Group {
-        /// What part has got a datagram, `None` for the first socket, and how long that is.
-        fn take(&self) -> Vec<(Option<usize>, usize)> {
-            let parts = self.parts.iter().enumerate().map(|(part, socket)| (Some(part), socket));
-            let received = iter::once((None, &self.first)).chain(parts).map(|(part, socket)| {
-                let mut buffer = [MaybeUninit::uninit(); 2048];
-                socket.recv(&mut buffer).ok().map(|len| (part, len))
-            });
+        /// Which socket has got a datagram, `None` for the first one, and its length.
+        fn take(&self) -> Vec<(Option<Steered>, usize)> {
+            let others = Steered::ALL.map(|steered| (Some(steered), &self.others[steered.place()]));
+            let received =
+                iter::once((None, &self.first)).chain(others).map(|(steered, socket)| {
+                    let mut buffer = [MaybeUninit::uninit(); 2048];
+                    socket.recv(&mut buffer).ok().map(|len| (steered, len))
+                });
 
             received.flatten().collect()
-        }
-
-        fn part(&self, caller: &UdpSocket) -> usize {
-            self.division.part(caller.local_addr().unwrap().ip())
         }
     }
 
@@ -280,18 +253,16 @@ mod tests {
             .map(|(domain, ip)| {
                 let first = bound(domain);
                 let address = first.local_addr().unwrap();
-                let division = Division::new(11);
-                let parts = join(&first, &address, division).unwrap();
-                for socket in parts.iter().chain([&first]) {
+                let others = join(&first, &address).unwrap();
+                for socket in others.iter().chain([&first]) {
                     socket.set_nonblocking(true).unwrap();
                 }
                 let port = address.as_socket().unwrap().port();
 
                 Group {
                     first,
-                    parts,
-                    division,
-                    caller: caller(ip),
+                    others,
+                    caller: UdpSocket::bind((ip, 0)).unwrap(),
                     address: SocketAddr::new(ip, port),
                 }
             })

@@ -14,11 +14,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::singly::{Refusals, Way};
-use super::steering::{self, Division, PARTS};
-use super::{Offload, StartError, clock, random, sys};
+use super::steering::{self, Steered};
+use super::{Offload, StartError, clock, sys};
 use crate::buffer::{Transmit, TransmitBatch};
 use crate::counters::as_u64;
 use crate::engine::Accounts;
@@ -38,10 +38,9 @@ use crate::path::{Local, LocalPort, Path, canonical};
 /// that do not merge, of whose datagrams there is room for some 1,800.
 const RECEIVE_BUFFER_BYTES: i32 = 2 << 20;
 
-/// Receive buffer for the handshakes of one part of the sources: three thousand messages, as the kernel counts their
-/// memory. A flood of half a million a second from all of them fills it in 24 ms, for which the scheduler may let a
-/// thread wait. What it cannot take is dropped without regard to who sent it.
-const HANDSHAKE_BUFFER_BYTES: i32 = 2 << 20;
+/// Receive buffer of each socket for handshakes: six thousand messages, as the kernel counts their memory. A flood of
+/// 100,000 a second fills it in 60 ms, for which the scheduler may let a thread wait.
+const HANDSHAKE_BUFFER_BYTES: i32 = 4 << 20;
 
 /// Send buffer: a few dozen full sends.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
@@ -53,19 +52,12 @@ pub(super) struct Udp {
     /// On another port; none if there can be no other.
     spare: Option<Socket>,
     /// Get what begins or answers a handshake; without them the other gets everything.
-    handshakes: Option<Divided>,
+    handshakes: Option<[Socket; Steered::COUNT]>,
     is_dual_stack: bool,
     port: u16,
     segments: bool,
     refusals: Refusals,
     coalesces: bool,
-}
-
-/// Sockets for handshakes, one for each part of all sources.
-#[derive(Debug)]
-struct Divided {
-    sockets: [Socket; PARTS],
-    division: Division,
 }
 
 impl Udp {
@@ -155,14 +147,9 @@ impl Udp {
         self.handshakes.is_some()
     }
 
-    /// The sockets that handshakes come to, one for each part of all sources; none if they come to the other.
+    /// The sockets that handshakes come to; none if they come to the other.
     pub(super) fn handshakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.handshakes.iter().flat_map(|divided| &divided.sockets).map(AsFd::as_fd)
-    }
-
-    /// To which of them the handshakes come that `source` sends.
-    pub(super) fn part(&self, source: IpAddr) -> Option<usize> {
-        self.handshakes.as_ref().map(|divided| divided.division.part(source))
+        self.handshakes.iter().flatten().map(AsFd::as_fd)
     }
 
     /// Sends the first `count` sends of the batch, accounts for them and takes them out. `refused` hears of
@@ -213,14 +200,14 @@ impl Udp {
         }
     }
 
-    /// Receives handshakes of a part of the sources without waiting, if they come to sockets of their own. Returns
+    /// Receives handshakes of one kind without waiting, if they come to sockets of their own. Returns
     /// how many of `messages` are filled.
     pub(super) fn receive_handshakes(
         &self,
-        part: usize,
+        steered: Steered,
         buffer: &mut HandshakeBuffer,
     ) -> io::Result<usize> {
-        match self.handshakes().nth(part) {
+        match self.handshakes().nth(steered.place()) {
             Some(socket) => buffer.fill(socket),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -230,15 +217,6 @@ impl Udp {
     /// does not say.
     pub(super) fn lost_handshakes(&self) -> u32 {
         self.handshakes().map(|socket| sys::dropped(socket).unwrap_or(0)).fold(0, u32::wrapping_add)
-    }
-
-    /// Lets only those handshakes of a part through that pass `filter`; an empty one is none.
-    pub(super) fn filter_handshakes(&self, part: usize, filter: &[SockFilter]) -> io::Result<()> {
-        match self.handshakes.iter().flat_map(|divided| &divided.sockets).nth(part) {
-            None => Ok(()),
-            Some(socket) if filter.is_empty() => socket.detach_filter(),
-            Some(socket) => socket.attach_filter(filter),
-        }
     }
 
     /// Says what of it the kernel did not take; an error if it took nothing.
@@ -445,9 +423,12 @@ fn lacks_ipv6(error: &io::Error) -> bool {
 }
 
 /// Sockets beside `first` that get the handshakes.
-fn join(first: &Socket, is_dual_stack: bool, coalesces: bool) -> io::Result<Divided> {
-    let division = Division::new(random());
-    let sockets = steering::join(first, &first.local_addr()?, division)?;
+fn join(
+    first: &Socket,
+    is_dual_stack: bool,
+    coalesces: bool,
+) -> io::Result<[Socket; Steered::COUNT]> {
+    let sockets = steering::join(first, &first.local_addr()?)?;
     for socket in &sockets {
         set_receive_buffer(socket, HANDSHAKE_BUFFER_BYTES)?;
         report_destination(socket, is_dual_stack)?;
@@ -458,7 +439,7 @@ fn join(first: &Socket, is_dual_stack: bool, coalesces: bool) -> io::Result<Divi
         }
     }
 
-    Ok(Divided { sockets, division })
+    Ok(sockets)
 }
 
 fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
@@ -647,8 +628,7 @@ mod tests {
                 }
 
                 let mut buffer = HandshakeBuffer::new();
-                let part = udp.part(client.local_addr().unwrap().ip()).unwrap();
-                let count = udp.receive_handshakes(part, &mut buffer).unwrap();
+                let count = udp.receive_handshakes(Steered::WithoutCookie, &mut buffer).unwrap();
                 let received: Vec<_> = buffer.received(count).collect();
                 assert_eq!(received.len(), 1);
                 assert_eq!(received[0].bytes, initiation);
@@ -672,7 +652,9 @@ mod tests {
         client.send_to(&initiation, ("127.0.0.1", udp.port())).unwrap();
 
         assert!(!udp.steers() && udp.handshakes().next().is_none());
-        let error = udp.receive_handshakes(0, &mut HandshakeBuffer::new()).unwrap_err();
+        let error = udp
+            .receive_handshakes(Steered::WithoutCookie, &mut HandshakeBuffer::new())
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         let mut buffer = ReceiveBuffer::new();
         assert_eq!(udp.receive(&mut buffer).unwrap(), 1);
@@ -705,8 +687,7 @@ mod tests {
         }
         let mut buffer = HandshakeBuffer::new();
         let mut received = 0;
-        let part = udp.part([127, 0, 0, 1].into()).unwrap();
-        while let Ok(count) = udp.receive_handshakes(part, &mut buffer) {
+        while let Ok(count) = udp.receive_handshakes(Steered::WithoutCookie, &mut buffer) {
             received += buffer.received(count).count();
         }
 
@@ -730,8 +711,7 @@ mod tests {
             }
 
             let mut handshakes = HandshakeBuffer::new();
-            let part = udp.part([127, 0, 0, 1].into()).unwrap();
-            let count = udp.receive_handshakes(part, &mut handshakes).unwrap();
+            let count = udp.receive_handshakes(Steered::WithoutCookie, &mut handshakes).unwrap();
             let handshakes = handshakes.received(count);
             let mut rest = ReceiveBuffer::new();
             let count = udp.receive(&mut rest).unwrap();

@@ -40,7 +40,6 @@ mod timers;
 mod tunnel;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,13 +49,13 @@ use zeroize::Zeroizing;
 
 use self::accepted::Accepted;
 use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
-use self::load::{Held, Load};
+use self::load::Load;
 use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
 use self::noise::{Forged, LEN, shared};
 use self::tai64n::{Timestamp, Timestamps};
 use self::tunnel::NativeTunnel;
 use super::scrub::scrubbed;
-use super::tunnel::{HeldInitiation, Identity, Introduction, PeerKeys, Released, Tunnel};
+use super::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
 use super::{PresharedKey, PrivateKey, PublicKey, Slot};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
@@ -134,16 +133,6 @@ struct Guard {
     accepted: AcceptedByPeer,
 }
 
-/// Whether a message of a handshake is worked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Admission {
-    Now,
-    /// If its sender does not insist.
-    Later,
-    /// Its sender has been asked to come back with a cookie, or is one of too many.
-    Never,
-}
-
 impl NativeIdentity {
     /// The identity that `private_key` is.
     #[must_use]
@@ -175,60 +164,42 @@ impl Shared {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `message`, an initiation or a response, is to be worked for.
+    /// Whether `message`, an initiation or a response, is worked for. If not, `out` may get a cookie reply.
     ///
     /// # Errors
     ///
-    /// [`DropReason::Unauthenticated`] if its sender does not know whom it speaks to, and is not one of too
-    /// many anyway.
+    /// [`DropReason::Unauthenticated`] if its first MAC is not valid.
     fn admit(
         &self,
         message: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Admission, DropReason> {
+    ) -> Result<bool, DropReason> {
         let source = path.remote.ip();
-        // A response is for something that we have asked: it is answered at once or not at all.
-        let may_wait = message.len() == INITIATION_LEN;
-        // In a flood that is nearly everybody, and to check the first MAC would take most of the time.
+        let Guard { now, load, mint, .. } = &mut *self.guard();
         let has_cookie = has_cookie(message);
-        if !has_cookie {
-            let Guard { now, load, .. } = &mut *self.guard();
-            let known = load.hear(source, *now);
-            if load.is_hopeless((source, known), may_wait, *now) {
-                return Ok(Admission::Never);
-            }
+        if !has_cookie && load.is_under(*now) && !load.may_reply(source, *now) {
+            return Ok(false);
         }
         self.macs.check(message).map_err(|_| DropReason::Unauthenticated)?;
-        let Guard { now, load, mint, .. } = &mut *self.guard();
-        if !load.is_heavy(*now) {
-            return Ok(Admission::Now);
+        if !load.count(*now) {
+            return Ok(true);
         }
 
         mint.refresh(*now, |bytes| (self.surroundings.randomness)(bytes));
         if mint.check(message, path.remote) {
-            let is_admitted = load.admit(source, *now);
-            return Ok(if is_admitted { Admission::Now } else { Admission::Never });
+            return Ok(load.admit(source, *now));
         }
-        if has_cookie {
-            load.hear(source, *now);
-        }
-        if may_wait {
-            if load.hold(message, path, *now) {
-                return Ok(Admission::Later);
-            }
-        } else if load.admit_newcomer(source, *now) {
-            return Ok(Admission::Now);
-        }
-        if load.may_reply(source, *now) {
+        if !has_cookie || load.may_reply(source, *now) {
             let mut nonce = [0; COOKIE_NONCE_LEN];
             (self.surroundings.randomness)(&mut nonce);
             if let Some(reply) = mint.reply(&self.macs, message, path.remote, &nonce) {
                 out.push_message(&reply, Outer::message(path));
+                load.handle_reply(source, *now);
             }
         }
 
-        Ok(Admission::Never)
+        Ok(false)
     }
 
     /// Reads who sends an `initiation`, and remembers what that took.
@@ -256,11 +227,6 @@ impl Shared {
     /// For an initiation, later than all before: the peer compares those of all tunnels.
     fn timestamp(&self, now: Instant) -> Timestamp {
         self.guard().timestamps.next(now)
-    }
-
-    /// A peer had a handshake by `path`.
-    fn settle(&self, path: Path) {
-        self.guard().load.settle(path.remote.ip());
     }
 
     fn accepted(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
@@ -328,32 +294,11 @@ impl Identity for NativeIdentity {
         path: Path,
         out: &mut TransmitBatch,
     ) -> Result<Introduction, DropReason> {
-        match self.shared.admit(initiation, path, out)? {
-            Admission::Now => self.shared.introduce(initiation).map(Introduction::By),
-            Admission::Later => Ok(Introduction::Held),
-            Admission::Never => Ok(Introduction::TurnedAway),
+        if !self.shared.admit(initiation, path, out)? {
+            return Ok(Introduction::TurnedAway);
         }
-    }
 
-    fn release(&self, now: Instant) -> Released {
-        let (held, turned_away) = self.shared.guard().load.release(now);
-        let initiation = held.map(|Held { message, path, .. }| HeldInitiation {
-            sender: self.shared.introduce(&message),
-            message: message.to_vec(),
-            path,
-        });
-
-        Released { initiation, turned_away }
-    }
-
-    fn handle_lost(&self, messages: u32) {
-        self.shared.guard().load.handle_lost(messages);
-    }
-
-    fn insistent(&self) -> Vec<IpAddr> {
-        let Guard { now, load, .. } = &*self.shared.guard();
-
-        load.insistent(*now).collect()
+        self.shared.introduce(initiation).map(Introduction::By)
     }
 
     fn handle_timeout(&self, now: Instant) {

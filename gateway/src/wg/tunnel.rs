@@ -8,7 +8,6 @@
 //! [`Succession`](super::Succession) leads from one to the next.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -216,21 +215,6 @@ pub trait Identity: Send + Sync + fmt::Debug {
         out: &mut TransmitBatch,
     ) -> Result<Introduction, DropReason>;
 
-    /// An initiation that was [held](Introduction::Held) and is held no longer; to be called again until there
-    /// is none, whenever time has passed.
-    fn release(&self, _now: Instant) -> Released {
-        Released::default()
-    }
-
-    /// So many handshake messages have come that nobody received.
-    fn handle_lost(&self, _messages: u32) {}
-
-    /// Networks from which too many initiations come to be answered, or to be sent a cookie: those without
-    /// one may be dropped unread for some seconds. None where a peer was heard.
-    fn insistent(&self) -> Vec<IpAddr> {
-        Vec::new()
-    }
-
     /// Time has advanced to `now`.
     fn handle_timeout(&self, now: Instant);
 
@@ -254,28 +238,6 @@ pub enum Introduction {
     By(PublicKey),
     /// Nothing: there are too many, and its sender may have been sent a cookie.
     TurnedAway,
-    /// Nothing yet: under load some have to wait. [`Identity::release`] gives it back.
-    Held,
-}
-
-/// What has become of initiations that were held.
-#[derive(Debug, Default)]
-pub struct Released {
-    /// One whose turn it is.
-    pub initiation: Option<HeldInitiation>,
-    /// So many were dropped, as it was under load that they came.
-    pub turned_away: u64,
-}
-
-/// An initiation that was held.
-#[derive(Debug)]
-pub struct HeldInitiation {
-    /// As it came.
-    pub message: Vec<u8>,
-    /// By which path it came.
-    pub path: Path,
-    /// Who sends it, or why it is dropped.
-    pub sender: Result<PublicKey, DropReason>,
 }
 
 /// What a tunnel must know about its peer. A change of any of it takes a new tunnel.

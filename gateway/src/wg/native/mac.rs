@@ -6,6 +6,7 @@
 //! says that the sender has received what we sent to its address and port; under load nothing else is
 //! worked for.
 
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,10 @@ const COOKIE_LIFE: Duration = Duration::from_secs(120);
 /// What a cookie and the message with it may take on their way: a cookie that is older than the life of a
 /// secret less this is not worth a message.
 const COOKIE_LATENCY: Duration = Duration::from_secs(5);
+
+/// How long cookies made with the secret before are good: as long as a peer waits before it uses one (section 6.1,
+/// `REKEY_TIMEOUT` and its jitter), and [`COOKIE_LATENCY`].
+const PREVIOUS_LIFE: Duration = Duration::from_secs(11);
 
 /// Nonce of a cookie reply, in bytes.
 pub(super) const COOKIE_NONCE_LEN: usize = 24;
@@ -118,18 +123,27 @@ pub(super) struct CookieMint {
     secret: Secret,
     /// `None` before the first one is asked for.
     made: Option<Instant>,
+    /// The one before, until every message with a cookie from it has come that was sent in time: a peer that
+    /// gets a cookie uses it five seconds later.
+    previous: Option<Secret>,
 }
 
 impl CookieMint {
     pub(super) fn new() -> Self {
-        Self { secret: Secret::default(), made: None }
+        Self { secret: Secret::default(), made: None, previous: None }
     }
 
     /// Makes another secret if the one before is old, with fresh randomness.
     pub(super) fn refresh(&mut self, now: Instant, fill: impl FnOnce(&mut [u8])) {
-        if self.made.is_none_or(|made| now.saturating_duration_since(made) >= COOKIE_LIFE) {
+        let age = self.made.map(|made| now.saturating_duration_since(made));
+        if age.is_none_or(|age| age >= COOKIE_LIFE) {
+            // One that was never filled is known to all, and cookies of an earlier load are too old.
+            let is_recent = age.is_some_and(|age| age < COOKIE_LIFE + PREVIOUS_LIFE);
+            self.previous = is_recent.then(|| self.secret.clone());
             fill(&mut *self.secret);
             self.made = Some(now);
+        } else if age.is_some_and(|age| age >= PREVIOUS_LIFE) {
+            self.previous = None;
         }
     }
 
@@ -139,8 +153,9 @@ impl CookieMint {
             return false;
         };
         let body = message.get(..message.len() - MAC_LEN).unwrap_or_default();
+        let mut secrets = iter::once(&self.secret).chain(&self.previous);
 
-        verify(&self.cookie(source), body, mac2).is_ok()
+        secrets.any(|secret| verify(&cookie(secret, source), body, mac2).is_ok())
     }
 
     /// A reply to `message`, which goes nowhere but to `source`. Shorter than what it answers.
@@ -153,7 +168,7 @@ impl CookieMint {
     ) -> Option<[u8; COOKIE_REPLY_LEN]> {
         let (_, mac1, _) = parts(message)?;
         let sender = message.get(4..8)?;
-        let mut cookie = self.cookie(source);
+        let mut cookie = cookie(&self.secret, source);
         let tag = own.seal_cookie(nonce, mac1, &mut cookie);
 
         let mut reply = [0; COOKIE_REPLY_LEN];
@@ -167,14 +182,14 @@ impl CookieMint {
 
         Some(reply)
     }
+}
 
-    /// That of an address and a port, for as long as the secret is the same.
-    fn cookie(&self, source: SocketAddr) -> Mac {
-        let port = source.port().to_be_bytes();
-        match source.ip() {
-            IpAddr::V4(address) => mac(&*self.secret, &[&address.octets(), &port]),
-            IpAddr::V6(address) => mac(&*self.secret, &[&address.octets(), &port]),
-        }
+/// That of an address and a port, for as long as the secret is the same.
+fn cookie(secret: &Secret, source: SocketAddr) -> Mac {
+    let port = source.port().to_be_bytes();
+    match source.ip() {
+        IpAddr::V4(address) => mac(&**secret, &[&address.octets(), &port]),
+        IpAddr::V6(address) => mac(&**secret, &[&address.octets(), &port]),
     }
 }
 

@@ -140,24 +140,6 @@ impl Pair {
         (packets.collect(), datagrams(&out))
     }
 
-    /// What end `number` answers to initiations that it has held until now, and how many it has turned away.
-    fn release(&self, number: usize) -> (Vec<Vec<u8>>, u64) {
-        let receiver = &self.ends[number];
-        let mut out = TransmitBatch::default();
-        let mut turned_away = 0;
-        loop {
-            let released = receiver.identity.release(self.now);
-            turned_away += released.turned_away;
-            let Some(held) = released.initiation else { break };
-            if held.sender.is_ok() {
-                let HeldInitiation { message, path, .. } = held;
-                let _ = receiver.tunnel.handle_handshake(&message, path, &mut out, self.now);
-            }
-        }
-
-        (datagrams(&out), turned_away)
-    }
-
     fn send(&self, from: usize, packet: &[u8]) -> Vec<Vec<u8>> {
         let mut out = TransmitBatch::default();
         let mut packet = packet.to_vec();

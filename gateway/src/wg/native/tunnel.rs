@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use zeroize::Zeroizing;
 
+use super::Shared;
 use super::cipher::Lanes;
 use super::datagram;
 use super::handshake::{Acquaintance, Pending};
@@ -17,7 +18,6 @@ use super::mac::{Cookie, MacKeys};
 use super::sessions::Sessions;
 use super::state::State;
 use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, REKEY_TIMEOUT, Traffic};
-use super::{Admission, Shared};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
@@ -243,7 +243,6 @@ impl NativeTunnel {
         let authentic =
             introduced.authenticate(&state.peer).map_err(|_| DropReason::Unauthenticated)?;
         state.accept(authentic.timestamp, now)?;
-        state.shared.settle(path);
         self.traffic.count_handshake(now);
 
         let index = self.new_index(state);
@@ -280,7 +279,6 @@ impl NativeTunnel {
             .complete(&state.shared.own, &state.peer, message)
             .map_err(|_| DropReason::Unauthenticated)?;
         let at = asked.at;
-        state.shared.settle(path);
         state.forget(receiver_index);
         self.traffic.count_handshake(now);
         state.complete(at, now);
@@ -452,7 +450,7 @@ impl Tunnel for NativeTunnel {
         if matches!(kind, Message::Response { .. }) {
             let shared = self.look().as_ref().map(|state| Arc::clone(&state.shared));
             let shared = shared.ok_or(DropReason::NoSession)?;
-            if shared.admit(message, path, out)? != Admission::Now {
+            if !shared.admit(message, path, out)? {
                 return Err(DropReason::UnderLoad);
             }
         }
