@@ -20,8 +20,8 @@ use daemon::netlink::Netlink;
 use daemon::service::{Service, Signals, Source};
 use daemon::socket::Listener;
 use daemon::{
-    check, cluster, commands, crds, demo, device, explain, key, logging, mtu, node, operator,
-    output, show, socket, uapi,
+    check, cluster, commands, crds, demo, device, explain, key, limits, logging, mtu, node,
+    operator, output, show, socket, uapi,
 };
 
 fn main() -> ExitCode {
@@ -42,22 +42,34 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Gateway(gateway) => {
             let log = logging::start(&args.log, gateway.is_in_cluster());
+            limits::forbid_core_dumps();
+            limits::check_descriptors()?;
             run(*gateway, log)
         }
         Command::Operator(operator) => {
             logging::start(&args.log, args::in_pod());
+            limits::forbid_core_dumps();
+            limits::check_descriptors()?;
             operator::run(&operator)
         }
         Command::Node(node) => {
             logging::start(&args.log, args::in_pod());
+            limits::check_descriptors()?;
             node::run(&node)
         }
-        Command::Device(device) => device::run(&device, &args.log),
+        Command::Device(device) => {
+            limits::forbid_core_dumps();
+            limits::check_descriptors()?;
+            device::run(&device, &args.log)
+        }
         Command::Show(show) => show::run(&show),
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
         Command::Demo(args) => demo::run(args),
-        Command::Key(key) => key::run(key),
+        Command::Key(key) => {
+            limits::forbid_core_dumps();
+            key::run(key)
+        }
         Command::Crds(args) => crds::run(&args),
         Command::User(command) => commands::run(&command),
     }

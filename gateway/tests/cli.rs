@@ -227,6 +227,42 @@ fn a_metrics_address_in_use_exits_1_before_a_device_is_made() {
 }
 
 #[test]
+fn too_few_file_descriptors_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = site(dir.path(), &[]);
+    let script = "ulimit -n 32; exec \"$0\" gateway --config \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_strait"), &file])
+        .output()
+        .unwrap();
+
+    assert_refused(&output, 1, &["RLIMIT_NOFILE is 32", "ulimit -n"]);
+}
+
+#[test]
+fn no_core_dump_can_hold_a_key() {
+    let mut strait = Command::new(env!("CARGO_BIN_EXE_strait"));
+    strait.args(["key", "public"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut process = strait.spawn().unwrap();
+    let limits = format!("/proc/{}/limits", process.id());
+    let is_zero = || {
+        let limits = fs::read_to_string(&limits).unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        core.split_whitespace().skip(4).take(2).eq(["0", "0"])
+    };
+
+    // It is for its whole life, from soon after its start.
+    let is_zero = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        is_zero()
+    });
+    process.kill().unwrap();
+    process.wait().unwrap();
+
+    assert!(is_zero);
+}
+
+#[test]
 fn explain_answers_from_a_file_with_its_status() {
     let dir = tempfile::tempdir().unwrap();
     let file = site(dir.path(), &[]);

@@ -20,13 +20,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::args::Given;
 use super::cluster::Observed;
+use super::connections::{Activity, Connections};
 use super::logging::Log;
 use super::metrics::StatusSource;
 use pages::Pages;
@@ -36,8 +37,12 @@ pub(crate) use pages::{Answer, of_type, text};
 pub(crate) use board::Board;
 pub(crate) use config::InForce;
 
-/// A scraper and two probes need three; the rest is slack for retries.
-const CONNECTION_LIMIT: usize = 32;
+/// A scraper and two probes need three. The rest is for clients that ask nothing: so many have to connect
+/// between a probe's connection and its request before it gives way to them.
+const CONNECTION_LIMIT: usize = 256;
+
+/// Connections that the kernel holds until they are accepted, which none waits for.
+const BACKLOG: i32 = 4096;
 
 /// A request is one line and a few headers. hyper accepts no smaller buffer than 8 KiB.
 const REQUEST_LIMIT_BYTES: usize = 8 * 1024;
@@ -87,13 +92,19 @@ impl Admin {
     ///
     /// The cause, with the address and the remedy.
     pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<Self> {
-        let bound = std::net::TcpListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
+        let listen = || {
+            let domain = Domain::for_address(address);
+            let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            let listener = std::net::TcpListener::from(socket);
             let address = listener.local_addr()?;
-            Ok(Self { listener, address })
-        });
+            io::Result::Ok(Self { listener, address })
+        };
 
-        bound.with_context(|| {
+        listen().with_context(|| {
             format!(
                 "cannot listen on {address}: choose another metrics_address, or --metrics-address and --health-probe-bind-address"
             )
@@ -131,23 +142,19 @@ impl Admin {
 }
 
 async fn accept(listener: TcpListener, site: Arc<impl Site>) {
-    let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
+    let mut connections = Connections::new(CONNECTION_LIMIT);
     loop {
-        // The place is taken before the connection: those beyond the limit wait in the backlog of
-        // the kernel and cost no file descriptor.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, client)) => {
                 let site = Arc::clone(&site);
-                tokio::spawn(async move {
-                    if timeout(CONNECTION_LIFETIME, serve(stream, client.ip(), site)).await.is_err()
-                    {
-                        debug!(%client, "metrics connection ended: it was open for too long");
-                    }
-                    drop(place);
-                });
+                connections
+                    .spawn(|activity| async move {
+                        let served = serve(stream, client.ip(), site, activity);
+                        if timeout(CONNECTION_LIFETIME, served).await.is_err() {
+                            debug!(%client, "metrics connection ended: it was open for too long");
+                        }
+                    })
+                    .await;
             }
             Err(error) => {
                 warn!(%error, "cannot accept a metrics connection");
@@ -157,8 +164,9 @@ async fn accept(listener: TcpListener, site: Arc<impl Site>) {
     }
 }
 
-async fn serve(stream: TcpStream, client: IpAddr, site: Arc<impl Site>) {
+async fn serve(stream: TcpStream, client: IpAddr, site: Arc<impl Site>, activity: Activity) {
     let service = service_fn(move |request: Request<Incoming>| {
+        activity.note();
         let answer = site.answer(request.method(), request.uri(), client);
         async { Ok::<_, Infallible>(answer) }
     });

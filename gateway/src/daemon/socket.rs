@@ -165,7 +165,7 @@ impl Listener {
         info!(socket = %self.file.path.display(), "questions are answered");
         let answer: Arc<Answering> = Arc::new(answer);
 
-        self.accept(CONNECTION_LIMIT, move |stream| {
+        self.accept(CONNECTION_LIMIT, move |stream, _| {
             let answer = Arc::clone(&answer);
             async move {
                 match timeout(PATIENCE, converse(stream, &*answer)).await {

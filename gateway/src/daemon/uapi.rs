@@ -19,6 +19,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::connections::Activity;
 use super::socket::{BindError, Listener, Serving};
 use lines::{Line, Lines};
 
@@ -86,10 +87,10 @@ pub(crate) type Answering = dyn Fn(Operation) -> Result<Option<Report>, Refusal>
 ///
 /// If the runtime does not take the socket.
 pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Serving> {
-    listener.accept(CONNECTION_LIMIT, move |stream| {
+    listener.accept(CONNECTION_LIMIT, move |stream, activity| {
         let answer = Arc::clone(&answer);
         async move {
-            if let Err(error) = converse(stream, &*answer).await {
+            if let Err(error) = converse(stream, &activity, &*answer).await {
                 debug!(%error, "a connection for configuration ended early");
             }
         }
@@ -97,13 +98,15 @@ pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Se
 }
 
 /// Requests one after the other, until the client ends.
-async fn converse(stream: UnixStream, answer: &Answering) -> io::Result<()> {
+async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut lines = Lines::new(read);
     let mut conversation = Conversation::default();
 
     loop {
-        let step = match timeout(PATIENCE, lines.next()).await?? {
+        let line = timeout(PATIENCE, lines.next()).await??;
+        activity.note();
+        let step = match line {
             Line::End => return Ok(()),
             Line::Text(line) => conversation.take(&zone::with_index(line)),
             Line::TooLong => Step::Last(Conversation::too_big()),

@@ -1,6 +1,7 @@
 use std::any::Any;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::{Method, StatusCode};
 use strait_gateway::io::Status;
@@ -176,18 +177,76 @@ fn a_request_beyond_the_size_limit_is_refused() {
     assert!(server.request("GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
 }
 
+/// Some say nothing, some send a request byte by byte, some never read the answer.
 #[test]
-fn more_connections_than_the_limit_wait_and_are_served() {
-    let server = Server::start(true);
-    let idle: Vec<_> =
-        (0..CONNECTION_LIMIT).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+fn every_probe_is_answered_beside_slow_clients() {
+    crate::daemon::limits::check_descriptors().unwrap();
+    for count in [40, 1_000] {
+        let server = Server::start(true);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let (address, is_over) = (server.address, Arc::clone(&is_over));
+                thread::spawn(move || stay(address, count / 4, &is_over))
+            })
+            .collect();
 
-    let mut late = server.send("GET /healthz HTTP/1.1");
-    drop(idle);
+        thread::sleep(Duration::from_millis(300));
+        let failed: Vec<_> =
+            (0..100).filter(|_| !is_answered_within(server.address, PROBE_MAX)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().unwrap();
+        }
 
-    let mut answer = String::new();
-    late.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!(failed, [0; 0], "of 100, beside {count}");
+    }
+}
+
+const PROBE_MAX: Duration = Duration::from_secs(1);
+
+/// Keeps so many connections, and replaces those that the server has closed.
+fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
+    let begun: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", LONG_REQUESTS];
+    let connect = |number: usize| {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        let _ = stream.write(begun[number % begun.len()]);
+        Some(stream)
+    };
+    let mut streams: Vec<_> = (0..count).map(connect).collect();
+
+    while !is_over.load(Ordering::Relaxed) {
+        for (number, stream) in streams.iter_mut().enumerate() {
+            let is_closed = |stream: &mut TcpStream| match stream.peek(&mut [0]) {
+                Ok(len) => len == 0,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            };
+            if stream.as_mut().is_none_or(is_closed) {
+                *stream = connect(number);
+            } else if let Some(stream) = stream {
+                let _ = stream.write(b"x");
+            }
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+const LONG_REQUESTS: &[u8] =
+    b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\nGET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn is_answered_within(address: SocketAddr, limit: Duration) -> bool {
+    let begun = crate::daemon::service::now();
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_read_timeout(Some(limit.saturating_sub(begun.elapsed())))?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        io::Result::Ok(answer)
+    };
+
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) && begun.elapsed() < limit
 }
 
 #[test]

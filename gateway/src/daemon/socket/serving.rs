@@ -1,16 +1,15 @@
-//! Callers on a socket: some at a time, the others wait.
+//! Callers on a socket.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::warn;
 
 use super::{File, Listener};
+use crate::daemon::connections::{Activity, Connections};
 
 /// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -38,8 +37,8 @@ impl Drop for Serving {
 }
 
 impl Listener {
-    /// Has `converse` talk to whoever calls, to `limit` callers at a time, on the runtime of the caller,
-    /// until the result is dropped.
+    /// Runs `converse` for each caller, on the runtime of the caller, until the result is dropped. One more
+    /// than `limit` of them ends the one that is idle longest.
     ///
     /// # Errors
     ///
@@ -47,7 +46,7 @@ impl Listener {
     pub(in crate::daemon) fn accept<F>(
         self,
         limit: usize,
-        converse: impl Fn(UnixStream) -> F + Send + 'static,
+        converse: impl Fn(UnixStream, Activity) -> F + Send + Sync + 'static,
     ) -> io::Result<Serving>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -60,23 +59,17 @@ impl Listener {
     }
 }
 
-async fn accept<F>(listener: UnixListener, limit: usize, converse: impl Fn(UnixStream) -> F)
-where
+async fn accept<F>(
+    listener: UnixListener,
+    limit: usize,
+    converse: impl Fn(UnixStream, Activity) -> F,
+) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(limit));
+    let mut connections = Connections::new(limit);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let conversation = converse(stream);
-                tokio::spawn(async move {
-                    conversation.await;
-                    drop(place);
-                });
-            }
+            Ok((stream, _)) => connections.spawn(|activity| converse(stream, activity)).await,
             Err(error) => {
                 warn!(%error, "cannot accept a caller on a socket");
                 sleep(PAUSE).await;

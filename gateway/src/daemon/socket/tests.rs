@@ -33,6 +33,25 @@ fn a_client_that_says_nothing_keeps_nobody_waiting() {
 }
 
 #[test]
+fn half_open_clients_delay_no_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("admin.sock"));
+    let mut silent = Vec::new();
+
+    for number in 0..145 {
+        let mut client = UnixStream::connect(&server.path).unwrap();
+        // Half of them have begun to ask. One that was ended already hears of it.
+        let _ = client.write(if number % 2 == 0 { b"" } else { b"{" });
+        silent.push(client);
+    }
+    let begun = crate::daemon::service::now();
+    let answer = ask(&server.path, question());
+
+    assert!(answer.is_ok(), "{answer:?}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn what_is_no_request_of_this_version_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));

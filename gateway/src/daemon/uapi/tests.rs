@@ -20,6 +20,21 @@ async fn one_connection_carries_many_requests() {
 }
 
 #[tokio::test]
+async fn half_open_clients_delay_no_request() {
+    let server = Server::start();
+    let mut silent = Vec::new();
+    for number in 0..145 {
+        let mut client = UnixStream::connect(&server.path).await.unwrap();
+        let _ = client.write(if number % 2 == 0 { b"" } else { b"set=1\n" }).await;
+        silent.push(client);
+    }
+
+    let answer = timeout(Duration::from_secs(1), server.talk(b"get=1\n\n")).await;
+
+    assert_eq!(answer.unwrap(), "errno=0\n\n");
+}
+
+#[tokio::test]
 async fn a_set_without_an_end_changes_nothing() {
     let server = Server::start();
 
