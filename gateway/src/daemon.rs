@@ -25,6 +25,7 @@ pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod output;
 pub(crate) mod own_key;
+pub(crate) mod reading;
 pub(crate) mod reload;
 pub(crate) mod resolver;
 pub(crate) mod routes;

@@ -14,6 +14,9 @@ mod world;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use serde_json::{Value, json};
@@ -94,6 +97,34 @@ fn a_log_filter_that_was_put_decides_what_is_logged() {
     let level = config(rome)["settings"]["log_level"].clone();
     assert_eq!(level["origin"], json!({"from": "request"}));
     world.finish();
+}
+
+/// A FIFO is never read to its end while nothing is written to it.
+#[test]
+fn a_configuration_that_cannot_be_read_blocks_nothing() {
+    let Some(_turn) = require(&[Root, Tun]) else {
+        return;
+    };
+    let mut world = World::start(&Layout::equal().without_ipv6());
+    let file = world.clusters.scratch.path().join("rome.toml");
+    std::fs::remove_file(&file).unwrap();
+    mkfifo(&file, Mode::S_IRWXU).unwrap();
+
+    world.rome().process().unwrap().process().signal(Signal::SIGHUP).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    // The control loop still follows the device.
+    set_device(world.rome(), "down");
+    wait_until("the device was seen to be down", PATIENCE, || {
+        Ok(ask(world.rome(), false, "/readyz").0 == 503)
+    })
+    .unwrap();
+    set_device(world.rome(), "up");
+    wait_until("the gateway was ready", PATIENCE, || {
+        Ok(ask(world.rome(), false, "/readyz").0 == 200)
+    })
+    .unwrap();
+
+    world.clusters.stop().unwrap();
 }
 
 #[test]

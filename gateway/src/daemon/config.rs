@@ -14,7 +14,8 @@ mod parse;
 mod problem;
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,9 @@ pub(crate) use strait_gateway::wg::Engine;
 
 /// How many peers are logged: a line of megabytes is no use to anybody, and `/config` has them all.
 const SHOWN_PEERS: usize = 64;
+
+/// Three times what 65,536 peers take.
+const SIZE_LIMIT_BYTES: u64 = 64 << 20;
 
 /// The whole configuration of one gateway.
 #[derive(Clone, Debug)]
@@ -136,7 +140,7 @@ impl Config {
     ///
     /// [`Findings`]: everything that is wrong, a line each.
     pub(crate) fn load(path: &Path) -> Result<Self, Findings> {
-        let text = fs::read_to_string(path).map_err(|cause| {
+        let text = read(path).map_err(|cause| {
             let problem = Problem::Unreadable { cause };
             Findings::new(path.to_owned(), vec![Finding { line: None, problem }])
         })?;
@@ -295,6 +299,21 @@ fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result
 /// `value` if it is there, or the word for its absence.
 pub(crate) fn or_else<T: fmt::Display>(value: Option<T>, absent: &str) -> String {
     value.map_or_else(|| absent.to_owned(), |value| value.to_string())
+}
+
+/// The file at `path`, unless it has no end.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SIZE_LIMIT_BYTES + 1).read_to_string(&mut text)?;
+    if u64::try_from(text.len()).is_ok_and(|len| len > SIZE_LIMIT_BYTES) {
+        let mib = SIZE_LIMIT_BYTES >> 20;
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {mib} MiB"),
+        ));
+    }
+
+    Ok(text)
 }
 
 fn host_name() -> String {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use ipnet::IpNet;
@@ -15,6 +16,7 @@ use rtnetlink::packet_route::route::{
 };
 use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::mtu::Underlay;
@@ -23,6 +25,9 @@ use super::routes::{self, Change};
 /// Marks our routes, so that whoever finds one knows where it comes from: `ip route` shows
 /// "proto 83", the letter S. Below it are the kernel's own numbers, above it those of routing daemons.
 pub(crate) const ROUTE_PROTOCOL: u8 = 83;
+
+/// The kernel answers within milliseconds. An answer that finds no room in the receive buffer is lost.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Addresses for documentation (RFC 5737, RFC 3849): only a default route leads there.
 pub(super) const NOWHERE: [IpAddr; 2] = [
@@ -96,8 +101,7 @@ impl Netlink {
 
     /// The addresses of this host, those on the interface `except` left out.
     pub(crate) async fn addresses(&self, except: Option<u32>) -> io::Result<Vec<IpAddr>> {
-        let messages: Vec<_> =
-            self.0.address().get().execute().try_collect().await.map_err(to_io)?;
+        let messages: Vec<_> = answer(self.0.address().get().execute().try_collect()).await?;
         let own = messages
             .iter()
             .filter(|message| Some(message.header.index) != except)
@@ -116,12 +120,12 @@ impl Netlink {
             return Ok(());
         }
         let on_it = self.0.address().get().set_link_index_filter(index).execute();
-        let on_it: Vec<_> = on_it.try_collect().await.map_err(to_io)?;
+        let on_it: Vec<_> = answer(on_it.try_collect()).await?;
         let present: BTreeSet<_> =
             on_it.iter().filter_map(|message| address_of(&message.attributes)).collect();
         for address in wanted.iter().filter(|wanted| !present.contains(&wanted.addr())) {
             let add = self.0.address().add(index, address.addr(), address.prefix_len());
-            match add.execute().await.map_err(to_io) {
+            match answer(add.execute()).await {
                 // Somebody else was quicker.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 outcome => outcome?,
@@ -134,7 +138,7 @@ impl Netlink {
     /// The number of the interface called `name`.
     pub(crate) async fn interface_index(&self, name: &str) -> io::Result<u32> {
         let mut links = Box::pin(self.0.link().get().match_name(name.to_owned()).execute());
-        let link = links.try_next().await.map_err(to_io)?;
+        let link = answer(links.try_next()).await?;
 
         link.map(|link| link.header.index).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -153,7 +157,7 @@ impl Netlink {
 
     async fn link_flags(&self, index: u32) -> io::Result<Option<LinkFlags>> {
         let mut links = Box::pin(self.0.link().get().match_index(index).execute());
-        match links.try_next().await.map_err(to_io) {
+        match answer(links.try_next()).await {
             Ok(link) => Ok(link.map(|link| link.header.flags)),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
@@ -168,7 +172,7 @@ impl Netlink {
             question.attributes.push(RouteAttribute::Mark(mark));
         }
         let mut answers = Box::pin(self.0.route().get(question).execute());
-        let route = answers.try_next().await.ok()??;
+        let route = answer(answers.try_next()).await.ok()??;
         let output = output_interface(&route).filter(|output| Some(*output) != device)?;
         let (interface, mut mtu_bytes) = self.link(output).await?;
         for attribute in &route.attributes {
@@ -184,7 +188,7 @@ impl Netlink {
     /// Name and MTU in bytes.
     async fn link(&self, index: u32) -> Option<(String, u32)> {
         let mut links = Box::pin(self.0.link().get().match_index(index).execute());
-        let link = links.try_next().await.ok()??;
+        let link = answer(links.try_next()).await.ok()??;
         let mut name = None;
         let mut mtu_bytes = None;
         for attribute in link.attributes {
@@ -237,7 +241,7 @@ impl Netlink {
     /// What the main table has of the version of IP that `all` is of.
     async fn main_table(&self, all: RouteMessage) -> io::Result<Vec<RouteMessage>> {
         let routes = self.0.route().get(all).execute();
-        let routes: Vec<_> = routes.try_collect().await.map_err(to_io)?;
+        let routes: Vec<_> = answer(routes.try_collect()).await?;
         let is_in_main = |route: &RouteMessage| route.header.table == RouteHeader::RT_TABLE_MAIN;
 
         Ok(routes.into_iter().filter(is_in_main).collect())
@@ -336,7 +340,7 @@ impl DeviceRoutes {
 
     async fn add(&self, prefix: IpNet) -> Result<(), RouteError> {
         let route = route_message(prefix, Some(self.index));
-        match self.netlink.0.route().add(route).execute().await.map_err(to_io) {
+        match answer(self.netlink.0.route().add(route).execute()).await {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.adopt(prefix, error).await
@@ -364,7 +368,7 @@ impl DeviceRoutes {
 
     async fn remove(&self, prefix: IpNet) -> Result<(), RouteError> {
         let route = route_message(prefix, Some(self.index));
-        match self.netlink.0.route().del(route).execute().await.map_err(to_io) {
+        match answer(self.netlink.0.route().del(route).execute()).await {
             Ok(()) => Ok(()),
             // Gone already, with the device or by somebody's hand.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
@@ -453,6 +457,25 @@ pub(super) fn output_interface(route: &RouteMessage) -> Option<u32> {
 /// Whether the kernel has no such thing, as one without IPv6.
 pub(super) fn is_not_supported(error: &io::Error) -> bool {
     [libc::EAFNOSUPPORT, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error())
+}
+
+/// Waits for what the kernel answers, for [`ANSWER_MAX`].
+///
+/// # Errors
+///
+/// The kernel's, or `TimedOut`.
+async fn answer<T>(request: impl Future<Output = Result<T, rtnetlink::Error>>) -> io::Result<T> {
+    answer_within(ANSWER_MAX, request).await
+}
+
+async fn answer_within<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, rtnetlink::Error>>,
+) -> io::Result<T> {
+    match timeout(limit, request).await {
+        Ok(answer) => answer.map_err(to_io),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not answer")),
+    }
 }
 
 /// The error number of the kernel, if it sent one.

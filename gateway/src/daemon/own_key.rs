@@ -1,30 +1,53 @@
 //! Our own key where a Secret is mounted: whoever rotates the Secret tells nobody.
 
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 
 use strait_gateway::wg::PrivateKey;
 use tracing::{info, warn};
 
+use super::config::KeyFileError;
 use super::config::keyfile;
 
-/// The file that is looked at again and again. The kubelet replaces it as a whole.
+/// The file that is read again and again. The kubelet replaces it as a whole.
 #[derive(Debug)]
 pub(crate) struct OwnKey {
     file: PathBuf,
+    /// From a thread that reads: the control loop does not wait for the file.
+    keys: Receiver<Result<PrivateKey, KeyFileError>>,
     /// What was wrong when it was looked at last.
     complaint: Option<String>,
 }
 
 impl OwnKey {
     /// A file that a key was read from before.
-    pub(crate) const fn new(file: PathBuf) -> Self {
-        Self { file, complaint: None }
+    pub(crate) fn new(file: PathBuf) -> Self {
+        // Each result is taken by one look: the file is read no more often than it is looked at.
+        let (sender, keys) = sync_channel(0);
+        let path = file.clone();
+        let read = move || while sender.send(keyfile::mounted_private_key(&path)).is_ok() {};
+        if let Err(error) = thread::Builder::new().name("own-key".to_owned()).spawn(read) {
+            warn!(%error, file = %file.display(), "a change of our key will not be seen");
+        }
+
+        Self { file, keys, complaint: None }
     }
 
-    /// The key in the file, if it is another one than that `in_force`. What is wrong with the file is
-    /// said once, and changes nothing.
+    /// The key that was read since the last look, if it is another one than that `in_force`. What is wrong with
+    /// the file is logged once, and changes nothing.
     pub(crate) fn look(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
-        match keyfile::mounted_private_key(&self.file) {
+        let read = self.keys.try_recv().ok()?;
+
+        self.handle_read(read, in_force)
+    }
+
+    fn handle_read(
+        &mut self,
+        read: Result<PrivateKey, KeyFileError>,
+        in_force: &PrivateKey,
+    ) -> Option<PrivateKey> {
+        match read {
             Ok(key) => {
                 if self.complaint.take().is_some() {
                     info!(file = %self.file.display(), "the key file is good again");
@@ -48,6 +71,10 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
 
     use super::*;
 
@@ -60,6 +87,11 @@ mod tests {
         let _ = symlink("..data/privateKey", dir.join("privateKey"));
     }
 
+    /// Reads the file now.
+    fn read(own_key: &mut OwnKey, in_force: &PrivateKey) -> Option<PrivateKey> {
+        own_key.handle_read(keyfile::mounted_private_key(&own_key.file), in_force)
+    }
+
     fn key(byte: u8) -> PrivateKey {
         PrivateKey::from_file_content(&[byte; 32]).unwrap()
     }
@@ -69,13 +101,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         mount(dir.path(), "..1", &[7; 32]);
         let mut own_key = OwnKey::new(dir.path().join("privateKey"));
-        assert!(own_key.look(&key(7)).is_none());
+        assert!(read(&mut own_key, &key(7)).is_none());
 
         mount(dir.path(), "..2", &[8; 32]);
 
-        let found = own_key.look(&key(7)).unwrap();
+        let found = read(&mut own_key, &key(7)).unwrap();
         assert_eq!(found.public_key(), key(8).public_key());
-        assert!(own_key.look(&found).is_none());
+        assert!(read(&mut own_key, &found).is_none());
     }
 
     #[test]
@@ -86,15 +118,41 @@ mod tests {
             let before = own_key.complaint.clone();
             mount(dir.path(), version, content);
 
-            assert!(own_key.look(&key(7)).is_none());
+            assert!(read(&mut own_key, &key(7)).is_none());
             let said = own_key.complaint.clone();
             assert!(said.is_some() && said != before, "{said:?}");
-            assert!(own_key.look(&key(7)).is_none());
+            assert!(read(&mut own_key, &key(7)).is_none());
             assert_eq!(own_key.complaint, said);
         }
 
         mount(dir.path(), "..4", &[8; 32]);
-        assert!(own_key.look(&key(7)).is_some());
+        assert!(read(&mut own_key, &key(7)).is_some());
         assert_eq!(own_key.complaint, None);
+    }
+
+    #[test]
+    fn a_key_that_is_read_reaches_the_next_look_but_one() {
+        let dir = tempfile::tempdir().unwrap();
+        mount(dir.path(), "..1", &[7; 32]);
+        let mut own_key = OwnKey::new(dir.path().join("privateKey"));
+        mount(dir.path(), "..2", &[8; 32]);
+
+        let found = (0..500).find_map(|_| {
+            thread::sleep(Duration::from_millis(10));
+            own_key.look(&key(7))
+        });
+
+        assert_eq!(found.unwrap().public_key(), key(8).public_key());
+    }
+
+    #[test]
+    fn a_file_that_blocks_delays_no_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("privateKey");
+        mkfifo(&fifo, Mode::S_IRUSR).unwrap();
+
+        let mut own_key = OwnKey::new(fifo);
+
+        assert!((0..100).all(|_| own_key.look(&key(7)).is_none()));
     }
 }

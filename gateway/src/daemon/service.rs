@@ -9,6 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -22,8 +23,9 @@ use tracing::{debug, error, info, warn};
 
 use super::admin::{Board, InForce};
 use super::cluster::{Cluster, News, Observed, Trouble};
-use super::config::Config;
+use super::config::{Config, Findings};
 use super::netlink::{DeviceRoutes, Links, Netlink, RouteError};
+use super::reading::{Again, READ_MAX, Read, Reading};
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
@@ -36,6 +38,9 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 /// For how long a replica goes on when another has its turn. In this time that one gets a session with the
 /// peer, if it knows where that is, and nodes hear of where their packets go now.
 const OVERLAP: Duration = Duration::from_secs(2);
+
+/// The process ends so long after it was asked to, whatever it waits for. Less than Kubernetes gives it.
+const END_MAX: Duration = Duration::from_secs(25);
 
 /// How often peers and packet threads are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -56,6 +61,18 @@ enum Wish {
     End,
 }
 
+/// Ends the process after `limit`, if it has not ended by then.
+fn end_within(limit: Duration) {
+    let end = move || {
+        thread::sleep(limit);
+        error!(?limit, "the process did not end in order: it ends now");
+        std::process::exit(1);
+    };
+    if let Err(error) = thread::Builder::new().name("end".to_owned()).spawn(end) {
+        warn!(%error, "the process ends only in order");
+    }
+}
+
 impl Signals {
     /// From here on SIGHUP, SIGTERM and SIGINT are wishes and no longer end the process.
     ///
@@ -63,6 +80,16 @@ impl Signals {
     ///
     /// If a handler cannot be installed.
     pub(crate) fn listen() -> io::Result<Self> {
+        let mut end = Self::subscribe()?;
+        tokio::spawn(async move {
+            end.end().await;
+            end_within(END_MAX);
+        });
+
+        Self::subscribe()
+    }
+
+    fn subscribe() -> io::Result<Self> {
         Ok(Self {
             reload: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
@@ -155,6 +182,8 @@ impl Source {
 /// A started gateway and everything that follows its configuration.
 pub(crate) struct Service {
     source: Source,
+    /// Of the file, if that is the source.
+    reading: Reading<Result<Config, Findings>>,
     config: Arc<Config>,
     mtu_bytes: u16,
     generation: u64,
@@ -195,6 +224,7 @@ impl Service {
 
         Ok(Self {
             source,
+            reading: Reading::new(READ_MAX),
             mtu_bytes,
             generation: 0,
             monitor: gateway.monitor(),
@@ -258,9 +288,10 @@ impl Service {
         loop {
             select! {
                 wish = signals.next() => match wish {
-                    Wish::Reload => self.reload().await,
+                    Wish::Reload => self.reload(),
                     Wish::End => return Ok(()),
                 },
+                read = self.reading.next() => self.handle_read(read).await,
                 news = self.source.next() => match news {
                     News::Peers { wanted, is_listed, continue_after } => {
                         if let Some(date) = continue_after {
@@ -331,15 +362,31 @@ impl Service {
         self.look_at_device().await;
     }
 
-    /// Reads the file again. A file that is wrong changes nothing.
-    async fn reload(&mut self) {
+    /// Begins to read the file again.
+    fn reload(&mut self) {
         let Source::File(file) = &self.source else {
             info!("nothing to reload: the API server says what changes, when it changes");
             return;
         };
-        let wanted = match Config::load(file) {
-            Ok(wanted) => wanted,
-            Err(findings) => {
+        let path = file.clone();
+        if let Err(error) = self.reading.start(move || Config::load(&path)) {
+            error!(%error, file = %file.display(), "configuration not reloaded; the one before stays in force");
+        }
+    }
+
+    /// Applies what was read. A file that is wrong changes nothing.
+    async fn handle_read(&mut self, read: Read<Result<Config, Findings>>) {
+        let wanted = match read {
+            Read::Done(_, Again::Yes) => return self.reload(),
+            Read::Done(Ok(wanted), Again::No) => wanted,
+            Read::TimedOut => {
+                error!(
+                    limit = ?READ_MAX,
+                    "the configuration, or a key file that it names, cannot be read in time; the one before stays in force"
+                );
+                return;
+            }
+            Read::Done(Err(findings), Again::No) => {
                 for finding in findings.lines() {
                     error!("{finding}");
                 }

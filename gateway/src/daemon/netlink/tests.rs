@@ -1,5 +1,6 @@
 //! Against the kernel, each test in a network namespace of its own on a thread of its own.
 
+use std::future::pending;
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
@@ -21,6 +22,15 @@ fn routes_are_added_and_removed_by_difference() {
             assert_eq!(output_interface(&route), Some(lo));
         }
     });
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_not_awaited_for_ever() {
+    let limit = Duration::from_millis(20);
+    let lost = pending::<Result<(), rtnetlink::Error>>();
+    let error = answer_within(limit, lost).await.unwrap_err();
+
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 }
 
 #[test]
@@ -117,7 +127,7 @@ fn only_the_changes_of_an_interface_are_told() {
 
         all.next().await;
         own.next().await;
-        let silence = tokio::time::timeout(Duration::from_millis(50), of_another.next()).await;
+        let silence = timeout(Duration::from_millis(50), of_another.next()).await;
         assert!(silence.is_err());
         assert!(!own.are_silent());
     });

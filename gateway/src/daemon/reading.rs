@@ -1,0 +1,127 @@
+//! A file is read on a thread of its own: whatever its path leads to, a FIFO or a server that does not
+//! answer, the control loop does not wait for it.
+
+use std::future::pending;
+use std::io;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+/// Longer than to read and check the file of a gateway with thousands of peers takes.
+pub(crate) const READ_MAX: Duration = Duration::from_secs(30);
+
+/// At most one read at a time.
+#[derive(Debug)]
+pub(crate) struct Reading<T> {
+    limit: Duration,
+    under_way: Option<UnderWay<T>>,
+    /// The last thread, which may be blocked for ever.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct UnderWay<T> {
+    result: oneshot::Receiver<T>,
+    deadline: Instant,
+    is_asked_again: bool,
+}
+
+/// What has become of a read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Read<T> {
+    /// The result, and whether another read was asked for meanwhile.
+    Done(T, Again),
+    /// There is none yet, and it is not awaited any more.
+    TimedOut,
+}
+
+/// Whether a read was asked for while another one was under way, which may have read an older file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    Yes,
+    No,
+}
+
+impl<T: Send + 'static> Reading<T> {
+    /// Nothing is read yet. A read is awaited for so long.
+    pub(crate) const fn new(limit: Duration) -> Self {
+        Self { limit, under_way: None, thread: None }
+    }
+
+    /// Begins to read, or asks for another read if one is under way.
+    ///
+    /// # Errors
+    ///
+    /// If there can be no thread, or the one before is still blocked after its time.
+    pub(crate) fn start(&mut self, read: impl FnOnce() -> T + Send + 'static) -> io::Result<()> {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_asked_again = true;
+            return Ok(());
+        }
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the last read has not ended yet"));
+        }
+        let (sender, result) = oneshot::channel();
+        // The thread does not keep the process from ending.
+        let thread = Builder::new().name("read".to_owned()).spawn(move || {
+            let _ = sender.send(read());
+        })?;
+        self.thread = Some(thread);
+        let deadline = Instant::now() + self.limit;
+        self.under_way = Some(UnderWay { result, deadline, is_asked_again: false });
+
+        Ok(())
+    }
+
+    /// Waits until what is read is there, or is late. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Read<T> {
+        let Some(UnderWay { result, deadline, .. }) = &mut self.under_way else {
+            return pending().await;
+        };
+        let result = timeout_at(*deadline, result).await;
+        let is_asked_again = self.under_way.take().is_some_and(|read| read.is_asked_again);
+
+        match result {
+            Ok(Ok(value)) => Read::Done(value, if is_asked_again { Again::Yes } else { Again::No }),
+            // A thread that panicked has no result either.
+            Ok(Err(_)) | Err(_) => Read::TimedOut,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_that_blocks_times_out_and_is_the_only_one() {
+        let mut reading = Reading::new(Duration::from_millis(20));
+        let (unblock, blocked) = mpsc::channel::<()>();
+        reading.start(move || blocked.recv().is_ok()).unwrap();
+
+        assert_eq!(reading.next().await, Read::TimedOut);
+        let error = reading.start(|| true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+
+        drop(unblock);
+        while reading.start(|| true).is_err() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_request_is_remembered() {
+        let mut reading = Reading::new(READ_MAX);
+        for _ in 0..2 {
+            reading.start(|| 7).unwrap();
+        }
+
+        assert_eq!(reading.next().await, Read::Done(7, Again::Yes));
+        reading.start(|| 8).unwrap();
+        assert_eq!(reading.next().await, Read::Done(8, Again::No));
+    }
+}
