@@ -2,6 +2,7 @@
 
 mod cluster;
 mod peer;
+mod special;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -184,7 +185,9 @@ impl Parser<'_> {
                 self.push(text, Problem::Address { value });
                 continue;
             };
-            if !is_host(address.addr()) {
+            if !is_host(address.addr())
+                || special::block(special::host(address.addr()), false).is_some()
+            {
                 self.push(text, Problem::UnusableAddress { address });
             } else if addresses.contains(&address) {
                 self.push(text, Problem::DuplicateAddress { address });
@@ -224,9 +227,21 @@ impl Parser<'_> {
 
     fn prefix(&mut self, key: &'static str, text: &Spanned<String>) -> Option<Prefix> {
         let value = text.get_ref();
-        match value.parse() {
-            Ok(prefix) => Some(prefix),
-            Err(cause) => self.reject(text, Problem::Prefix { key, value: value.clone(), cause }),
+        let prefix: Prefix = match value.parse() {
+            Ok(prefix) => prefix,
+            Err(cause) => {
+                return self.reject(text, Problem::Prefix { key, value: value.clone(), cause });
+            }
+        };
+
+        self.routable(key, text, prefix.to_net()).map(|_| prefix)
+    }
+
+    /// `net`, unless no packet through the tunnel can have an address in it.
+    fn routable(&mut self, key: &'static str, text: &Spanned<String>, net: IpNet) -> Option<IpNet> {
+        match special::block(net, key != "allowed_ips") {
+            None => Some(net),
+            Some(block) => self.reject(text, Problem::NeverRouted { key, net, block }),
         }
     }
 

@@ -83,6 +83,11 @@ pub(crate) enum Problem {
     NoAllowedIps { peer: String },
     #[error("{key}: {cause}")]
     Prefix { key: &'static str, value: String, cause: PrefixError },
+    #[error(
+        "{key}: {net} lies in {block}, which is routed nowhere (RFC 6890): use addresses of hosts that \
+         packets reach"
+    )]
+    NeverRouted { key: &'static str, net: IpNet, block: IpNet },
     #[error("peer {peer:?}: {cause}")]
     Rule { peer: String, cause: RuleError },
     #[error("{key} {value:?} is not an address: write one host, as in 192.0.2.9")]

@@ -196,6 +196,7 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
         ("\"169.254.18.1/30\"", "\"169.254.18.1\"", 4, "\"169.254.18.1\"", "address/length"),
         ("\"169.254.18.1/30\"", "\"169.254.18.1/33\"", 4, "/33", "address/length"),
         ("\"169.254.18.1/30\"", "\"0.0.0.0/0\"", 4, "0.0.0.0/0", "the address of one host"),
+        ("\"169.254.18.1/30\"", "\"127.0.0.9/32\"", 4, "127.0.0.9/32", "the address of one host"),
         (
             "\"169.254.18.1/30\"",
             "\"169.254.18.1/30\", \"169.254.18.1/30\"",
@@ -248,6 +249,20 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
             18,
             "\"10.244/16\"",
             "write it like 10.244.0.0/16",
+        ),
+        (
+            "[\"10.244.0.0/16\"]",
+            "[\"127.0.0.0/16\"]",
+            18,
+            "127.0.0.0/16 lies in 127.0.0.0/8",
+            "RFC 6890",
+        ),
+        (
+            "local = \"10.71.0.0/16\"",
+            "local = \"224.1.0.0/16\"",
+            22,
+            "local: 224.1.0.0/16 lies in 224.0.0.0/4",
+            "RFC 6890",
         ),
         (
             "remote = \"10.244.0.0/16\"",
@@ -304,6 +319,8 @@ fn every_bad_value_of_ours_is_named_with_the_remedy() {
         ("\"10.70.0.1\",", "\"10.244.0.1\",", "take it from external_cidrs"),
         ("[\"10.244.0.0/16\"]\nex", "[]\nex", "masquerade needs pod_cidrs"),
         ("\"192.0.2.9\"", "\"192.0.2.0/24\"", "write one host"),
+        ("\"192.0.2.9\"", "\"127.0.0.1\"", "lies in 127.0.0.0/8"),
+        ("\"10.70.0.1\",", "\"0.0.0.1\",", "lies in 0.0.0.0/8"),
         ("\"192.0.2.9\"", "\"fd00::9\"", "not of the same IP version"),
         ("\"10.70.0.9\"", "\"10.70.0.1\"", "choose another external address"),
         ("max_flows = 4096", "max_flows = 7", "use 1024 to 4194304"),
@@ -351,6 +368,13 @@ fn a_missing_file_is_named() {
 
     assert!(text.starts_with("/nonexistent/strait.toml: cannot read"), "{text}");
     assert!(text.contains("--config"), "{text}");
+}
+
+#[test]
+fn a_file_without_end_is_refused() {
+    let text = Config::load(Path::new("/dev/zero")).unwrap_err().to_string();
+
+    assert!(text.contains("it has more than 64 MiB"), "{text}");
 }
 
 #[test]

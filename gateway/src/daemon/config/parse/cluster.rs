@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use remap::{Cluster, HostMap, Prefix};
 use toml::Spanned;
 
-use super::Parser;
+use super::{Parser, special};
 use crate::daemon::config::Problem;
 use crate::daemon::config::file::{ClusterSection, HostMapSection};
 
@@ -79,13 +79,12 @@ impl Parser<'_> {
     }
 
     fn address(&mut self, key: &'static str, text: &Spanned<String>) -> Option<IpAddr> {
-        match text.get_ref().parse() {
-            Ok(address) => Some(address),
-            Err(_) => {
-                let value = text.get_ref().clone();
-                self.reject(text, Problem::HostAddress { key, value })
-            }
-        }
+        let Ok(address) = text.get_ref().parse::<IpAddr>() else {
+            let value = text.get_ref().clone();
+            return self.reject(text, Problem::HostAddress { key, value });
+        };
+
+        self.routable(key, text, special::host(address)).map(|_| address)
     }
 }
 
