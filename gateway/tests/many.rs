@@ -39,6 +39,12 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// What must be reached.
 struct Bounds {
     peers: usize,
+    /// As many as the kernel allows an interface, and what they take: to be set, of a core, and more than
+    /// without a scrape or a reload.
+    most_peers: usize,
+    set_most: Duration,
+    idle_most: f64,
+    more_bytes: u64,
     ready: Duration,
     bytes_per_peer: u64,
     /// Of a gateway without traffic, not counting pages of the program.
@@ -58,6 +64,10 @@ struct Bounds {
 
 const PROMISED: Bounds = Bounds {
     peers: 10_000,
+    most_peers: 65_536,
+    set_most: Duration::from_secs(10),
+    idle_most: 0.05,
+    more_bytes: 200_000_000,
     ready: Duration::from_secs(2),
     bytes_per_peer: 8 << 10,
     // What takes them is in the manual, architecture.md.
@@ -73,6 +83,10 @@ const PROMISED: Bounds = Bounds {
 /// Nothing here is quadratic: twice the peers take twice the time.
 const ANYWHERE: Bounds = Bounds {
     peers: 2_000,
+    most_peers: 4_000,
+    set_most: Duration::from_secs(30),
+    idle_most: 0.5,
+    more_bytes: 60_000_000,
     ready: Duration::from_secs(10),
     bytes_per_peer: 16 << 10,
     // A build without optimisation has many addresses for the loader to fill in.
@@ -176,6 +190,36 @@ fn a_device_with_many_peers_is_changed_and_asked_quickly() {
     assert!(all <= bounds.ready, "{all:?}");
     assert!(one <= bounds.change, "{one:?}");
     assert!(get <= bounds.change, "{get:?}");
+}
+
+#[test]
+fn as_many_peers_as_the_kernel_allows_are_set_read_and_shown() {
+    let Some(_turn) = require(&[Root, Tun]) else { return };
+    let bounds = bounds();
+    let device = Device::start();
+
+    let set = device.set_configuration(bounds.most_peers);
+    let (get, bytes) = device.get();
+    device.stop();
+    eprintln!("{} peers set in {set:?}; a get of {bytes} bytes takes {get:?}", bounds.most_peers);
+    let mut hub = Hub::start(bounds.most_peers, Others::Silent);
+    std::thread::sleep(SETTLED);
+    let idle = hub.idle(Duration::from_secs(5));
+    let before = hub.resident();
+    let (scrape, bytes) = hub.scrape();
+    let (change, _) = hub.change_one();
+    // Since its start, for which the file is read in the same way.
+    let more = hub.resident().most.saturating_sub(before.all);
+    hub.stop();
+    eprintln!(
+        "{:.2} % of a core, {before}; a scrape of {bytes} bytes in {scrape:?}, a reload in {change:?}: at most {} kB more",
+        idle * 100.0,
+        more / 1000,
+    );
+
+    assert!(set <= bounds.set_most, "{set:?}");
+    assert!(idle <= bounds.idle_most, "{idle}");
+    assert!(more <= bounds.more_bytes, "{more}");
 }
 
 #[test]

@@ -16,8 +16,8 @@ use super::{Errno, Refusal};
 /// The longest line, in bytes without its end. The longest that means anything has 100.
 pub const MAX_LINE_BYTES: usize = 1024;
 
-/// The longest request, in bytes: about 50,000 peers.
-pub const MAX_REQUEST_BYTES: usize = 8 << 20;
+/// The longest request, in bytes: three times what 65,536 peers take with everything that `wg setconf` sends.
+pub const MAX_REQUEST_BYTES: usize = 64 << 20;
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -200,6 +200,31 @@ mod tests {
 
         assert!(matches!(of_line, Step::Last(Refusal { errno: Errno::TOO_BIG, .. })));
         assert_eq!(taken, (MAX_REQUEST_BYTES - 6) / 9);
+    }
+
+    /// All that `wg setconf` sends for as many peers as the kernel allows an interface.
+    #[test]
+    fn one_request_sets_65_536_peers() {
+        let mut conversation = Conversation::default();
+        let key = "70d8e1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a";
+        let mut text = "set=1\nlisten_port=51820\nreplace_peers=true\n".to_owned();
+        for number in 0..65_536_u32 {
+            text += &format!(
+                "public_key={key}{number:08x}\npreshared_key={key}{number:08x}\n\
+                 endpoint=[2001:db8:ffff:ffff:ffff:ffff:{:x}:{:x}]:51820\n\
+                 persistent_keepalive_interval=25\nreplace_allowed_ips=true\nallowed_ip=fd00:ffff:ffff:ffff::{:x}:{:x}/128\n",
+                number >> 8,
+                number & 255,
+                number >> 8,
+                number & 255,
+            );
+        }
+        text.push('\n');
+
+        let answers = talk(&mut conversation, &text);
+
+        let [Ok(Operation::Set(changes))] = answers.as_slice() else { panic!("no set") };
+        assert_eq!(changes.peers.len(), 65_536);
     }
 
     fn talk(conversation: &mut Conversation, text: &str) -> Vec<Result<Operation, Refusal>> {

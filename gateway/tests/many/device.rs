@@ -53,6 +53,23 @@ impl Device {
         self.timed(&text).0
     }
 
+    /// So many at once, each with all that `wg setconf` sends.
+    pub(crate) fn set_configuration(&self, count: usize) -> Duration {
+        let mut text = "set=1\nlisten_port=51820\nreplace_peers=true\n".to_owned();
+        for number in 0..u32::try_from(count).unwrap() {
+            let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 128, 0, 0).to_bits() + number);
+            let (public_key, preshared_key) = (key(number), "07".repeat(32));
+            write!(
+                text,
+                "public_key={public_key}\npreshared_key={preshared_key}\nreplace_allowed_ips=true\n\
+                 allowed_ip={address}/32\nallowed_ip=fd00:77::{number:x}/128\n",
+            )
+            .unwrap();
+        }
+
+        self.timed(&text).0
+    }
+
     /// The first of them gets another address.
     pub(crate) fn set_one(&self, address: Ipv4Addr) -> Duration {
         let peer = format!("set=1\npublic_key={}\nallowed_ip={address}/32\n", key(0));
