@@ -141,11 +141,15 @@ fn counter(packet: &[u8]) -> Option<Place> {
     Some((u32::from_le_bytes(*index).into(), (counter, 0)))
 }
 
-/// The flow of an inner TCP packet, and when it was sent: its timestamp in milliseconds, and among equal ones
-/// the identification, of which Linux gives each packet of a socket the next. Both are new in a packet that
-/// is sent again.
+/// The flow of an inner TCP packet with data, and when it was sent: its timestamp in milliseconds, and among equal
+/// ones the identification, of which Linux gives each packet of a socket the next. Both are new in a packet that
+/// is sent again. Acknowledgements are left out: they go the other way, and come to the listener from a pod, on
+/// several cores at once, before the gateway has had them.
 fn departure(packet: &[u8]) -> Option<Place> {
     let (protocol, identification, tcp) = parse(packet)?;
+    let total_len = u16::from_be_bytes(*packet.get(2..)?.first_chunk()?);
+    let header_len = usize::from(tcp.get(12)? >> 4) * 4;
+    let has_data = usize::from(total_len) > packet.len() - tcp.len() + header_len;
     let source = u32::from_be_bytes(*packet.get(12..)?.first_chunk()?);
     let ports = u32::from_be_bytes(*tcp.first_chunk()?);
     let flow = (u64::from(source) << 32) | u64::from(ports);
@@ -153,7 +157,7 @@ fn departure(packet: &[u8]) -> Option<Place> {
     let timestamp = tcp.get(20..)?.strip_prefix(&[1, 1, 8, 10])?.first_chunk()?;
     let timestamp = u32::from_be_bytes(*timestamp);
 
-    (protocol == TCP).then_some((flow, (timestamp.into(), identification)))
+    (protocol == TCP && has_data).then_some((flow, (timestamp.into(), identification)))
 }
 
 /// Protocol, identification and what follows the header of an IPv4 packet.
