@@ -90,10 +90,9 @@ fn set(text: &str) -> Changes {
         step = conversation.take(line.as_bytes());
     }
 
-    match step {
-        Step::Answer(Ok(Operation::Set(changes))) => changes,
-        step => panic!("{step:?}"),
-    }
+    let Step::Answer(Ok(Operation::Set(changes))) = step else { panic!("{step:?}") };
+
+    changes
 }
 
 /// Few keys and prefixes, so that they are named again.

@@ -459,7 +459,7 @@ fn the_hairpin_searches_few_of_many_port_spaces() {
             persistent_keepalive: None,
         };
         PeerConfig {
-            name: format!("peer {number}").into(),
+            name: format!("peer {number}"),
             keys,
             endpoints: Vec::new(),
             allowed_ips: Arc::default(),
