@@ -37,7 +37,7 @@ const SOURCE: Rate = Rate { per_second: 20, burst: 5 };
 /// The most sources with a valid cookie that are remembered: less than a megabyte.
 const SOURCES_MAX: usize = 8192;
 
-/// Messages a second without a valid cookie that are all answered by one: a third of a core. The burst is what the
+/// Messages a second without a valid cookie that are all answered by one: less than half of a core. The burst is what the
 /// rate gives in two intervals of the clock, which stands still in between.
 const ANSWERED: Rate = Rate { per_second: 120_000, burst: 24_000 };
 
