@@ -91,6 +91,31 @@ impl Outcome {
 }
 
 impl Verdict {
+    /// The same, but for routes that the device of the gateway cannot have: with the cause of each.
+    #[must_use]
+    pub fn without_routes(mut self, causes: Vec<String>) -> Self {
+        if causes.is_empty() {
+            return self;
+        }
+        let (reason, known) = match self.outcome {
+            Outcome::Refused { reason, message } => (reason, Some(message)),
+            Outcome::InForce | Outcome::Waiting { .. } => (reason::ROUTE, None),
+        };
+        let message = list(known.into_iter().chain(causes));
+        self.outcome = Outcome::Refused { reason, message };
+
+        self
+    }
+
+    /// Whether the object has this kind, namespace and name.
+    #[must_use]
+    pub fn is_about(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        let object = &self.object;
+
+        [&object.kind, &object.namespace, &object.name].map(Option::as_deref)
+            == [kind, namespace, name].map(Some)
+    }
+
     /// Whether `condition` says all of this.
     pub(crate) fn is_said_by(&self, condition: &Condition) -> bool {
         let said = (condition.status.as_str(), condition.reason.as_str(), &*condition.message);

@@ -37,6 +37,8 @@ pub struct Outer {
     /// The congestion mark.
     pub ecn: Ecn,
     is_handshake: bool,
+    /// Time to live or hop limit; `None` leaves it to the host.
+    pub hop_limit: Option<u8>,
 }
 
 impl Outer {
@@ -44,7 +46,7 @@ impl Outer {
     #[must_use]
     #[inline]
     pub fn data(path: impl Into<Path>, ecn: Ecn) -> Self {
-        Self { path: path.into(), ecn, is_handshake: false }
+        Self { path: path.into(), ecn, is_handshake: false, hop_limit: None }
     }
 
     /// Of a message of the protocol itself that begins nothing: a keepalive, a cookie reply.

@@ -13,6 +13,7 @@ pub(crate) mod connections;
 pub(crate) mod crds;
 pub(crate) mod demo;
 pub(crate) mod device;
+pub(crate) mod device_state;
 pub(crate) mod election;
 pub(crate) mod explain;
 pub(crate) mod key;

@@ -25,7 +25,7 @@ mod strands;
 pub mod translate;
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -262,11 +262,6 @@ impl Control {
         let peers = peers.collect();
 
         self.publish(peers, forwarding.table().clone());
-    }
-
-    /// The addresses of the device, which do not change; in force with the next configuration.
-    pub fn set_device_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
-        self.outside = Arc::new(self.outside.with_addresses(addresses));
     }
 
     /// Datagrams leave from UDP `port` from now on.

@@ -21,12 +21,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use ipnet::IpNet;
 use mio::Waker;
 use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
@@ -52,10 +51,6 @@ const DRAIN_POLL: Duration = Duration::from_millis(10);
 pub struct Settings {
     /// Name of the TUN device to create, at most 15 bytes.
     pub interface: String,
-    /// Addresses to give to the device.
-    pub addresses: Vec<IpNet>,
-    /// Whether to bring the device up. If not, somebody else does.
-    pub is_up: bool,
     /// UDP port to listen on; 0 lets the kernel choose.
     pub listen_port: u16,
     /// MTU of the device in bytes.
@@ -135,7 +130,6 @@ pub struct Gateway {
     control: Control,
     shared: Arc<Shared>,
     forwarding: Reader<Forwarding>,
-    mtu_bytes: u16,
     offload: Offload,
     mark: u32,
     engine: wg::Engine,
@@ -153,7 +147,8 @@ struct Thread {
 }
 
 impl Gateway {
-    /// Creates the device and the socket and starts the threads, at first without peers.
+    /// Creates the device and the socket and starts the threads, at first without peers. The device has no
+    /// addresses and is down: that is for the caller.
     ///
     /// # Errors
     ///
@@ -166,14 +161,13 @@ impl Gateway {
             surroundings.lanes = Lanes::none();
         }
         let identity = settings.engine.identity(private_key, &surroundings);
-        let Engine { outbound, inbound, handshakes, mut control, forwarding, flows } = engine::new(
+        let Engine { outbound, inbound, handshakes, control, forwarding, flows } = engine::new(
             identity,
             engine::Settings { max_flows: settings.max_flows, seed: random(), start: clock::now() },
         )?;
 
         control.set_port(udp.port());
         control.set_spare_port(udp.spare_port());
-        control.set_device_addresses(settings.addresses.iter().map(IpNet::addr));
 
         let shared = Arc::new(Shared {
             tun,
@@ -182,6 +176,7 @@ impl Gateway {
             forwarding: forwarding.clone(),
             flows,
             calendar: Calendar::new(),
+            mtu_bytes: AtomicU16::new(settings.mtu_bytes),
             begins_sessions: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
             is_alive: AtomicBool::new(true),
@@ -191,7 +186,6 @@ impl Gateway {
             control,
             shared: Arc::clone(&shared),
             forwarding,
-            mtu_bytes: settings.mtu_bytes,
             offload: settings.offload,
             mark: 0,
             engine: settings.engine,
@@ -336,6 +330,11 @@ impl Gateway {
         self.shared.begins_sessions.store(true, Ordering::Relaxed);
     }
 
+    /// The device has another MTU now, in bytes.
+    pub fn set_device_mtu(&self, bytes: u16) {
+        self.shared.mtu_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this
     /// key.
     pub fn learn_path_mtu(&self, peer: PublicKey, mtu: u16) {
@@ -371,7 +370,6 @@ impl Gateway {
         Monitor {
             shared: Arc::clone(&self.shared),
             forwarding: self.forwarding.clone(),
-            mtu_bytes: self.mtu_bytes,
             has_lanes: self.engine == wg::Engine::Native && self.surroundings.lanes.is_some(),
         }
     }
@@ -450,16 +448,6 @@ pub enum StartError {
     )]
     Port {
         port: u16,
-        #[source]
-        source: std::io::Error,
-    },
-    /// The device does not take an address.
-    #[error(
-        "cannot give {address} to {interface:?}: no other interface may have it, and IPv6 needs an MTU of 1280"
-    )]
-    Address {
-        address: IpNet,
-        interface: String,
         #[source]
         source: std::io::Error,
     },

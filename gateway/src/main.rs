@@ -17,7 +17,7 @@ use daemon::cluster::Cluster;
 use daemon::config::Config;
 use daemon::logging::Log;
 use daemon::netlink::Netlink;
-use daemon::service::{Service, Signals, Source};
+use daemon::service::{Service, Signals, Sockets, Source};
 use daemon::socket::Listener;
 use daemon::{
     check, cluster, commands, crds, demo, device, explain, key, limits, logging, mtu, node,
@@ -155,8 +155,9 @@ async fn serve(
         admin.serve(sources.clone()).context("cannot serve the admin port")?;
     }
     let monitor = gateway.monitor();
-    let _serving = socket
-        .map(|socket| socket.serve(move |request| explain::answer(&monitor, request)))
+    let explained = board.clone();
+    let admin = socket
+        .map(|socket| socket.serve(move |request| explain::answer(&monitor, &explained, request)))
         .transpose()
         .context("cannot serve the admin socket")?;
 
@@ -164,7 +165,11 @@ async fn serve(
         Source::File(_) => "the configuration file",
         Source::Cluster(_) => "the API server",
     };
-    let _uapi = uapi::serve_gateway(&config.interface, authority, gateway.monitor(), board.clone());
+    let uapi = uapi::serve_gateway(&config.interface, authority, gateway.monitor(), board.clone());
+    let sockets = Sockets { admin, uapi };
 
-    Service::new(source, config, mtu.bytes, gateway, netlink, board).await?.run(signals).await
+    Service::new(source, config, mtu.bytes, gateway, netlink, board, sockets)
+        .await?
+        .run(signals)
+        .await
 }

@@ -174,6 +174,14 @@ impl Header {
         Ecn::from_traffic_class(self.traffic_class)
     }
 
+    /// Time to live (IPv4) or hop limit (IPv6), which stands in `packet`.
+    #[must_use]
+    pub fn hop_limit(&self, packet: &[u8]) -> u8 {
+        let at = if self.is_ipv6() { 7 } else { 8 };
+
+        packet.get(at).copied().unwrap_or_default()
+    }
+
     /// Whether routers must not fragment this packet: the DF bit of IPv4, always so in IPv6
     /// (RFC 8200 section 4.5).
     #[must_use]

@@ -20,7 +20,8 @@ use strait_gateway::lab::{Layout, Underlay};
 use strait_gateway::wg::Engine;
 use world::World;
 
-/// Less than the MTU of the device, so that no full packet fits into one datagram.
+/// Less than the MTU of the device, so that no full packet fits into one datagram. Senders are told so, and nothing
+/// is lost until they know.
 const NARROW_MTU: u32 = 1300;
 
 /// The router may cut datagrams: we do not forbid it. From Rome, that is; those from Milan begin on the
@@ -74,7 +75,7 @@ fn assert_full_packets_arrive(world: &World) {
             let train = udp(&from.pod, &to.pod, target, datagrams).unwrap();
             let bulk = tcp(&from.pod, &to.pod, target, Amount::Bytes(2_000_000)).unwrap();
 
-            assert!(report.is_perfect() && report.errors.is_empty(), "{target}: {report:?}");
+            assert!(report.is_perfect(), "{target}: {report:?}");
             assert!(train.is_perfect(), "{target}: {train:?}");
             assert!(bulk.is_intact, "{target}: {bulk:?}");
         }

@@ -6,7 +6,6 @@
 #![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-#[expect(dead_code, reason = "no tools are needed here")]
 #[path = "harness/require.rs"]
 mod require;
 #[path = "harness/world.rs"]
@@ -15,9 +14,10 @@ mod world;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use require::Need::{Root, Tun};
+use require::Need::{Root, Tool, Tun};
 use require::require;
 use strait_gateway::lab::netlink::Via;
 use strait_gateway::lab::traffic::{Ping, PingReport};
@@ -127,6 +127,42 @@ fn a_pod_is_told_what_fits_into_the_device() {
     world.finish();
 }
 
+/// The connection tracking of the host translates the error back, as it translated the packet.
+#[test]
+fn a_pod_behind_source_nat_is_told_too() {
+    let Some(_turn) = require(&[Root, Tun, Tool("nft")]) else {
+        return;
+    };
+    let world = World::start(&Layout::equal());
+    let rome = world.rome();
+    rome.gateway.set(&STRICT).unwrap();
+    for rule in [
+        "add table inet nat",
+        "add chain inet nat postrouting { type nat hook postrouting priority 100; }",
+        "add rule inet nat postrouting oifname strait0 masquerade",
+    ] {
+        nft(&rome.gateway, rule);
+    }
+    // The pod lets in nothing but what belongs to its own connections.
+    for rule in [
+        "add table inet filter",
+        "add chain inet filter input { type filter hook input priority 0; policy drop; }",
+        "add rule inet filter input ct state established,related accept",
+        "add rule inet filter input icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
+    ] {
+        nft(&rome.pod, rule);
+    }
+    for prefix in NOWHERE {
+        rome.gateway.add_route(prefix.parse().unwrap(), DEVICE, Via::Link).unwrap();
+    }
+    let targets = ["10.99.0.1", "fd00:99::1"].map(|target| target.parse::<IpAddr>().unwrap());
+
+    for (target, own) in targets.into_iter().zip(rome.side.pod_addresses()) {
+        assert_told(rome, target, own);
+    }
+    world.finish();
+}
+
 #[test]
 fn a_flood_to_nobody_is_not_answered_by_a_flood() {
     let Some(_turn) = require(&[Root, Tun]) else {
@@ -172,6 +208,13 @@ fn assert_told(cluster: &Cluster, target: IpAddr, own: IpAddr) {
     assert_eq!(connect(&cluster.pod, target), ErrorKind::HostUnreachable, "{target}");
     // Without an answer, the kernel would try again after a second, and for two minutes.
     assert!(begin.elapsed() < Duration::from_millis(900), "{target}: {:?}", begin.elapsed());
+}
+
+fn nft(namespace: &Namespace, rule: &str) {
+    let mut command = Command::new(strait_gateway::lab::process::find("nft").unwrap());
+    command.args(rule.split(' '));
+
+    assert!(namespace.start(command).unwrap().wait().unwrap().success(), "nft {rule}");
 }
 
 /// Why a TCP connection cannot be made.

@@ -14,7 +14,10 @@ pub(super) const NO_PUBLIC_KEY: &str = "WaitingForPublicKey";
 /// A prefix has no name here yet.
 pub(super) const NO_NAME: &str = "WaitingForLocalPrefix";
 
-/// Whether it is one of the two above.
+/// The device of the gateway cannot have a route.
+pub(super) const ROUTE: &str = "RouteRefused";
+
+/// Whether it is one of those that wait.
 pub(super) fn is_of_waiting(reason: &str) -> bool {
     [NO_PUBLIC_KEY, NO_NAME].contains(&reason)
 }

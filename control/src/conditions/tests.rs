@@ -101,6 +101,21 @@ fn everything_that_is_wrong_is_in_the_verdict_on_its_object() {
     assert!(rome.starts_with("Configuration rome LocalCIDRInvalid: status.remote.cidr.pod[0]"));
 }
 
+#[test]
+fn refused_routes_are_added_to_a_verdict() {
+    let cause = "cannot add route fd00:71::/64: IPv6 is switched off".to_owned();
+
+    let of_good = verdict(Outcome::InForce).without_routes(vec![cause.clone()]).outcome;
+    let of_bad = refused("pod[1]: no prefix").without_routes(vec![cause.clone()]).outcome;
+    let unchanged = verdict(Outcome::InForce).without_routes(Vec::new()).outcome;
+
+    assert_eq!((of_good.status(), of_good.reason()), ("False", "RouteRefused"));
+    assert_eq!(of_good.message(), cause);
+    assert_eq!(of_bad.reason(), refused("").outcome.reason());
+    assert_eq!(of_bad.message(), format!("pod[1]: no prefix; {cause}"));
+    assert_eq!(unchanged, Outcome::InForce);
+}
+
 pub(crate) fn verdict(outcome: Outcome) -> Verdict {
     Verdict {
         object: ObjectReference::default(),

@@ -34,6 +34,7 @@ use tracing::{info, warn};
 
 use super::args::UsageError;
 use super::config::{Config, Endpoint, Origin, Peer};
+use super::device_state::Lack;
 use super::own_key::OwnKey;
 
 use duties::Duties;
@@ -133,8 +134,12 @@ pub(crate) struct Cluster {
     refused: Vec<String>,
     is_reachable: bool,
     observed: Observed,
-    /// What became of objects, until that is in force.
-    judged: Option<Vec<Verdict>>,
+    /// What became of objects, by themselves.
+    judged: Vec<Verdict>,
+    /// Whether that is in force and has to be reported yet.
+    has_judged: bool,
+    /// What of it the device cannot have.
+    lacking: Vec<Lack>,
     duties: Duties,
     /// While it is the turn of this replica.
     term: watch::Receiver<Option<Term>>,
@@ -176,7 +181,9 @@ impl Cluster {
             refused: Vec::new(),
             is_reachable: true,
             observed,
-            judged: None,
+            judged: Vec::new(),
+            has_judged: false,
+            lacking: Vec::new(),
             duties,
             term,
             turn,
@@ -197,8 +204,8 @@ impl Cluster {
     /// turn of this replica, and none otherwise. Cancel safe.
     pub(crate) async fn next(&mut self) -> News {
         // Who asks for the next peers has done with the last.
-        if let Some(judged) = self.judged.take() {
-            self.duties.judge(judged);
+        if std::mem::take(&mut self.has_judged) {
+            self.duties.judge(self.verdicts());
         }
         loop {
             let has_news = select! {
@@ -265,6 +272,28 @@ impl Cluster {
         Some(key)
     }
 
+    /// The device cannot have these parts of what is in force.
+    pub(crate) fn set_lacking(&mut self, lacking: &[Lack]) {
+        self.lacking = lacking.to_vec();
+        self.has_judged = self.found.is_some();
+    }
+
+    /// What became of each object, also by the routes that the device cannot have.
+    fn verdicts(&self) -> Vec<Verdict> {
+        let peers = self.wanted.as_ref().map(|wanted| &*wanted.peers).unwrap_or_default();
+        let verdicts = self.judged.iter().cloned().map(|verdict| {
+            let causes = peers
+                .iter()
+                .filter(|peer| origins::is_judged(&peer.origins.of("allowed_ips"), &verdict))
+                .flat_map(|peer| self.lacking.iter().filter(|lack| lack.is_of(peer)))
+                .map(|lack| lack.cause.clone());
+            let causes = causes.collect();
+            verdict.without_routes(causes)
+        });
+
+        verdicts.collect()
+    }
+
     /// Lets another replica have its turn, and waits a while for that. Says whether one has; otherwise nobody
     /// seems to want it.
     pub(crate) async fn hand_over(&mut self) -> bool {
@@ -312,7 +341,8 @@ impl Cluster {
         let endpoints: Vec<_> = addresses.map(|address| address.ip()).collect();
         let Desired { peers, mut cluster, refused, rejected, verdicts } =
             Desired::new(&self.scope, found, &endpoints);
-        self.judged = Some(verdicts);
+        self.judged = verdicts;
+        self.has_judged = true;
 
         let refused = refused.iter().map(ToString::to_string);
         let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();

@@ -153,8 +153,6 @@ impl Config {
     pub(crate) fn settings(&self, mtu_bytes: u16) -> Settings {
         Settings {
             interface: self.interface.clone(),
-            addresses: self.addresses.clone(),
-            is_up: true,
             listen_port: self.listen_port,
             mtu_bytes,
             offload: self.offload,

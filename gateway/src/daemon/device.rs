@@ -7,6 +7,8 @@ mod background;
 mod kept;
 mod state;
 
+use std::collections::BTreeSet;
+use std::future::ready;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,12 +18,12 @@ use clap::builder::FalseyValueParser;
 use strait_gateway::io::Monitor;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::args::LogArgs;
 use super::config::{Engine, interface_flag};
 use super::logging;
-use super::netlink::Netlink;
+use super::netlink::{Changes, Netlink};
 use super::service::Signals;
 use super::socket::Serving;
 use super::uapi;
@@ -122,6 +124,7 @@ async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
     // Whoever sees the socket may count on the device.
     let device = Device::start(&args.interface, args.engine)?;
     let index = netlink.interface_index(&args.interface).await.context("cannot find the device")?;
+    netlink.prepare_tunnel(index).await;
     let listener = uapi::bind(&args.interface)?;
     let monitor = device.monitor();
     let device = Arc::new(Mutex::new(device));
@@ -136,7 +139,7 @@ async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
     info!(interface = args.interface, engine = %args.engine, "the device waits for configuration");
     background::report_ready(is_heard)?;
 
-    follow(signals, &serving, &monitor, &device, (netlink, index)).await
+    follow(signals, serving, &monitor, &device, (netlink, index)).await
 }
 
 /// Until somebody wants it to end: by a signal, or by removing the socket or the device, whose number the
@@ -147,11 +150,12 @@ async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
 /// If a packet thread ends and the device is still there.
 async fn follow(
     mut signals: Signals,
-    serving: &Serving,
+    mut serving: Serving,
     monitor: &Monitor,
     device: &Mutex<Device>,
     (netlink, index): (Netlink, u32),
 ) -> anyhow::Result<()> {
+    let mut changes = Changes::listen().context("cannot listen for changes of the network")?;
     let mut ways = Ways::default();
     let mut vmclock = VmClock::open();
     let mut ticks = interval(TICK);
@@ -167,13 +171,31 @@ async fn follow(
                 info!("the device ends: somebody removed it");
                 return Ok(());
             }
+            changed = changes.next() => {
+                ways.handle_change(&changed);
+                if changed.is_about(index, &BTreeSet::new())
+                    && let Ok(Some(link)) = netlink.link(index).await
+                    && let Err(error) = serving.move_to(uapi::path(&link.name))
+                {
+                    warn!(%error, name = link.name, "the socket keeps its name");
+                }
+            }
+            () = ready(()), if ways.are_due() => {
+                let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
+                let netlink = netlink.with_mark(mark);
+                let changed = ways.learn_due(&netlink, &monitor.status().peers).await;
+                let device = device.lock().unwrap_or_else(PoisonError::into_inner);
+                for change in changed {
+                    device.handle_way(change);
+                }
+            }
             _ = ticks.tick() => {
                 if !serving.is_there() {
                     info!("the device ends: somebody removed its socket");
                     return Ok(());
                 }
                 let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
-                let netlink = netlink.of_tunnel(mark, index);
+                let netlink = netlink.with_mark(mark);
                 let changed = ways.learn(&netlink, &monitor.status().peers).await;
                 let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
                 if vmclock.is_restored() {

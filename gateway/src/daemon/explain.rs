@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ipnet::IpNet;
 use strait_gateway::engine::translate::{Context, Memory};
 use strait_gateway::engine::{self, Engine};
 use strait_gateway::explain::{
@@ -17,6 +16,7 @@ use strait_gateway::explain::{
 use strait_gateway::io::Monitor;
 use strait_gateway::wg::boringtun::BoringtunIdentity;
 
+use super::admin::Board;
 use super::args::ExplainArgs;
 use super::check::Host;
 use super::config::{AdminSocket, Config};
@@ -83,11 +83,18 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Answers what comes over the socket.
-pub(crate) fn answer(monitor: &Monitor, request: Request) -> Answer {
+pub(crate) fn answer(monitor: &Monitor, board: &Board, request: Request) -> Answer {
     let Request::Explain(question) = request;
 
     match monitor.explain(&question) {
-        Ok(explanation) => Answer::Explanation(Box::new(Report::new(&question, &explanation))),
+        Ok(explanation) => {
+            let obstacle = board.device().and_then(|device| match question.direction {
+                Direction::Outbound => device.obstacle(question.destination),
+                Direction::Inbound => device.is_down(),
+            });
+            let report = Report::new(&question, &explanation).blocked_by(obstacle);
+            Answer::Explanation(Box::new(report))
+        }
         Err(error) => Answer::WrongQuestion(error.to_string()),
     }
 }
@@ -128,7 +135,6 @@ fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Resu
         .map(|peer| peer.to_peer_config(peer.endpoint_addresses().collect(), clamp_mtu))
         .collect();
     control.set_port(config.listen_port);
-    control.set_device_addresses(config.addresses.iter().map(IpNet::addr));
     control.apply(peers, config.plan(1).table);
 
     let forwarding = control.current();

@@ -1,26 +1,29 @@
 //! What the kernel is asked and told about links, addresses and routes (rtnetlink).
 
+mod changes;
+mod device;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::TryStreamExt as _;
 use ipnet::IpNet;
-use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
-use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
 };
-use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
-use tokio::sync::mpsc;
+use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::mtu::Underlay;
 use super::routes::{self, Change};
+
+pub(crate) use changes::{Changed, Changes};
+pub(crate) use device::{AddressError, Link, NoIpv6};
 
 /// Marks our routes, so that whoever finds one knows where it comes from: `ip route` shows
 /// "proto 83", the letter S. Below it are the kernel's own numbers, above it those of routing daemons.
@@ -45,6 +48,9 @@ pub(crate) enum RouteError {
          prefix, or set routes = false"
     )]
     Taken { prefix: IpNet, to: String, protocol: u8 },
+    /// The device takes no route of IPv6.
+    #[error("cannot add route {prefix}: {cause}")]
+    NoIpv6 { prefix: IpNet, cause: NoIpv6 },
     /// The kernel refuses the route.
     #[error("cannot add route {prefix}")]
     Add { prefix: IpNet, source: io::Error },
@@ -56,17 +62,24 @@ pub(crate) enum RouteError {
     List(#[source] io::Error),
 }
 
+impl RouteError {
+    /// The route that is missing, if one is.
+    pub(crate) const fn missing(&self) -> Option<IpNet> {
+        match self {
+            Self::Taken { prefix, .. } | Self::NoIpv6 { prefix, .. } | Self::Add { prefix, .. } => {
+                Some(*prefix)
+            }
+            Self::Remove { .. } | Self::List(_) => None,
+        }
+    }
+}
+
 /// A connection to the kernel. Must live within the runtime that made it.
 #[derive(Clone, Debug)]
-pub(crate) struct Netlink(Handle, Tunnel);
-
-/// What tells the datagrams of a tunnel from others when a route is sought.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tunnel {
-    /// `SO_MARK`; 0 is none.
+pub(crate) struct Netlink {
+    handle: Handle,
+    /// `SO_MARK` of the datagrams whose routes are asked for; 0 is none.
     mark: u32,
-    /// The device whose packets they carry. They cannot go out of it themselves.
-    device: Option<u32>,
 }
 
 impl Netlink {
@@ -79,19 +92,19 @@ impl Netlink {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         tokio::spawn(connection);
 
-        Ok(Self(handle, Tunnel::default()))
+        Ok(Self { handle, mark: 0 })
     }
 
-    /// The same connection, asking about the ways of datagrams that carry `mark` (0 is none) and come from
-    /// the device with the number `device`. `wg-quick` leads everything else into the device.
-    pub(crate) fn of_tunnel(&self, mark: u32, device: u32) -> Self {
-        Self(self.0.clone(), Tunnel { mark, device: Some(device) })
+    /// The same connection, asking for the routes of datagrams with `mark`; 0 is none. `wg-quick` leads everything
+    /// else into the device.
+    pub(crate) fn with_mark(&self, mark: u32) -> Self {
+        Self { handle: self.handle.clone(), mark }
     }
 
     /// The interface that carries datagrams to `peer`, or else to the world.
     pub(crate) async fn underlay(&self, peer: Option<IpAddr>) -> Option<Underlay> {
         for address in peer.into_iter().chain(NOWHERE) {
-            if let Some(underlay) = self.interface_towards(address).await {
+            if let Some((_, underlay)) = self.interface_towards(address).await {
                 return Some(underlay);
             }
         }
@@ -101,7 +114,7 @@ impl Netlink {
 
     /// The addresses of this host, those on the interface `except` left out.
     pub(crate) async fn addresses(&self, except: Option<u32>) -> io::Result<Vec<IpAddr>> {
-        let messages: Vec<_> = answer(self.0.address().get().execute().try_collect()).await?;
+        let messages: Vec<_> = answer(self.handle.address().get().execute().try_collect()).await?;
         let own = messages
             .iter()
             .filter(|message| Some(message.header.index) != except)
@@ -110,85 +123,28 @@ impl Netlink {
         Ok(own.collect())
     }
 
-    /// Gives the interface with the number `index` those of `wanted` that it has not, if it is up.
-    ///
-    /// # Errors
-    ///
-    /// The first that the kernel refuses, or what it does not say.
-    pub(crate) async fn restore_addresses(&self, index: u32, wanted: &[IpNet]) -> io::Result<()> {
-        if !self.is_up(index).await? {
-            return Ok(());
-        }
-        let on_it = self.0.address().get().set_link_index_filter(index).execute();
-        let on_it: Vec<_> = answer(on_it.try_collect()).await?;
-        let present: BTreeSet<_> =
-            on_it.iter().filter_map(|message| address_of(&message.attributes)).collect();
-        for address in wanted.iter().filter(|wanted| !present.contains(&wanted.addr())) {
-            let add = self.0.address().add(index, address.addr(), address.prefix_len());
-            match answer(add.execute()).await {
-                // Somebody else was quicker.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                outcome => outcome?,
-            }
-        }
-
-        Ok(())
-    }
-
     /// The number of the interface called `name`.
     pub(crate) async fn interface_index(&self, name: &str) -> io::Result<u32> {
-        let mut links = Box::pin(self.0.link().get().match_name(name.to_owned()).execute());
+        let mut links = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
         let link = answer(links.try_next()).await?;
 
         link.map(|link| link.header.index).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Whether the interface with the number `index` is there and up.
-    pub(crate) async fn is_up(&self, index: u32) -> io::Result<bool> {
-        let flags = self.link_flags(index).await?;
-
-        Ok(flags.is_some_and(|flags| flags.contains(LinkFlags::Up)))
-    }
-
     /// Whether there is an interface with the number `index`.
     pub(crate) async fn has_link(&self, index: u32) -> io::Result<bool> {
-        Ok(self.link_flags(index).await?.is_some())
+        Ok(self.link(index).await?.is_some())
     }
 
-    async fn link_flags(&self, index: u32) -> io::Result<Option<LinkFlags>> {
-        let mut links = Box::pin(self.0.link().get().match_index(index).execute());
-        match answer(links.try_next()).await {
-            Ok(link) => Ok(link.map(|link| link.header.flags)),
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The interface that carries datagrams to `address`; `None` if none does.
-    pub(crate) async fn interface_towards(&self, address: IpAddr) -> Option<Underlay> {
-        let Tunnel { mark, device } = self.1;
-        let mut question = route_message(IpNet::from(address), None);
-        if mark != 0 {
-            question.attributes.push(RouteAttribute::Mark(mark));
-        }
-        let mut answers = Box::pin(self.0.route().get(question).execute());
-        let route = answer(answers.try_next()).await.ok()??;
-        let output = output_interface(&route).filter(|output| Some(*output) != device)?;
-        let (interface, mut mtu_bytes) = self.link(output).await?;
-        for attribute in &route.attributes {
-            if let RouteAttribute::Metrics(metrics) = attribute {
-                let limits = metrics.iter().filter_map(mtu_limit);
-                mtu_bytes = limits.fold(mtu_bytes, u32::min);
-            }
-        }
-
-        Some(Underlay { interface, mtu_bytes })
-    }
-
-    /// Name and MTU in bytes.
-    async fn link(&self, index: u32) -> Option<(String, u32)> {
-        let mut links = Box::pin(self.0.link().get().match_index(index).execute());
-        let link = answer(links.try_next()).await.ok()??;
+    /// The interface with the number `index`, if there is one.
+    pub(crate) async fn link(&self, index: u32) -> io::Result<Option<Link>> {
+        let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
+        let link = match answer(links.try_next()).await {
+            Ok(link) => link,
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
+            Err(error) => return Err(error),
+        };
+        let Some(link) = link else { return Ok(None) };
         let mut name = None;
         let mut mtu_bytes = None;
         for attribute in link.attributes {
@@ -198,8 +154,29 @@ impl Netlink {
                 mtu_bytes = Some(bytes);
             }
         }
+        let is_up = link.header.flags.contains(LinkFlags::Up);
 
-        Some((name?, mtu_bytes?))
+        Ok(name.zip(mtu_bytes).map(|(name, mtu_bytes)| Link { name, mtu_bytes, is_up }))
+    }
+
+    /// The interface that carries datagrams to `address`, and its number; `None` if none does.
+    pub(crate) async fn interface_towards(&self, address: IpAddr) -> Option<(u32, Underlay)> {
+        let mut question = route_message(IpNet::from(address), None);
+        if self.mark != 0 {
+            question.attributes.push(RouteAttribute::Mark(self.mark));
+        }
+        let mut answers = Box::pin(self.handle.route().get(question).execute());
+        let route = answer(answers.try_next()).await.ok()??;
+        let output = output_interface(&route)?;
+        let Link { name: interface, mut mtu_bytes, .. } = self.link(output).await.ok()??;
+        for attribute in &route.attributes {
+            if let RouteAttribute::Metrics(metrics) = attribute {
+                let limits = metrics.iter().filter_map(mtu_limit);
+                mtu_bytes = limits.fold(mtu_bytes, u32::min);
+            }
+        }
+
+        Some((output, Underlay { interface, mtu_bytes }))
     }
 
     /// The route of the main table to exactly `prefix`.
@@ -240,55 +217,11 @@ impl Netlink {
 
     /// What the main table has of the version of IP that `all` is of.
     async fn main_table(&self, all: RouteMessage) -> io::Result<Vec<RouteMessage>> {
-        let routes = self.0.route().get(all).execute();
+        let routes = self.handle.route().get(all).execute();
         let routes: Vec<_> = answer(routes.try_collect()).await?;
         let is_in_main = |route: &RouteMessage| route.header.table == RouteHeader::RT_TABLE_MAIN;
 
         Ok(routes.into_iter().filter(is_in_main).collect())
-    }
-}
-
-/// Tells that interfaces have changed. Must live within the runtime that made it.
-#[derive(Debug)]
-pub(crate) struct Links(mpsc::UnboundedReceiver<()>);
-
-impl Links {
-    /// Listens for changes of the interface with the number `only`, or else of all. To be called within a
-    /// runtime.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel gives no netlink socket.
-    pub(crate) fn listen(only: Option<u32>) -> io::Result<Self> {
-        // Not by the socket of the questions: many events fill it, the kernel drops answers that find no
-        // room, and whoever waits for one waits for ever. An event that is lost itself is told as an overrun.
-        let (connection, _, mut events) =
-            rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
-        tokio::spawn(connection);
-        let (sender, links) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            while let Some((event, _)) = events.next().await {
-                if may_be_about(&event, only) && sender.send(()).is_err() {
-                    return;
-                }
-            }
-        });
-
-        Ok(Self(links))
-    }
-
-    /// Waits until an interface has changed. Cancel safe.
-    pub(crate) async fn next(&mut self) {
-        if self.0.recv().await.is_none() {
-            // The socket is gone; whoever waits looks now and then instead.
-            std::future::pending::<()>().await;
-        }
-        while self.0.try_recv().is_ok() {}
-    }
-
-    /// That nothing will be told any more, as the socket is gone.
-    pub(crate) fn are_silent(&self) -> bool {
-        self.0.is_closed()
     }
 }
 
@@ -311,7 +244,9 @@ impl DeviceRoutes {
     /// Changes what is installed into `wanted`, and reports what could not be done. A device that is down
     /// takes no routes: then there is nothing to do until it is up.
     pub(crate) async fn sync(&self, wanted: &BTreeSet<IpNet>) -> Vec<RouteError> {
-        if matches!(self.netlink.is_up(self.index).await, Ok(false)) {
+        if let Ok(link) = self.netlink.link(self.index).await
+            && !link.is_some_and(|link| link.is_up)
+        {
             return Vec::new();
         }
         let installed = match self.netlink.own_routes(self.index).await {
@@ -340,12 +275,15 @@ impl DeviceRoutes {
 
     async fn add(&self, prefix: IpNet) -> Result<(), RouteError> {
         let route = route_message(prefix, Some(self.index));
-        match answer(self.netlink.0.route().add(route).execute()).await {
+        match answer(self.netlink.handle.route().add(route).execute()).await {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.adopt(prefix, error).await
             }
-            Err(source) => Err(RouteError::Add { prefix, source }),
+            Err(source) => match self.netlink.no_ipv6(self.index, prefix).await {
+                Some(cause) => Err(RouteError::NoIpv6 { prefix, cause }),
+                None => Err(RouteError::Add { prefix, source }),
+            },
         }
     }
 
@@ -358,7 +296,7 @@ impl DeviceRoutes {
         let protocol = u8::from(route.header.protocol);
         let to = match output_interface(&route) {
             Some(index) if index == self.index => return Ok(()),
-            Some(index) => self.netlink.link(index).await.map(|(name, _)| name),
+            Some(index) => self.netlink.link(index).await.ok().flatten().map(|link| link.name),
             None => None,
         };
 
@@ -368,7 +306,7 @@ impl DeviceRoutes {
 
     async fn remove(&self, prefix: IpNet) -> Result<(), RouteError> {
         let route = route_message(prefix, Some(self.index));
-        match answer(self.netlink.0.route().del(route).execute()).await {
+        match answer(self.netlink.handle.route().del(route).execute()).await {
             Ok(()) => Ok(()),
             // Gone already, with the device or by somebody's hand.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
@@ -415,18 +353,6 @@ pub(super) fn address_of(attributes: &[AddressAttribute]) -> Option<IpAddr> {
     }
 
     found
-}
-
-/// Whether the interface `only`, or else any, may have changed: what was lost may be about each.
-fn may_be_about(event: &NetlinkMessage<RouteNetlinkMessage>, only: Option<u32>) -> bool {
-    if let NetlinkPayload::InnerMessage(
-        RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link),
-    ) = &event.payload
-    {
-        return only.is_none_or(|only| link.header.index == only);
-    }
-
-    true
 }
 
 fn mtu_limit(metric: &RouteMetric) -> Option<u32> {

@@ -143,7 +143,7 @@ async fn follow(mut agent: Agent, mut watch: Watch) {
                 }
                 Update::Unreachable(error) => complaint.say(&Err::<(), _>(error)),
             },
-            () = agent.next_link() => {
+            () = agent.next_change() => {
                 let settled = Instant::now() + SETTLE;
                 due = Some(due.map_or(settled, |due| due.min(settled)));
                 continue;

@@ -1,8 +1,8 @@
 //! Which routes must lead to the device. Pure: the kernel is asked and told in [`super::netlink`].
 //!
 //! A peer is reached under its remapped prefixes, and under those of its allowed IPs that no remap
-//! rule hides. A prefix that would pull the tunnel's own datagrams, or this host, into the tunnel is
-//! left out, as far as the configuration and this host say so. Where names lead and where peers are heard
+//! rule hides. A prefix that would pull a tunnel into itself, or this host into a tunnel, is left out, as far as
+//! the configuration and this host say so. A tunnel may go through the tunnel to another peer. Where names lead and where peers are heard
 //! is the word of others, who must not take a route away: what follows it would leave in clear.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,14 +100,26 @@ impl Routes {
             return routes;
         }
 
-        let endpoints = Addresses::new(config.peers.iter().flat_map(configured));
+        let mut candidates = Vec::new();
+        for (place, peer) in config.peers.iter().enumerate() {
+            let locals = peer.remaps.iter().map(|rule| rule.local().to_net());
+            let direct = peer.allowed_ips.iter().map(|prefix| prefix.to_net());
+            let direct = direct.filter(|prefix| routes.is_direct(peer, *prefix));
+            candidates
+                .extend(locals.chain(direct.collect::<Vec<_>>()).map(|prefix| (place, prefix)));
+        }
+        let nesting = Nesting::new(config, &candidates);
         let own = Addresses::new(own_addresses.iter().copied());
-        for peer in &config.peers {
-            for rule in &peer.remaps {
-                routes.add(peer, rule.local().to_net(), &endpoints, &own);
-            }
-            for prefix in &*peer.allowed_ips {
-                routes.add_direct(peer, prefix.to_net(), &endpoints, &own);
+        for (place, prefix) in candidates {
+            let Some(peer) = config.peers.get(place) else { continue };
+            if prefix.prefix_len() == 0 {
+                routes.skip(peer, prefix, SkipReason::Default);
+            } else if let Some(endpoint) = nesting.carries_itself(place, prefix) {
+                routes.skip(peer, prefix, SkipReason::CoversEndpoint(endpoint));
+            } else if let Some(address) = own.first_in(prefix) {
+                routes.skip(peer, prefix, SkipReason::CoversOwnAddress(address));
+            } else {
+                routes.wanted.entry(prefix).or_insert_with(|| peer.name.clone());
             }
         }
         let found = Addresses::new(found.iter().copied());
@@ -125,32 +137,20 @@ impl Routes {
         self.wanted.keys().copied().collect()
     }
 
-    /// An allowed prefix that shares addresses with a remapped one is not what this cluster calls
-    /// it. If it is the larger of the two, a part of it is reachable and gets lost.
-    fn add_direct(&mut self, peer: &Peer, prefix: IpNet, endpoints: &Addresses, own: &Addresses) {
-        let remotes = || peer.remaps.iter().map(|rule| rule.remote().to_net());
-        if remotes().any(|remote| remote.contains(&prefix)) {
-            return;
+    /// Whether an allowed prefix is reached under its own name. One that shares addresses with a remapped one is not
+    /// what this cluster calls it; if it is the larger of the two, a part of it is reachable and gets lost.
+    fn is_direct(&mut self, peer: &Peer, prefix: IpNet) -> bool {
+        let mut remotes = peer.remaps.iter().map(|rule| rule.remote().to_net());
+        if remotes.clone().any(|remote| remote.contains(&prefix)) {
+            return false;
         }
         let is_default = prefix.prefix_len() == 0;
-        if let Some(remote) = remotes().find(|remote| !is_default && prefix.contains(remote)) {
-            self.skip(peer, prefix, SkipReason::PartlyRemapped(remote));
-            return;
-        }
+        let Some(remote) = remotes.find(|remote| !is_default && prefix.contains(remote)) else {
+            return true;
+        };
+        self.skip(peer, prefix, SkipReason::PartlyRemapped(remote));
 
-        self.add(peer, prefix, endpoints, own);
-    }
-
-    fn add(&mut self, peer: &Peer, prefix: IpNet, endpoints: &Addresses, own: &Addresses) {
-        if prefix.prefix_len() == 0 {
-            self.skip(peer, prefix, SkipReason::Default);
-        } else if let Some(endpoint) = endpoints.first_in(prefix) {
-            self.skip(peer, prefix, SkipReason::CoversEndpoint(endpoint));
-        } else if let Some(address) = own.first_in(prefix) {
-            self.skip(peer, prefix, SkipReason::CoversOwnAddress(address));
-        } else {
-            self.wanted.entry(prefix).or_insert_with(|| peer.name.clone());
-        }
+        false
     }
 
     fn skip(&mut self, peer: &Peer, prefix: IpNet, reason: SkipReason) {
@@ -164,6 +164,67 @@ fn configured(peer: &Peer) -> impl Iterator<Item = IpAddr> {
         Endpoint::Address(address) => Some(address.ip()),
         Endpoint::Heard(_) | Endpoint::Name(_) => None,
     })
+}
+
+/// Which peers are behind which: the endpoint of the one is in a prefix of the other.
+struct Nesting {
+    /// The peers, by their places, that have an endpoint.
+    at: BTreeMap<IpAddr, Vec<usize>>,
+    /// The peers that each peer is behind.
+    behind: Vec<BTreeSet<usize>>,
+}
+
+impl Nesting {
+    fn new(config: &Config, candidates: &[(usize, IpNet)]) -> Self {
+        let mut at = BTreeMap::<_, Vec<_>>::new();
+        for (place, peer) in config.peers.iter().enumerate() {
+            for endpoint in configured(peer) {
+                at.entry(endpoint).or_default().push(place);
+            }
+        }
+        let mut nesting = Self { at, behind: vec![BTreeSet::new(); config.peers.len()] };
+        // A default route is not installed here.
+        for (owner, prefix) in candidates.iter().filter(|(_, prefix)| prefix.prefix_len() > 0) {
+            let inside: Vec<_> = nesting.inside(*prefix).map(|(_, place)| place).collect();
+            for place in inside {
+                if let Some(behind) = nesting.behind.get_mut(place) {
+                    behind.insert(*owner);
+                }
+            }
+        }
+
+        nesting
+    }
+
+    /// The endpoint in `prefix`, which the peer `owner` has, through which the tunnel to that peer would carry
+    /// itself; `None` if the tunnels end.
+    fn carries_itself(&self, owner: usize, prefix: IpNet) -> Option<IpAddr> {
+        self.inside(prefix).find(|(_, place)| self.is_behind(owner, *place)).map(|(at, _)| at)
+    }
+
+    /// The endpoints in `prefix`, each with a peer that has it.
+    fn inside(&self, prefix: IpNet) -> impl Iterator<Item = (IpAddr, usize)> {
+        let from_first = self.at.range(prefix.network()..);
+        let inside = from_first.take_while(move |(endpoint, _)| prefix.contains(*endpoint));
+
+        inside.flat_map(|(endpoint, places)| places.iter().map(|place| (*endpoint, *place)))
+    }
+
+    /// Whether `peer` is `other`, or behind it, be it through several tunnels.
+    fn is_behind(&self, peer: usize, other: usize) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![peer];
+        while let Some(peer) = next.pop() {
+            if peer == other {
+                return true;
+            }
+            if seen.insert(peer) {
+                next.extend(self.behind.get(peer).into_iter().flatten());
+            }
+        }
+
+        false
+    }
 }
 
 /// Addresses in order: thousands of prefixes are held against thousands of them.
@@ -249,6 +310,32 @@ mod tests {
             SkipReason::CoversOwnAddress(own),
         ];
         assert_eq!(reasons, expected);
+    }
+
+    #[test]
+    fn a_tunnel_may_go_through_another_but_not_through_itself() {
+        let peers = |prefixes: [&str; 2]| {
+            let mut config = config(&[prefixes[0]], &[]);
+            let mut other = config.peers[0].clone();
+            other.name = "oslo".to_owned();
+            other.allowed_ips = [prefixes[1].parse().unwrap()].into();
+            config.peers.push(other);
+            config.peers[0].endpoints = vec!["192.0.2.9:51840".parse().unwrap()];
+            config.peers[1].endpoints = vec!["203.0.113.9:51840".parse().unwrap()];
+            config
+        };
+
+        // Oslo is behind Rome.
+        let onion = Routes::new(&peers(["203.0.113.0/24", "10.99.0.0/16"]), &[], &[]);
+        // Each is behind the other.
+        let knot = Routes::new(&peers(["203.0.113.0/24", "192.0.2.0/24"]), &[], &[]);
+
+        assert_eq!(prefixes(&onion), ["10.99.0.0/16", "203.0.113.0/24"]);
+        assert_eq!(onion.skipped, []);
+        assert_eq!(prefixes(&knot), <[String; 0]>::default());
+        let reasons: Vec<_> = knot.skipped.iter().map(|skipped| skipped.reason).collect();
+        let covered = ["203.0.113.9", "192.0.2.9"].map(|address| address.parse().unwrap());
+        assert_eq!(reasons, covered.map(SkipReason::CoversEndpoint));
     }
 
     /// Else a datagram from an address of another peer would take away the route to that one.

@@ -4,7 +4,7 @@
 //! take no notice.
 
 use std::collections::BTreeSet;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use strait_gateway::io::{Gateway, Monitor, PeerStatus};
 use strait_gateway::wg::succession::GRACE;
 use strait_gateway::wg::{PrivateKey, PublicKey};
@@ -24,11 +24,14 @@ use tracing::{debug, error, info, warn};
 use super::admin::{Board, InForce};
 use super::cluster::{Cluster, News, Observed, Trouble};
 use super::config::{Config, Findings};
-use super::netlink::{DeviceRoutes, Links, Netlink, RouteError};
+use super::device_state::{DeviceState, Lack};
+use super::netlink::{Changes, DeviceRoutes, Link, Netlink, RouteError};
 use super::reading::{Again, READ_MAX, Read, Reading};
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
+use super::socket::Serving;
+use super::uapi;
 use super::vmclock::VmClock;
 use super::ways::Ways;
 
@@ -170,6 +173,14 @@ impl Source {
         }
     }
 
+    /// The device cannot have these parts of what the source asks for.
+    fn set_lacking(&mut self, lacking: &[Lack]) {
+        match self {
+            Self::File(_) => {}
+            Self::Cluster(cluster) => cluster.set_lacking(lacking),
+        }
+    }
+
     /// Somebody else may take the place of this gateway. Says whether somebody has.
     async fn hand_over(&mut self) -> bool {
         match self {
@@ -177,6 +188,15 @@ impl Source {
             Self::Cluster(cluster) => cluster.hand_over().await,
         }
     }
+}
+
+/// The sockets that are called after the device.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    /// Where `strait explain` asks.
+    pub(crate) admin: Option<Serving>,
+    /// Where `wg show` asks.
+    pub(crate) uapi: Option<Serving>,
 }
 
 /// A started gateway and everything that follows its configuration.
@@ -191,14 +211,30 @@ pub(crate) struct Service {
     monitor: Monitor,
     netlink: Netlink,
     device: u32,
-    /// That the device has changed.
-    links: Links,
+    changes: Changes,
     routes: DeviceRoutes,
     last_routes: Routes,
+    /// The device as it was when it was looked at last.
+    last_device: DeviceState,
+    sockets: Sockets,
     resolver: Resolver,
     ways: Ways,
     vmclock: VmClock,
     board: Board,
+}
+
+impl Sockets {
+    /// Gives them the new name of the device.
+    fn follow(&mut self, config: &Config) {
+        let paths = [config.admin_socket_path(), Some(uapi::path(&config.interface))];
+        for (socket, path) in [&mut self.admin, &mut self.uapi].into_iter().zip(paths) {
+            if let (Some(socket), Some(path)) = (socket, path)
+                && let Err(error) = socket.move_to(path.clone())
+            {
+                warn!(%error, path = %path.display(), "a socket keeps its name");
+            }
+        }
+    }
 }
 
 impl Service {
@@ -215,12 +251,13 @@ impl Service {
         gateway: Gateway,
         netlink: Netlink,
         board: Board,
+        sockets: Sockets,
     ) -> anyhow::Result<Self> {
         let device = netlink
             .interface_index(&config.interface)
             .await
             .with_context(|| format!("cannot find interface {:?}", config.interface))?;
-        let links = Links::listen(Some(device)).context("cannot listen for changes of devices")?;
+        let changes = Changes::listen().context("cannot listen for changes of the network")?;
 
         Ok(Self {
             source,
@@ -232,8 +269,10 @@ impl Service {
             routes: DeviceRoutes::new(netlink.clone(), device),
             netlink,
             device,
-            links,
+            changes,
             last_routes: Routes::default(),
+            last_device: DeviceState::default(),
+            sockets,
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
             ways: Ways::default(),
@@ -248,12 +287,13 @@ impl Service {
     ///
     /// If a route cannot be had at the start, or a packet thread ended.
     pub(crate) async fn run(mut self, mut signals: Signals) -> anyhow::Result<()> {
+        self.netlink.prepare_tunnel(self.device).await;
+        self.netlink.set_up(self.device).await.context("cannot bring the device up")?;
         self.apply();
-        let first = self.sync_routes().await.into_iter().next();
-        let end = match first {
-            Some(error) => Err(error.into()),
-            None => {
-                self.look_at_device().await;
+        self.keep_device().await;
+        let end = match self.last_device.lacking.iter().find(|lack| lack.is_route) {
+            Some(lack) if self.last_device.carries_nothing() => Err(anyhow!("{}", lack.cause)),
+            Some(_) | None => {
                 // In a cluster it is not ready before it has heard who its peers are.
                 if matches!(self.source, Source::File(_)) {
                     self.board.set_knows_peers();
@@ -310,7 +350,19 @@ impl Service {
                         self.set_endpoints(&changed).await;
                     }
                 }
-                () = self.links.next() => self.handle_link().await,
+                changed = self.changes.next() => {
+                    self.ways.handle_change(&changed);
+                    let prefixes = self.last_routes.prefixes();
+                    if changed.is_about(self.device, &prefixes) {
+                        self.keep_device().await;
+                    }
+                }
+                () = ready(()), if self.ways.are_due() => {
+                    let peers = self.monitor.status().peers;
+                    for change in self.ways.learn_due(&self.netlink, &peers).await {
+                        change.apply(&self.gateway);
+                    }
+                }
                 () = sleep(LOOK), if self.source.awaits_peer() => {
                     self.source.listen(&self.monitor.status().peers);
                 }
@@ -324,16 +376,15 @@ impl Service {
                         self.gateway.renew_sessions();
                     }
                     self.gateway.free_retired();
-                    if self.links.are_silent() {
-                        self.look_at_device().await;
+                    if self.changes.is_closed() {
+                        self.keep_device().await;
                     }
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
                         self.reconfigure(Config { private_key, ..Config::clone(&self.config) }).await;
                     }
                     self.source.remember(&status.peers);
                     self.resolver.handle_status(&status.peers, now());
-                    let netlink = self.netlink.of_tunnel(0, self.device);
-                    for change in self.ways.learn(&netlink, &status.peers).await {
+                    for change in self.ways.learn(&self.netlink, &status.peers).await {
                         change.apply(&self.gateway);
                     }
                 }
@@ -341,25 +392,68 @@ impl Service {
         }
     }
 
-    /// Somebody else may take the device down and up again.
-    async fn look_at_device(&self) {
-        match self.netlink.is_up(self.device).await {
-            Ok(is_up) => self.board.set_device_up(is_up),
-            Err(error) => debug!(%error, "cannot look at the device"),
+    /// Follows what others do to the device, and gives it back what they took: when it goes down the kernel takes
+    /// its routes away, and its addresses of IPv6.
+    async fn keep_device(&mut self) {
+        let link = match self.netlink.link(self.device).await {
+            Ok(Some(link)) => link,
+            // It is gone: so are the packet threads in a moment.
+            Ok(None) => return self.set_device(DeviceState::default()),
+            Err(error) => {
+                debug!(%error, "cannot look at the device");
+                return;
+            }
+        };
+        self.follow(&link);
+        let mut device = DeviceState { name: link.name, is_up: link.is_up, ..Default::default() };
+        if link.is_up {
+            match self.netlink.sync_addresses(self.device, &self.config.addresses).await {
+                Ok(errors) => device.lacking.extend(errors.into_iter().map(Lack::from)),
+                Err(error) => error!(%error, "cannot read the addresses of the device"),
+            }
+            let errors = self.sync_routes().await;
+            device.wanted_routes = self.last_routes.wanted.len();
+            for error in errors {
+                if error.missing().is_none() {
+                    error!("{:#}", anyhow::Error::from(error));
+                } else {
+                    device.lacking.extend(Lack::of_route(error));
+                }
+            }
+        }
+        self.set_device(device);
+    }
+
+    /// The name and the MTU of the device are the business of this host, also while the gateway runs.
+    fn follow(&mut self, link: &Link) {
+        let mtu_bytes = u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX);
+        if mtu_bytes != self.mtu_bytes {
+            info!(before = self.mtu_bytes, mtu = mtu_bytes, "the device has another MTU");
+            self.mtu_bytes = mtu_bytes;
+            self.gateway.set_device_mtu(mtu_bytes);
+            self.apply();
+        }
+        if link.name != self.config.interface {
+            info!(before = self.config.interface, name = link.name, "the device has another name");
+            let mut config = Config::clone(&self.config);
+            config.interface.clone_from(&link.name);
+            self.config = Arc::new(config);
+            self.sockets.follow(&self.config);
+            self.show();
         }
     }
 
-    /// When a device goes down the kernel takes its routes away, and its addresses of IPv6. Traffic follows the
-    /// default route until they are back.
-    async fn handle_link(&mut self) {
-        let addresses = &self.config.addresses;
-        if let Err(error) = self.netlink.restore_addresses(self.device, addresses).await {
-            error!(%error, ?addresses, "the device does not have all of its addresses");
+    /// Shows what the device is now, and reports what it lacks, unless that is no news.
+    fn set_device(&mut self, device: DeviceState) {
+        if device == self.last_device {
+            return;
         }
-        for error in self.sync_routes().await {
-            error!("{:#}", anyhow::Error::from(error));
+        for lack in device.lacking.iter().filter(|lack| !self.last_device.lacking.contains(lack)) {
+            error!("{}", lack.cause);
         }
-        self.look_at_device().await;
+        self.source.set_lacking(&device.lacking);
+        self.board.set_device(device.clone());
+        self.last_device = device;
     }
 
     /// Begins to read the file again.
@@ -423,9 +517,7 @@ impl Service {
             info!(%public_key, grace = ?GRACE, "our key changed; the one before stays good for a while");
         }
         self.apply();
-        for error in self.sync_routes().await {
-            error!("{:#}", anyhow::Error::from(error));
-        }
+        self.keep_device().await;
         let changes = reload.peers;
         info!(
             added = ?changes.added,
@@ -478,9 +570,7 @@ impl Service {
             self.gateway.set_endpoints(*peer, self.resolver.addresses(peer));
         }
         // It says so if the route to the endpoint itself leads into the tunnel now.
-        for error in self.sync_routes().await {
-            error!("{:#}", anyhow::Error::from(error));
-        }
+        self.keep_device().await;
     }
 
     async fn sync_routes(&mut self) -> Vec<RouteError> {

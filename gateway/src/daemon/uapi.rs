@@ -38,7 +38,7 @@ const CONNECTION_LIMIT: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the socket of the device called `interface` is.
-fn path(interface: &str) -> PathBuf {
+pub(crate) fn path(interface: &str) -> PathBuf {
     Path::new(DIRECTORY).join(file_name(interface))
 }
 

@@ -5,7 +5,7 @@
 //! send. TCP through the tunnel is better off knowing: its segments then fit again. And if a way leads
 //! through another interface than before, the address of ours that the peer knows is on the wrong one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use strait_gateway::io::{Gateway, PeerStatus};
@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::config::MTU_MIN;
 use super::mtu::{OVERHEAD_BYTES, Underlay};
-use super::netlink::Netlink;
+use super::netlink::{Changed, Netlink};
 
 /// Peers that are asked about at a time, so that many cost no more than a few.
 const PEERS_PER_TURN: usize = 16;
@@ -24,13 +24,16 @@ const PEERS_PER_TURN: usize = 16;
 pub(crate) struct Ways {
     next: usize,
     last: HashMap<PublicKey, Way>,
+    /// The peers to which the way may be another one, by what has changed in the kernel.
+    due: BTreeSet<PublicKey>,
 }
 
 /// What was found of the way to a peer.
 #[derive(Debug)]
 struct Way {
     endpoint: SocketAddr,
-    interface: String,
+    /// The number of the interface that it leads through.
+    interface: u32,
     /// The largest inner packet, in bytes.
     path_mtu: u16,
     /// What the peer had been sent by then.
@@ -60,17 +63,59 @@ impl Change {
 }
 
 impl Ways {
-    /// Asks the kernel about the next few peers, and says what changed.
-    pub(crate) async fn learn(&mut self, netlink: &Netlink, peers: &[PeerStatus]) -> Vec<Change> {
-        let mut changed = Vec::new();
-        for (peer, endpoint) in self.turn(peers) {
-            let Some(underlay) = netlink.interface_towards(endpoint.ip()).await else {
-                continue;
-            };
-            changed.extend(self.handle_way(peer, endpoint, underlay));
+    /// Something has changed in the kernel.
+    pub(crate) fn handle_change(&mut self, changed: &Changed) {
+        let may_differ = self
+            .last
+            .iter()
+            .filter(|(_, way)| changed.may_reroute(way.endpoint.ip(), way.interface));
+
+        self.due.extend(may_differ.map(|(peer, _)| *peer));
+    }
+
+    /// Whether there are peers to ask about at once: see [`Self::learn_due`].
+    pub(crate) fn are_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Asks the kernel about the next few peers to which the way may be another one by what has changed.
+    pub(crate) async fn learn_due(
+        &mut self,
+        netlink: &Netlink,
+        peers: &[PeerStatus],
+    ) -> Vec<Change> {
+        let mut turn = Vec::new();
+        while turn.len() < PEERS_PER_TURN
+            && let Some(key) = self.due.pop_first()
+        {
+            let peer = peers.iter().find(|peer| peer.public_key == key);
+            turn.extend(peer.and_then(|peer| Some((peer, peer.endpoint?))));
         }
+
+        self.ask(netlink, turn).await
+    }
+
+    /// Asks the kernel about the next few peers that are sent something, and says what changed.
+    pub(crate) async fn learn(&mut self, netlink: &Netlink, peers: &[PeerStatus]) -> Vec<Change> {
+        let turn = self.turn(peers);
+        let changed = self.ask(netlink, turn).await;
         if self.last.len() > peers.len() {
             self.last.retain(|key, _| peers.iter().any(|peer| peer.public_key == *key));
+        }
+
+        changed
+    }
+
+    async fn ask(
+        &mut self,
+        netlink: &Netlink,
+        turn: Vec<(&PeerStatus, SocketAddr)>,
+    ) -> Vec<Change> {
+        let mut changed = Vec::new();
+        for (peer, endpoint) in turn {
+            if let Some(found) = netlink.interface_towards(endpoint.ip()).await {
+                changed.extend(self.handle_way(peer, endpoint, found));
+            }
         }
 
         changed
@@ -109,7 +154,7 @@ impl Ways {
         &mut self,
         peer: &PeerStatus,
         endpoint: SocketAddr,
-        Underlay { interface, mtu_bytes }: Underlay,
+        (index, Underlay { interface, mtu_bytes }): (u32, Underlay),
     ) -> Option<Change> {
         let bytes = inner(mtu_bytes);
         let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
@@ -118,12 +163,12 @@ impl Ways {
         }
         let last = self.last.get(&peer.public_key);
         let is_rerouted =
-            last.is_some_and(|way| way.endpoint == endpoint && way.interface != interface);
+            last.is_some_and(|way| way.endpoint == endpoint && way.interface != index);
         if is_rerouted {
             info!(peer = peer.name, interface, "the way to a peer leads through another interface");
         }
         let transmit_bytes = peer.transmit_bytes;
-        let way = Way { endpoint, interface, path_mtu: bytes, transmit_bytes };
+        let way = Way { endpoint, interface: index, path_mtu: bytes, transmit_bytes };
         self.last.insert(peer.public_key, way);
 
         let change = Change { peer: peer.public_key, path_mtu, is_rerouted };
@@ -140,8 +185,6 @@ fn inner(outer: u32) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use strait_gateway::wg::PrivateKey;
 
     use super::*;
@@ -158,16 +201,16 @@ mod tests {
     fn a_way_is_another_one_if_only_its_interface_changes() {
         let mut ways = Ways::default();
         let mut peer = peer();
-        let mut look = |peer: &PeerStatus, endpoint: &str, interface: &str| {
-            let underlay = Underlay { interface: interface.to_owned(), mtu_bytes: 1500 };
-            ways.handle_way(peer, endpoint.parse().unwrap(), underlay)
+        let mut look = |peer: &PeerStatus, endpoint: &str, index: u32| {
+            let underlay = Underlay { interface: format!("eth{index}"), mtu_bytes: 1500 };
+            ways.handle_way(peer, endpoint.parse().unwrap(), (index, underlay))
         };
 
-        let first = look(&peer, "198.51.100.1:7", "eth0").unwrap();
+        let first = look(&peer, "198.51.100.1:7", 0).unwrap();
         peer.path_mtu_bytes = first.path_mtu;
-        let again = look(&peer, "198.51.100.1:7", "eth0");
-        let rerouted = look(&peer, "198.51.100.1:7", "eth1").unwrap();
-        let moved = look(&peer, "203.0.113.1:7", "eth0");
+        let again = look(&peer, "198.51.100.1:7", 0);
+        let rerouted = look(&peer, "198.51.100.1:7", 1).unwrap();
+        let moved = look(&peer, "203.0.113.1:7", 0);
 
         assert_eq!((first.path_mtu, first.is_rerouted), (Some(1420), false));
         assert_eq!((again, moved), (None, None));
@@ -218,7 +261,7 @@ mod tests {
         let mut asked = Vec::new();
         for (peer, endpoint) in ways.turn(peers) {
             let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes: 1500 };
-            ways.handle_way(peer, endpoint, underlay);
+            ways.handle_way(peer, endpoint, (0, underlay));
             asked.push(peer.public_key);
         }
         for peer in peers.iter_mut().filter(|peer| asked.contains(&peer.public_key)) {

@@ -9,6 +9,7 @@ use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
 use super::outside::{Ends, Outside};
+use super::translate::Memory;
 use crate::DropReason;
 use crate::packet::Header;
 use crate::path::Path;
@@ -120,15 +121,18 @@ impl Forwarding {
         }
     }
 
-    /// Whether `packet`, which came from the device, is a datagram that we sent to a peer: the route there
-    /// leads back to us, and each turn would wrap it once more.
-    ///
-    /// See [`Outside`] for how it is told from one of somebody else.
+    /// Whether `packet`, which came from the device, is a datagram of ours that would come back for ever, longer by
+    /// a header each time. See [`Outside`].
     #[inline]
     #[must_use]
-    pub fn is_own_datagram(&self, packet: &[u8], header: &Header, now: Tick) -> bool {
+    pub fn returns_for_ever(
+        &self,
+        packet: &[u8],
+        header: &Header,
+        (now, memory): (Tick, Memory),
+    ) -> bool {
         self.outside.may_have_sent(packet, header)
-            && self.outside.has_sent(packet, header, (&self.ends, &self.peers), now)
+            && self.outside.returns_for_ever(packet, header, (self, &self.ends), (now, memory))
     }
 
     /// The kernel does not send by `path` any more: whoever is reached by it is reached from another

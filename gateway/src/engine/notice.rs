@@ -79,12 +79,16 @@ impl Notice {
         }
     }
 
-    /// Prepares the error about `packet`, which is as its sender sent it. Says whether there is one.
+    /// Prepares the error about `packet`, which is as its sender sent it and was dropped. Says whether there is
+    /// one.
     #[cold]
     pub(super) fn prepare(&mut self, packet: &[u8], reason: DropReason, now: Instant) -> bool {
-        let Some(cause) = cause(reason) else {
-            return false;
-        };
+        cause(reason).is_some_and(|cause| self.prepare_cause(packet, cause, now))
+    }
+
+    /// The same for `cause`, also of a packet that is sent.
+    #[cold]
+    pub(super) fn prepare_cause(&mut self, packet: &[u8], cause: Cause, now: Instant) -> bool {
         let Ok(header) = Header::parse(packet) else {
             return false;
         };

@@ -11,17 +11,25 @@ use remap::Reader;
 
 use super::flows::Flows;
 use super::notice::Notice;
+use super::outside;
 use super::race;
 use super::translate::{self, Context, Memory, Outgoing};
 use super::{Forwarding, Settings};
 use crate::DropReason;
 use crate::buffer::{Outer, TransmitBatch};
 use crate::counters::{Counters, as_u64};
+use crate::packet::reply::Cause;
 use crate::packet::segment::{Cut, Segments};
 use crate::packet::virtio::{Gso, VirtioHeader};
-use crate::packet::{Header, ecn};
+use crate::packet::{Header, Transport, ecn};
+use crate::wg::Peer;
 use crate::wg::message::MAX_DATAGRAM_OVERHEAD_BYTES;
 use crate::wg::tunnel::Reserved;
+
+/// The least MTU of a link that carries IPv6, in bytes (RFC 8200 section 5).
+const MIN_MTU_V6: u16 = 1280;
+
+const UDP_HEADER_BYTES: usize = 8;
 
 /// Frames of fewer bytes are not worth handing to another thread: to seal this much takes several times as
 /// long as to wake one.
@@ -62,8 +70,8 @@ pub enum Disposition {
     Taken,
     /// It is for this cluster: have [`Outbound::handle_hairpin`] write it back to the device.
     Hairpin,
-    /// It was dropped, and its sender is to be told: write [`Outbound::reply`] to the device, with an empty
-    /// virtio header, and report that to [`Outbound::handle_reply`].
+    /// Nothing but that its sender is to be told, of its drop or of what fits: write [`Outbound::reply`] to the
+    /// device, with an empty virtio header, and report that to [`Outbound::handle_reply`].
     Reply,
 }
 
@@ -124,7 +132,7 @@ impl Outbound {
             memory: Memory::Updated,
             now: flows.tick(now),
         };
-        match forward(context, account, virtio, frame, now, out, flush) {
+        match forward(context, (account, notice), virtio, frame, now, out, flush) {
             Ok(disposition) => disposition,
             Err(Dropped { reason, packets, bytes }) => {
                 account.packets_in.add(packets);
@@ -205,7 +213,7 @@ struct Dropped {
 
 fn forward(
     context: Context<'_>,
-    account: &Counters,
+    (account, notice): (&Counters, &mut Notice),
     virtio: &VirtioHeader,
     frame: &mut [u8],
     now: Instant,
@@ -229,6 +237,15 @@ fn forward(
             None => return Err(dropped(DropReason::NoEndpoint, virtio, frame, &header)),
         },
     };
+    let hop_limit = outside::hop_limit(frame, &header);
+    if hop_limit == Some(0) {
+        return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
+    }
+    let taken = match peer.and_then(|(route, _)| excess(route.peer, virtio, frame, &header)) {
+        // It is sent all the same, in fragments. Before the addresses change, as the error quotes them.
+        Some(cause) if notice.prepare_cause(frame, cause, now) => Disposition::Reply,
+        Some(_) | None => Disposition::Taken,
+    };
     if let Err(reason) = translate::outbound(&context, &outgoing, frame, &mut header, checksum) {
         return Err(dropped(reason, virtio, frame, &header));
     }
@@ -242,7 +259,8 @@ fn forward(
 
     account.packets_in.add(packets);
     account.bytes_in.add(as_u64(segments.total_bytes()));
-    let outer = Outer::data(path, outer_ecn);
+    let mut outer = Outer::data(path, outer_ecn);
+    outer.hop_limit = hop_limit;
     if let Some(job) = job.filter(|_| is_worth_a_job(&segments))
         && let Some(reserved) = route.peer.tunnel.reserve(&segments, now)
     {
@@ -250,7 +268,7 @@ fn forward(
         route.peer.transmit.packets.add(sealed.packets);
         route.peer.transmit.bytes.add(sealed.bytes);
         *job = Some(Job { reserved, cut: segments.detach(), outer });
-        return Ok(Disposition::Taken);
+        return Ok(taken);
     }
 
     loop {
@@ -264,15 +282,38 @@ fn forward(
         route.peer.transmit.bytes.add(sealed.bytes);
 
         if segments.next_len().is_none() {
-            return Ok(Disposition::Taken);
+            return Ok(taken);
         }
         if out.is_empty() {
             let left = as_u64(segments.remaining());
             account.count_drops(DropReason::Malformed, left);
-            return Ok(Disposition::Taken);
+            return Ok(taken);
         }
         flush(out);
     }
+}
+
+/// What the sender of a frame is to be told if its packets are larger than what the way to `peer` carries whole.
+#[inline]
+fn excess(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) -> Option<Cause> {
+    let path_mtu = peer.path_mtu()?;
+    // Whatever the link, no packet of IPv6 need be smaller (RFC 8200 section 5).
+    let mtu = if header.is_ipv6() { path_mtu.max(MIN_MTU_V6) } else { path_mtu };
+    let len = if virtio.gso == Gso::None {
+        header.packet_len()
+    } else {
+        transport_end(frame, header)? + usize::from(virtio.gso_size)
+    };
+
+    (header.dont_fragment() && len > usize::from(mtu)).then_some(Cause::TooBig(mtu))
+}
+
+/// Where the payload of a TCP segment or a UDP datagram begins.
+fn transport_end(frame: &[u8], header: &Header) -> Option<usize> {
+    let at = header.transport_offset();
+    let is_tcp = header.transport() == Transport::Tcp;
+
+    Some(at + if is_tcp { usize::from(*frame.get(at + 12)? >> 4) * 4 } else { UDP_HEADER_BYTES })
 }
 
 /// Whether the segments are many, and one batch has room for them.

@@ -21,7 +21,6 @@ use crate::wg::{Peer, PublicKey};
 pub struct Monitor {
     pub(super) shared: Arc<Shared>,
     pub(super) forwarding: Reader<Forwarding>,
-    pub(super) mtu_bytes: u16,
     pub(super) has_lanes: bool,
 }
 
@@ -86,14 +85,15 @@ impl Monitor {
     /// [`QuestionError`] if there is no such packet, or no telling who sends it.
     pub fn explain(&self, question: &Question) -> Result<Explanation, QuestionError> {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let Shared { flows, .. } = &*self.shared;
+        let Shared { flows, mtu_bytes, .. } = &*self.shared;
         let context = Context {
             forwarding: &forwarding,
             flows,
             memory: Memory::Unchanged,
             now: flows.tick(clock::now()),
         };
-        let situation = Situation { mtu_bytes: self.mtu_bytes, is_running: true };
+        let mtu_bytes = mtu_bytes.load(Ordering::Relaxed);
+        let situation = Situation { mtu_bytes, is_running: true };
 
         explain::explain(&context, situation, question)
     }

@@ -34,7 +34,7 @@ const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-const CONTROL_BYTES: usize = 96;
+const CONTROL_BYTES: usize = 112;
 
 const EMPTY_CONTROL: Control = Control([0; CONTROL_BYTES]);
 
@@ -145,6 +145,8 @@ pub(super) struct Send<'a> {
     pub(super) segment_bytes: Option<u16>,
     /// Type-of-service byte (IPv4) or traffic class (IPv6) of the outer header; 0 leaves it alone.
     pub(super) traffic_class: u8,
+    /// Time to live (IPv4) or hop limit (IPv6) of the outer header, if it is not that of the host.
+    pub(super) hop_limit: Option<u8>,
     /// Whether the outer header is IPv6 (an IPv4-mapped destination is not).
     pub(super) is_ipv6: bool,
 }
@@ -197,6 +199,15 @@ fn encode_control(control: &mut Control, send: Send<'_>) -> usize {
             (libc::IPPROTO_IP, libc::IP_TOS)
         };
         let value = libc::c_int::from(send.traffic_class).to_ne_bytes();
+        len += put(&mut control.0, len, level, name, &value);
+    }
+    if let Some(hop_limit) = send.hop_limit {
+        let (level, name) = if send.is_ipv6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TTL)
+        };
+        let value = libc::c_int::from(hop_limit).to_ne_bytes();
         len += put(&mut control.0, len, level, name, &value);
     }
     len += match send.source.map(|source| (source.address(), source.interface())) {
@@ -452,6 +463,7 @@ mod tests {
         fn what_was_encoded_is_decoded(
             segment_bytes in prop::option::of(1..u16::MAX),
             traffic_class: u8,
+            hop_limit: Option<u8>,
             source in prop::option::of((any::<IpAddr>(), 1..u32::MAX)),
             is_ipv6: bool,
         ) {
@@ -459,11 +471,12 @@ mod tests {
             let mut control = EMPTY_CONTROL;
             let source = source.and_then(|(address, interface)| Local::new(address, interface));
             let send =
-                Send { bytes: &[], destination: &destination, source, segment_bytes, traffic_class, is_ipv6 };
+                Send { bytes: &[], destination: &destination, source, segment_bytes, traffic_class, hop_limit, is_ipv6 };
 
             let len = encode_control(&mut control, send);
 
-            let messages = usize::from(segment_bytes.is_some()) + usize::from(traffic_class != 0);
+            let messages = usize::from(segment_bytes.is_some()) + usize::from(traffic_class != 0)
+                + usize::from(hop_limit.is_some());
             let address_bytes = source.map_or(0, |source| if source.address().is_ipv6() { 40 } else { 32 });
             prop_assert_eq!(len, 24 * messages + address_bytes);
             prop_assert!(len <= CONTROL_BYTES);

@@ -41,7 +41,7 @@ pub(super) struct Tun {
 }
 
 impl Tun {
-    /// Creates the device, gives it its addresses, and brings it up if it is to be.
+    /// Creates the device. It has no addresses yet, and is down.
     pub(super) fn create(settings: &Settings) -> Result<Arc<Self>, StartError> {
         let name = settings.interface.clone();
         let failed = |source: io::Error| match source.raw_os_error() {
@@ -63,16 +63,6 @@ impl Tun {
             tracing::debug!(%error, "the device keeps its default transmit queue");
         }
         let (has_tso, has_uso) = choose_offload(device.as_fd(), settings).map_err(failed)?;
-        for address in &settings.addresses {
-            add_address(&device, *address).map_err(|source| StartError::Address {
-                address: *address,
-                interface: settings.interface.clone(),
-                source,
-            })?;
-        }
-        if settings.is_up {
-            device.enabled(true).map_err(failed)?;
-        }
         device.set_nonblocking(true).map_err(failed)?;
         let file = File::from(device.as_fd().try_clone_to_owned().map_err(failed)?);
 
@@ -235,13 +225,6 @@ fn choose_offload(device: BorrowedFd<'_>, settings: &Settings) -> io::Result<(bo
     }
 
     sys::set_tun_offload(device, 0).map(|()| (false, false))
-}
-
-fn add_address(device: &SyncDevice, address: ipnet::IpNet) -> io::Result<()> {
-    match address {
-        ipnet::IpNet::V4(net) => device.add_address_v4(net.addr(), net.prefix_len()),
-        ipnet::IpNet::V6(net) => device.add_address_v6(net.addr(), net.prefix_len()),
-    }
 }
 
 fn account(frame: &Frame<'_>, accounts: &Accounts, is_written: bool) {

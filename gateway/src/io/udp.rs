@@ -233,6 +233,7 @@ impl Udp {
             source,
             segment_bytes: None,
             traffic_class: transmit.outer.traffic_class(),
+            hop_limit: transmit.outer.hop_limit,
             is_ipv6: remote.is_ipv6(),
         };
 

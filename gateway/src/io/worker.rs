@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) forwarding: Reader<Forwarding>,
     pub(super) flows: Arc<Flows>,
     pub(super) calendar: Calendar,
+    /// Of the device.
+    pub(super) mtu_bytes: AtomicU16,
     /// Whether time brings handshakes and keepalives.
     pub(super) begins_sessions: AtomicBool,
     pub(super) is_stopping: AtomicBool,

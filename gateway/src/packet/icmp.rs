@@ -15,6 +15,9 @@ pub(super) const UNREACHABLE_V4: u8 = 3;
 /// The type "destination unreachable" of ICMPv6.
 pub(super) const UNREACHABLE_V6: u8 = 1;
 
+/// The type "packet too big" of ICMPv6.
+pub(super) const TOO_BIG_V6: u8 = 2;
+
 /// Length of the ICMP and ICMPv6 error header in front of the quoted packet, in bytes.
 pub(super) const ERROR_HEADER_LEN: usize = 8;
 

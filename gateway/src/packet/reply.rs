@@ -37,7 +37,7 @@ const HOP_LIMIT: u8 = 64;
 /// Network control, as DSCP CS6, without ECN: an error has precedence 6 or 7 (RFC 1812 section 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 
-/// What the sender is told. Each is a code of "destination unreachable".
+/// What the sender is told: "destination unreachable" with a code, but for IPv6 where a packet is too big.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Nobody has the address, or nobody knows the way to who has it. "Host unreachable" in IPv4, "address
@@ -46,17 +46,27 @@ pub enum Cause {
     /// The destination may well be there, but this packet cannot be translated on the way (RFC 5508
     /// section 6, REQ-8). "Communication administratively prohibited" in both.
     Prohibited,
+    /// The path carries packets of up to so many bytes. "Fragmentation needed" in IPv4 (RFC 1191), "packet too
+    /// big" in IPv6.
+    TooBig(u16),
 }
 
 impl Cause {
-    /// The code of RFC 1812 section 5.2.7.1, or of RFC 4443 section 3.1.
-    const fn code(self, is_ipv6: bool) -> u8 {
-        match (self, is_ipv6) {
-            (Self::Unreachable, false) => 1,
-            (Self::Unreachable, true) => 3,
-            (Self::Prohibited, false) => 13,
-            (Self::Prohibited, true) => 1,
-        }
+    /// The header of the error, without its checksum: type and code of RFC 1812 section 5.2.7.1, or of RFC 4443
+    /// section 3.
+    const fn header(self, is_ipv6: bool) -> [u8; icmp::ERROR_HEADER_LEN] {
+        let unreachable = if is_ipv6 { icmp::UNREACHABLE_V6 } else { icmp::UNREACHABLE_V4 };
+        let (kind, code, [high, low]) = match (self, is_ipv6) {
+            (Self::Unreachable, false) => (unreachable, 1, [0, 0]),
+            (Self::Unreachable, true) => (unreachable, 3, [0, 0]),
+            (Self::Prohibited, false) => (unreachable, 13, [0, 0]),
+            (Self::Prohibited, true) => (unreachable, 1, [0, 0]),
+            (Self::TooBig(mtu), false) => (unreachable, 4, mtu.to_be_bytes()),
+            (Self::TooBig(mtu), true) => (icmp::TOO_BIG_V6, 0, mtu.to_be_bytes()),
+        };
+
+        // The MTU is the second half of the second word, or all of it.
+        [kind, code, 0, 0, 0, 0, high, low]
     }
 }
 
@@ -77,11 +87,11 @@ pub fn write<'a>(
         return None;
     }
     let packet = packet.get(..header.packet_len())?;
-    let code = cause.code(header.is_ipv6());
+    let error = cause.header(header.is_ipv6());
 
     match (header.source(), header.destination()) {
-        (IpAddr::V4(to), IpAddr::V4(from)) => write_v4(packet, (from, to), code, buffer),
-        (IpAddr::V6(to), IpAddr::V6(from)) => write_v6(packet, (from, to), code, buffer),
+        (IpAddr::V4(to), IpAddr::V4(from)) => write_v4(packet, (from, to), error, buffer),
+        (IpAddr::V6(to), IpAddr::V6(from)) => write_v6(packet, (from, to), error, buffer),
         (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
     }
 }
@@ -115,12 +125,12 @@ fn may_be_answered(packet: &[u8], header: &Header) -> bool {
 fn write_v4<'a>(
     packet: &[u8],
     (from, to): (Ipv4Addr, Ipv4Addr),
-    code: u8,
+    error: [u8; icmp::ERROR_HEADER_LEN],
     buffer: &'a mut [u8; MAX_REPLY_BYTES],
 ) -> Option<&'a [u8]> {
     let room = buffer.get_mut(..MAX_REPLY_V4_BYTES)?;
     let (fixed, room) = room.split_first_chunk_mut::<{ ipv4::FIXED_LEN }>()?;
-    let message = put_message(packet, [icmp::UNREACHABLE_V4, code], room)?;
+    let message = put_message(packet, error, room)?;
     put_checksum(message, 0);
     let len = fixed.len() + message.len();
 
@@ -142,11 +152,11 @@ fn write_v4<'a>(
 fn write_v6<'a>(
     packet: &[u8],
     (from, to): (Ipv6Addr, Ipv6Addr),
-    code: u8,
+    error: [u8; icmp::ERROR_HEADER_LEN],
     buffer: &'a mut [u8; MAX_REPLY_BYTES],
 ) -> Option<&'a [u8]> {
     let (fixed, room) = buffer.split_first_chunk_mut::<{ ipv6::FIXED_LEN }>()?;
-    let message = put_message(packet, [icmp::UNREACHABLE_V6, code], room)?;
+    let message = put_message(packet, error, room)?;
     let payload_len = field::length(message.len());
     put_checksum(message, pseudo_header(from.into(), to.into(), ICMPV6, payload_len.into()));
     let len = fixed.len() + message.len();
@@ -163,11 +173,10 @@ fn write_v6<'a>(
     buffer.get(..len)
 }
 
-/// Writes the error at the start of `room`, with as much of `packet` as there is room for and a
-/// checksum of zero.
+/// Writes the error at the start of `room`, with as much of `packet` as there is room for.
 fn put_message<'a>(
     packet: &[u8],
-    kind_and_code: [u8; 2],
+    error: [u8; icmp::ERROR_HEADER_LEN],
     room: &'a mut [u8],
 ) -> Option<&'a mut [u8]> {
     let quoted_len = packet.len().min(room.len().saturating_sub(icmp::ERROR_HEADER_LEN));
@@ -175,8 +184,7 @@ fn put_message<'a>(
     let (start, quoted) = message.split_first_chunk_mut::<{ icmp::ERROR_HEADER_LEN }>()?;
 
     quoted.copy_from_slice(packet.get(..quoted_len)?);
-    *start = [0; icmp::ERROR_HEADER_LEN];
-    [start[0], start[1]] = kind_and_code;
+    *start = error;
 
     Some(message)
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwapOption;
 
 use super::InForce;
+use crate::daemon::device_state::DeviceState;
 
 /// Written by the control loop, read by the admin thread. Clones are the same board.
 #[derive(Clone, Debug, Default)]
@@ -13,16 +14,21 @@ pub(crate) struct Board(Arc<Notes>);
 
 #[derive(Debug, Default)]
 struct Notes {
-    is_device_up: AtomicBool,
+    device: ArcSwapOption<DeviceState>,
     knows_peers: AtomicBool,
     is_draining: AtomicBool,
     in_force: ArcSwapOption<InForce>,
 }
 
 impl Board {
-    /// Whether packets can go through the device.
-    pub(crate) fn set_device_up(&self, is_up: bool) {
-        self.0.is_device_up.store(is_up, Ordering::Release);
+    /// The kernel has the device like this.
+    pub(crate) fn set_device(&self, device: DeviceState) {
+        self.0.device.store(Some(Arc::new(device)));
+    }
+
+    /// The device as the kernel has it; `None` before the first look.
+    pub(crate) fn device(&self) -> Option<Arc<DeviceState>> {
+        self.0.device.load_full()
     }
 
     /// The file, or the first list of objects, has said who the peers are.
@@ -48,12 +54,27 @@ impl Board {
     /// Why the gateway is not ready, a line each; nothing if it is.
     pub(super) fn missing(&self) -> String {
         let is = |note: &AtomicBool| note.load(Ordering::Acquire);
-        let reasons = [
-            (is(&self.0.is_draining), "draining\n"),
-            (!is(&self.0.is_device_up), "the device is not up\n"),
-            (!is(&self.0.knows_peers), "the first list of objects was not seen\n"),
-        ];
+        let device = self.device();
+        let device = device.as_deref();
+        let mut reasons = String::new();
+        if is(&self.0.is_draining) {
+            reasons.push_str("draining\n");
+        }
+        if !device.is_some_and(|device| device.is_up) {
+            reasons.push_str("the device is not up\n");
+        }
+        if let Some(device) = device.filter(|device| device.carries_nothing()) {
+            reasons.push_str(&device.lacks());
+        }
+        if !is(&self.0.knows_peers) {
+            reasons.push_str("the first list of objects was not seen\n");
+        }
 
-        reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
+        reasons
+    }
+
+    /// What a gateway that is ready cannot do all the same, a line each.
+    pub(super) fn partly(&self) -> String {
+        self.device().map_or_else(String::new, |device| device.lacks())
     }
 }

@@ -85,7 +85,11 @@ impl Pages {
             return text(StatusCode::SERVICE_UNAVAILABLE, missing);
         }
 
-        if self.is_alive() { text(StatusCode::OK, "ready\n") } else { self.health() }
+        if self.is_alive() {
+            text(StatusCode::OK, format!("ready\n{}", self.sources.board.partly()))
+        } else {
+            self.health()
+        }
     }
 
     fn is_alive(&self) -> bool {

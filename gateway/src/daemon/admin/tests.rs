@@ -9,6 +9,7 @@ use strait_gateway::io::Status;
 use super::*;
 use crate::daemon::args::LogFormat;
 use crate::daemon::config::{Config, example};
+use crate::daemon::device_state::{DeviceState, Lack};
 
 #[test]
 fn metrics_have_the_content_type_of_openmetrics() {
@@ -39,13 +40,13 @@ fn readiness_says_what_it_waits_for() {
     let (device, list) = ("the device is not up\n", "the first list of objects was not seen\n");
 
     let before = ask();
-    server.board.set_device_up(true);
+    server.board.set_device(up());
     let without_list = ask();
     server.board.set_knows_peers();
     let ready = ask();
-    server.board.set_device_up(false);
+    server.board.set_device(DeviceState::default());
     let without_device = ask();
-    server.board.set_device_up(true);
+    server.board.set_device(up());
     server.board.set_draining();
     let draining = ask();
 
@@ -62,9 +63,32 @@ fn readiness_says_what_it_waits_for() {
 }
 
 #[test]
+fn what_a_ready_gateway_lacks_is_named() {
+    let server = Server::start(true);
+    server.board.set_knows_peers();
+    let lack = |prefix: &str| Lack {
+        prefix: prefix.parse().unwrap(),
+        is_route: true,
+        cause: format!("cannot add route {prefix}: no IPv6"),
+    };
+    let lacking = vec![lack("fd00:71::/64")];
+
+    server.board.set_device(DeviceState { wanted_routes: 2, lacking: lacking.clone(), ..up() });
+    let partly = server.request("GET /readyz HTTP/1.1");
+    server.board.set_device(DeviceState { wanted_routes: 1, lacking, ..up() });
+    let not_at_all = server.request("GET /readyz HTTP/1.1");
+
+    let named = "cannot add route fd00:71::/64: no IPv6\n";
+    assert!(partly.starts_with("HTTP/1.1 200 "), "{partly}");
+    assert!(partly.ends_with(&format!("ready\n{named}")), "{partly}");
+    assert!(not_at_all.starts_with("HTTP/1.1 503 "), "{not_at_all}");
+    assert!(not_at_all.ends_with(&format!("\r\n\r\n{named}")), "{not_at_all}");
+}
+
+#[test]
 fn nobody_is_ready_whose_packet_threads_ended() {
     let server = Server::start(false);
-    server.board.set_device_up(true);
+    server.board.set_device(up());
     server.board.set_knows_peers();
 
     let answer = server.request("GET /readyz HTTP/1.1");
@@ -295,4 +319,8 @@ impl Server {
 
         stream
     }
+}
+
+fn up() -> DeviceState {
+    DeviceState { name: "strait0".to_owned(), is_up: true, ..DeviceState::default() }
 }

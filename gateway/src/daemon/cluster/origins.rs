@@ -1,5 +1,6 @@
 //! Whose word the configuration of a gateway in a cluster is.
 
+use control::conditions::Verdict;
 use control::identity::Mode;
 use control::objects::{AskedPeer, ObjectName};
 
@@ -41,6 +42,11 @@ pub(super) fn of_peer(asked: &AskedPeer, endpoint: Origin) -> Origins {
         Some(prefixes) => origins.with("allowed_ips", prefixes.clone()).with("remap", prefixes),
         None => origins,
     }
+}
+
+/// Whether `origin` is the object that `verdict` is about.
+pub(super) fn is_judged(origin: &Origin, verdict: &Verdict) -> bool {
+    matches!(origin, Origin::Object { kind, namespace, name } if verdict.is_about(kind, namespace, name))
 }
 
 fn object(name: &ObjectName) -> Origin {

@@ -43,8 +43,6 @@ impl Device {
     pub(super) fn start(interface: &str, engine: Engine) -> Result<Self, StartError> {
         let settings = Settings {
             interface: interface.to_owned(),
-            addresses: Vec::new(),
-            is_up: false,
             listen_port: 0,
             mtu_bytes: MTU_BYTES,
             offload: Offload::default(),

@@ -52,6 +52,8 @@ enum Verdict {
     Returned,
     TooBig,
     Dropped,
+    /// The gateway would carry it, but the host does not: its device is down, or a route is missing.
+    Blocked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,11 +144,22 @@ impl Report {
         }
     }
 
+    /// With what the host lacks to carry the packet, and the remedy.
+    #[must_use]
+    pub(crate) fn blocked_by(mut self, obstacle: Option<String>) -> Self {
+        if let (Some(obstacle), true) = (obstacle, self.goes()) {
+            self.verdict = Verdict::Blocked;
+            self.remedy = Some(obstacle);
+        }
+
+        self
+    }
+
     /// Whether the packet would go.
     pub(crate) const fn goes(&self) -> bool {
         match self.verdict {
             Verdict::Sent | Verdict::Delivered | Verdict::Returned => true,
-            Verdict::TooBig | Verdict::Dropped => false,
+            Verdict::TooBig | Verdict::Dropped | Verdict::Blocked => false,
         }
     }
 
@@ -177,6 +190,8 @@ const fn error_name(cause: Cause, is_ipv6: bool) -> &'static str {
         (Cause::Unreachable, false) => "host unreachable",
         (Cause::Unreachable, true) => "address unreachable",
         (Cause::Prohibited, _) => "communication administratively prohibited",
+        (Cause::TooBig(_), false) => "fragmentation needed",
+        (Cause::TooBig(_), true) => "packet too big",
     }
 }
 
@@ -283,6 +298,7 @@ impl fmt::Display for Report {
             Verdict::Returned => line(f, "verdict", "returned to the cluster")?,
             Verdict::TooBig => line(f, "verdict", "too big")?,
             Verdict::Dropped => line(f, "verdict", &format!("dropped: {reason}"))?,
+            Verdict::Blocked => line(f, "verdict", "blocked by the host")?,
         }
         if let Some(error) = &self.icmp_error {
             line(f, "sender", &format!("is told {error:?}"))?;

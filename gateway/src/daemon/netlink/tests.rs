@@ -1,7 +1,6 @@
 //! Against the kernel, each test in a network namespace of its own on a thread of its own.
 
 use std::future::pending;
-use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 
@@ -56,17 +55,41 @@ fn addresses_that_went_with_the_device_come_back() {
             let own = netlink.addresses(None).await.unwrap();
             wanted.map(|wanted| own.contains(&wanted.addr()))
         };
-        netlink.restore_addresses(lo, &wanted).await.unwrap();
+        netlink.sync_addresses(lo, &wanted).await.unwrap();
         assert_eq!(present().await, [true, true]);
         set_link(&netlink, lo, LinkFlags::empty()).await;
-        netlink.restore_addresses(lo, &wanted).await.unwrap();
-        assert_eq!(present().await, [true, false], "one that is down stays as it is");
+        assert_eq!(present().await, [true, false]);
 
         set_link(&netlink, lo, LinkFlags::Up).await;
-        netlink.restore_addresses(lo, &wanted).await.unwrap();
-        netlink.restore_addresses(lo, &wanted).await.unwrap();
+        netlink.sync_addresses(lo, &wanted).await.unwrap();
+        let errors = netlink.sync_addresses(lo, &wanted).await.unwrap();
 
         assert_eq!(present().await, [true, true]);
+        assert!(errors.is_empty(), "{errors:?}");
+    });
+}
+
+#[test]
+fn without_ipv6_the_device_has_its_ipv4_parts() {
+    in_namespace(|netlink, lo| async move {
+        std::fs::write("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
+        let addresses = ["169.254.18.1/30", "fd00:71::1/64"].map(net);
+        let prefixes = set(&["10.71.0.0/16", "fd00:72::/64"]);
+        let routes = DeviceRoutes::new(netlink.clone(), lo);
+
+        let refused_addresses = netlink.sync_addresses(lo, &addresses).await.unwrap();
+        let refused_routes = routes.sync(&prefixes).await;
+
+        let [address] = &refused_addresses[..] else { panic!("{refused_addresses:?}") };
+        let [route] = &refused_routes[..] else { panic!("{refused_routes:?}") };
+        let own = netlink.addresses(None).await.unwrap();
+        assert!(own.contains(&addresses[0].addr()));
+        assert_eq!(netlink.own_routes(lo).await.unwrap(), set(&["10.71.0.0/16"]));
+        assert_eq!(address.address, addresses[1]);
+        assert_eq!(route.missing(), Some(net("fd00:72::/64")));
+        for text in [address.to_string(), route.to_string()] {
+            assert!(text.contains("net.ipv6.conf.lo.disable_ipv6=0"), "{text}");
+        }
     });
 }
 
@@ -90,7 +113,7 @@ fn a_route_that_is_gone_already_is_removed() {
         let routes = DeviceRoutes::new(netlink.clone(), lo);
         assert_none(&routes.sync(&set(&["10.71.0.0/16"])).await);
         let by_hand = route_message(net("10.71.0.0/16"), Some(lo));
-        netlink.0.route().del(by_hand).execute().await.unwrap();
+        netlink.handle.route().del(by_hand).execute().await.unwrap();
 
         assert_none(&routes.sync(&set(&[])).await);
     });
@@ -103,7 +126,7 @@ fn routes_that_somebody_took_away_come_back() {
         let wanted = set(&["10.71.0.0/16", "10.72.0.0/16", "fd00:71::/64"]);
         assert_none(&routes.sync(&wanted).await);
         let by_hand = route_message(net("10.71.0.0/16"), Some(lo));
-        netlink.0.route().del(by_hand).execute().await.unwrap();
+        netlink.handle.route().del(by_hand).execute().await.unwrap();
 
         assert_none(&routes.sync(&wanted).await);
         assert_eq!(netlink.own_routes(lo).await.unwrap(), wanted);
@@ -118,27 +141,71 @@ fn routes_that_somebody_took_away_come_back() {
 }
 
 #[test]
-fn only_the_changes_of_an_interface_are_told() {
+fn removed_routes_and_addresses_are_reported() {
     in_namespace(|netlink, lo| async move {
-        let [mut all, mut own, mut of_another] =
-            [None, Some(lo), Some(lo + 1000)].map(|only| Links::listen(only).unwrap());
+        let routes = DeviceRoutes::new(netlink.clone(), lo);
+        let prefixes = set(&["10.71.0.0/16"]);
+        assert_none(&routes.sync(&prefixes).await);
+        netlink.sync_addresses(lo, &[net("169.254.18.1/30")]).await.unwrap();
+        let none = BTreeSet::new();
+        let another = lo + 1000;
+        let mut changes = Changes::listen().unwrap();
 
-        set_link(&netlink, lo, LinkFlags::empty()).await;
+        let by_hand = route_message(net("10.71.0.0/16"), Some(lo));
+        netlink.handle.route().del(by_hand).execute().await.unwrap();
+        let route = changes.next().await;
+        remove_addresses(&netlink, lo).await;
+        let address = changes.next().await;
 
-        all.next().await;
-        own.next().await;
-        let silence = timeout(Duration::from_millis(50), of_another.next()).await;
-        assert!(silence.is_err());
-        assert!(!own.are_silent());
+        assert!(route.is_about(lo, &prefixes) && route.is_about_ours());
+        assert!(!route.is_about(lo, &set(&["10.72.0.0/16"])));
+        assert!(address.is_about(lo, &none) && !address.is_about(another, &none));
+        assert!(!changes.is_closed());
     });
 }
 
-/// Whoever relied on it has to look by himself from then on.
 #[test]
-fn without_its_socket_nothing_is_told_any_more() {
-    let (_, links) = mpsc::unbounded_channel();
+fn only_ways_over_what_changed_may_be_others() {
+    in_namespace(|netlink, lo| async move {
+        let [near, far] = ["198.51.100.7", "203.0.113.7"].map(|a| a.parse().unwrap());
+        let another = lo + 1000;
+        let mut changes = Changes::listen().unwrap();
 
-    assert!(Links(links).are_silent());
+        add_foreign(&netlink, "198.51.100.0/24", lo).await;
+        let route = changes.next().await;
+        set_link(&netlink, lo, LinkFlags::empty()).await;
+        let link = changes.next().await;
+
+        assert!(route.may_reroute(near, another) && !route.may_reroute(far, another));
+        assert!(link.may_reroute(far, lo) && !link.may_reroute(far, another));
+    });
+}
+
+#[test]
+fn tunnel_devices_have_no_link_local_address_and_no_redirects() {
+    in_namespace(|netlink, _| async move {
+        let pair = rtnetlink::LinkVeth::new("plain", "tunnel").build();
+        netlink.handle.link().add(pair).execute().await.unwrap();
+        let plain = netlink.interface_index("plain").await.unwrap();
+        let tunnel = netlink.interface_index("tunnel").await.unwrap();
+
+        netlink.prepare_tunnel(tunnel).await;
+        netlink.set_up(plain).await.unwrap();
+        netlink.set_up(tunnel).await.unwrap();
+
+        let of = |index| {
+            let own = netlink.handle.address().get().set_link_index_filter(index).execute();
+            own.try_collect::<Vec<_>>()
+        };
+        assert_eq!(of(plain).await.unwrap().len(), 1, "a plain link has a link-local address");
+        assert_eq!(of(tunnel).await.unwrap().len(), 0);
+        for setting in ["send_redirects", "accept_redirects"] {
+            let path = format!("/proc/sys/net/ipv4/conf/tunnel/{setting}");
+            assert_eq!(std::fs::read_to_string(path).unwrap().trim(), "0", "{setting}");
+        }
+        let all = std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/send_redirects").unwrap();
+        assert_eq!(all.trim(), "0", "a device sends redirects if all devices do");
+    });
 }
 
 #[test]
@@ -156,26 +223,25 @@ fn the_underlay_is_the_interface_towards_the_peer() {
 
 /// As wg-quick has it: what is marked goes by another table.
 #[test]
-fn the_underlay_is_that_of_the_mark_and_never_the_device_itself() {
+fn the_underlay_is_that_of_the_mark() {
     in_namespace(|netlink, lo| async move {
         let peer = "198.51.100.7".parse().unwrap();
         add_foreign(&netlink, "198.51.100.0/24", lo).await;
         let mut marked = route_message(net("198.51.100.0/24"), Some(lo));
         marked.header.table = 100;
         marked.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]));
-        netlink.0.route().add(marked).execute().await.unwrap();
+        netlink.handle.route().add(marked).execute().await.unwrap();
         let to_table = rtnetlink::packet_route::rule::RuleAction::ToTable;
-        let rule = netlink.0.rule().add().v4().fw_mark(7).table_id(100).action(to_table);
+        let rule = netlink.handle.rule().add().v4().fw_mark(7).table_id(100).action(to_table);
         rule.execute().await.unwrap();
-        let another = lo + 1000;
 
         let mut mtus = Vec::new();
-        for (mark, device) in [(0, another), (7, another), (7, lo)] {
-            let underlay = netlink.of_tunnel(mark, device).interface_towards(peer).await;
-            mtus.push(underlay.map(|underlay| underlay.mtu_bytes));
+        for mark in [0, 7] {
+            let found = netlink.with_mark(mark).interface_towards(peer).await;
+            mtus.push(found.map(|(_, underlay)| underlay.mtu_bytes));
         }
 
-        assert_eq!(mtus, [Some(65_536), Some(1400), None]);
+        assert_eq!(mtus, [Some(65_536), Some(1400)]);
     });
 }
 
@@ -197,16 +263,17 @@ fn an_interface_that_is_not_there_is_not_found() {
 }
 
 #[test]
-fn an_interface_is_up_until_somebody_takes_it_down() {
+fn an_interface_is_up_until_it_is_taken_down() {
     in_namespace(|netlink, lo| async move {
-        assert!(netlink.is_up(lo).await.unwrap());
+        let is_up = |link: Option<Link>| link.map(|link| link.is_up);
+        assert_eq!(is_up(netlink.link(lo).await.unwrap()), Some(true));
 
         set_link(&netlink, lo, LinkFlags::empty()).await;
 
-        assert!(!netlink.is_up(lo).await.unwrap());
-        assert!(!netlink.is_up(lo + 1000).await.unwrap());
-        assert!(netlink.has_link(lo).await.unwrap());
-        assert!(!netlink.has_link(lo + 1000).await.unwrap());
+        let link = netlink.link(lo).await.unwrap();
+        assert_eq!(link.as_ref().map(|link| &*link.name), Some("lo"));
+        assert_eq!(is_up(link), Some(false));
+        assert_eq!(netlink.link(lo + 1000).await.unwrap(), None);
     });
 }
 
@@ -239,13 +306,24 @@ async fn set_link(netlink: &Netlink, index: u32, state: LinkFlags) {
     let link = rtnetlink::LinkMessageBuilder::<rtnetlink::LinkUnspec>::default().index(index);
     let link = if state.contains(LinkFlags::Up) { link.up() } else { link.down() };
 
-    netlink.0.link().set(link.build()).execute().await.unwrap();
+    netlink.handle.link().set(link.build()).execute().await.unwrap();
+}
+
+async fn remove_addresses(netlink: &Netlink, index: u32) {
+    let on_it = netlink.handle.address().get().set_link_index_filter(index).execute();
+    let on_it: Vec<_> = on_it.try_collect().await.unwrap();
+    let added = |address: &IpAddr| !address.is_loopback();
+    for message in on_it {
+        if address_of(&message.attributes).as_ref().is_some_and(added) {
+            netlink.handle.address().del(message).execute().await.unwrap();
+        }
+    }
 }
 
 async fn add_foreign(netlink: &Netlink, prefix: &str, index: u32) {
     let mut route = route_message(net(prefix), Some(index));
     route.header.protocol = RouteProtocol::Static;
-    netlink.0.route().add(route).execute().await.unwrap();
+    netlink.handle.route().add(route).execute().await.unwrap();
 }
 
 fn exists() -> io::Error {

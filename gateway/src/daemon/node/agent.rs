@@ -47,9 +47,9 @@ impl Agent {
         Self { settings, kernel, objects: None, report, facts, is_settled: true }
     }
 
-    /// Waits until an interface has changed. Cancel safe.
-    pub(super) async fn next_link(&mut self) {
-        self.kernel.next_link().await;
+    /// Waits until an interface, a rule or a route of ours has changed. Cancel safe.
+    pub(super) async fn next_change(&mut self) {
+        self.kernel.next_change().await;
     }
 
     /// Whether another round may help.

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::flags::{Place, Vxlan};
 use super::forwarding::{Ground, OwnAddress, Reach};
 use super::state::{Change, Mac, RouteKey, State, Version};
-use crate::daemon::netlink::{self, Links, NOWHERE, ROUTE_PROTOCOL, is_not_supported, to_io};
+use crate::daemon::netlink::{self, Changes, NOWHERE, ROUTE_PROTOCOL, is_not_supported, to_io};
 
 use message::{forwarding_message, neighbour_message, route_message, rule_message};
 pub(super) use overlay::Device;
@@ -66,7 +66,7 @@ pub(super) async fn within<T>(
 pub(super) struct Kernel {
     handle: Handle,
     place: Place,
-    links: Links,
+    changes: Changes,
 }
 
 /// What the kernel has of ours.
@@ -97,12 +97,12 @@ impl Kernel {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         tokio::spawn(connection);
 
-        Ok(Self { handle, place, links: Links::listen(None)? })
+        Ok(Self { handle, place, changes: Changes::listen()? })
     }
 
-    /// Waits until an interface has changed. Cancel safe.
-    pub(super) async fn next_link(&mut self) {
-        self.links.next().await;
+    /// Waits until an interface, a rule or a route of ours has changed. Cancel safe.
+    pub(super) async fn next_change(&mut self) {
+        while !self.changes.next().await.is_about_ours() {}
     }
 
     /// What `plan` needs to know of the network around.

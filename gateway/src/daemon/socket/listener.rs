@@ -75,6 +75,22 @@ impl File {
         }
     }
 
+    /// Gives it another path.
+    pub(super) fn move_to(&mut self, path: PathBuf) -> io::Result<()> {
+        if path == self.path {
+            return Ok(());
+        }
+        if fs::symlink_metadata(&path).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if self.is_there() {
+            fs::rename(&self.path, &path)?;
+        }
+        self.path = path;
+
+        Ok(())
+    }
+
     /// Removes it, unless another one is there. Calling twice is harmless.
     pub(super) fn remove(&self) {
         if self.is_there() {

@@ -1,6 +1,7 @@
 //! Callers on a socket.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
@@ -25,6 +26,15 @@ impl Serving {
     /// Whether the socket is still in the file system. Removing it is a way to end a device.
     pub(crate) fn is_there(&self) -> bool {
         self.file.is_there()
+    }
+
+    /// Moves the socket to `path`, as its device has another name. Callers that are connected stay so.
+    ///
+    /// # Errors
+    ///
+    /// If there is a file of that name, or the directory cannot be written; then the socket stays where it is.
+    pub(crate) fn move_to(&mut self, path: PathBuf) -> io::Result<()> {
+        self.file.move_to(path)
     }
 }
 

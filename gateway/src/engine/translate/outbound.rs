@@ -28,7 +28,7 @@ pub fn route<'a>(
     if header.is_source_routed() {
         return Err(DropReason::SourceRouted);
     }
-    if context.forwarding.is_own_datagram(packet, header, context.now) {
+    if context.forwarding.returns_for_ever(packet, header, (context.now, context.memory)) {
         return Err(DropReason::RoutingLoop);
     }
 

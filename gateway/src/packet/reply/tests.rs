@@ -13,10 +13,9 @@ proptest! {
     fn an_error_equals_one_built_by_hand_that_quotes_what_fits(
         packet in any_packet(),
         payload_len in prop_oneof![Just(0_usize), 0_usize..3_000],
-        is_prohibited: bool,
+        cause in any_cause(),
     ) {
         let packet = with_payload(packet, payload_len);
-        let cause = if is_prohibited { Cause::Prohibited } else { Cause::Unreachable };
         let bytes = packet.build();
         let mut buffer = [0x5a; MAX_REPLY_BYTES];
 
@@ -35,8 +34,7 @@ proptest! {
     }
 
     #[test]
-    fn an_error_is_never_about_an_error(packet in any_packet(), is_prohibited: bool) {
-        let cause = if is_prohibited { Cause::Prohibited } else { Cause::Unreachable };
+    fn an_error_is_never_about_an_error(packet in any_packet(), cause in any_cause()) {
         let (mut first, mut second) = ([0; MAX_REPLY_BYTES], [0; MAX_REPLY_BYTES]);
 
         if let Some(reply) = write(&packet.build(), cause, &mut first) {
@@ -142,13 +140,16 @@ fn the_codes_are_those_of_the_kernel_and_of_rfc_5508() {
         let mut buffer = [0; MAX_REPLY_BYTES];
         let reply = write(&packet, cause, &mut buffer).unwrap();
         let at = Header::parse(reply).unwrap().transport_offset();
-        [reply[at], reply[at + 1]]
+        let mtu = u32::from_be_bytes([reply[at + 4], reply[at + 5], reply[at + 6], reply[at + 7]]);
+        (reply[at], reply[at + 1], mtu)
     };
 
-    assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::Unreachable), [3, 1]);
-    assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::Prohibited), [3, 13]);
-    assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::Unreachable), [1, 3]);
-    assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::Prohibited), [1, 1]);
+    assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::Unreachable), (3, 1, 0));
+    assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::Prohibited), (3, 13, 0));
+    assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::Unreachable), (1, 3, 0));
+    assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::Prohibited), (1, 1, 0));
+    assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::TooBig(1220)), (3, 4, 1220));
+    assert_eq!(of("fd00:71::7", "fd00:1::9", Cause::TooBig(1280)), (2, 0, 1280));
 }
 
 /// The error about `packet`, whose bytes are `bytes`.
@@ -172,9 +173,15 @@ fn expected(packet: &Packet, bytes: &[u8], cause: Cause) -> Option<Vec<u8>> {
         return None;
     }
 
-    let (protocol, kind, room) =
-        if packet.source.is_ipv6() { (58, 1, 1280 - 48) } else { (1, 3, 576 - 28) };
-    let mut message = vec![kind, cause.code(packet.source.is_ipv6()), 0, 0, 0, 0, 0, 0];
+    let (protocol, room) = if packet.source.is_ipv6() { (58, 1280 - 48) } else { (1, 576 - 28) };
+    let mut message = match (cause, packet.source.is_ipv6()) {
+        (Cause::Unreachable, false) => vec![3, 1, 0, 0, 0, 0, 0, 0],
+        (Cause::Unreachable, true) => vec![1, 3, 0, 0, 0, 0, 0, 0],
+        (Cause::Prohibited, false) => vec![3, 13, 0, 0, 0, 0, 0, 0],
+        (Cause::Prohibited, true) => vec![1, 1, 0, 0, 0, 0, 0, 0],
+        (Cause::TooBig(mtu), false) => [&[3, 4, 0, 0, 0, 0][..], &mtu.to_be_bytes()].concat(),
+        (Cause::TooBig(mtu), true) => [&[2, 0, 0, 0, 0, 0][..], &mtu.to_be_bytes()].concat(),
+    };
     message.extend(bytes.iter().take(room));
 
     Some(
@@ -186,6 +193,14 @@ fn expected(packet: &Packet, bytes: &[u8], cause: Cause) -> Option<Vec<u8>> {
         }
         .build(),
     )
+}
+
+fn any_cause() -> impl Strategy<Value = Cause> {
+    prop_oneof![
+        Just(Cause::Unreachable),
+        Just(Cause::Prohibited),
+        any::<u16>().prop_map(Cause::TooBig),
+    ]
 }
 
 fn with_payload(mut packet: Packet, len: usize) -> Packet {

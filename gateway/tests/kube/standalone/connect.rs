@@ -73,7 +73,7 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
 
     // When the command has done its work, what it was asked for is in force, and all that was before is gone.
     for mtu in ["1300", "1340", "1280", "1340"] {
-        let changed = [&CONNECT[..], &[&format!("--mtu={mtu}")]].concat();
+        let changed = [&CONNECT[..], &["--mtu", mtu]].concat();
         assert!(two.network("connect", &changed).status.success(), "{}", two.logs());
         for site in [&two.rome, &two.milan] {
             let device = site.shell("ip link show liqo-tunnel");
