@@ -37,7 +37,7 @@ const HOP_LIMIT: u8 = 64;
 /// Network control, as DSCP CS6, without ECN: an error has precedence 6 or 7 (RFC 1812 section 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 
-/// What the sender is told: "destination unreachable" with a code, but for IPv6 where a packet is too big.
+/// What the error says: "destination unreachable" with a code, but for IPv6 where a packet is too big.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Nobody has the address, or nobody knows the way to who has it. "Host unreachable" in IPv4, "address
