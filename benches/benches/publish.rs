@@ -78,11 +78,7 @@ fn apply(criterion: &mut Criterion) {
 /// An engine, and a peer that it keeps from generation to generation.
 fn engine() -> (Engine, PeerConfig) {
     let [own, other] = [PrivateKey::generate(), PrivateKey::generate()];
-    let keys = PeerKeys {
-        public_key: other.public_key(),
-        preshared_key: None,
-        persistent_keepalive: None,
-    };
+    let keys = PeerKeys { public_key: other.public_key(), preshared_key: None };
     let engine = engine::new(
         Arc::new(BoringtunIdentity::new(&own)),
         engine::Settings { max_flows: 1024, seed: 7, start: Instant::now() },
@@ -93,6 +89,7 @@ fn engine() -> (Engine, PeerConfig) {
         endpoints: Vec::new(),
         allowed_ips: Prefix::new([100, 0, 0, 0].into(), 8).into_iter().collect(),
         clamp_mtu: None,
+        persistent_keepalive: None,
     };
 
     (engine.expect("1024 flows can be remembered"), peer)

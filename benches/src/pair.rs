@@ -136,10 +136,11 @@ fn engine(
     let rules = pods.zip(prefix([10, 71, 0, 0])).and_then(|(r, l)| Rule::new(r, l).ok());
     let peer = PeerConfig {
         name: "peer".into(),
-        keys: PeerKeys { public_key: other, preshared_key: None, persistent_keepalive: None },
+        keys: PeerKeys { public_key: other, preshared_key: None },
         endpoints: vec![endpoint],
         allowed_ips: pods.into_iter().collect(),
         clamp_mtu: None,
+        persistent_keepalive: None,
     };
     engine.control.apply(
         vec![peer],

@@ -14,7 +14,7 @@ use strait_gateway::packet::virtio::VirtioHeader;
 use strait_gateway::wg::PrivateKey;
 use strait_gateway::wg::message::Message;
 use strait_gateway::wg::native::{Epoch, Lanes, NativeIdentity, Surroundings};
-use strait_gateway::wg::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
+use strait_gateway::wg::tunnel::{Identity, Introduction, PeerKeys, Tunnel, Upkeep};
 
 /// Datagrams under way at the most; whoever sends more loses the oldest.
 const WIRE_MAX: usize = 64;
@@ -65,11 +65,7 @@ impl World {
         let [one, two] = &keys;
         let end = |own: &PrivateKey, other: &PrivateKey, number: u16| {
             let identity = NativeIdentity::new(own, surroundings(number, now));
-            let keys = PeerKeys {
-                public_key: other.public_key(),
-                preshared_key: None,
-                persistent_keepalive: None,
-            };
+            let keys = PeerKeys { public_key: other.public_key(), preshared_key: None };
             let tunnel = identity.tunnel(&keys, number.into());
             let address = SocketAddr::from(([192, 0, 2, 1], number));
             End { identity, tunnel, address }
@@ -187,11 +183,9 @@ impl World {
                 let mut out = TransmitBatch::with_capacity(1 << 16);
                 let destination = self.end(1 - number).address;
                 self.end(number).identity.handle_timeout(self.now);
-                self.end(number).tunnel.handle_timeout(
-                    Some(destination.into()),
-                    &mut out,
-                    self.now,
-                );
+                let path = Some(destination.into());
+                let upkeep = Upkeep { path, persistent_keepalive: None, may_initiate: true };
+                self.end(number).tunnel.handle_timeout(upkeep, &mut out, self.now);
                 self.put(number, &out);
             }
         }

@@ -188,14 +188,11 @@ fn configure(engine: &mut Engine) {
     assert!(conflicts.is_empty());
     let peer = PeerConfig {
         name: "peer".to_owned(),
-        keys: PeerKeys {
-            public_key: PublicKey::from_bytes([7; 32]),
-            preshared_key: None,
-            persistent_keepalive: None,
-        },
+        keys: PeerKeys { public_key: PublicKey::from_bytes([7; 32]), preshared_key: None },
         endpoints: Vec::new(),
         allowed_ips: ["10.244.0.0/16", "fd24::/47", "10.99.0.0/16", "fd99::/16"].map(prefix).into(),
         clamp_mtu: Some(1340),
+        persistent_keepalive: None,
     };
     engine.control.apply(vec![peer], table);
 }

@@ -26,6 +26,7 @@ pub mod translate;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -55,8 +56,7 @@ use strands::Strands;
 pub struct PeerConfig {
     /// For logs and metrics.
     pub name: String,
-    /// Keys and keepalive. If any of it changes, a new session is begun; the one before serves until
-    /// the new one does.
+    /// If any of them changes, a new session is begun; the one before serves until the new one does.
     pub keys: PeerKeys,
     /// Where the peer may be, the best first. An endpoint that answers stays in use whatever is added
     /// or taken away here.
@@ -65,6 +65,8 @@ pub struct PeerConfig {
     pub allowed_ips: Arc<[remap::Prefix]>,
     /// The largest packet, in bytes, that TCP is told of; `None` tells it nothing.
     pub clamp_mtu: Option<u16>,
+    /// A keepalive is sent after so many seconds without any message. No session is touched by a change of it.
+    pub persistent_keepalive: Option<NonZeroU16>,
 }
 
 /// What an engine is given once.
@@ -221,6 +223,9 @@ impl Control {
         let outside = Arc::clone(&self.outside);
         self.publisher.publish(Forwarding::new(&self.configured, peers, table, outside));
 
+        for peer in self.publisher.current().peers() {
+            peer.tunnel.end_sending();
+        }
         for peer in old.peers() {
             let heir = heirs.get(&peer.realm);
             for gone in peer.tunnel.strands().filter(|strand| !kept.contains(&strand.slot)) {
@@ -283,6 +288,15 @@ impl Control {
         }
     }
 
+    /// From now on we are `identity`, at once: nothing more is sent in sessions of keys before, and no handshake
+    /// begun or answered with them. What peers still send in those sessions is received for a grace period.
+    pub fn supersede(&mut self, identity: &Arc<dyn Identity>) {
+        if self.keyring.supersede(identity) {
+            let table = self.publisher.current().table().clone();
+            self.apply(self.configured.clone(), table);
+        }
+    }
+
     /// From now on we are `identity`, and who we were before is forgotten, with every session.
     pub fn replace(&mut self, identity: &Arc<dyn Identity>) {
         self.keyring.replace(identity);
@@ -340,6 +354,13 @@ impl Control {
         }
     }
 
+    /// Has every peer with a persistent keepalive sent one at once.
+    pub fn keep_alive(&self) {
+        for peer in self.publisher.current().peers() {
+            peer.owe_keepalive();
+        }
+    }
+
     /// Looks for every peer at all addresses where it may be: it does not seem to be where it was.
     pub fn seek_peers(&self) {
         for peer in self.publisher.current().peers() {
@@ -383,6 +404,7 @@ impl Control {
             }
         };
         peer.set_clamp_mtu(config.clamp_mtu);
+        peer.set_persistent_keepalive(config.persistent_keepalive);
         // Who asks a tunnel for its state may have to wait for the packet threads, and they for it.
         let has_session = || peer.tunnel.session().is_established;
         peer.endpoints.set_candidates(&config.endpoints, has_session);

@@ -178,6 +178,7 @@ impl Gateway {
             calendar: Calendar::new(),
             mtu_bytes: AtomicU16::new(settings.mtu_bytes),
             begins_sessions: AtomicBool::new(true),
+            is_hurried: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_alive: AtomicBool::new(true),
             end: Notify::new(),
@@ -224,6 +225,19 @@ impl Gateway {
         self.control.apply(peers, table);
     }
 
+    /// Has every peer with a persistent keepalive sent one at once.
+    pub fn keep_alive(&self) {
+        self.control.keep_alive();
+        self.hurry();
+    }
+
+    /// Has the timers of all peers looked at without delay: what peers are owed since a change is sent at once.
+    pub fn hurry(&self) {
+        self.shared.is_hurried.store(true, Ordering::Relaxed);
+        // A thread that cannot be woken looks with the next tick.
+        let _ = self.handshakes.as_ref().map(|thread| thread.waker.wake());
+    }
+
     /// Frees earlier configurations that no packet thread holds any more. To be called now and then.
     pub fn free_retired(&mut self) {
         self.control.free_retired();
@@ -235,6 +249,14 @@ impl Gateway {
         let identity = self.engine.identity(private_key, &self.surroundings);
 
         self.control.succeed(&identity);
+    }
+
+    /// We are whom `private_key` says from now on: nothing more is sent in sessions of the key before. What peers
+    /// still send in them is received for [`GRACE`](crate::wg::succession::GRACE) at most.
+    pub fn supersede_private_key(&mut self, private_key: &PrivateKey) {
+        let identity = self.engine.identity(private_key, &self.surroundings);
+
+        self.control.supersede(&identity);
     }
 
     /// We are whom `private_key` says from now on, and what peers knew us by until then is wiped, with
@@ -330,9 +352,10 @@ impl Gateway {
         self.shared.begins_sessions.store(true, Ordering::Relaxed);
     }
 
-    /// The device has another MTU now, in bytes.
+    /// The device has this MTU in bytes from now on: what packets are checked against, and contents padded up to.
     pub fn set_device_mtu(&self, bytes: u16) {
         self.shared.mtu_bytes.store(bytes, Ordering::Relaxed);
+        self.surroundings.mtu.store(bytes, Ordering::Relaxed);
     }
 
     /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this

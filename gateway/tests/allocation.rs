@@ -184,14 +184,11 @@ fn engines(implementation: wg::Engine) -> [Engine; 2] {
         let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
         let peer = PeerConfig {
             name: "peer".into(),
-            keys: PeerKeys {
-                public_key: keys[other].public_key(),
-                preshared_key: None,
-                persistent_keepalive: None,
-            },
+            keys: PeerKeys { public_key: keys[other].public_key(), preshared_key: None },
             endpoints: vec![SocketAddr::from(([192, 0, 2, 1], 51840))],
             allowed_ips: [remote].into(),
             clamp_mtu: None,
+            persistent_keepalive: None,
         };
         engine
             .control

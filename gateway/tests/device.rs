@@ -182,6 +182,7 @@ fn keys_change_under_traffic() {
     let pinging = world.left.namespace.spawn(move || ping.run_here()).unwrap();
 
     world.left.wg_set(&["private-key", file.to_str().unwrap()]);
+    // As with the kernel nothing is sent with the key before.
     let untold = pinging.join().unwrap().unwrap();
     let before = world.left.key.public_key().to_string();
     let allowed = format!("{}/32", world.left.inner);
@@ -204,13 +205,133 @@ fn keys_change_under_traffic() {
     }
     let with_psk = world.ping(20);
 
-    assert!(untold.is_perfect(), "{untold:?}");
+    assert!(!untold.is_perfect(), "{untold:?}");
     assert!(told.is_perfect(), "{told:?}");
     assert!(with_psk.is_perfect(), "{with_psk:?}");
     assert_ne!(world.left.dump()[1][1], "(none)");
     assert_eq!(world.left.dump()[1][1], world.right.dump()[1][1]);
     assert_eq!(world.right.dump().len(), 2);
     world.stop();
+}
+
+/// The session of the key before would go on for minutes, and the right one would not answer in it.
+#[test]
+fn a_key_that_the_peer_knows_is_in_use_at_once() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = World::start([Maker::Native, Maker::Native]);
+    world.assert_talk(5);
+    let key = PrivateKey::generate();
+    let file = world.scratch.write("next.key", &key.to_base64()).unwrap();
+    let allowed = format!("{}/32", world.left.inner);
+
+    world.right.wg_set(&["peer", &key.public_key().to_string(), "allowed-ips", &allowed]);
+    world.left.wg_set(&["private-key", file.to_str().unwrap()]);
+
+    world.assert_talk(20);
+    world.stop();
+}
+
+/// As the kernel does, whose own tests look for it.
+#[test]
+fn keepalives_wait_for_the_link_and_the_key() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    for comes_last in ["link", "key"] {
+        let mut world = World::bare();
+        let World { left, right, scratch } = &mut world;
+        left.start(Maker::Native, scratch);
+        let file = scratch.write("left.key", &left.key.to_base64()).unwrap();
+        let key = ["private-key", file.to_str().unwrap()];
+        let peer = right.key.public_key().to_string();
+        let sent = || left.dump()[1][6].parse::<u64>().unwrap();
+
+        left.wg_set(&["peer", &peer, "endpoint", "192.0.2.2:1", "persistent-keepalive", "1"]);
+        if comes_last == "link" {
+            left.wg_set(&key);
+        } else {
+            left.namespace.set_up_link(&left.interface).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        let before = sent();
+        if comes_last == "link" {
+            left.namespace.set_up_link(&left.interface).unwrap();
+        } else {
+            left.wg_set(&key);
+        }
+        // The next process takes longer than the message.
+        std::thread::sleep(Duration::from_millis(50));
+        let after = sent();
+
+        assert_eq!((before, after), (0, 148), "one initiation when the {comes_last} comes");
+        world.stop();
+    }
+}
+
+/// The numbers are those of the kernel's own tests: an initiation or its response, and ten packets of 84 bytes.
+#[test]
+fn transfer_counts_handshakes_as_the_kernel_does() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = World::start([Maker::Native, Maker::Native]);
+    let ping = Ping { payload_bytes: 56, ..world.pings(10) };
+    assert!(ping.run(&world.left.namespace).unwrap().is_perfect());
+
+    let transfer = |host: &Host| {
+        let fields = host.dump()[1].clone();
+        [5, 6].map(|field| fields[field].parse::<u64>().unwrap())
+    };
+
+    assert_eq!(transfer(&world.left), [1372, 1428]);
+    assert_eq!(transfer(&world.right), [1428, 1372]);
+    world.stop();
+}
+
+#[test]
+fn padding_follows_the_mtu_of_the_device() {
+    let Some(_turn) = require(&NEEDS) else { return };
+    let world = World::start([Maker::Native, Maker::Native]);
+    world.assert_talk(3);
+    let sent = || world.left.dump()[1][6].parse::<u64>().unwrap();
+    let ping = Ping { payload_bytes: 1272, ..world.pings(1) };
+    let bytes = || {
+        let before = sent();
+        assert!(ping.run(&world.left.namespace).unwrap().is_perfect());
+        sent() - before
+    };
+
+    let usual = bytes();
+    world.left.namespace.set_mtu(&world.left.interface, 1300).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let lowered = bytes();
+
+    // 1300 bytes are padded to 1312, but not beyond the MTU.
+    assert_eq!((usual, lowered), (1344, 1332));
+    world.stop();
+}
+
+/// The right one remembers when the last initiation was made, whatever program made it.
+#[test]
+fn another_program_with_the_same_key_has_a_session_at_once() {
+    use Maker::{Boringtun, Native, WireguardGo};
+    let needs = [&NEEDS[..], &[Tool("wireguard-go")]].concat();
+    let Some(_turn) = require(&needs) else { return };
+    for right in [WireguardGo, Native] {
+        let mut world = World::start([WireguardGo, right]);
+        world.assert_talk(3);
+        // The library dates later than the others: what comes after it is heard when it asks for the second time.
+        for (left, patience) in
+            [(Native, 2), (WireguardGo, 2), (Native, 2), (Boringtun, 2), (Native, 8)]
+        {
+            world.restart_left(left);
+            let began = std::time::Instant::now();
+            wait_until("the peers talked", Duration::from_secs(20), || {
+                Ok(world.ping(1).is_perfect())
+            })
+            .unwrap();
+
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(patience), "{left:?} to {right:?}: {took:?}");
+        }
+        world.stop();
+    }
 }
 
 /// Only by what it learned before can the right one know where the left one is.

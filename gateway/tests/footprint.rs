@@ -76,14 +76,11 @@ fn engine(own: &PrivateKey, now: Instant) -> Engine {
 fn peer(key: &PrivateKey) -> PeerConfig {
     PeerConfig {
         name: "a peer of a hub".to_owned(),
-        keys: PeerKeys {
-            public_key: key.public_key(),
-            preshared_key: None,
-            persistent_keepalive: None,
-        },
+        keys: PeerKeys { public_key: key.public_key(), preshared_key: None },
         endpoints: Vec::new(),
         allowed_ips: Arc::default(),
         clamp_mtu: None,
+        persistent_keepalive: None,
     }
 }
 

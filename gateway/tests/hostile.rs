@@ -135,14 +135,11 @@ impl World {
             let pods = if own == MILAN { "10.2.0.0/16" } else { "10.1.0.0/16" };
             let peer = PeerConfig {
                 name: "peer".into(),
-                keys: PeerKeys {
-                    public_key: keys[1 - own].public_key(),
-                    preshared_key: None,
-                    persistent_keepalive: None,
-                },
+                keys: PeerKeys { public_key: keys[1 - own].public_key(), preshared_key: None },
                 endpoints: if own == ROME { vec![ADDRESSES[MILAN]] } else { Vec::new() },
                 allowed_ips: [pods.parse().unwrap()].into(),
                 clamp_mtu: None,
+                persistent_keepalive: None,
             };
             let table = Table::build(1, &Cluster::default(), []).0;
             engine.control.apply(vec![peer], table);

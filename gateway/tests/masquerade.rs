@@ -162,14 +162,11 @@ impl Pair {
         assert_eq!(conflicts, []);
         let peer = PeerConfig {
             name: "milan".into(),
-            keys: PeerKeys {
-                public_key: PublicKey::from_bytes([7; 32]),
-                preshared_key: None,
-                persistent_keepalive: None,
-            },
+            keys: PeerKeys { public_key: PublicKey::from_bytes([7; 32]), preshared_key: None },
             endpoints: Vec::new(),
             allowed_ips: rules.iter().map(|(_, rule)| rule.remote()).collect(),
             clamp_mtu: None,
+            persistent_keepalive: None,
         };
         engine.control.apply(vec![peer], table);
 

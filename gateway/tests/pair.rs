@@ -22,6 +22,9 @@ macro_rules! between {
             mod keys {
                 include!("pair/keys.rs");
             }
+            mod reloads {
+                include!("pair/reloads.rs");
+            }
             mod renewal {
                 include!("pair/renewal.rs");
             }

@@ -206,11 +206,11 @@ impl Peer {
             keys: PeerKeys {
                 public_key: self.public_key,
                 preshared_key: self.preshared_key.clone(),
-                persistent_keepalive: self.persistent_keepalive.map(NonZeroU16::get),
             },
             endpoints,
             allowed_ips: Arc::clone(&self.allowed_ips),
             clamp_mtu,
+            persistent_keepalive: self.persistent_keepalive,
         }
     }
 

@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::args::LogArgs;
 use super::config::{Engine, interface_flag};
 use super::logging;
-use super::netlink::{Changes, Netlink};
+use super::netlink::{Changes, Link, Netlink};
 use super::service::Signals;
 use super::socket::Serving;
 use super::uapi;
@@ -157,6 +157,8 @@ async fn follow(
 ) -> anyhow::Result<()> {
     let mut changes = Changes::listen().context("cannot listen for changes of the network")?;
     let mut ways = Ways::default();
+    let mut link = None;
+    follow_link(&netlink, index, &mut link, device, &mut serving).await;
     let mut vmclock = VmClock::open();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -173,11 +175,8 @@ async fn follow(
             }
             changed = changes.next() => {
                 ways.handle_change(&changed);
-                if changed.is_about(index, &BTreeSet::new())
-                    && let Ok(Some(link)) = netlink.link(index).await
-                    && let Err(error) = serving.move_to(uapi::path(&link.name))
-                {
-                    warn!(%error, name = link.name, "the socket keeps its name");
+                if changed.is_about(index, &BTreeSet::new()) {
+                    follow_link(&netlink, index, &mut link, device, &mut serving).await;
                 }
             }
             () = ready(()), if ways.are_due() => {
@@ -209,6 +208,28 @@ async fn follow(
             }
         }
     }
+}
+
+/// Follows a device that is no longer as `known`: whether it is up, its MTU, and its name, after which the socket is
+/// named.
+async fn follow_link(
+    netlink: &Netlink,
+    index: u32,
+    known: &mut Option<Link>,
+    device: &Mutex<Device>,
+    serving: &mut Serving,
+) {
+    let Ok(Some(link)) = netlink.link(index).await else { return };
+    if known.as_ref() == Some(&link) {
+        return;
+    }
+
+    let mtu_bytes = u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX);
+    device.lock().unwrap_or_else(PoisonError::into_inner).handle_link(link.is_up, mtu_bytes);
+    if let Err(error) = serving.move_to(uapi::path(&link.name)) {
+        warn!(%error, name = link.name, "the socket keeps its name");
+    }
+    *known = Some(link);
 }
 
 /// Packet threads end with the device. If it is there, they had another reason, and whoever supervises

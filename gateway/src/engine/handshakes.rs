@@ -154,7 +154,7 @@ impl Handshakes {
             let is_greeting = self.ungreeted > 0;
             if !is_greeting
                 && !peer.endpoints.is_sought()
-                && self.rest.includes(place, || peer.tunnel.is_dormant())
+                && self.rest.includes(place, || peer.is_dormant())
             {
                 continue;
             }
@@ -167,6 +167,7 @@ impl Handshakes {
                 flush(out);
             }
             let path = peer.path();
+            let before = out.len();
             let mut is_new = false;
             if may_begin {
                 self.turn = place + 1;
@@ -174,9 +175,10 @@ impl Handshakes {
                 self.ungreeted = self.ungreeted.saturating_sub(1);
                 begun += race::seek(peer, out, now);
             }
-            let before = out.len();
-            let timed_out = peer.tunnel.handle_timeout(path, out, now);
-            begun += race::spread(peer, before, out, now);
+            let sought = out.len();
+            let timed_out = peer.tunnel.handle_timeout(peer.upkeep(path), out, now);
+            begun += race::spread(peer, sought, out, now);
+            count_sent(peer, before, out);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
             let Some(path) = path else {
                 continue;
@@ -228,13 +230,16 @@ impl Handshakes {
                 let slot = self.indices.slot(receiver_index);
                 let (_, peer) =
                     self.forwarding.load().by_slot(slot).ok_or(DropReason::UnknownIndex)?;
+                let before = out.len();
                 let mut whereabouts = peer.tunnel.handle_answer(slot, message, path, out, now)?;
+                count_sent(peer, before, out);
                 // The peer may have moved when the answer was under way, and have said so since.
                 if peer.endpoints.has_roamed_since_asked() {
                     whereabouts = Whereabouts::Unknown;
                 }
                 // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
                 if !matches!(kind, Message::CookieReply { .. }) {
+                    peer.receive.bytes.add(as_u64(message.len()));
                     note_answer(peer, whereabouts, path, now, out);
                 }
             }
@@ -254,7 +259,10 @@ impl Handshakes {
     ) -> Result<(), DropReason> {
         let (_, sender) = keys;
         let peer = self.forwarding.load().by_key(sender).ok_or(DropReason::Unauthenticated)?;
+        let before = out.len();
         let whereabouts = peer.tunnel.handle_initiation(keys, message, path, out, now)?;
+        count_sent(peer, before, out);
+        peer.receive.bytes.add(as_u64(message.len()));
         note_answer(peer, whereabouts, path, now, out);
 
         Ok(())
@@ -291,8 +299,15 @@ fn greet(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usiz
     }
     let before = out.len();
     peer.tunnel.initiate(path, out, now);
+    let begun = race::spread(peer, before, out, now);
+    count_sent(peer, before, out);
 
-    race::spread(peer, before, out, now)
+    begun
+}
+
+/// Counts what was written behind the first `before` bytes of `out`, all of it for `peer`.
+fn count_sent(peer: &Peer, before: usize, out: &TransmitBatch) {
+    peer.transmit.bytes.add(as_u64(out.len().saturating_sub(before)));
 }
 
 /// Seals what waited for the handshake. What does not fit into `out` goes with the next call.
@@ -307,6 +322,7 @@ pub(super) fn seal_staged(peer: &Peer, path: Path, out: &mut TransmitBatch, now:
 mod tests {
     use std::collections::BTreeMap;
     use std::net::SocketAddr;
+    use std::num::NonZeroU16;
     use std::time::Duration;
 
     use remap::{Cluster, Table};
@@ -426,7 +442,9 @@ mod tests {
         assert!(hub.asked_within(GRACE) > 0, "that is to keep them alive");
         hub.keepalive = None;
         hub.apply(3, 0);
-        assert_eq!(hub.asked_within(2 * GRACE), 0, "nobody is to be kept alive");
+        // As with the kernel, an attempt that has begun goes on until it is given up.
+        hub.asked_within(Duration::from_secs(95));
+        assert_eq!(hub.asked_within(2 * GRACE), 0, "no peer is to be kept alive");
     }
 
     #[test]
@@ -495,11 +513,11 @@ mod tests {
                 keys: PeerKeys {
                     public_key: PublicKey::from_bytes(key),
                     preshared_key: self.preshared_key.clone(),
-                    persistent_keepalive: self.keepalive,
                 },
                 endpoints: vec![(number.to_be_bytes(), 51840).into(); self.candidates],
                 allowed_ips: Arc::default(),
                 clamp_mtu: None,
+                persistent_keepalive: self.keepalive.and_then(NonZeroU16::new),
             }
         }
 

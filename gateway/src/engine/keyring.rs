@@ -36,13 +36,15 @@ pub(super) struct Held {
     pub(super) identity: Arc<dyn Identity>,
     /// `None` for the one in force.
     pub(super) end: Option<Arc<Deadline>>,
+    /// Whether it ended at once for sending, and for handshakes.
+    pub(super) is_superseded: bool,
 }
 
 impl Keyring {
     pub(super) fn new(identity: Arc<dyn Identity>) -> Self {
         let accepted = AcceptedByPeer::default();
         identity.remember_in(&accepted);
-        let keys = Keys { current: Held { identity, end: None }, older: Vec::new() };
+        let keys = Keys { current: Held::in_force(identity), older: Vec::new() };
 
         Self { keys: ArcSwap::from_pointee(keys), accepted }
     }
@@ -55,6 +57,15 @@ impl Keyring {
     /// Puts `identity` in force, or the same as it was if its end has not come yet: its sessions hang on that,
     /// and whom it has heard. Says whether another was before.
     pub(super) fn succeed(&self, identity: &Arc<dyn Identity>) -> bool {
+        self.follow(identity, false)
+    }
+
+    /// The same, but those before end at once for sending, and for handshakes.
+    pub(super) fn supersede(&self, identity: &Arc<dyn Identity>) -> bool {
+        self.follow(identity, true)
+    }
+
+    fn follow(&self, identity: &Arc<dyn Identity>, supersedes: bool) -> bool {
         let key = identity.public_key();
         let before = self.keys();
         if before.current.identity.public_key() == key {
@@ -71,10 +82,11 @@ impl Keyring {
             let older = older.map(|held| Held {
                 identity: Arc::clone(&held.identity),
                 end: Some(held.end.clone().unwrap_or_default()),
+                is_superseded: held.is_superseded || supersedes,
             });
 
             Keys {
-                current: Held { identity: Arc::clone(identity), end: None },
+                current: Held::in_force(Arc::clone(identity)),
                 older: older.take(MAX_OLDER).collect(),
             }
         });
@@ -84,7 +96,7 @@ impl Keyring {
 
     /// Puts `identity` in force and forgets every other.
     pub(super) fn replace(&self, identity: &Arc<dyn Identity>) {
-        let current = Held { identity: Arc::clone(identity), end: None };
+        let current = Held::in_force(Arc::clone(identity));
         identity.remember_in(&self.accepted);
 
         self.keys.store(Arc::new(Keys { current, older: Vec::new() }));
@@ -97,7 +109,7 @@ impl Keyring {
         path: Path,
         out: &mut TransmitBatch,
     ) -> Result<(PublicKey, Introduction), DropReason> {
-        for Held { identity, .. } in self.keys.load().all() {
+        for Held { identity, .. } in self.keys.load().all().filter(|held| !held.is_superseded) {
             match identity.identify(initiation, path, out) {
                 Ok(introduction) => return Ok((identity.public_key(), introduction)),
                 Err(DropReason::Unauthenticated) => {}
@@ -125,7 +137,7 @@ impl Keyring {
     /// Time has advanced to `now`. Forgets the keys whose grace period is over.
     pub(super) fn handle_timeout(&self, now: Instant) {
         let mut has_ended = false;
-        for Held { identity, end } in self.keys.load().all() {
+        for Held { identity, end, .. } in self.keys.load().all() {
             identity.handle_timeout(now);
             has_ended |= end.as_ref().is_some_and(|end| end.handle_timeout(now));
         }
@@ -136,6 +148,12 @@ impl Keyring {
                 keys
             });
         }
+    }
+}
+
+impl Held {
+    const fn in_force(identity: Arc<dyn Identity>) -> Self {
+        Self { identity, end: None, is_superseded: false }
     }
 }
 
@@ -209,11 +227,12 @@ mod tests {
             endpoints: Vec::new(),
             allowed_ips: Arc::default(),
             clamp_mtu: None,
+            persistent_keepalive: None,
         }
     }
 
     fn keys(public_key: PublicKey) -> PeerKeys {
-        PeerKeys { public_key, preshared_key: None, persistent_keepalive: None }
+        PeerKeys { public_key, preshared_key: None }
     }
 
     fn initiation(identity: &Arc<dyn Identity>, to: PublicKey, now: Instant) -> Vec<u8> {

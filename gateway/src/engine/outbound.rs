@@ -279,7 +279,7 @@ fn forward(
             race::spread(route.peer, before, out, now);
         }
         route.peer.transmit.packets.add(sealed.packets);
-        route.peer.transmit.bytes.add(sealed.bytes);
+        route.peer.transmit.bytes.add(as_u64(out.len() - before));
 
         if segments.next_len().is_none() {
             return Ok(taken);

@@ -43,8 +43,7 @@ const SAME_PORT: u32 = 24;
 /// If initiations were written behind the first `before` bytes of `out`, counts that as one, and sends
 /// each to the other addresses of `peer` as well unless its session is merely renewed.
 ///
-/// There are several at once while one key follows another: one for each that the peer may know. Says
-/// how many.
+/// Says how many.
 pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) -> usize {
     let initiations = initiations_behind(before, out);
     let count = initiations.len();

@@ -49,7 +49,7 @@ impl Strands {
     ) -> Succession {
         let variants = older_variants(Some(peer), &peer.keys, wanted);
 
-        self.combine(None, &peer.keys, &variants, keyring)
+        self.combine(None, &peer.keys, &variants, keyring).asking_first_as(&peer.tunnel)
     }
 
     /// Nobody has this slot any more.
@@ -65,37 +65,46 @@ impl Strands {
         variants: &[Variant],
         (current, older): (&Held, &[Held]),
     ) -> Succession {
-        let first = self.strand(known, current, (keys, None));
+        let going_on = known.and_then(|peer| {
+            let strand =
+                peer.tunnel.going_on(current.identity.public_key(), keys, [None; 2], false)?;
+            (!peer.tunnel.is_superseded(strand)).then(|| strand.clone())
+        });
+        let first = going_on.unwrap_or_else(|| self.new_strand(current, keys));
 
         let mut strands = Vec::new();
-        for held in older {
-            let strand = self.strand(known, held, (keys, None));
-            strands.push(Older::new(strand, held.end.clone(), None));
-        }
-        for (keys, end) in variants {
-            for held in std::iter::once(current).chain(older) {
-                let strand = self.strand(known, held, (keys, end.as_ref()));
-                strands.push(Older::new(strand, held.end.clone(), end.clone()));
+        let newest = (keys.clone(), None);
+        for (keys, end) in std::iter::once(&newest).chain(variants) {
+            let first = end.as_ref().map(|_| current);
+            for held in first.into_iter().chain(older) {
+                if let Some(strand) = self.strand(known, held, (keys, end.as_ref())) {
+                    let older = Older::new(strand, held.end.clone(), end.clone());
+                    strands.push(older.receive_only(held.is_superseded));
+                }
             }
         }
 
         Succession::new(first, strands)
     }
 
-    /// The strand of our key and the peer's, which may have an end: as there was before, if it is not over.
+    /// The strand of our key and the peer's, which may have an end: as there was before, if it is not over. A key that
+    /// is superseded gets no other.
     fn strand(
         &mut self,
         known: Option<&Peer>,
         held: &Held,
         (keys, end): (&PeerKeys, Option<&Arc<Deadline>>),
-    ) -> Strand {
+    ) -> Option<Strand> {
         let own = held.identity.public_key();
         let ends = [held.end.as_ref(), end];
-        let before = known.and_then(|peer| peer.tunnel.going_on(own, keys, ends));
-        if let Some(strand) = before {
-            return strand.clone();
-        }
+        let before =
+            known.and_then(|peer| peer.tunnel.going_on(own, keys, ends, held.is_superseded));
 
+        before.cloned().or_else(|| (!held.is_superseded).then(|| self.new_strand(held, keys)))
+    }
+
+    fn new_strand(&mut self, held: &Held, keys: &PeerKeys) -> Strand {
+        let own = held.identity.public_key();
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.next_slot;
             self.next_slot += 1;
@@ -148,7 +157,7 @@ mod tests {
     use crate::wg::PrivateKey;
     use crate::wg::boringtun::BoringtunIdentity;
     use crate::wg::succession::GRACE;
-    use crate::wg::tunnel::Identity;
+    use crate::wg::tunnel::{Identity, Upkeep};
 
     #[test]
     fn a_peer_with_another_key_keeps_the_strand_of_the_key_before() {
@@ -243,7 +252,11 @@ mod tests {
         let [rome] = apply(&mut engine, [peer("rome", 1)]);
         // Who does not know yet what is in force now looks at the end once more.
         for peer in before.peers() {
-            peer.tunnel.handle_timeout(None, &mut TransmitBatch::default(), start + 2 * GRACE);
+            peer.tunnel.handle_timeout(
+                Upkeep::default(),
+                &mut TransmitBatch::default(),
+                start + 2 * GRACE,
+            );
         }
 
         assert_eq!(rome.tunnel.current().slot, first.tunnel.current().slot);
@@ -444,14 +457,11 @@ mod tests {
     fn peer(name: &str, key: u8) -> PeerConfig {
         PeerConfig {
             name: name.to_owned(),
-            keys: PeerKeys {
-                public_key: public_key(key),
-                preshared_key: None,
-                persistent_keepalive: None,
-            },
+            keys: PeerKeys { public_key: public_key(key), preshared_key: None },
             endpoints: Vec::new(),
             allowed_ips: Arc::default(),
             clamp_mtu: None,
+            persistent_keepalive: None,
         }
     }
 

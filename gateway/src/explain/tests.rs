@@ -531,11 +531,7 @@ fn peers() -> Vec<PeerConfig> {
 }
 
 fn peer(name: &str, allowed_ips: &[&str]) -> PeerConfig {
-    let keys = PeerKeys {
-        public_key: PrivateKey::generate().public_key(),
-        preshared_key: None,
-        persistent_keepalive: None,
-    };
+    let keys = PeerKeys { public_key: PrivateKey::generate().public_key(), preshared_key: None };
 
     PeerConfig {
         name: name.to_owned(),
@@ -543,6 +539,7 @@ fn peer(name: &str, allowed_ips: &[&str]) -> PeerConfig {
         endpoints: Vec::new(),
         allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),
         clamp_mtu: Some(MTU),
+        persistent_keepalive: None,
     }
 }
 

@@ -133,7 +133,7 @@ pub(super) fn run(
             lost = udp.lost_handshakes();
         }
         let now = clock::now();
-        if now >= next_tick {
+        if now >= next_tick || shared.is_hurried.swap(false, Ordering::Relaxed) {
             let before = mem::replace(&mut lost, udp.lost_handshakes());
             handshakes.handle_lost(lost.wrapping_sub(before));
             handshakes.handle_wall_clock(clock::epoch());

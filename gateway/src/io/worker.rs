@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) mtu_bytes: AtomicU16,
     /// Whether time brings handshakes and keepalives.
     pub(super) begins_sessions: AtomicBool,
+    /// The timers of all peers are to be looked at without delay.
+    pub(super) is_hurried: AtomicBool,
     pub(super) is_stopping: AtomicBool,
     pub(super) is_alive: AtomicBool,
     /// Told when [`Self::is_alive`] ends.

@@ -69,13 +69,14 @@ impl Identity for BoringtunIdentity {
             self.private_key.clone(),
             peer,
             keys.preshared_key.as_ref().map(|key| *key.as_bytes()),
-            keys.persistent_keepalive,
+            // The library counts from the last keepalive, not from the last message, and never lets it change.
+            None,
             // The library puts it into the upper 24 bits of its receiver indices.
             slot.number(),
             None,
         );
 
-        let tunnel = BoringtunTunnel::new(tunn, keys.persistent_keepalive.is_some());
+        let tunnel = BoringtunTunnel::new(tunn);
         if !self.private_key.diffie_hellman(&peer).was_contributory() {
             // With a point of low order there is no secret, and the library would talk to anybody.
             tunnel.close();

@@ -40,8 +40,9 @@ mod timers;
 mod tunnel;
 
 use std::fmt;
+use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 use x25519_dalek::StaticSecret;
@@ -75,8 +76,9 @@ pub struct Surroundings {
     pub randomness: Arc<Randomness>,
     /// What time it is.
     pub epoch: Epoch,
-    /// The MTU of the device in bytes: padding makes no datagram longer than a full packet's.
-    pub mtu: u16,
+    /// The MTU of the device in bytes, which may change at any time: padding makes no datagram longer than a full
+    /// packet's.
+    pub mtu: Arc<AtomicU16>,
     /// How many datagrams are sealed or opened at once.
     pub lanes: Lanes,
 }
@@ -96,7 +98,12 @@ impl Surroundings {
             assert!(random.fill(bytes).is_ok(), "the operating system gives no randomness");
         };
 
-        Self { randomness: Arc::new(randomness), epoch, mtu, lanes: Lanes::detect() }
+        Self {
+            randomness: Arc::new(randomness),
+            epoch,
+            mtu: Arc::new(AtomicU16::new(mtu)),
+            lanes: Lanes::detect(),
+        }
     }
 }
 
@@ -224,9 +231,9 @@ impl Shared {
         }
     }
 
-    /// For an initiation, later than all before: the peer compares those of all tunnels.
-    fn timestamp(&self, now: Instant) -> Timestamp {
-        self.guard().timestamps.next(now)
+    /// For an initiation, later than all before: the peer compares those of all tunnels. See [`Timestamps::next`].
+    fn timestamp(&self, is_repeated: bool, now: Instant) -> Timestamp {
+        self.guard().timestamps.next(is_repeated, now)
     }
 
     fn accepted(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
@@ -271,10 +278,8 @@ impl Identity for NativeIdentity {
 
             (peer, static_static.is_err())
         });
-        let persistent = keys.persistent_keepalive.filter(|seconds| *seconds > 0);
-        let persistent = persistent.map(|seconds| Duration::from_secs(seconds.into()));
 
-        let tunnel = NativeTunnel::new(Arc::clone(&self.shared), peer, persistent, slot);
+        let tunnel = NativeTunnel::new(Arc::clone(&self.shared), peer, slot);
         if is_nobody {
             // With a point of low order there is no secret: whoever says to have the key is lying, and
             // to ask would be for ever in vain.

@@ -4,16 +4,19 @@
 //! counters; if the keys themselves change, the session before stays until there is a new one.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::time::Duration;
 
 use super::endpoints::Moves;
-use super::tunnel::PeerKeys;
+use super::tunnel::{PeerKeys, Upkeep};
 use super::{Endpoints, Succession};
 use crate::counters::Counter;
 use crate::path::Path;
 
-/// Bytes and packets of one direction. Bytes are those of UDP payloads, as `wg show` counts them.
+/// Bytes and packets of one direction. Bytes are those of UDP payloads, as the kernel counts them for `wg show`:
+/// handshakes and keepalives too, but no cookie replies.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// UDP payload bytes.
@@ -40,6 +43,16 @@ pub struct Peer {
     /// In bytes; 0 is unknown.
     device_mtu: AtomicU16,
     path_mtu: Arc<AtomicU16>,
+    keepalive: Arc<Keepalive>,
+}
+
+/// The persistent keepalive of a peer.
+#[derive(Debug, Default)]
+struct Keepalive {
+    /// 0 is off.
+    seconds: AtomicU16,
+    /// One is to be sent at once.
+    is_owed: AtomicBool,
 }
 
 impl Peer {
@@ -55,6 +68,7 @@ impl Peer {
             endpoints: Arc::new(Endpoints::new(moves)),
             device_mtu: AtomicU16::new(0),
             path_mtu: Arc::default(),
+            keepalive: Arc::default(),
         }
     }
 
@@ -71,6 +85,7 @@ impl Peer {
             endpoints: Arc::clone(&self.endpoints),
             device_mtu: AtomicU16::new(self.device_mtu.load(Ordering::Relaxed)),
             path_mtu: Arc::clone(&self.path_mtu),
+            keepalive: Arc::clone(&self.keepalive),
         }
     }
 
@@ -92,6 +107,39 @@ impl Peer {
     #[inline]
     pub fn learn_path(&self, path: Path) {
         self.endpoints.learn(path);
+    }
+
+    /// Sends a keepalive whenever nothing has gone either way for `interval`, in seconds. If there was none before,
+    /// the first is sent at once.
+    pub fn set_persistent_keepalive(&self, interval: Option<NonZeroU16>) {
+        let seconds = interval.map_or(0, NonZeroU16::get);
+        if self.keepalive.seconds.swap(seconds, Ordering::Relaxed) == 0 && seconds > 0 {
+            self.owe_keepalive();
+        }
+    }
+
+    /// Has a keepalive sent at once, if the peer has a persistent keepalive.
+    pub fn owe_keepalive(&self) {
+        self.keepalive.is_owed.store(true, Ordering::Relaxed);
+    }
+
+    /// What the peer is owed as time passes, by `path`.
+    #[must_use]
+    pub fn upkeep(&self, path: Option<Path>) -> Upkeep {
+        let Keepalive { seconds, is_owed } = &*self.keepalive;
+        let seconds = seconds.load(Ordering::Relaxed);
+        let is_owed = path.is_some() && is_owed.swap(false, Ordering::Relaxed);
+        let interval = Duration::from_secs(if is_owed { 0 } else { seconds.into() });
+
+        let persistent_keepalive = Some(interval).filter(|_| seconds > 0);
+        Upkeep { path, persistent_keepalive, may_initiate: true }
+    }
+
+    /// Whether the passing of time has nothing to do for the peer. See
+    /// [`Tunnel::is_dormant`](super::tunnel::Tunnel::is_dormant).
+    #[must_use]
+    pub fn is_dormant(&self) -> bool {
+        self.keepalive.seconds.load(Ordering::Relaxed) == 0 && self.tunnel.is_dormant()
     }
 
     /// The largest inner packet, in bytes, that TCP should be told of; `None` if it is to be told

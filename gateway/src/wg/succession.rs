@@ -8,23 +8,25 @@
 //! - The first strand that has a session seals; the strand for the newest keys is the first. What the
 //!   peer sealed for another one is opened all the same.
 //! - The strand for the newest keys begins handshakes until one is answered, as long as an older one has a
-//!   session. Meanwhile the others renew their sessions as if nothing had happened. Where nobody has a
-//!   session there is nothing to agree upon: then handshakes are begun for packets and to keep alive, as
-//!   always.
+//!   session, which is renewed meanwhile. Where no strand has a session there is nothing to agree upon: then
+//!   handshakes are begun for packets and to keep alive, as always.
+//! - One handshake is under way at a time, whatever keys it is with. The strands that want one take turns: the peer
+//!   forgets what it has answered with the next that it answers, and answers none that follows at once.
 //! - An initiation for an older strand is answered until a strand before it has a session: from then
 //!   on the peer knows better, and both ends must come to agree. An initiation does not say which
 //!   preshared key it is for: it is answered with the newest, which a peer that does not have it yet
 //!   cannot read. Until it has, the session with the older one is renewed from our end.
+//! - A key of ours may also have ended at once, for sending: its strands are there to open what the peer still sends.
 //! - At the end of the grace period the older strands are closed, which wipes their keys; soon after that
 //!   nobody remembers that they were there.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::tunnel::{
-    Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts,
+    Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
 };
 use super::{OpenedRun, Opening, PublicKey, Staged};
 use crate::DropReason;
@@ -106,6 +108,8 @@ pub struct Older {
     pub own_end: Option<Arc<Deadline>>,
     /// The end of the peer's keys, unless they are the newest.
     pub peer_end: Option<Arc<Deadline>>,
+    /// Whether it only opens what the peer still sends.
+    pub is_receive_only: bool,
     /// What is still known of the tunnel since it was closed.
     left: OnceLock<SessionState>,
 }
@@ -118,7 +122,18 @@ impl Older {
         own_end: Option<Arc<Deadline>>,
         peer_end: Option<Arc<Deadline>>,
     ) -> Self {
-        Self { strand, own_end, peer_end, left: OnceLock::new() }
+        Self { strand, own_end, peer_end, is_receive_only: false, left: OnceLock::new() }
+    }
+
+    /// The same, which only opens what the peer still sends if `is_receive_only`.
+    #[must_use]
+    pub fn receive_only(self, is_receive_only: bool) -> Self {
+        Self { is_receive_only, ..self }
+    }
+
+    /// Ends its sessions for sending. When there was a handshake is still known afterwards.
+    fn end_sending(&self) -> Staged {
+        self.strand.tunnel.end_sending()
     }
 
     /// Wipes the keys. When there was a handshake is still known afterwards.
@@ -159,8 +174,10 @@ impl Older {
 pub struct Succession {
     current: Strand,
     older: Box<[Older]>,
-    /// Whether all older ones are over, so that there might as well be none.
+    /// Whether all older ones are over or only receive, so that nothing is sent with them.
     is_settled: AtomicBool,
+    /// The slot of the strand that has begun the last handshake, while there are several.
+    last_asker: AtomicU32,
     /// What is still known of strands that there were before.
     before: SessionState,
 }
@@ -169,16 +186,29 @@ impl Succession {
     /// `older` in the order of preference.
     #[must_use]
     pub fn new(current: Strand, older: Vec<Older>) -> Self {
-        let is_settled = AtomicBool::new(older.is_empty());
+        let is_settled = AtomicBool::new(older.iter().all(|older| older.is_receive_only));
+        let last_asker = AtomicU32::new(u32::MAX);
         let before = SessionState::default();
 
-        Self { current, older: older.into_boxed_slice(), is_settled, before }
+        Self { current, older: older.into_boxed_slice(), is_settled, last_asker, before }
     }
 
     /// Takes the place of `before` and remembers its last handshake.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
         Self { before: before.session().over(), ..self }
+    }
+
+    /// The same, where the first handshake is begun with the keys that `before`, which has the same strands in the same
+    /// order, has a session with: those are known to the peer.
+    #[must_use]
+    pub fn asking_first_as(self, before: &Self) -> Self {
+        let sealing = before.sealing().map(|strand| strand.slot);
+        let place = before.strands().position(|strand| Some(strand.slot) == sealing);
+        let previous = place.and_then(|place| self.slots().nth(place.checked_sub(1)?));
+        self.last_asker.store(previous.unwrap_or(u32::MAX), Ordering::Relaxed);
+
+        self
     }
 
     /// The strand of the newest keys.
@@ -225,21 +255,46 @@ impl Succession {
     }
 
     /// The strand of these keys, ours and the peer's, if it may go on with `ends`; those that it has beside
-    /// them are taken back.
+    /// them are taken back. Not one that only receives, unless it `is_receive_only` from now on.
     #[must_use]
     pub fn going_on(
         &self,
         own: PublicKey,
         keys: &PeerKeys,
         ends: [Option<&Arc<Deadline>>; 2],
+        is_receive_only: bool,
     ) -> Option<&Strand> {
         let is_it = |strand: &Strand| strand.own == own && strand.keys == *keys;
         if is_it(&self.current) {
             return Some(&self.current);
         }
-        let mut older = self.older.iter().filter(|older| is_it(&older.strand));
+        let mut older = self
+            .older
+            .iter()
+            .filter(|older| is_it(&older.strand) && (is_receive_only || !older.is_receive_only));
 
         older.find(|older| older.goes_on(ends)).map(|older| &older.strand)
+    }
+
+    /// Whether the peer has a newer session than that of `strand` and may have forgotten this one: it keeps no more
+    /// than two or three, whatever keys they came of.
+    #[must_use]
+    pub fn is_superseded(&self, strand: &Strand) -> bool {
+        let session = strand.tunnel.session();
+        let mut others = self.strands().filter(|other| other.slot != strand.slot);
+
+        session.is_established
+            && others.any(|other| {
+                let other = other.tunnel.session();
+                other.is_established && other.last_handshake > session.last_handshake
+            })
+    }
+
+    /// Ends for sending what is to receive only. What is staged there waits for the newest keys.
+    pub fn end_sending(&self) {
+        for older in self.older.iter().filter(|older| older.is_receive_only && !older.is_over()) {
+            self.current.tunnel.adopt(older.end_sending());
+        }
     }
 
     /// See [`Tunnel::seal`].
@@ -252,15 +307,18 @@ impl Succession {
         now: Instant,
     ) -> Sealed {
         if !self.is_settled() {
-            for strand in self.strands() {
+            for strand in self.usable() {
                 if let Some(sealed) = strand.tunnel.seal_with_session(segments, outer, out, now) {
                     return sealed;
                 }
             }
-            // Nobody knows which keys the peer knows: it will answer those.
-            for older in &self.older {
-                older.strand.tunnel.initiate(outer.path, out, now);
+            let overflow = self.current.tunnel.stage(segments, outer.ecn, now);
+            if !self.is_asking(now) {
+                let strand = self.next_asker();
+                strand.tunnel.initiate(outer.path, out, now);
+                self.note_asker(strand);
             }
+            return Sealed { overflow, ..Sealed::default() };
         }
 
         self.current.tunnel.seal(segments, outer, out, now)
@@ -351,7 +409,7 @@ impl Succession {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<Whereabouts, DropReason> {
-        for strand in self.strands() {
+        for strand in self.usable() {
             if (strand.own, strand.keys.public_key) == (own, key) {
                 return strand.tunnel.handle_handshake(message, path, out, now);
             }
@@ -384,57 +442,97 @@ impl Succession {
     /// See [`Tunnel::handle_timeout`].
     pub fn handle_timeout(
         &self,
-        path: Option<Path>,
+        upkeep: Upkeep,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
-        let mut timed_out = self.current.tunnel.handle_timeout(path, out, now);
+        self.close_ended(now);
         if self.is_settled() {
-            return timed_out;
+            return self.current.tunnel.handle_timeout(upkeep, out, now);
         }
 
-        for older in self.older.iter().filter(|older| older.has_ended(now)) {
-            self.current.tunnel.adopt(older.close());
+        let sealing = self.sealing().map(|strand| strand.slot);
+        let is_wanted = upkeep.persistent_keepalive.is_some() || self.has_staged();
+        let mut may_initiate = upkeep.may_initiate && !self.is_asking(now);
+        let mut timed_out = TimedOut::default();
+        for strand in self.in_turn() {
+            let is_sealing = sealing == Some(strand.slot);
+            // Where another strand has a session this one is not renewed, and where nobody wants a session none is
+            // begun with keys from before.
+            let is_used =
+                is_sealing || strand.slot == self.current.slot || (sealing.is_none() && is_wanted);
+            let path = upkeep.path.filter(|_| is_used);
+            let persistent_keepalive =
+                upkeep.persistent_keepalive.filter(|_| is_sealing || sealing.is_none());
+            let upkeep = Upkeep { path, persistent_keepalive, may_initiate };
+            timed_out.given_up += strand.tunnel.handle_timeout(upkeep, out, now).given_up;
+            // The peer learns our keys at any moment, long after a tunnel gives up.
+            let is_awaited = !is_sealing && (sealing.is_some() || self.has_staged());
+            if let Some(path) = path.filter(|_| may_initiate && is_awaited) {
+                strand.tunnel.initiate(path, out, now);
+            }
+            if may_initiate && strand.tunnel.is_asking(now) {
+                self.note_asker(strand);
+                may_initiate = false;
+            }
         }
-        if self.older.iter().all(Older::is_over) {
-            self.is_settled.store(true, Ordering::Relaxed);
-            return timed_out;
-        }
-
-        let mut has_session = self.current.tunnel.session().is_established;
-        if let Some(path) = path.filter(|_| !has_session && self.is_awaited()) {
-            // The peer learns our keys at any moment, long after a tunnel gives up. It may also have
-            // begun a handshake, and what was to confirm our answer was lost.
-            self.current.tunnel.initiate(path, out, now);
-        }
-        let is_wanted = self.current.keys.persistent_keepalive.is_some() || self.has_staged();
-        for Older { strand, .. } in &self.older {
-            // Where a better strand has a session this one is not renewed, and where nobody wants a
-            // session none is begun with keys from before.
-            let is_established = || strand.tunnel.session().is_established;
-            let path = path.filter(|_| !has_session && (is_wanted || is_established()));
-            timed_out.given_up += strand.tunnel.handle_timeout(path, out, now).given_up;
-            has_session |= is_established();
-        }
-        timed_out.has_staged = has_session && self.has_staged();
+        timed_out.has_staged = self.sealing().is_some() && self.has_staged();
 
         timed_out
     }
 
-    /// See [`Tunnel::initiate`]: with the newest keys.
-    pub fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
-        self.current.tunnel.initiate(path, out, now);
+    /// Closes the strands whose end has come.
+    fn close_ended(&self, now: Instant) {
+        for older in self.older.iter().filter(|older| older.has_ended(now)) {
+            self.current.tunnel.adopt(older.close());
+        }
+        if self.older.iter().all(|older| older.is_receive_only || older.is_over()) {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// See [`Tunnel::restart`]: with the keys of the session, if there is one, else with the newest.
+    /// Those that may send, from the one whose turn it is to begin a handshake.
+    fn in_turn(&self) -> impl Iterator<Item = &Strand> {
+        let last = self.last_asker.load(Ordering::Relaxed);
+        let count = self.usable().count();
+        let last = self.usable().position(|strand| strand.slot == last);
+
+        self.usable().cycle().skip(last.map_or(0, |last| last + 1)).take(count)
+    }
+
+    /// The strand whose turn it is to begin a handshake.
+    fn next_asker(&self) -> &Strand {
+        self.in_turn().next().unwrap_or(&self.current)
+    }
+
+    /// Whether a handshake is under way.
+    fn is_asking(&self, now: Instant) -> bool {
+        self.usable().any(|strand| strand.tunnel.is_asking(now))
+    }
+
+    fn note_asker(&self, strand: &Strand) {
+        self.last_asker.store(strand.slot, Ordering::Relaxed);
+    }
+
+    /// See [`Tunnel::initiate`]: with the newest keys, unless a handshake with others is under way.
+    pub fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        if self.is_settled() || !self.is_asking(now) {
+            self.note_asker(&self.current);
+            self.current.tunnel.initiate(path, out, now);
+        }
+    }
+
+    /// See [`Tunnel::restart`]: with the keys of the session, if there is one.
     pub fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
-        self.sealing().unwrap_or(&self.current).tunnel.restart(path, out, now);
+        let strand = self.sealing().unwrap_or_else(|| self.next_asker());
+        strand.tunnel.restart(path, out, now);
+        self.note_asker(strand);
     }
 
     /// See [`Tunnel::is_dormant`]. Keys before the newest have an end, for which somebody must look.
     #[must_use]
     pub fn is_dormant(&self) -> bool {
-        self.is_settled() && self.current.tunnel.is_dormant()
+        self.older.iter().all(Older::is_over) && self.current.tunnel.is_dormant()
     }
 
     /// See [`Tunnel::session`]: of all strands together. A handshake stays the last one when its session has
@@ -456,14 +554,14 @@ impl Succession {
 
     /// The strand that seals, if any can.
     fn sealing(&self) -> Option<&Strand> {
-        self.strands().find(|strand| strand.tunnel.session().is_established)
+        self.usable().find(|strand| strand.tunnel.session().is_established)
     }
 
-    /// Whether keys before the newest are in use, so that both ends must come to agree.
-    fn is_awaited(&self) -> bool {
-        let mut older = self.older.iter();
+    /// Those that may send, in the order of preference.
+    fn usable(&self) -> impl Iterator<Item = &Strand> + Clone {
+        let older = self.older.iter().filter(|older| !older.is_receive_only && !older.is_over());
 
-        self.has_older_staged() || older.any(|older| older.strand.tunnel.session().is_established)
+        std::iter::once(&self.current).chain(older.map(|older| &older.strand))
     }
 
     fn in_slot(&self, slot: u32) -> Option<&Strand> {

@@ -16,6 +16,7 @@ use super::{OpenedRun, Opening, PresharedKey, PublicKey, Slot, Staged};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
+use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
 use crate::path::Path;
 
@@ -97,22 +98,28 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         now: Instant,
     ) -> Result<Whereabouts, DropReason>;
 
-    /// Time has advanced to `now`: handshakes, keepalives, expiry. Without a path nothing is
-    /// sent.
-    fn handle_timeout(&self, path: Option<Path>, out: &mut TransmitBatch, now: Instant)
-    -> TimedOut;
+    /// Time has advanced to `now`: handshakes, keepalives, expiry, as far as `upkeep` allows.
+    fn handle_timeout(&self, upkeep: Upkeep, out: &mut TransmitBatch, now: Instant) -> TimedOut;
 
-    /// Whether [`Self::handle_timeout`] would find nothing to do, and will not before something else is called
-    /// that gives it something. As far as can be said without waiting for anybody.
+    /// Whether [`Self::handle_timeout`] without a persistent keepalive would find nothing to do, and will not
+    /// before something else is called that gives it something. As far as can be said without waiting for anybody.
     fn is_dormant(&self) -> bool {
         false
     }
+
+    /// Whether a handshake is under way: a message of it was sent within `REKEY_TIMEOUT` (5 s), and no session has
+    /// come of it yet.
+    fn is_asking(&self, now: Instant) -> bool;
 
     /// Begins a handshake unless one is under way.
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant);
 
     /// Begins a handshake even if one is under way, which may still be answered.
     fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant);
+
+    /// Stages the segments of a frame and begins no handshake. Returns how many packets were dropped because too
+    /// many are staged.
+    fn stage(&self, segments: &mut Segments<'_>, ecn: Ecn, now: Instant) -> u64;
 
     /// Whether anything is staged, as far as can be said without waiting for anybody.
     fn has_staged(&self) -> bool;
@@ -122,6 +129,13 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
 
     /// Stages what another tunnel gave away.
     fn adopt(&self, staged: Staged);
+
+    /// Ends the sessions for sending, and every handshake, and gives away what is staged. What the peer sends in
+    /// these sessions is still opened until they expire, unless the implementation cannot tell the directions
+    /// apart: that closes the tunnel.
+    fn end_sending(&self) -> Staged {
+        self.close()
+    }
 
     /// Wipes its keys and sessions, lets go of ours, and gives away what is staged. From now on nothing is
     /// sealed or opened, whoever still holds the tunnel.
@@ -240,6 +254,18 @@ pub enum Introduction {
     TurnedAway,
 }
 
+/// What passing time may make a tunnel send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Where to send to. Without it nothing is sent.
+    pub path: Option<Path>,
+    /// A keepalive is sent, or a session is asked for, when nothing authenticated has gone either way for so long;
+    /// zero is now.
+    pub persistent_keepalive: Option<Duration>,
+    /// Whether a handshake may begin.
+    pub may_initiate: bool,
+}
+
 /// What a tunnel must know about its peer. A change of any of it takes a new tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerKeys {
@@ -247,8 +273,6 @@ pub struct PeerKeys {
     pub public_key: PublicKey,
     /// Mixed into the handshake if present.
     pub preshared_key: Option<PresharedKey>,
-    /// Interval of the persistent keepalive in seconds.
-    pub persistent_keepalive: Option<u16>,
 }
 
 /// What became of packets on their way out.

@@ -82,10 +82,23 @@ impl World {
         left.set_conf(scratch, right, Some(SocketAddr::new(right.underlay, PORT)));
         right.set_conf(scratch, left, None);
         for (host, other) in [(&*left, &*right), (&*right, &*left)] {
-            host.namespace.add_address(&host.interface, host.inner.into()).unwrap();
-            host.namespace.set_up_link(&host.interface).unwrap();
-            host.namespace.add_route(other.inner.into(), &host.interface, Via::Link).unwrap();
+            host.connect_to(other);
         }
+    }
+
+    /// The left device ends, and `maker` makes one with the same key.
+    pub(crate) fn restart_left(&mut self, maker: Maker) {
+        let Self { left, right, scratch } = self;
+        if let Some(process) = left.process.take() {
+            process.stop().unwrap();
+            wait_until("the device was gone", PATIENCE, || {
+                Ok(!left.socket().exists() && !left.has_device())
+            })
+            .unwrap();
+        }
+        left.start(maker, scratch);
+        left.set_conf(scratch, right, Some(SocketAddr::new(right.underlay, PORT)));
+        left.connect_to(right);
     }
 
     /// From left to right, every 20 ms.
@@ -159,6 +172,13 @@ impl Host {
         let log = scratch.path().join(format!("{}.log", self.interface));
 
         Process::start(&self.namespace, &self.interface, program, words, log).unwrap()
+    }
+
+    /// Address and route, and the device up.
+    fn connect_to(&self, other: &Self) {
+        self.namespace.add_address(&self.interface, self.inner.into()).unwrap();
+        self.namespace.set_up_link(&self.interface).unwrap();
+        self.namespace.add_route(other.inner.into(), &self.interface, Via::Link).unwrap();
     }
 
     /// `wg setconf`, with one peer.

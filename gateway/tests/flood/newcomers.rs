@@ -23,7 +23,7 @@ use strait_gateway::lab::process::find;
 use strait_gateway::lab::topology::LISTEN_PORT;
 use strait_gateway::lab::{LabError, Namespace, Scratch, now};
 use strait_gateway::wg::native::{Epoch, Surroundings};
-use strait_gateway::wg::tunnel::PeerKeys;
+use strait_gateway::wg::tunnel::{PeerKeys, Upkeep};
 use strait_gateway::wg::{Engine, PrivateKey, PublicKey, Slot, Tunnel};
 
 use crate::require::Need::{Root, Tool, Tun};
@@ -184,8 +184,7 @@ impl Hub {
             socket.set_nonblocking(true).map_err(LabError::io("not block"))?;
             Ok(socket)
         });
-        let peer =
-            PeerKeys { public_key: self.key, preshared_key: None, persistent_keepalive: None };
+        let peer = PeerKeys { public_key: self.key, preshared_key: None };
         let identity = Engine::Native.identity(key, &Surroundings::new(self.epoch, 1420));
         let tunnel = identity.tunnel(&peer, Slot::from(1));
         let mut newcomer = Newcomer { tunnel, socket: socket.unwrap(), begun: now(), took: None };
@@ -252,7 +251,9 @@ impl Newcomer {
             return;
         }
         if is_look {
-            self.tunnel.handle_timeout(Some(HUB_ENDPOINT.into()), &mut out, now());
+            let path = Some(HUB_ENDPOINT.into());
+            let upkeep = Upkeep { path, persistent_keepalive: None, may_initiate: true };
+            self.tunnel.handle_timeout(upkeep, &mut out, now());
         }
         self.send(&out);
     }

@@ -119,10 +119,11 @@ impl Curve {
 fn peer(key: wg::PublicKey) -> PeerConfig {
     PeerConfig {
         name: key.to_string(),
-        keys: PeerKeys { public_key: key, preshared_key: None, persistent_keepalive: None },
+        keys: PeerKeys { public_key: key, preshared_key: None },
         endpoints: Vec::new(),
         allowed_ips: Arc::default(),
         clamp_mtu: None,
+        persistent_keepalive: None,
     }
 }
 

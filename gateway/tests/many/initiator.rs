@@ -10,7 +10,7 @@ use strait_gateway::wg::{Engine, PrivateKey, PublicKey, Slot};
 
 /// What the owner of `key` sends to begin a handshake with the owner of `responder`.
 pub(crate) fn initiation(key: &PrivateKey, responder: PublicKey, now: Instant) -> Vec<u8> {
-    let keys = PeerKeys { public_key: responder, preshared_key: None, persistent_keepalive: None };
+    let keys = PeerKeys { public_key: responder, preshared_key: None };
     let tunnel = Engine::Native.identity(key, &surroundings(now)).tunnel(&keys, Slot::from(1));
     let mut out = TransmitBatch::with_capacity(1024);
     tunnel.initiate(SocketAddr::from(([192, 0, 2, 1], 1)).into(), &mut out, now);

@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strait_gateway::DropReason;
-use strait_gateway::wg::PrivateKey;
 use strait_gateway::wg::message::Message;
+use strait_gateway::wg::{Engine, PrivateKey};
 use strait_gateway::wg::succession::{GRACE, MAX_OLDER};
 
+use super::ENGINES;
 use super::world::{MILAN, Network, ROME, World, packet_id, udp_packet};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 const SIDES: [usize; 2] = [MILAN, ROME];
+
+/// What each side sends: source and destination.
+const PACKETS: [(&str, &str); 2] = [("10.244.2.7", "10.71.1.5"), ("10.244.1.5", "10.71.2.7")];
 
 #[test]
 fn a_changed_key_is_in_force_as_soon_as_the_peer_knows_it() {
@@ -240,6 +244,74 @@ fn initiations_to_the_key_before_are_rate_limited_as_any_other() {
     assert_eq!(cookies[0], cookies[1]);
 }
 
+/// As with the kernel, whose sessions end for sending when a device gets another key.
+#[test]
+fn a_superseded_key_receives_and_sends_nothing() {
+    for side in SIDES {
+        let mut talk = Talk::begin(Network::PERFECT);
+        talk.go_on(SECOND);
+        talk.world.forget();
+
+        talk.world.supersede_key(side, &PrivateKey::generate());
+        assert!(!talk.world.session(side).is_established);
+        talk.send(1 - side, 1);
+        talk.world.run(SECOND);
+        let is_opened = talk.world.received(side).len() == 1;
+        talk.world.forget();
+        let before = talk.world.watcher.initiations(side).len();
+        talk.send(side, 2);
+        talk.world.run(Duration::from_millis(100));
+
+        // The library cannot end one direction.
+        assert_eq!(is_opened, ENGINES[side] == Engine::Native);
+        assert_eq!(talk.world.count(|message| matches!(message, Message::Data { .. })), 0);
+        assert_eq!(talk.world.watcher.initiations(side).len() - before, 1);
+        talk.world.learn_key(1 - side);
+        talk.world.run(6 * SECOND);
+        let ids: Vec<_> = talk.world.received(1 - side).iter().map(|p| packet_id(p)).collect();
+        assert_eq!(ids, [2]);
+        talk.world.assert_accounts_balance();
+    }
+}
+
+#[test]
+fn a_peer_that_knows_the_next_key_hears_it_at_once() {
+    for side in SIDES {
+        let mut talk = Talk::begin(Network::PERFECT);
+        talk.go_on(SECOND);
+        talk.world.forget();
+        let key = PrivateKey::generate();
+
+        talk.world.announce_key(1 - side, &key);
+        talk.world.supersede_key(side, &key);
+        talk.send(side, 1);
+        talk.world.run(Duration::from_millis(50));
+
+        assert_eq!(talk.world.received(1 - side).len(), 1);
+        assert!(talk.has_newest_session(side));
+    }
+}
+
+/// A key that was superseded may come back, with other sessions than it had.
+#[test]
+fn a_superseded_key_that_comes_back_sends_again() {
+    for side in SIDES {
+        let mut talk = Talk::begin(Network::PERFECT);
+        let first = talk.world.key(side);
+        talk.world.supersede_key(side, &PrivateKey::generate());
+        talk.world.run(SECOND);
+        talk.world.forget();
+
+        talk.world.supersede_key(side, &first);
+        talk.send(side, 1);
+        talk.world.run(6 * SECOND);
+
+        assert_eq!(talk.world.received(1 - side).len(), 1);
+        talk.world.run(400 * SECOND);
+        talk.world.assert_accounts_balance();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -320,11 +392,17 @@ impl Talk {
         Self { world, senders: [true; 2], pace: Duration::from_millis(200), sent: 0 }
     }
 
+    /// One packet more, from `side`.
+    pub(crate) fn send(&mut self, side: usize, id: u16) {
+        let (source, destination) = PACKETS[side];
+
+        self.world.send(side, &udp_packet(source, destination, id));
+    }
+
     pub(crate) fn go_on(&mut self, duration: Duration) {
         let until = self.world.elapsed() + duration;
         while self.world.elapsed() < until {
-            let packets = [("10.244.2.7", "10.71.1.5"), ("10.244.1.5", "10.71.2.7")];
-            for (side, (source, destination)) in packets.into_iter().enumerate() {
+            for (side, (source, destination)) in PACKETS.into_iter().enumerate() {
                 if self.senders[side] {
                     let session = self.world.session(side);
                     self.world.send(side, &udp_packet(source, destination, self.sent));
@@ -341,7 +419,7 @@ impl Talk {
         self.world.peer(side).tunnel.current().tunnel.session().is_established
     }
 
-    fn assert_nothing_was_lost(&self) {
+    pub(crate) fn assert_nothing_was_lost(&self) {
         for side in SIDES {
             assert_eq!(self.world.received(side).len(), usize::from(self.sent), "to {side}");
         }

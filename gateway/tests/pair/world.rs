@@ -119,12 +119,12 @@ impl World {
                 name: format!("side-{other}"),
                 keys: PeerKeys {
                     public_key: keys[other].public_key(),
-                    preshared_key: None,
-                    persistent_keepalive: None,
+                    preshared_key: None
                 },
                 endpoints: if own == ROME { vec![addresses[other]] } else { Vec::new() },
                 allowed_ips: ["10.244.0.0/16".parse().unwrap()].into(),
                 clamp_mtu: None,
+                persistent_keepalive: None,
             };
             let remote = "10.244.0.0/16".parse().unwrap();
             let rule = Rule::new(remote, "10.71.0.0/16".parse().unwrap()).unwrap();
@@ -374,6 +374,15 @@ impl World {
         side.identity = Arc::downgrade(&identity);
 
         side.engine.control.succeed(&identity);
+    }
+
+    /// The private key of `side` changes to `key`, and nothing is sent with the one before any more.
+    pub(crate) fn supersede_key(&mut self, side: usize, key: &PrivateKey) {
+        let identity = ENGINES[side].identity(key, &surroundings(self.start));
+        let side = &mut self.sides[side];
+        side.key = key.clone();
+
+        side.engine.control.supersede(&identity);
     }
 
     pub(crate) fn key(&self, side: usize) -> PrivateKey {

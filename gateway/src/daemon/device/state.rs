@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 
 use remap::Table;
@@ -32,6 +33,7 @@ pub(super) struct Device {
     engine: Engine,
     configuration: Configuration,
     kept: Kept,
+    is_up: bool,
 }
 
 impl Device {
@@ -54,7 +56,23 @@ impl Device {
         let monitor = gateway.monitor();
 
         let (configuration, kept) = (Configuration::default(), Kept::default());
-        Ok(Self { gateway, monitor, engine, configuration, kept })
+        // The device is down.
+        gateway.begin_no_sessions();
+        Ok(Self { gateway, monitor, engine, configuration, kept, is_up: false })
+    }
+
+    /// The device is up or down, and has this MTU in bytes. While it is down nothing is begun.
+    pub(super) fn handle_link(&mut self, is_up: bool, mtu_bytes: u16) {
+        self.gateway.set_device_mtu(mtu_bytes);
+        if mem::replace(&mut self.is_up, is_up) == is_up {
+            return;
+        }
+        if is_up {
+            self.gateway.begin_sessions();
+            self.gateway.keep_alive();
+        } else {
+            self.gateway.begin_no_sessions();
+        }
     }
 
     /// For whoever wants to know how it is.
@@ -126,6 +144,7 @@ impl Device {
             self.kept.move_peer(peer, endpoint);
             self.gateway.move_peer(peer, endpoint);
         }
+        self.gateway.hurry();
         info!(peers = self.configuration.peers.len(), "configured");
 
         Ok(())
@@ -157,12 +176,13 @@ impl Device {
         Ok(())
     }
 
-    /// One key follows another without a lost session; a key that is taken away is forgotten at once.
+    /// With a key that follows another nothing is sent any more in sessions of the one before, as with the kernel; a
+    /// key that is taken away is forgotten at once.
     fn take_key(&mut self, wanted: &Configuration) {
         let before = self.configuration.private_key.as_ref().map(PrivateKey::public_key);
         match (before, &wanted.private_key) {
             (Some(before), Some(key)) if before != key.public_key() => {
-                self.gateway.set_private_key(key);
+                self.gateway.supersede_private_key(key);
             }
             (None, Some(key)) => self.gateway.replace_private_key(key),
             (Some(_), None) => self.gateway.replace_private_key(&nobody()),
@@ -218,14 +238,11 @@ fn no_rules() -> Table {
 fn peer_config(peer: &Peer) -> PeerConfig {
     PeerConfig {
         name: peer.public_key.to_string(),
-        keys: PeerKeys {
-            public_key: peer.public_key,
-            preshared_key: peer.preshared_key.clone(),
-            persistent_keepalive: peer.persistent_keepalive.map(std::num::NonZeroU16::get),
-        },
+        keys: PeerKeys { public_key: peer.public_key, preshared_key: peer.preshared_key.clone() },
         endpoints: Vec::new(),
         allowed_ips: Arc::clone(&peer.allowed_ips),
         clamp_mtu: None,
+        persistent_keepalive: peer.persistent_keepalive,
     }
 }
 

@@ -11,6 +11,7 @@ use remap::{Cluster, HostMap, PeerId, Rule, Table};
 use super::*;
 use crate::engine::{Control, Engine, PeerConfig, Settings};
 use crate::packet::fixtures::{Extension, Packet, TCP, UDP, any_packet, tcp, udp};
+use crate::wg::PresharedKey;
 use crate::wg::boringtun::BoringtunIdentity;
 use crate::wg::tunnel::PeerKeys;
 use crate::wg::{PrivateKey, PublicKey};
@@ -492,7 +493,7 @@ fn flows_outlive_new_keys_of_their_peer_and_end_with_it() {
     let answer = Packet::new(remote(false, 7), ip("10.70.0.1"), UDP, udp([53, 4000], b"me"));
     world.outbound(&question).unwrap();
 
-    world.reconfigure(Some(25));
+    world.reconfigure(PresharedKey::from_bytes(&[7; 32]).ok());
     assert!(world.inbound(&answer).is_ok());
     world.control.apply(Vec::new(), Table::default());
     assert_eq!(world.flows.statistics().mappings, 0);
@@ -539,7 +540,7 @@ impl World {
         world
     }
 
-    fn reconfigure(&mut self, persistent_keepalive: Option<u16>) {
+    fn reconfigure(&mut self, preshared_key: Option<PresharedKey>) {
         let map = |internal, external| HostMap::new(ip(internal), ip(external)).unwrap();
         let cluster = Cluster {
             prefixes: ["10.244.0.0/16", "fd24::/48", "10.70.0.0/16"].map(prefix).into(),
@@ -561,15 +562,12 @@ impl World {
         assert_eq!(conflicts, []);
         let peer = PeerConfig {
             name: "rome".into(),
-            keys: PeerKeys {
-                public_key: PublicKey::from_bytes([7; 32]),
-                preshared_key: None,
-                persistent_keepalive,
-            },
+            keys: PeerKeys { public_key: PublicKey::from_bytes([7; 32]), preshared_key },
             endpoints: Vec::new(),
             allowed_ips: ["10.244.0.0/16", "fd24::/47", "10.99.0.0/16"].map(prefix).into(),
             // Random bytes may be a SYN with an MSS.
             clamp_mtu: None,
+            persistent_keepalive: None,
         };
 
         self.control.apply(vec![peer], table);

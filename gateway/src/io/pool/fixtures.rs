@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, Table};
@@ -29,7 +29,7 @@ pub(super) fn engines() -> [Engine; 2] {
                 bytes.fill_with(|| next.fetch_add(1, Ordering::Relaxed));
             }),
             epoch: Epoch::new(now(), Duration::from_secs(1)),
-            mtu: 1400,
+            mtu: Arc::new(AtomicU16::new(1400)),
             lanes: Lanes::detect(),
         };
         let identity = wg::Engine::Native.identity(&keys[own], &surroundings);
@@ -37,14 +37,11 @@ pub(super) fn engines() -> [Engine; 2] {
         let mut engine = engine::new(identity, settings).unwrap();
         let peer = PeerConfig {
             name: "peer".into(),
-            keys: PeerKeys {
-                public_key: keys[other].public_key(),
-                preshared_key: None,
-                persistent_keepalive: None,
-            },
+            keys: PeerKeys { public_key: keys[other].public_key(), preshared_key: None },
             endpoints: vec![source],
             allowed_ips: ["10.244.0.0/16".parse().unwrap()].into(),
             clamp_mtu: None,
+            persistent_keepalive: None,
         };
         engine.control.apply(vec![peer], Table::build(1, &Cluster::default(), []).0);
 

@@ -17,15 +17,21 @@ use crate::wg::tunnel::{Sealed, SessionState};
 /// that ends the dormancy seems to have begun that much earlier at the most.
 const DORMANT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long an initiation may be on its way before another one is sent. The whitepaper's `REKEY_TIMEOUT`.
+const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
+
 pub(super) struct State {
     pub(super) tunn: Tunn,
-    pub(super) is_persistent: bool,
     pub(super) session: SessionState,
     pub(super) staged: Staged,
     /// When our initiation went out that nothing has answered yet.
     pub(super) asked: Option<Instant>,
     /// The response of ours that no data has confirmed yet.
     pub(super) answered: Option<Answered>,
+    /// When a message went either way last.
+    pub(super) last_message: Option<Instant>,
+    /// The library believes that it has sent an initiation that was held back.
+    pub(super) owes_initiation: bool,
     /// When the library's timers ran last.
     timers_ran: Option<Instant>,
 }
@@ -37,14 +43,15 @@ pub(super) struct Answered {
 }
 
 impl State {
-    pub(super) fn new(tunn: Tunn, is_persistent: bool) -> Self {
+    pub(super) fn new(tunn: Tunn) -> Self {
         Self {
             tunn,
-            is_persistent,
             session: SessionState::default(),
             staged: Staged::default(),
             asked: None,
             answered: None,
+            last_message: None,
+            owes_initiation: false,
             timers_ran: None,
         }
     }
@@ -56,9 +63,9 @@ impl State {
     /// Whether the library's timers are to run now: always, but for a peer that nothing happens with
     /// only now and then. They read a few cache lines a peer that nothing else does, and a gateway may
     /// have thousands of silent peers.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    pub(super) fn is_due(&mut self, is_persistent: bool, now: Instant) -> bool {
         let is_dormant = !self.session.is_established
-            && !self.is_persistent
+            && !is_persistent
             && self.asked.is_none()
             && self.answered.is_none()
             && self.staged.is_empty();
@@ -68,6 +75,28 @@ impl State {
         self.timers_ran = Some(now);
 
         true
+    }
+
+    /// Whether a message of a handshake was sent that may still lead to a session.
+    pub(super) fn is_asking(&self, now: Instant) -> bool {
+        let answered = self.answered.as_ref().map(|answered| answered.at);
+
+        self.asked.max(answered).is_some_and(|at| now < at + REKEY_TIMEOUT)
+    }
+
+    /// Whether nothing has gone either way for `interval`.
+    pub(super) fn is_idle(&self, interval: Duration, now: Instant) -> bool {
+        self.last_message.is_none_or(|at| now >= at + interval)
+    }
+
+    /// Sends a keepalive in the session that there is.
+    pub(super) fn send_keepalive(&mut self, path: Path, out: &mut TransmitBatch, now: Instant) {
+        let mut message = [0; MAX_HANDSHAKE_BYTES];
+
+        if let TunnResult::WriteToNetwork(keepalive) = self.tunn.encapsulate(&[], &mut message) {
+            out.push_message(keepalive, Outer::message(path));
+            self.last_message = Some(now);
+        }
     }
 
     /// Seals what waits and then the next of the segments; says whether there may be another one. To be called
@@ -137,6 +166,7 @@ impl State {
         {
             out.push_message(initiation, Outer::handshake(path));
             self.asked = Some(now);
+            self.last_message = Some(now);
         }
     }
 
@@ -209,10 +239,10 @@ mod tests {
 
     #[test]
     fn the_timers_of_a_dormant_peer_run_once_a_second() {
-        let mut state = state(false);
+        let mut state = state();
         let start = Instant::now();
 
-        let ran = (0..50).filter(|tick| state.is_due(start + *tick * TICK)).count();
+        let ran = (0..50).filter(|tick| state.is_due(false, start + *tick * TICK)).count();
 
         assert_eq!(ran, 5);
     }
@@ -220,15 +250,22 @@ mod tests {
     #[test]
     fn the_timers_of_whoever_is_not_dormant_always_run() {
         let start = Instant::now();
-        let asked = State { asked: Some(start), ..state(false) };
-        let answered = State { answered: Some(Answered { at: start, index: 1 }), ..state(false) };
-        let mut established = state(false);
+        let asked = State { asked: Some(start), ..state() };
+        let answered = State { answered: Some(Answered { at: start, index: 1 }), ..state() };
+        let mut established = state();
         established.session.is_established = true;
-        let mut staging = state(false);
+        let mut staging = state();
         staging.staged = Staged::one(&[]);
 
-        for mut state in [asked, answered, established, staging, state(true)] {
-            let ran = (0..50).filter(|tick| state.is_due(start + *tick * TICK)).count();
+        for (mut state, is_persistent) in [
+            (asked, false),
+            (answered, false),
+            (established, false),
+            (staging, false),
+            (state(), true),
+        ] {
+            let is_due = |tick: &u32| state.is_due(is_persistent, start + *tick * TICK);
+            let ran = (0..50).filter(is_due).count();
 
             assert_eq!(ran, 50);
         }
@@ -236,9 +273,9 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(100);
 
-    fn state(is_persistent: bool) -> State {
+    fn state() -> State {
         let (own, peer) = (StaticSecret::from([1; 32]), StaticSecret::from([2; 32]));
 
-        State::new(Tunn::new(own, PublicKey::from(&peer), None, None, 0, None), is_persistent)
+        State::new(Tunn::new(own, PublicKey::from(&peer), None, None, 0, None))
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::mem;
 use std::sync::MutexGuard;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::{Tunn, TunnResult};
@@ -15,15 +15,12 @@ use super::turns::Turns;
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
+use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::Staged;
 use crate::wg::message::{MAX_HANDSHAKE_BYTES, Message};
-use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
-
-/// How long to wait before a peer that the library gave up is tried again, if it has a persistent
-/// keepalive. The whitepaper's `REKEY_TIMEOUT`.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+use crate::wg::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts};
 
 /// So many packets are let in between two of a batch.
 const FEW: usize = 2;
@@ -34,8 +31,8 @@ pub(super) struct BoringtunTunnel {
 }
 
 impl BoringtunTunnel {
-    pub(super) fn new(tunn: Tunn, is_persistent: bool) -> Self {
-        Self { state: Turns::new(Some(State::new(tunn, is_persistent))) }
+    pub(super) fn new(tunn: Tunn) -> Self {
+        Self { state: Turns::new(Some(State::new(tunn))) }
     }
 
     /// The state, for so many packets.
@@ -72,6 +69,7 @@ impl Tunnel for BoringtunTunnel {
                 state.initiate(outer.path, out, now);
                 return sealed;
             }
+            state.last_message = Some(now);
             if !state.seal_next(segments, outer, out, &mut sealed) {
                 return sealed;
             }
@@ -87,12 +85,13 @@ impl Tunnel for BoringtunTunnel {
         segments: &mut Segments<'_>,
         outer: Outer,
         out: &mut TransmitBatch,
-        _now: Instant,
+        now: Instant,
     ) -> Option<Sealed> {
         let mut sealed = None;
         let mut turn = self.turn_for(segments.remaining());
 
         while let Some(state) = turn.as_mut().filter(|state| state.session.is_established) {
+            state.last_message = Some(now);
             if !state.seal_next(segments, outer, out, sealed.get_or_insert_default()) {
                 break;
             }
@@ -102,8 +101,14 @@ impl Tunnel for BoringtunTunnel {
         sealed
     }
 
-    fn seal_staged(&self, path: Path, out: &mut TransmitBatch, _now: Instant) -> Sealed {
-        self.with(|state| state.seal_staged(path, out))
+    fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed {
+        self.with(|state| {
+            let sealed = state.seal_staged(path, out);
+            if sealed.packets > 0 {
+                state.last_message = Some(now);
+            }
+            sealed
+        })
     }
 
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
@@ -143,6 +148,7 @@ impl Tunnel for BoringtunTunnel {
 
         if let Some(state) = turn.as_mut().filter(|_| opened.authentic > 0) {
             state.confirm(first_index(run), now);
+            state.last_message = Some(now);
             opened.has_staged = !state.staged.is_empty();
         }
 
@@ -164,6 +170,7 @@ impl Tunnel for BoringtunTunnel {
             TunnResult::WriteToNetwork(datagram) => {
                 let answer = Message::classify(datagram);
                 out.push_message(datagram, outer(answer, path));
+                state.last_message = Some(now);
                 match answer {
                     Some(Message::Response { .. }) => {
                         let index = first_index(datagram);
@@ -184,17 +191,13 @@ impl Tunnel for BoringtunTunnel {
         }
     }
 
-    fn handle_timeout(
-        &self,
-        path: Option<Path>,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> TimedOut {
+    fn handle_timeout(&self, upkeep: Upkeep, out: &mut TransmitBatch, now: Instant) -> TimedOut {
+        let Upkeep { path, persistent_keepalive, may_initiate } = upkeep;
         let mut state = self.state.take();
         let Some(state) = state.as_mut() else {
             return TimedOut::default();
         };
-        if !state.is_due(now) {
+        if !state.is_due(persistent_keepalive.is_some(), now) {
             return TimedOut::default();
         }
         let mut message = [0; MAX_HANDSHAKE_BYTES];
@@ -203,24 +206,21 @@ impl Tunnel for BoringtunTunnel {
         match state.tunn.update_timers(&mut message) {
             TunnResult::WriteToNetwork(datagram) => {
                 let message = Message::classify(datagram);
-                if message == Some(Message::Initiation) {
-                    state.asked = Some(now);
-                }
-                if let Some(path) = path {
+                let is_initiation = message == Some(Message::Initiation);
+                if is_initiation && path.is_some() && !may_initiate {
+                    // The library takes it for sent.
+                    state.owes_initiation = true;
+                } else if let Some(path) = path {
                     out.push_message(datagram, outer(message, path));
+                    state.last_message = Some(now);
+                    state.asked = if is_initiation { Some(now) } else { state.asked };
                 }
             }
             TunnResult::Err(WireGuardError::ConnectionExpired) => {
                 given_up = state.give_up();
-                if !state.is_persistent {
+                state.owes_initiation = false;
+                if persistent_keepalive.is_none() {
                     state.asked = None;
-                }
-                let is_due = state.asked.is_none_or(|asked| now >= asked + RETRY_INTERVAL);
-                if let Some(path) = path
-                    && state.is_persistent
-                    && is_due
-                {
-                    state.initiate(path, out, now);
                 }
             }
             TunnResult::Done
@@ -229,9 +229,24 @@ impl Tunnel for BoringtunTunnel {
             | TunnResult::WriteToTunnelV6(..) => {}
         }
         state.expire();
+        if let Some(path) = path {
+            let is_idle = persistent_keepalive.is_some_and(|interval| state.is_idle(interval, now));
+            let may_initiate = may_initiate && !state.is_asking(now);
+            if may_initiate && mem::take(&mut state.owes_initiation) {
+                state.restart(path, out, now);
+            } else if is_idle && state.session.is_established {
+                state.send_keepalive(path, out, now);
+            } else if is_idle && may_initiate {
+                state.initiate(path, out, now);
+            }
+        }
         let has_staged = state.session.is_established && !state.staged.is_empty();
 
         TimedOut { given_up, has_staged }
+    }
+
+    fn is_asking(&self, now: Instant) -> bool {
+        self.with(|state| state.is_asking(now))
     }
 
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
@@ -240,6 +255,13 @@ impl Tunnel for BoringtunTunnel {
 
     fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         self.with(|state| state.restart(path, out, now));
+    }
+
+    fn stage(&self, segments: &mut Segments<'_>, ecn: Ecn, _now: Instant) -> u64 {
+        match self.state.take().as_mut() {
+            Some(state) => state.staged.stage(segments, ecn),
+            None => segments.skip(),
+        }
     }
 
     fn has_staged(&self) -> bool {

@@ -108,6 +108,15 @@ impl Sessions {
         Self { earlier: earlier.clone(), previous: previous.clone(), current: None, next: None }
     }
 
+    /// The newest two, none of which is sent with any more.
+    pub(super) fn for_receiving(&self) -> Self {
+        let retired = self.retired();
+        match &self.next {
+            Some(_) => Self { earlier: retired.previous, previous: self.next.clone(), ..retired },
+            None => retired,
+        }
+    }
+
     /// Those that may still be used, if there are others. What was sent with may still be received with for a
     /// moment.
     pub(super) fn without_expired(&self, now: Instant) -> Option<Self> {

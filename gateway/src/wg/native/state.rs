@@ -32,6 +32,10 @@ pub(super) struct State {
     /// The first MAC of the last message that we sent: a cookie reply must answer it.
     pub(super) last_mac: Option<Mac>,
     pub(super) debts: Debts,
+    /// A session is to take the place of the one in use, and was not asked for yet.
+    pub(super) is_rekey_due: bool,
+    /// Nothing is sent any more, and no handshake begun or answered.
+    pub(super) has_ended: bool,
     /// A response of ours that nothing has confirmed yet: when it went, and the index in it.
     pub(super) answered: Option<(Instant, u32)>,
     pub(super) last_handshake: Option<Instant>,
@@ -86,6 +90,8 @@ impl State {
             cookie: None,
             last_mac: None,
             debts: Debts::default(),
+            is_rekey_due: false,
+            has_ended: false,
             answered: None,
             last_handshake: None,
             rtt: None,
@@ -132,6 +138,7 @@ impl State {
     pub(super) fn ask(&mut self, pending: Pending, now: Instant, again: Instant) {
         let newest = Asked { pending: Box::new(pending), at: now };
         self.asked = Some(now);
+        self.is_rekey_due = false;
         match &mut self.attempt {
             Some(attempt) => {
                 attempt.before = Some(mem::replace(&mut attempt.newest, newest));
@@ -155,8 +162,20 @@ impl State {
         }
     }
 
+    /// Forgets every handshake under way, begins no other, and gives away what is staged.
+    pub(super) fn end(&mut self) -> Staged {
+        self.has_ended = true;
+        self.attempt = None;
+        self.asked = None;
+        self.answered = None;
+        self.is_rekey_due = false;
+
+        mem::take(&mut self.staged)
+    }
+
     /// A handshake was completed that had begun with a message sent at `asked`.
     pub(super) fn complete(&mut self, asked: Instant, now: Instant) {
+        self.is_rekey_due = false;
         self.last_handshake = Some(now);
         self.rtt = Some(now.saturating_duration_since(asked));
     }

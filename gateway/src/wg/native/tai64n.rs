@@ -1,16 +1,22 @@
 //! When an initiation was made, so that an old one is not taken for a new one.
 //!
-//! Sources: WireGuard whitepaper, section 5.1; TAI64N, <https://cr.yp.to/libtai/tai64.html>. As in the
-//! whitepaper only the order matters: leap seconds are left out, and what an observer could learn from the
-//! nanoseconds is rounded away.
+//! Sources: WireGuard whitepaper, section 5.1; TAI64N, <https://cr.yp.to/libtai/tai64.html>. Only the order matters
+//! to a peer, but it remembers the latest of whatever implementation had our key before: so they are made as the
+//! kernel and wireguard-go make them. Leap seconds after 1972 are left out, and what an observer could learn from
+//! the nanoseconds is rounded away.
 
 use std::time::{Duration, Instant};
 
 /// Length of a timestamp in bytes.
 pub(super) const TIMESTAMP_LEN: usize = 12;
 
-/// The label of the second 1970-01-01 00:00:00 TAI.
-const LABEL_OF_1970: u64 = 1 << 62;
+/// The label of the second 1970-01-01 00:00:00 UTC, as the kernel and wireguard-go reckon: TAI was ten seconds ahead
+/// when UTC began.
+const LABEL_OF_1970: u64 = (1 << 62) + 10;
+
+/// By so much boringtun and gotatun are ahead: they add the leap seconds until today, 37 in all. A peer that has heard
+/// one of them under our key takes what we send for old for so long.
+const LEAP_SECONDS: Duration = Duration::from_secs(27);
 
 /// Steps of a timestamp in nanoseconds, a power of two: about 17 ms.
 const STEP_NANOS: u32 = 1 << 24;
@@ -92,11 +98,14 @@ impl Timestamps {
         }
     }
 
-    pub(super) fn next(&mut self, now: Instant) -> Timestamp {
+    /// The timestamp of an initiation that is sent `now`. If the one before was not answered, it `is_repeated`: then it
+    /// is no earlier than one of an implementation that adds the leap seconds.
+    pub(super) fn next(&mut self, is_repeated: bool, now: Instant) -> Timestamp {
         let step = Duration::from_nanos(u64::from(STEP_NANOS));
         // The next step, as what is less is rounded away.
         let floor = self.floor.map_or(Duration::ZERO, |floor| floor.date(now) + step);
-        self.last = self.epoch.date(now).max(floor).max(self.last + step);
+        let ahead = if is_repeated { LEAP_SECONDS } else { Duration::ZERO };
+        self.last = (self.epoch.date(now).max(floor) + ahead).max(self.last + step);
 
         Timestamp::new(self.last)
     }
@@ -108,10 +117,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_written_as_the_specification_says() {
+    fn it_is_written_as_by_the_kernel() {
         let timestamp = Timestamp::new(Duration::new(0x1234_5678, 0x01ff_ffff));
 
-        assert_eq!(timestamp.as_bytes(), &[0x40, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, 0x01, 0, 0, 0]);
+        assert_eq!(timestamp.as_bytes(), &[0x40, 0, 0, 0, 0x12, 0x34, 0x56, 0x82, 0x01, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_repeated_one_is_later_than_those_with_leap_seconds() {
+        let start = Instant::now();
+        let since_1970 = Duration::from_secs(1_700_000_000);
+        let mut timestamps = Timestamps::new(Epoch::new(start, since_1970));
+        // As boringtun writes it.
+        let label = (1_u64 << 62) + 37 + since_1970.as_secs();
+        let mut theirs = [0xff; TIMESTAMP_LEN];
+        theirs[..8].copy_from_slice(&label.to_be_bytes());
+        let theirs = Timestamp::from_bytes(theirs);
+        let at = |seconds| start + Duration::from_secs(seconds);
+
+        let first = timestamps.next(false, at(1));
+        let repeated = timestamps.next(true, at(6));
+        let next = timestamps.next(false, at(60));
+
+        assert!(first < theirs && theirs < repeated && repeated < next);
+        assert_eq!(next, Timestamp::new(since_1970 + Duration::from_secs(60)));
     }
 
     #[test]
@@ -120,7 +149,7 @@ mod tests {
         let mut timestamps = Timestamps::new(Epoch::new(start, Duration::from_secs(1)));
 
         let made: Vec<_> = [0, 0, 1, 2, 3, 1_000]
-            .map(|ms| timestamps.next(start + Duration::from_millis(ms)))
+            .map(|ms| timestamps.next(false, start + Duration::from_millis(ms)))
             .into();
 
         assert!(made.is_sorted_by(|before, after| before < after), "{made:?}");
@@ -132,17 +161,17 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let at = |moment, hours| Epoch::new(moment, hours * hour);
         let mut before = Timestamps::new(at(start, 3));
-        let theirs = before.next(start);
+        let theirs = before.next(false, start);
 
         // Two hours behind.
         let mut timestamps = Timestamps::new(at(start, 1));
         timestamps.continue_after(at(start, 3));
-        let first = timestamps.next(start);
+        let first = timestamps.next(false, start);
         // What was said before and says less now.
         timestamps.continue_after(at(start + hour, 3));
-        let second = timestamps.next(start + hour);
+        let second = timestamps.next(false, start + hour);
         timestamps.follow(at(start + hour, 5));
-        let mended = timestamps.next(start + hour);
+        let mended = timestamps.next(false, start + hour);
 
         assert!(theirs < first, "{theirs:?} {first:?}");
         let step = Duration::from_nanos(u64::from(STEP_NANOS));
@@ -156,13 +185,13 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let at = |moment, hours| Epoch::new(moment, hours * hour);
         let mut timestamps = Timestamps::new(at(start, 1));
-        let early = timestamps.next(start);
+        let early = timestamps.next(false, start);
 
         let set = start + Duration::from_secs(30);
         timestamps.follow(at(set, 3));
-        let late = timestamps.next(set + hour);
+        let late = timestamps.next(false, set + hour);
         timestamps.follow(at(set, 2));
-        let later = timestamps.next(set + hour);
+        let later = timestamps.next(false, set + hour);
 
         assert_eq!(late, Timestamp::new(4 * hour));
         assert!(early < late && late < later);

@@ -19,6 +19,7 @@ mod vectors;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -30,7 +31,7 @@ use crate::packet::segment::Segments;
 use crate::packet::virtio::{Gso, VirtioHeader};
 use crate::packet::{Header, fixtures};
 use crate::wg::message::Message;
-use crate::wg::tunnel::Opened;
+use crate::wg::tunnel::{Opened, Upkeep};
 use crate::wg::{Engine, PresharedKey};
 
 const MTU: u16 = 1420;
@@ -44,6 +45,7 @@ struct End {
     identity: Arc<dyn Identity>,
     tunnel: Arc<dyn Tunnel>,
     address: SocketAddr,
+    persistent_keepalive: Option<Duration>,
 }
 
 struct Pair {
@@ -73,14 +75,11 @@ impl Pair {
         let ends = identities.map(|identity| {
             number += 1;
             let preshared_key = preshared.map(|key| PresharedKey::from_file_content(&key).unwrap());
-            let peer = PeerKeys {
-                public_key: keys[2 - number].public_key(),
-                preshared_key,
-                persistent_keepalive: None,
-            };
+            let peer = PeerKeys { public_key: keys[2 - number].public_key(), preshared_key };
             let tunnel = identity.tunnel(&peer, Slot::from(u16::try_from(number).unwrap()));
             let port = u16::try_from(number).unwrap();
-            End { identity, tunnel, address: SocketAddr::from(([192, 0, 2, 1], port)) }
+            let address = SocketAddr::from(([192, 0, 2, 1], port));
+            End { identity, tunnel, address, persistent_keepalive: None }
         });
 
         Self { ends, now }
@@ -169,10 +168,18 @@ impl Pair {
     /// What end `number` sends because time has passed.
     fn timers(&self, number: usize) -> Vec<Vec<u8>> {
         let mut out = TransmitBatch::default();
-        let destination = Some(self.ends[1 - number].address.into());
-        self.ends[number].tunnel.handle_timeout(destination, &mut out, self.now);
+        self.ends[number].tunnel.handle_timeout(self.upkeep(number), &mut out, self.now);
 
         datagrams(&out)
+    }
+
+    /// All that time may make end `number` send.
+    fn upkeep(&self, number: usize) -> Upkeep {
+        Upkeep {
+            path: Some(self.ends[1 - number].address.into()),
+            persistent_keepalive: self.ends[number].persistent_keepalive,
+            may_initiate: true,
+        }
     }
 
     /// Lets time pass in steps in which all that is sent arrives at once. Gives what was sent, by whom.
@@ -214,7 +221,7 @@ fn surroundings(now: Instant, seed: u64) -> Surroundings {
     Surroundings {
         randomness: Arc::new(randomness),
         epoch: Epoch::new(now, Duration::from_secs(1_700_000_000)),
-        mtu: MTU,
+        mtu: Arc::new(AtomicU16::new(MTU)),
         lanes: Lanes::detect(),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use zeroize::Zeroizing;
@@ -21,19 +21,22 @@ use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, REKEY_TIMEOUT, Traffic};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
+use crate::packet::ecn::Ecn;
 use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::message::Message;
 use crate::wg::scrub::scrubbed;
-use crate::wg::tunnel::{Opened, Reserved, Sealed, SessionState, TimedOut, Tunnel, Whereabouts};
+use crate::wg::tunnel::{
+    Opened, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
+};
 use crate::wg::{OpenedRun, Opening, Slot, Staged};
 
 /// One peer under one key of ours.
 pub(super) struct NativeTunnel {
     macs: MacKeys,
     slot: Slot,
-    persistent: Option<Duration>,
-    mtu: u16,
+    /// Of the device, as in [`Surroundings`](super::Surroundings).
+    mtu: Arc<AtomicU16>,
     lanes: Lanes,
     /// Published by who holds the lock of the state.
     sessions: ArcSwap<Sessions>,
@@ -48,17 +51,11 @@ pub(super) struct NativeTunnel {
 }
 
 impl NativeTunnel {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        peer: Acquaintance,
-        persistent: Option<Duration>,
-        slot: Slot,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, peer: Acquaintance, slot: Slot) -> Self {
         Self {
             macs: MacKeys::new(peer.peer),
             slot,
-            persistent,
-            mtu: shared.surroundings.mtu,
+            mtu: Arc::clone(&shared.surroundings.mtu),
             lanes: shared.surroundings.lanes,
             sessions: ArcSwap::default(),
             traffic: Traffic::new(shared.base()),
@@ -66,6 +63,11 @@ impl NativeTunnel {
             is_dormant: AtomicBool::new(false),
             state: Mutex::new(Some(State::new(shared, peer))),
         }
+    }
+
+    #[inline]
+    fn mtu(&self) -> u16 {
+        self.mtu.load(Ordering::Relaxed)
     }
 
     /// For whoever may change something.
@@ -99,7 +101,7 @@ impl NativeTunnel {
             }
         }
 
-        let way = (outer, self.mtu);
+        let way = (outer, self.mtu());
         let counter = keypair.reserve(as_u64(segments.remaining()));
         datagram::seal_segments((keypair, counter), segments, way, out, &mut sealed);
         self.traffic.count_sent(true, now);
@@ -120,6 +122,9 @@ impl NativeTunnel {
         let Some(state) = state.as_mut() else {
             return Sealed { overflow: segments.skip(), ..Sealed::default() };
         };
+        if state.has_ended {
+            return Sealed { overflow: segments.skip(), ..Sealed::default() };
+        }
         let overflow = state.staged.stage(segments, outer.ecn);
         // One may have come while the lock was waited for.
         let sealed = self.flush(state, outer.path, out, now);
@@ -136,7 +141,7 @@ impl NativeTunnel {
     fn send_keepalive(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         let sessions = self.sessions.load();
         let Some(keypair) = sessions.usable(now) else { return };
-        let way = (Outer::message(path), self.mtu);
+        let way = (Outer::message(path), self.mtu());
         if datagram::seal_one(keypair, &[], way, out).is_some() {
             self.traffic.count_sent(false, now);
         }
@@ -154,7 +159,7 @@ impl NativeTunnel {
         let sessions = self.sessions.load();
         if let Some(keypair) = sessions.usable(now) {
             while let Some((packet, ecn)) = state.staged.first() {
-                let way = (Outer::data(path, ecn), self.mtu);
+                let way = (Outer::data(path, ecn), self.mtu());
                 let Some(len) = datagram::seal_one(keypair, packet, way, out) else { break };
                 sealed.add(len);
                 state.staged.remove_first();
@@ -175,6 +180,9 @@ impl NativeTunnel {
 
     /// Sends an initiation, whatever else is on its way.
     fn ask(&self, state: &mut State, path: Path, out: &mut TransmitBatch, now: Instant) {
+        if state.has_ended {
+            return;
+        }
         scrubbed(|| self.begin_handshake(state, path, out, now));
     }
 
@@ -188,7 +196,7 @@ impl NativeTunnel {
         let index = self.new_index(state);
         let State { shared, peer, .. } = state;
         let ephemeral = shared.ephemeral();
-        let timestamp = shared.timestamp(now);
+        let timestamp = shared.timestamp(state.attempt.is_some(), now);
         let Ok((pending, mut message)) =
             Pending::initiate(&shared.own, peer, index, ephemeral, timestamp)
         else {
@@ -238,6 +246,9 @@ impl NativeTunnel {
         out: &mut TransmitBatch,
         now: Instant,
     ) -> Result<(), DropReason> {
+        if state.has_ended {
+            return Err(DropReason::NoSession);
+        }
         let introduced =
             state.shared.introduced(message).map_err(|_| DropReason::Unauthenticated)?;
         let authentic =
@@ -394,10 +405,11 @@ impl Tunnel for NativeTunnel {
         }
         let first_counter = keypair.reserve(as_u64(segments.remaining()));
         self.traffic.count_sent(true, now);
-        let sealed = datagram::foresee(segments, self.mtu);
+        let mtu = self.mtu();
+        let sealed = datagram::foresee(segments, mtu);
 
         let keys = Arc::<Keypair>::clone(keypair);
-        Some(Reserved::new(keys, first_counter, self.mtu, sealed))
+        Some(Reserved::new(keys, first_counter, mtu, sealed))
     }
 
     fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed {
@@ -471,13 +483,9 @@ impl Tunnel for NativeTunnel {
         Ok(Whereabouts::Here)
     }
 
-    fn handle_timeout(
-        &self,
-        path: Option<Path>,
-        out: &mut TransmitBatch,
-        now: Instant,
-    ) -> TimedOut {
-        if self.is_dormant() {
+    fn handle_timeout(&self, upkeep: Upkeep, out: &mut TransmitBatch, now: Instant) -> TimedOut {
+        let Upkeep { path, persistent_keepalive, may_initiate } = upkeep;
+        if self.is_dormant() && persistent_keepalive.is_none() {
             return TimedOut::default();
         }
         let mut state = self.lock();
@@ -489,10 +497,13 @@ impl Tunnel for NativeTunnel {
             sessions = self.sessions.load();
         }
         let news = state.debts.look(&self.traffic);
-        let may_ask = !state.is_asking(now);
+        let may_ask = may_initiate && !state.is_asking(now);
         let is_silent = may_ask && state.debts.take_silence(now);
         let mut given_up = 0;
-        let mut wants_session = is_silent || sessions.is_succession_due(news, now);
+        // Remembered until it may be asked for: what makes it due is seen once.
+        state.is_rekey_due |= sessions.is_succession_due(news, now);
+        state.is_rekey_due &= sessions.has_current();
+        let mut wants_session = is_silent || state.is_rekey_due;
 
         if let Some(attempt) = &state.attempt {
             if attempt.has_failed(now) {
@@ -504,8 +515,7 @@ impl Tunnel for NativeTunnel {
             }
         }
         let has_session = sessions.has_current();
-        let is_idle = self
-            .persistent
+        let is_idle = persistent_keepalive
             .is_some_and(|interval| state.debts.is_idle(&self.traffic, interval, now));
         if !has_session && (is_idle || !state.staged.is_empty()) && state.attempt.is_none() {
             wants_session = true;
@@ -519,7 +529,8 @@ impl Tunnel for NativeTunnel {
                 self.send_keepalive(path, out, now);
             }
         }
-        let is_dormant = self.persistent.is_none() && sessions.is_empty() && state.is_at_rest();
+        let is_dormant =
+            persistent_keepalive.is_none() && sessions.is_empty() && state.is_at_rest();
         self.is_dormant.store(is_dormant, Ordering::Relaxed);
 
         TimedOut { given_up, has_staged: has_session && !state.staged.is_empty() }
@@ -527,6 +538,10 @@ impl Tunnel for NativeTunnel {
 
     fn is_dormant(&self) -> bool {
         self.is_dormant.load(Ordering::Relaxed)
+    }
+
+    fn is_asking(&self, now: Instant) -> bool {
+        self.look().as_ref().is_some_and(|state| state.is_asking(now))
     }
 
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
@@ -541,6 +556,18 @@ impl Tunnel for NativeTunnel {
             state.want_session(now);
             self.ask(state, path, out, now);
         }
+    }
+
+    fn stage(&self, segments: &mut Segments<'_>, ecn: Ecn, now: Instant) -> u64 {
+        let mut state = self.lock();
+        let Some(state) = state.as_mut().filter(|state| !state.has_ended) else {
+            return segments.skip();
+        };
+        let overflow = state.staged.stage(segments, ecn);
+        self.note_staged(state);
+        state.want_session(now);
+
+        overflow
     }
 
     fn has_staged(&self) -> bool {
@@ -560,6 +587,16 @@ impl Tunnel for NativeTunnel {
             state.staged.append(staged);
             self.note_staged(state);
         }
+    }
+
+    fn end_sending(&self) -> Staged {
+        let mut state = self.lock();
+        let Some(state) = state.as_mut() else { return Staged::default() };
+        self.publish(self.sessions.load().for_receiving());
+        let staged = state.end();
+        self.note_staged(state);
+
+        staged
     }
 
     fn close(&self) -> Staged {

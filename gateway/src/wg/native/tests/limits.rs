@@ -129,7 +129,6 @@ fn a_tunnel_that_is_closed_has_let_go_of_every_key() {
     let peer = PeerKeys {
         public_key: PrivateKey::generate().public_key(),
         preshared_key: Some(PresharedKey::from_bytes(&[9; LEN]).unwrap()),
-        persistent_keepalive: None,
     };
     let tunnel = identity.tunnel(&peer, Slot::from(1));
     let ours = Arc::downgrade(&identity.shared);

@@ -138,11 +138,8 @@ fn our_own_key_is_where_it_is_kept_and_nowhere_else() {
         bytes.fill(0);
 
         let identity = NativeIdentity::new(&key, surroundings);
-        let peer = PeerKeys {
-            public_key: PrivateKey::generate().public_key(),
-            preshared_key: None,
-            persistent_keepalive: None,
-        };
+        let peer =
+            PeerKeys { public_key: PrivateKey::generate().public_key(), preshared_key: None };
         let tunnel = identity.tunnel(&peer, Slot::from(1));
         let path = SocketAddr::from(([192, 0, 2, 1], 1)).into();
         tunnel.initiate(path, &mut TransmitBatch::default(), start());

@@ -50,15 +50,11 @@ fn whatever_may_make_something_due_wakes_a_peer() {
 
 #[test]
 fn who_is_kept_alive_never_rests() {
-    let pair = Pair::new([Native, Native], None);
-    let keys = PeerKeys {
-        public_key: pair.ends[1].identity.public_key(),
-        preshared_key: None,
-        persistent_keepalive: Some(25),
-    };
-    let tunnel = pair.ends[0].identity.tunnel(&keys, Slot::from(9));
+    let mut pair = Pair::new([Native, Native], None);
+    pair.ends[0].persistent_keepalive = Some(Duration::from_secs(25));
+    let tunnel = &pair.ends[0].tunnel;
 
-    tunnel.handle_timeout(None, &mut TransmitBatch::default(), pair.now);
+    tunnel.handle_timeout(pair.upkeep(0), &mut TransmitBatch::default(), pair.now);
 
     assert!(!tunnel.is_dormant());
 }

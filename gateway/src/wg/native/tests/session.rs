@@ -29,7 +29,6 @@ fn whoever_has_another_preshared_key_gets_no_session() {
     let peer = PeerKeys {
         public_key: keys,
         preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
-        persistent_keepalive: None,
     };
     let stranger = ours.ends[0].identity.tunnel(&peer, Slot::from(1));
     let mut out = TransmitBatch::default();
@@ -76,9 +75,8 @@ fn what_finds_a_session_late_is_sent_with_it() {
     let there = pair.ends[1].identity.public_key();
     let common = shared(&identity.shared.own.private, &there).unwrap();
     let peer = Acquaintance::new(there, &common, &[0; 32]);
-    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, None, Slot::from(1));
-    let keys =
-        PeerKeys { public_key: key.public_key(), preshared_key: None, persistent_keepalive: None };
+    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, Slot::from(1));
+    let keys = PeerKeys { public_key: key.public_key(), preshared_key: None };
     let theirs = pair.ends[1].identity.tunnel(&keys, Slot::from(2));
     let address = pair.ends[1].address;
     let mut out = TransmitBatch::default();
@@ -247,7 +245,6 @@ fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
     let peer = PeerKeys {
         public_key: pair.ends[0].identity.public_key(),
         preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
-        persistent_keepalive: None,
     };
     // The one before stays for a while.
     let after = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
@@ -267,11 +264,7 @@ fn a_peer_that_is_named_again_is_somebody_new() {
     let earlier = pair.restart(0).remove(0);
     pair.tick(Duration::from_secs(1));
     assert_eq!(pair.deliver(0, &pair.restart(0)[0]).1.len(), 1);
-    let peer = PeerKeys {
-        public_key: pair.ends[0].identity.public_key(),
-        preshared_key: None,
-        persistent_keepalive: None,
-    };
+    let peer = PeerKeys { public_key: pair.ends[0].identity.public_key(), preshared_key: None };
     pair.tick(Duration::from_secs(1));
     pair.ends[1].tunnel.close();
     let after = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
@@ -319,9 +312,9 @@ fn a_key_of_low_order_gets_no_session_and_costs_nothing() {
             // The point of order two (RFC 7748, section 6.1).
             public_key: PublicKey::from_bytes([0; 32]),
             preshared_key: None,
-            persistent_keepalive: Some(1),
         };
         pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(3));
+        pair.ends[0].persistent_keepalive = Some(Duration::from_secs(1));
         let initiation = pair.restart(1).remove(0);
 
         assert!(pair.restart(0).is_empty());

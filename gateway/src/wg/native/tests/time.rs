@@ -60,8 +60,7 @@ fn an_initiation_is_repeated_for_ninety_seconds_and_then_given_up() {
     for _ in 0..2_000 {
         pair.tick(Duration::from_millis(100));
         let mut out = TransmitBatch::default();
-        let destination = Some(pair.ends[1].address.into());
-        given_up += pair.ends[0].tunnel.handle_timeout(destination, &mut out, pair.now).given_up;
+        given_up += pair.ends[0].tunnel.handle_timeout(pair.upkeep(0), &mut out, pair.now).given_up;
         repeated += datagrams(&out).len();
     }
 
@@ -80,8 +79,7 @@ fn nobody_gives_up_while_there_is_more_to_send() {
         }
         pair.tick(Duration::from_secs(1));
         let mut out = TransmitBatch::default();
-        let destination = Some(pair.ends[1].address.into());
-        given_up += pair.ends[0].tunnel.handle_timeout(destination, &mut out, pair.now).given_up;
+        given_up += pair.ends[0].tunnel.handle_timeout(pair.upkeep(0), &mut out, pair.now).given_up;
         assert_eq!(given_up > 0, second >= 189, "in second {second}");
     }
 
@@ -133,11 +131,7 @@ fn a_peer_that_has_forgotten_the_session_gets_another_one() {
     let mut pair = Pair::established([Native, Native]);
     pair.exchange(1, pair.send(1, &packet(1)));
     // The other end restarts.
-    let peer = PeerKeys {
-        public_key: pair.ends[0].identity.public_key(),
-        preshared_key: None,
-        persistent_keepalive: None,
-    };
+    let peer = PeerKeys { public_key: pair.ends[0].identity.public_key(), preshared_key: None };
     pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
     pair.tick(Duration::from_secs(1));
 
@@ -149,15 +143,8 @@ fn a_peer_that_has_forgotten_the_session_gets_another_one() {
 
 #[test]
 fn a_persistent_keepalive_keeps_the_session_without_data() {
-    let now = start();
     let mut pair = Pair::new([Native, Native], None);
-    pair.now = now;
-    let peer = PeerKeys {
-        public_key: pair.ends[1].identity.public_key(),
-        preshared_key: None,
-        persistent_keepalive: Some(10),
-    };
-    pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(9));
+    pair.ends[0].persistent_keepalive = Some(Duration::from_secs(10));
 
     let sent = pair.run(Duration::from_secs(100));
 
@@ -174,12 +161,7 @@ fn a_persistent_keepalive_keeps_the_session_without_data() {
 fn keepalives_that_come_keep_the_session_as_well() {
     let mut pair = Pair::established([Native, Native]);
     // The initiator is the one that has none sent.
-    let peer = PeerKeys {
-        public_key: pair.ends[0].identity.public_key(),
-        preshared_key: None,
-        persistent_keepalive: Some(25),
-    };
-    pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&peer, Slot::from(9));
+    pair.ends[1].persistent_keepalive = Some(Duration::from_secs(25));
     pair.exchange(0, pair.restart(0));
 
     for _ in 0..1_000 {
