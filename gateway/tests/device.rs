@@ -321,7 +321,7 @@ fn another_program_with_the_same_key_has_a_session_at_once() {
             [(Native, 2), (WireguardGo, 2), (Native, 2), (Boringtun, 2), (Native, 8)]
         {
             world.restart_left(left);
-            let began = std::time::Instant::now();
+            let began = now();
             wait_until("the peers talked", Duration::from_secs(20), || {
                 Ok(world.ping(1).is_perfect())
             })
