@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use strait_gateway::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -249,8 +249,9 @@ fn surroundings(seed: u16, now: Instant) -> Surroundings {
 
     // One end does what the processor allows, the other what every processor does.
     let lanes = if seed == 1 { Lanes::detect() } else { Lanes::none() };
+    let mtu = Arc::new(AtomicU16::new(1420));
 
-    Surroundings { randomness: Arc::new(randomness), epoch, mtu: 1420, lanes }
+    Surroundings { randomness: Arc::new(randomness), epoch, mtu, lanes }
 }
 
 /// An IPv4 packet with its sender and a number in it.
