@@ -203,7 +203,7 @@ fn tunnel_devices_have_no_link_local_address_and_no_redirects() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), has_link_local).await.unwrap();
+        timeout(Duration::from_secs(5), has_link_local).await.unwrap();
         assert_eq!(of(tunnel).await.unwrap().len(), 0);
         for setting in ["send_redirects", "accept_redirects"] {
             let path = format!("/proc/sys/net/ipv4/conf/tunnel/{setting}");

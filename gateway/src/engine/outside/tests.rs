@@ -306,14 +306,11 @@ impl World {
 fn peer(name: &str, key: u8, endpoint: &str, allowed: &str) -> PeerConfig {
     PeerConfig {
         name: name.into(),
-        keys: PeerKeys {
-            public_key: PublicKey::from_bytes([key; 32]),
-            preshared_key: None,
-            persistent_keepalive: None,
-        },
+        keys: PeerKeys { public_key: PublicKey::from_bytes([key; 32]), preshared_key: None },
         endpoints: vec![endpoint.parse().unwrap()],
         allowed_ips: [allowed.parse().unwrap()].into(),
         clamp_mtu: None,
+        persistent_keepalive: None,
     }
 }
 

@@ -454,17 +454,14 @@ fn the_hairpin_searches_few_of_many_port_spaces() {
         let [high, low] = number.to_be_bytes();
         let mut key = [7; 32];
         key[..2].copy_from_slice(&[high, low]);
-        let keys = PeerKeys {
-            public_key: PublicKey::from_bytes(key),
-            preshared_key: None,
-            persistent_keepalive: None,
-        };
+        let keys = PeerKeys { public_key: PublicKey::from_bytes(key), preshared_key: None };
         PeerConfig {
             name: format!("peer {number}"),
             keys,
             endpoints: Vec::new(),
             allowed_ips: Arc::default(),
             clamp_mtu: None,
+            persistent_keepalive: None,
         }
     });
     world.control.apply(peers.collect(), Table::default());
