@@ -142,10 +142,10 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// The events of a watch that lists everything anew after an error, after a pause that grows with each error.
-/// kube's goes on from where it was: then nobody learns that the server answers again until something changes,
-/// and if the past is gone that it asks for, it asks for ever. Its back-off begins again with every attempt, as
-/// each says that it begins.
+/// The events of a watch that is replaced by a new one after an error, after a pause that grows with each error.
+/// kube's own resumes at the last resource version: then no event says that the server answers again until an
+/// object changes, and a version that has expired is asked for for ever. kube's back-off is reset by the `Init`
+/// of every attempt, so that it never grows.
 fn never_stuck<K, W>(
     begin: impl Fn() -> W + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send

@@ -1,5 +1,6 @@
 //! Why a gateway is not as it was asked for, as the Events of it and of what belongs to it say.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,10 +14,10 @@ use super::CommandError;
 use super::contact::End;
 use crate::conditions::shortened;
 
-/// A verb that has waited in vain waits for its Events no longer than this.
+/// An error has no cause if the Events are not listed within this time.
 const CALL: Duration = Duration::from_secs(1);
 
-/// What the operator says of a gateway that was in the way of something before.
+/// The reason of the Event that ends the Warnings of the operator before it.
 const IS_OVER: &str = "Reconciled";
 
 /// The kinds of a gateway itself: the operator tells of those.
@@ -36,6 +37,14 @@ pub(super) struct Cause {
     pub(super) message: String,
 }
 
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, reason, message } = self;
+
+        write!(f, "{kind} {name} says {reason}: {message}")
+    }
+}
+
 /// Adds what is known of the cause to an error of waiting for `gateway`.
 pub(super) async fn explained<T>(
     end: &End<'_>,
@@ -46,22 +55,23 @@ pub(super) async fn explained<T>(
         Err(CommandError::Timeout(error)) => error,
         outcome => return outcome,
     };
-    let events = Api::<Event>::namespaced(end.client.clone(), &end.namespace);
-    let all = ListParams::default();
-    // Without the right to see Events the error says what was found, and no more.
-    if let Ok(Ok(events)) = timeout(CALL, events.list(&all)).await {
-        error.cause = of_gateway(&events.items, gateway).map(|cause| {
-            let Cause { kind, name, reason, message } = cause;
-            format!("{kind} {name} says {reason}: {message}")
-        });
-    }
+    error.cause = find(end, &end.namespace, gateway).await.map(|cause| cause.to_string());
 
     Err(CommandError::Timeout(error))
 }
 
-/// The last Warning of the gateway called `gateway`, or else of its Deployment, Service and pods, unless the
-/// object has said since that it is over.
-pub(super) fn of_gateway(events: &[Event], gateway: &str) -> Option<Cause> {
+/// The cause of what is wrong with `gateway` in `namespace`, if an Event tells it and may be seen.
+pub(super) async fn find(end: &End<'_>, namespace: &str, gateway: &str) -> Option<Cause> {
+    let events = Api::<Event>::namespaced(end.client.clone(), namespace);
+    let all = ListParams::default();
+    let events = timeout(CALL, events.list(&all)).await.ok()?.ok()?;
+
+    of_gateway(&events.items, gateway)
+}
+
+/// The last Warning of the gateway called `gateway`, or else of its Deployment, Service and pods, unless an
+/// Event of the same object has ended it.
+fn of_gateway(events: &[Event], gateway: &str) -> Option<Cause> {
     let of_gateway = events.iter().filter(|event| is_gateway(&event.involved_object, gateway));
     let of_parts = events.iter().filter(|event| is_part(&event.involved_object, gateway));
 

@@ -46,9 +46,12 @@ pub struct Finding {
     pub message: String,
     /// What helps.
     pub remedy: String,
+    /// The namespace of the gateway that it is about, if the object is in another one.
+    #[serde(skip)]
+    tenant: Option<String>,
     /// What else is wrong because of that, and is right once it is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub consequences: Vec<Finding>,
+    pub consequences: Vec<Self>,
 }
 
 /// How bad something is.
@@ -76,7 +79,9 @@ impl Finding {
     fn error(object: String, reason: &'static str, message: String, remedy: String) -> Self {
         let (side, severity) = (Side::Only, Severity::Error);
 
-        Self { side, severity, object, reason, message, remedy, consequences: Vec::new() }
+        let (tenant, consequences) = (None, Vec::new());
+
+        Self { side, severity, object, reason, message, remedy, tenant, consequences }
     }
 
     fn warning(object: String, reason: &'static str, message: String, remedy: String) -> Self {
@@ -168,7 +173,8 @@ async fn alone(
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
-            let Finding { side, severity, object, reason, message, remedy, consequences } = finding;
+            let Finding { side, severity, object, reason, message, remedy, consequences, .. } =
+                finding;
             let severity = severity.label();
             writeln!(f, "{severity:<7}  {side}{object}: {reason}: {message}; {remedy}")?;
             let called = |finding: &Finding| {

@@ -35,7 +35,7 @@ use crate::ipam::{CONFIGURED, CONFIGURED_CONDITION, TRUE};
 
 use super::contact::End;
 
-pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready};
+pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready, until_addressed};
 pub(super) use links::established;
 pub(super) use rollout::{Asked, until_rolled_out};
 

@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::connect::{Asked, is_server_ready, until_configured, until_rolled_out};
+use super::connect::{Asked, is_server_ready, until_addressed, until_configured, until_rolled_out};
 use super::contact::{End, check_id, tenant_namespace};
 use super::forge::{self, Exposure};
 use super::preflight::{self, TypedTemplate};
@@ -191,7 +191,9 @@ async fn put(end: &End<'_>, object: &Object, waits: bool) -> Result<(), CommandE
             write(end, object, "Gatewayserver created").await?;
             if waits {
                 let server = until_ready(end, &object.name_any(), is_server_ready).await?;
-                until_rolled_out(end, &Asked::from(&server)).await?;
+                let asked = Asked::from(&server);
+                until_rolled_out(end, &asked).await?;
+                until_addressed(end, &asked).await?;
                 end.done("gatewayserver is ready");
             }
         }

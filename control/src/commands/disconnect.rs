@@ -94,7 +94,7 @@ where
     let was_there = delete_all::<K>(end).await?;
     let selection = || watcher::Config::default().labels(&end.label_selector());
     until_gone::<K>(end, selection()).await?;
-    until_let_go::<C>(end, selection()).await?;
+    until_released::<C>(end, selection()).await?;
     for name in &names {
         until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await?;
         let (label, value) = COMPONENT;
@@ -106,8 +106,8 @@ where
     Ok(())
 }
 
-/// Waits until the operator has let go of what a template made, and no more is left of it.
-async fn until_let_go<C>(end: &End<'_>, selection: watcher::Config) -> Result<(), CommandError>
+/// Waits until the operator has removed its finalizer from what a template made, and that is gone.
+async fn until_released<C>(end: &End<'_>, selection: watcher::Config) -> Result<(), CommandError>
 where
     C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     C: Clone + Debug + DeserializeOwned + Send + 'static,

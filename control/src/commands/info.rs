@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use super::contact::{End, own_id};
-use super::{CommandError, Contact, Session, prefixes};
+use super::{CommandError, Contact, Session, cause, prefixes};
 use crate::api::{Configuration, Connection, GatewayClient, GatewayServer, Network};
 use crate::ipam::{EXTERNAL_CIDR, POD_CIDR};
 use crate::objects::cluster_id;
@@ -108,24 +108,31 @@ pub async fn peers(
     let of_all: Vec<_> = known.iter().map(|id| (*id).to_owned()).collect();
     let asked = if ids.is_empty() { &of_all } else { ids };
 
-    Ok(asked
-        .iter()
-        .map(|id| {
-            let server = of_cluster(&servers, id);
-            let client = of_cluster(&clients, id);
-            let gateway = server
-                .map(|server| (server.namespace(), server.name_any()))
-                .or_else(|| client.map(|client| (client.namespace(), client.name_any())));
-            let objects = Objects {
-                configuration: of_cluster(&configurations, id),
-                server,
-                client,
-                connection: of_cluster(&connections, id),
-                deployment: gateway.and_then(|gateway| deployments.get(&gateway)),
-            };
-            PeerInfo::new(id, &objects)
-        })
-        .collect())
+    let mut found = Vec::with_capacity(asked.len());
+    for id in asked {
+        let server = of_cluster(&servers, id);
+        let client = of_cluster(&clients, id);
+        let gateway = server
+            .map(|server| (server.namespace(), server.name_any()))
+            .or_else(|| client.map(|client| (client.namespace(), client.name_any())));
+        let objects = Objects {
+            configuration: of_cluster(&configurations, id),
+            server,
+            client,
+            connection: of_cluster(&connections, id),
+            deployment: gateway.as_ref().and_then(|gateway| deployments.get(gateway)),
+        };
+        let mut peer = PeerInfo::new(id, &objects);
+        if peer.network.status == Health::Unhealthy
+            && let Some((Some(namespace), name)) = gateway
+            && let Some(cause) = cause::find(&end, &namespace, &name).await
+        {
+            peer.network.alerts.insert(0, cause.to_string());
+        }
+        found.push(peer);
+    }
+
+    Ok(found)
 }
 
 fn of_cluster<'a, K: Resource>(objects: &'a [K], id: &str) -> Option<&'a K> {

@@ -1,7 +1,7 @@
 //! Removes the condition `strait.io/InForce` of a `Configuration` when its gateway is gone.
 //!
 //! The gateway cannot do that itself: its rights go before its pod does, and a pod that is killed writes
-//! nothing any more.
+//! nothing.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -510,12 +510,12 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
     let half = Contact { client: half, ..admin.clone() };
     let found_by_half = check(&half, ear.session()).await.expect("findings");
     let hidden = ["NobodyLeads", "NoActivePod", "RightsMissing"];
-    let expected = found.findings.iter().filter(|finding| !hidden.contains(&finding.reason));
-    let other = |finding: &&Finding| finding.reason != "NotAllowed";
-    assert_eq!(
-        found_by_half.findings.iter().filter(other).collect::<Vec<_>>(),
-        expected.collect::<Vec<_>>()
-    );
+    let mut expected = all(&found).filter(|finding| !hidden.contains(&finding.reason));
+    let messages = |findings: &mut dyn Iterator<Item = &Finding>| -> BTreeSet<String> {
+        findings.map(|finding| format!("{}: {}", finding.object, finding.message)).collect()
+    };
+    let mut others = all(&found_by_half).filter(|finding| finding.reason != "NotAllowed");
+    assert_eq!(messages(&mut others), messages(&mut expected));
     let text = found_by_half.to_string();
     for may_not in ["list pods", "get leases", "create subjectaccessreviews"] {
         assert!(text.contains(&format!("it may not {may_not}, so what")), "{text}");
@@ -589,7 +589,12 @@ async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear:
 }
 
 fn has(found: &Findings, side: Side, object: &str, reason: &str) -> bool {
-    found.findings.iter().any(|finding| {
+    all(found).any(|finding| {
         (finding.side, finding.object.as_str(), finding.reason) == (side, object, reason)
     })
+}
+
+/// Causes and consequences.
+fn all(found: &Findings) -> impl Iterator<Item = &Finding> {
+    found.findings.iter().flat_map(|cause| std::iter::once(cause).chain(&cause.consequences))
 }

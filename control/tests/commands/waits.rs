@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use control::api::{GatewayClient, WgGatewayClient};
-use control::commands::{CommandError, TimeoutError, connect, reset};
+use control::commands::{CommandError, Side, TimeoutError, connect, peers, reset};
 use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
@@ -96,23 +96,16 @@ pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::All).await;
     connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
-    let (local, remote) = (&world.local, &world.remote);
+    let local = &world.local;
     let gateway = local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
     let generation = gateway.metadata.generation.unwrap();
 
-    // Whoever stands in for the operator leaves what others have added.
+    // The stand-in for the operator leaves the fields of other writers.
     let made_of = |generation: i64| json!({"metadata": {"annotations": {"strait.io/generation": generation.to_string()}}});
     let told = |mtu: u16| {
         let containers = json!([{"name": "wireguard", "args": [format!("--mtu={mtu}")]}]);
         json!({"spec": {"template": {"spec": {"containers": containers}}}})
     };
-    let in_force = |generation: i64| {
-        json!({"metadata": {"labels": {REMOTE_CLUSTER_ID: "milan"}}, "status": {"conditions": [{
-            "type": "strait.io/InForce", "status": "True", "reason": "InForce", "message": "",
-            "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }]}})
-    };
-    let _ = (remote, &in_force);
     for (wrong, right, says) in [
         (
             made_of(generation - 1),
@@ -134,7 +127,7 @@ pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
     }
 }
 
-/// What the operator has said of the gateway is in the error.
+/// The last Warning of the operator about the gateway is in the error.
 pub(crate) async fn a_known_cause_is_named(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::Prefixes).await;
@@ -154,6 +147,9 @@ pub(crate) async fn a_known_cause_is_named(world: &World) {
     let says = "; GatewayServer rome says Refused: cannot apply Service gw-rome: provided port is \
                 already allocated; look at";
     assert!(error.to_string().contains(says), "{error}");
+    let found = peers(&world.remote.contact(Side::Only), &[], ear.session()).await.unwrap();
+    let alerts = &found[0].network.alerts;
+    assert!(alerts[0].starts_with("GatewayServer rome says Refused: "), "{alerts:?}");
 }
 
 /// Nothing but the operator takes that away.

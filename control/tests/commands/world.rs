@@ -113,7 +113,7 @@ impl Cluster {
         put::<K>(api, "stand-in", name, object).await;
     }
 
-    /// [`Self::put`] by another writer, beside whoever has made it.
+    /// [`Self::put`] by another writer, beside the first one.
     pub(crate) async fn put_as<K>(&self, writer: &str, namespace: &str, name: &str, object: Value)
     where
         K: Resource<DynamicType = ()>,

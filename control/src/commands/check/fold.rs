@@ -8,7 +8,7 @@ const OF_OPERATOR: [&str; 4] =
     ["OperatorMissing", "OperatorNotReady", "NobodyLeads", "RightsMissing"];
 
 /// What an operator that works would mend, beside what belongs to a gateway.
-const LEFT_UNDONE: [&str; 3] = ["NotConfigured", "NoPrefix", "NoAddress"];
+const LEFT_UNDONE: [&str; 4] = ["NotConfigured", "NoPrefix", "NoAddress", "NobodyLeads"];
 
 /// The way from a template to a connection: what comes later may be wrong because of what comes before.
 const WAY: [&[&str]; 8] = [
@@ -22,13 +22,14 @@ const WAY: [&[&str]; 8] = [
     &["NotInForce", "ConnectionMissing", "NotConnected"],
 ];
 
-/// Of [`WAY`] what nothing on it causes: somebody has written it.
-const WRITTEN: [&str; 4] = ["KeyMalformed", "KeyDiffers", "ConfigurationMissing", "NotConfigured"];
+/// Of [`WAY`] what nothing on it causes: wrong or missing input.
+const WRITTEN: [&str; 5] =
+    ["NoCounterpart", "KeyMalformed", "KeyDiffers", "ConfigurationMissing", "NotConfigured"];
 
 /// From here on what is wrong may be the fault of the gateway at the other end.
 const BETWEEN_GATEWAYS: usize = 5;
 
-/// What an Event has told of.
+/// The reason of a finding that is a Warning among the Events.
 pub(super) const WARNING_EVENT: &str = "WarningEvent";
 
 /// Puts each consequence among `findings` under its cause. `pairs` are the namespaces of the ends of each
@@ -55,55 +56,53 @@ pub(super) fn fold(findings: Vec<Finding>, pairs: &[[String; 2]]) -> Vec<Finding
     folded.into_iter().flatten().collect()
 }
 
-/// The place of what `finding` is a consequence of: the first on the way.
+/// The place of what `finding` is a consequence of: the first on the way, or else the operator.
 fn cause(finding: &Finding, all: &[Finding], pairs: &[[String; 2]]) -> Option<usize> {
     let errors = || all.iter().enumerate().filter(|(_, it)| it.severity == Severity::Error);
-    let of_operator = errors()
-        .find(|(_, cause)| cause.side == finding.side && OF_OPERATOR.contains(&cause.reason));
-    let later = step(finding);
-    if let Some((place, _)) = of_operator
-        && (later.is_some_and(|step| step > 0 && !is_written(finding))
-            || LEFT_UNDONE.contains(&finding.reason))
-    {
-        return Some(place);
-    }
+    let later = step(finding).filter(|step| *step > 0 && !WRITTEN.contains(&finding.reason));
 
-    let later = later.filter(|_| !is_written(finding))?;
-    let (side, namespace) = (finding.side, namespace(finding)?);
-    let other = (later >= BETWEEN_GATEWAYS).then(|| other_end(side, namespace, pairs)).flatten();
-    let is_of = |cause: &Finding, (side, namespace): (Side, &str)| {
-        cause.side == side && self::namespace(cause) == Some(namespace)
-    };
-    let earlier = errors().filter_map(|(place, cause)| {
-        let step = step(cause).filter(|step| *step < later)?;
-        let is_own = is_of(cause, (side, namespace));
-        let is_others = other.is_some_and(|other| is_of(cause, other));
-        (is_own || is_others).then_some((step, !is_own, place))
+    let earlier = later.zip(namespace(finding)).and_then(|(later, namespace)| {
+        let own = (finding.side, namespace);
+        let other = (later >= BETWEEN_GATEWAYS).then(|| other_end(own, pairs)).flatten();
+        let steps = errors().filter_map(|(place, cause)| {
+            let step = step(cause).filter(|step| *step < later)?;
+            let of = (cause.side, self::namespace(cause)?);
+            (of == own || other == Some(of)).then_some((step, of != own, place))
+        });
+        steps.min().map(|(_, _, place)| place)
     });
+    let is_of_operator = |cause: &Finding| {
+        cause.side == finding.side
+            && OF_OPERATOR.contains(&cause.reason)
+            && cause.reason != finding.reason
+    };
+    let operator = || {
+        let is_left_undone = later.is_some() || LEFT_UNDONE.contains(&finding.reason);
+        errors().find(|(_, cause)| is_left_undone && is_of_operator(cause)).map(|(place, _)| place)
+    };
 
-    earlier.min().map(|(_, _, place)| place)
+    earlier.or_else(operator)
 }
 
 fn step(finding: &Finding) -> Option<usize> {
     WAY.iter().position(|reasons| reasons.contains(&finding.reason))
 }
 
-fn is_written(finding: &Finding) -> bool {
-    WRITTEN.contains(&finding.reason)
-}
-
-/// Of the object that the finding is about.
+/// Of the gateway, or else of the object that the finding is about.
 fn namespace(finding: &Finding) -> Option<&str> {
+    if let Some(tenant) = &finding.tenant {
+        return Some(tenant);
+    }
     let (_, object) = finding.object.split_once(' ')?;
 
     object.split_once('/').map(|(namespace, _)| namespace)
 }
 
 /// The side and the namespace of the gateway at the other end.
-fn other_end<'a>(side: Side, namespace: &str, pairs: &'a [[String; 2]]) -> Option<(Side, &'a str)> {
-    pairs.iter().find_map(|[local, remote]| match side {
-        Side::Local if local == namespace => Some((Side::Remote, remote.as_str())),
-        Side::Remote if remote == namespace => Some((Side::Local, local.as_str())),
+fn other_end<'a>(own: (Side, &str), pairs: &'a [[String; 2]]) -> Option<(Side, &'a str)> {
+    pairs.iter().find_map(|[local, remote]| match own {
+        (Side::Local, namespace) if local == namespace => Some((Side::Remote, remote.as_str())),
+        (Side::Remote, namespace) if remote == namespace => Some((Side::Local, local.as_str())),
         _ => None,
     })
 }
@@ -150,12 +149,13 @@ mod tests {
             [("NotConfigured", vec![]), ("GatewayNotReady", vec![]), (WARNING_EVENT, consequences)];
         assert_eq!(folded(&found, &[]), expected);
 
+        // What is known of the gateway itself says more than that of the operator.
+        let leader = here("Lease liqo/strait-operator", "NobodyLeads");
         let operator = here("Deployment liqo/strait-operator", "OperatorNotReady");
-        let found = [&found[..], &[operator]].concat();
-        let [(cause, ref explained), ref more @ ..] = folded(&found, &[])[..] else { panic!() };
-        assert_eq!((cause, explained.len()), (WARNING_EVENT, 0), "{more:?}");
-        assert_eq!(more[0].0, "OperatorNotReady");
-        assert_eq!(more[0].1.len(), 6);
+        let found = [&[leader, operator], &found[..]].concat();
+        let (_, event) = expected.split_at(2);
+        let of_operator = vec!["NobodyLeads", "NotConfigured", "GatewayNotReady"];
+        assert_eq!(folded(&found, &[]), [&[("OperatorNotReady", of_operator)], event].concat());
     }
 
     #[test]

@@ -132,7 +132,10 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
     let message = format!("for {} it comes to nothing: {error}", gateway.called());
     let remedy = "mend it at the place that is named".to_owned();
 
-    Some(Finding::error(object, "TemplateUnusable", message, remedy))
+    Some(Finding {
+        tenant: Some(gateway.namespace.clone()),
+        ..Finding::error(object, "TemplateUnusable", message, remedy)
+    })
 }
 
 fn workload(gateway: &GatewayFacts) -> Option<Finding> {

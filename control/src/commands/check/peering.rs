@@ -46,7 +46,7 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
     }
     let conditions = configuration.status.iter().flat_map(|status| &status.conditions);
     let refused = conditions.filter(|it| it.type_ == IN_FORCE && it.status == "False");
-    // What a gateway has said that is gone by now is no concern.
+    // The condition of a gateway that is gone has no effect.
     let refused = refused.filter(|_| has_gateway(configuration, facts));
     findings.extend(refused.map(|it| {
         let message = format!("a gateway says {}: {}", it.reason, it.message);

@@ -117,7 +117,10 @@ pub(in super::super) fn ready(deployment: &Deployment) -> Progress<()> {
 }
 
 /// Waits until clients can find the server, and find it where it is now.
-async fn until_addressed(end: &End<'_>, asked: &Asked) -> Result<GatewayServer, CommandError> {
+pub(in super::super) async fn until_addressed(
+    end: &End<'_>,
+    asked: &Asked,
+) -> Result<GatewayServer, CommandError> {
     let (name, namespace) = (asked.name.as_str(), &end.namespace);
     let awaited = Awaited {
         what: format!("GatewayServer {name} to have an address"),
@@ -176,5 +179,28 @@ pub(in super::super) fn is_server_ready(server: &GatewayServer) -> Progress<()> 
         (true, Some(_)) => Progress::Done(()),
         (true, None) => Progress::NotYet("no status.serverRef in it".to_owned()),
         (false, _) => Progress::NotYet("no status.endpoint.addresses in it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_address_with_the_former_port_is_none() {
+        let server = |endpoint| -> GatewayServer {
+            serde_json::from_value(json!({
+                "metadata": {}, "spec": {}, "status": {"endpoint": endpoint},
+            }))
+            .unwrap()
+        };
+        let at = |port: u16| server(json!({"addresses": ["172.18.0.3"], "port": port}));
+
+        assert_eq!(is_addressed(&at(30742), Some(30742)), Progress::Done(()));
+        assert_eq!(is_addressed(&at(30742), None), Progress::Done(()));
+        assert!(matches!(is_addressed(&at(30741), Some(30742)), Progress::NotYet(_)));
+        assert!(matches!(is_addressed(&server(json!(null)), None), Progress::NotYet(_)));
     }
 }

@@ -134,7 +134,7 @@ pub(super) async fn until_connected(
         end.done("Connection created successfully");
     }
     for (end, gateway) in [(local, &of_client), (remote, &of_server)] {
-        // What a former pod has said of its connection is not said of that of now.
+        // A Connection that a former pod has written says nothing about the pod of now.
         let since = until_rolled_out(end, &gateway.0).await?;
         let judge = |connection: &Connection| established_since(connection, since);
         until_link(end, gateway, "to be established", judge).await?;
@@ -169,7 +169,7 @@ async fn until_link(
     .await
 }
 
-/// Whether the gateways reach each other, by the word of a pod that was started at `since`.
+/// Whether the gateways reach each other, as measured by a pod that was started at `since`.
 fn established_since(connection: &Connection, since: Option<Timestamp>) -> Progress<()> {
     let latency = connection.status.as_ref().and_then(|status| status.latency.as_ref());
     let measured = latency.and_then(|latency| latency.timestamp.as_ref()).map(|Time(at)| *at);
@@ -177,7 +177,7 @@ fn established_since(connection: &Connection, since: Option<Timestamp>) -> Progr
     match (established(connection), measured, since) {
         // The API keeps whole seconds of both.
         (Progress::Done(()), Some(measured), Some(since)) if measured < since => {
-            Progress::NotYet(format!("what a pod before that of {since} has said of it"))
+            Progress::NotYet(format!("the status that a former pod has written, before {since}"))
         }
         (progress, ..) => progress,
     }
@@ -249,7 +249,7 @@ mod tests {
         assert!(!is_done("Connected", Some("2026-01-01T00:00:09Z")));
         assert!(is_done("Connected", Some("2026-01-01T00:00:10Z")));
         assert!(!is_done("Connecting", Some("2026-01-01T00:00:11Z")));
-        // What nobody measures has no time.
+        // Without a connection check there is no time.
         assert!(is_done("Connected", None));
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! GatewayServer, GatewayClient   generation N
 //!   Deployment                   made of generation N, its status of its own generation, no former replica
-//!     pod                        active, not ending, told the MTU that is asked for
+//!     pod                        active, not terminating, its flags have the MTU that is asked for
 //!       Connection               written since that pod runs
 //! ```
 //!
@@ -109,7 +109,7 @@ fn port(service: &Service) -> Option<i32> {
     if spec.type_.as_deref() == Some("NodePort") { first.node_port } else { Some(first.port) }
 }
 
-/// Whether `made` was made of the generation that is asked for, or nobody can say.
+/// Whether `made` was made of the generation that is asked for, or does not say of which.
 fn made_of<K: Resource<DynamicType = ()>>(made: &K, asked: &Asked) -> Progress<()> {
     let of = made.annotations().get(GENERATION).and_then(|text| text.parse::<i64>().ok());
 

@@ -1,6 +1,6 @@
 //! The questions, one by one, and what may not be asked.
 
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::{Api, Resource, ResourceExt as _};
@@ -8,9 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::super::super::cause::{self, Cause};
 use super::super::super::contact::{End, own_id};
-use super::super::super::{CommandError, Contact, keys};
+use super::super::super::{CommandError, Contact, cause, keys};
 use super::super::api::{NEEDED, Served};
 use super::super::{Finding, named};
 use super::{GatewayFacts, Sight};
@@ -169,7 +168,7 @@ impl Looking<'_, '_> {
         let of_peering = format!("{REMOTE_CLUSTER_ID}={}", remote.as_deref().unwrap_or_default());
         let selector = keys::selector(&of_peering);
         let secrets = self.list(here, &ListParams::default().labels(&selector)).await?;
-        let cause = self.cause(&namespace, &name).await?;
+        let cause = cause::find(self.end, &namespace, &name).await;
         let template_ref = template_ref(mode, &value, &namespace);
         let template = match &template_ref {
             Some(reference) => self.template(mode, reference).await?,
@@ -190,19 +189,6 @@ impl Looking<'_, '_> {
             secrets,
             cause,
         }))
-    }
-
-    /// The last Warning of a gateway. Whoever may not see Events misses a reason, and nothing that is wrong.
-    async fn cause(
-        &mut self,
-        namespace: &str,
-        gateway: &str,
-    ) -> Result<Option<Cause>, CommandError> {
-        let events = Api::<Event>::namespaced(self.end.client.clone(), namespace);
-        let all = ListParams::default();
-        let found = self.end.ask("listing events", async || events.list(&all).await).await?;
-
-        Ok(found.and_then(|events| cause::of_gateway(&events.items, gateway)))
     }
 
     /// What the template says.
