@@ -231,10 +231,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_pause_grows_while_watches_fail() {
+        let unreachable: fn() -> Vec<Event> = Vec::new;
         let list_refused: fn() -> Vec<Event> = || vec![Ok(watcher::Event::Init)];
         let watch_refused: fn() -> Vec<Event> =
             || vec![Ok(watcher::Event::Init), Ok(watcher::Event::InitDone)];
-        for events in [Vec::new as fn() -> Vec<Event>, list_refused, watch_refused] {
+        for events in [unreachable, list_refused, watch_refused] {
             let count = begun(Duration::from_secs(33), events, Duration::ZERO).await;
 
             // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 4 + ... s, each up to twice as long with jitter.
