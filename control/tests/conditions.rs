@@ -247,7 +247,7 @@ async fn two_writers_of_one_list_lose_nothing() {
             let status = found.status.get_or_insert_default();
             let name = if written % 2 == 0 { "10.72.0.0/17" } else { "10.72.0.0/16" };
             let names = status.remote.as_mut().and_then(|remote| remote.cidr.as_mut());
-            names.expect("names").pod = vec![name.to_owned()];
+            names.expect("names").pod = vec![name.to_owned()].into();
             let theirs = |condition: &&mut Condition| condition.type_ == "NetworkCIDRsConfigured";
             let theirs = status.conditions.iter_mut().find(theirs).expect("theirs");
             theirs.message = format!("write {written}");

@@ -8,10 +8,14 @@ extern crate strait_control as control;
 #[expect(dead_code, reason = "nothing is restarted here")]
 mod harness;
 
-use control::api::{Configuration, Connection, GatewayServer, IP, PublicKey};
+use std::fmt::Debug;
+
+use control::api::{Configuration, Connection, GatewayClient, GatewayServer, IP, PublicKey};
 use harness::{ApiServer, install_api};
 use kube::api::{Api, DynamicObject, PostParams};
-use kube::{Client, Resource};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 #[tokio::test]
@@ -24,6 +28,9 @@ async fn the_api_server_takes_every_definition_and_enforces_it() {
     keeps_what_was_written(&client).await;
     refuses_what_the_rules_forbid(&client).await;
     keeps_the_templates_whole(&client).await;
+    takes_manifests_of_the_former_version(&client).await;
+    takes_one_prefix_for_a_list_of_one(&client).await;
+    prints_one_prefix_without_brackets(&client).await;
 }
 
 async fn keeps_what_was_written(client: &Client) {
@@ -76,6 +83,150 @@ async fn keeps_the_templates_whole(client: &Client) {
 
         assert_eq!(create(client, &template).await.unwrap().data, template.data);
     }
+}
+
+/// As documents of Liqo before 1.0 have them.
+const FORMER_MANIFESTS: &str = "
+apiVersion: networking.liqo.io/v1alpha1
+kind: Configuration
+metadata:
+  labels:
+    liqo.io/remote-cluster-id: 506f88d4-9918-4848-ab74-2a75ae32647f     # the remote cluster ID
+  name: dry-paper
+spec:
+  remote:
+    cidr:
+      external: 10.70.0.0/16        # the external CIDR of the remote cluster
+      pod: 10.243.0.0/16            # the pod CIDR of the remote cluster
+---
+apiVersion: networking.liqo.io/v1alpha1
+kind: GatewayServer
+metadata:
+  labels:
+    liqo.io/remote-cluster-id: 506f88d4-9918-4848-ab74-2a75ae32647f
+  name: server
+spec:
+  endpoint:
+    port: 51820
+    serviceType: NodePort
+  mtu: 1340
+  serverTemplateRef:
+    apiVersion: networking.liqo.io/v1alpha1
+    kind: WgGatewayServerTemplate
+    name: wireguard-server
+    namespace: liqo
+---
+apiVersion: networking.liqo.io/v1alpha1
+kind: GatewayClient
+metadata:
+  creationTimestamp: null
+  labels:
+    liqo.io/remote-cluster-id: ef7a1f41-c753-4a0e-83e5-bed013e7fe4f
+  name: client
+  namespace: default
+spec:
+  clientTemplateRef:
+    apiVersion: networking.liqo.io/v1alpha1
+    kind: WgGatewayClientTemplate
+    name: wireguard-client
+    namespace: liqo
+  endpoint:
+    addresses:
+    - 10.42.3.54
+    port: 32133
+    protocol: UDP
+  mtu: 1340
+---
+apiVersion: networking.liqo.io/v1alpha1
+kind: PublicKey
+metadata:
+  creationTimestamp: null
+  labels:
+    liqo.io/remote-cluster-id: ef7a1f41-c753-4a0e-83e5-bed013e7fe4f
+    networking.liqo.io/gateway-resource: \"true\"
+  name: dry-paper
+spec:
+  publicKey: GExyYe7RJ3Lo5nQVa6K2Tp9zobXCvWmJawsLxu7hn10=
+";
+
+async fn takes_manifests_of_the_former_version(client: &Client) {
+    let manifests: Vec<DynamicObject> = serde_saphyr::from_multiple(FORMER_MANIFESTS).unwrap();
+    assert_eq!(manifests.len(), 4);
+    for manifest in &manifests {
+        assert_eq!(create(client, manifest).await.unwrap().data, manifest.data);
+    }
+
+    let server = read::<GatewayServer>(client, "server").await;
+    assert_eq!(server.spec.endpoint.unwrap().port, Some(51820));
+    let address = read::<GatewayClient>(client, "client").await.spec.endpoint.unwrap().addresses;
+    assert_eq!(address, ["10.42.3.54"]);
+    assert_eq!(read::<PublicKey>(client, "dry-paper").await.spec.public_key.unwrap().0.len(), 32);
+    let cidr = read::<Configuration>(client, "dry-paper").await.spec.remote.unwrap().cidr.unwrap();
+    assert_eq!(
+        (&cidr.pod[..], &cidr.external[..]),
+        (&["10.243.0.0/16".to_owned()][..], &["10.70.0.0/16".to_owned()][..])
+    );
+}
+
+async fn takes_one_prefix_for_a_list_of_one(client: &Client) {
+    let with = |pod: serde_json::Value| {
+        let mut object = object::<Configuration>(json!({
+            "spec": {"remote": {"cidr": {"pod": pod, "external": "10.70.0.0/16"}}},
+        }));
+        object.metadata.name = None;
+        object.metadata.generate_name = Some("one-".to_owned());
+        object
+    };
+
+    for (right, read_as) in [
+        (json!("10.243.0.0/16"), &["10.243.0.0/16"][..]),
+        (json!(["10.243.0.0/16", "fd00::/64"]), &["10.243.0.0/16", "fd00::/64"]),
+        (json!(null), &[]),
+    ] {
+        let made = create(client, &with(right)).await.unwrap().name_any();
+        let spec = read::<Configuration>(client, &made).await.spec;
+        assert_eq!(spec.remote.unwrap().cidr.unwrap().pod[..], *read_as);
+    }
+    for wrong in [
+        json!("10.243.0.0"),
+        json!(""),
+        json!(7),
+        json!(true),
+        json!({"a": "b"}),
+        json!(["10.243.0.0"]),
+        json!([7]),
+        json!([null]),
+    ] {
+        create(client, &with(wrong.clone())).await.expect_err(&wrong.to_string());
+    }
+}
+
+async fn prints_one_prefix_without_brackets(client: &Client) {
+    let request = http::Request::get("/apis/networking.liqo.io/v1beta1/configurations")
+        .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .unwrap();
+    let table: serde_json::Value = client.request(request).await.unwrap();
+
+    let cells: Vec<_> = table["columnDefinitions"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = cells.iter().map(|column| column["name"].as_str().unwrap()).collect();
+    assert_eq!(names[..3], ["Name", "Desired Pod CIDR ", "Remapped Pod CIDR"]);
+    let rows = table["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["cells"][0] == "milan").unwrap();
+    assert_eq!(
+        (&row["cells"][1], &row["cells"][4]),
+        (&json!("10.244.0.0/16"), &json!("10.70.0.0/16"))
+    );
+}
+
+async fn read<K>(client: &Client, name: &str) -> K
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    Api::default_namespaced(client.clone()).get(name).await.expect("the typed object")
 }
 
 fn object<K: Resource<DynamicType = ()>>(data: serde_json::Value) -> DynamicObject {

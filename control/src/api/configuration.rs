@@ -1,9 +1,13 @@
 //! `Configuration`: which prefixes a remote cluster has, and what they are called here.
 
+use std::ops::Deref;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::{lenient, schema};
 
@@ -20,23 +24,27 @@ use super::{lenient, schema};
     status = "ConfigurationStatus",
     derive = "Default",
     derive = "PartialEq",
-    printcolumn(name = "Desired Pod CIDR ", type_ = "string", json_path = ".spec.remote.cidr.pod"),
+    printcolumn(
+        name = "Desired Pod CIDR ",
+        type_ = "string",
+        json_path = ".spec.remote.cidr.pod[*]"
+    ),
     printcolumn(
         name = "Remapped Pod CIDR",
         type_ = "string",
-        json_path = ".status.remote.cidr.pod"
+        json_path = ".status.remote.cidr.pod[*]"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Desired External CIDR",
         type_ = "string",
-        json_path = ".spec.remote.cidr.external",
+        json_path = ".spec.remote.cidr.external[*]",
         priority = "1"
     ),
     printcolumn(
         name = "Remapped External CIDR",
         type_ = "string",
-        json_path = ".status.remote.cidr.external",
+        json_path = ".status.remote.cidr.external[*]",
         priority = "1"
     ),
     printcolumn(
@@ -99,11 +107,65 @@ pub struct Cluster {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ClusterCidr {
     /// Addresses for what has none of the cluster's own: hosts, nodes, pods of others.
-    #[serde(default, deserialize_with = "lenient::strings", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Cidrs::is_empty")]
     #[schemars(schema_with = "schema::cidrs")]
-    pub external: Vec<String>,
+    pub external: Cidrs,
     /// The pods.
-    #[serde(default, deserialize_with = "lenient::strings", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Cidrs::is_empty")]
     #[schemars(schema_with = "schema::cidrs")]
-    pub pod: Vec<String>,
+    pub pod: Cidrs,
+}
+
+/// Prefixes as they are written, place by place. A string is read as a list of one, as documents and
+/// releases before 1.0 have it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Cidrs {
+    texts: Vec<String>,
+    #[serde(skip)]
+    is_string: bool,
+}
+
+impl Cidrs {
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// Whether the object has a string in place of the list.
+    #[must_use]
+    pub const fn is_string(&self) -> bool {
+        self.is_string
+    }
+}
+
+impl Deref for Cidrs {
+    type Target = Vec<String>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.texts
+    }
+}
+
+impl From<Vec<String>> for Cidrs {
+    fn from(texts: Vec<String>) -> Self {
+        Self { texts, is_string: false }
+    }
+}
+
+impl From<Cidrs> for Vec<String> {
+    fn from(cidrs: Cidrs) -> Self {
+        cidrs.texts
+    }
+}
+
+impl<'de> Deserialize<'de> for Cidrs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let is_string = value.is_string();
+        let texts = lenient::strings(value).map_err(D::Error::custom)?;
+
+        Ok(Self { texts, is_string })
+    }
 }

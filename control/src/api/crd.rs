@@ -1,7 +1,11 @@
 //! The `CustomResourceDefinition`s of the API, made from its types.
+//!
+//! They accept more than Liqo's in two places, so that manifests of any release can be applied:
+//! [`FORMER_VERSION`], and [one prefix where a list of them stands](accept_single_prefixes).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
+    JSONSchemaPropsOrArray,
 };
 use kube::CustomResourceExt;
 use serde_json::Value;
@@ -12,6 +16,10 @@ use super::{
     WgGatewayClientTemplate, WgGatewayServer, WgGatewayServerTemplate,
 };
 
+/// The version in which releases before 1.0 had the kinds that people write. It is served as well;
+/// objects are stored as `v1beta1`, which has the same fields.
+pub const FORMER_VERSION: &str = "v1alpha1";
+
 /// Of every kind, sorted by name.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
@@ -19,20 +27,20 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         // These two make no sense without a spec; the API lets the others begin empty.
         IP::crd(),
         Network::crd(),
-        begins_empty(Configuration::crd()),
-        begins_empty(Connection::crd()),
+        also_former(begins_empty(accept_single_prefixes(Configuration::crd()))),
+        also_former(begins_empty(Connection::crd())),
         begins_empty(FirewallConfiguration::crd()),
-        begins_empty(GatewayClient::crd()),
-        begins_empty(GatewayServer::crd()),
+        also_former(begins_empty(GatewayClient::crd())),
+        also_former(begins_empty(GatewayServer::crd())),
         begins_empty(GeneveTunnel::crd()),
         begins_empty(InternalFabric::crd()),
         begins_empty(InternalNode::crd()),
-        begins_empty(PublicKey::crd()),
+        also_former(begins_empty(PublicKey::crd())),
         begins_empty(RouteConfiguration::crd()),
         begins_empty(WgGatewayClient::crd()),
-        begins_empty(WgGatewayClientTemplate::crd()),
+        also_former(begins_empty(WgGatewayClientTemplate::crd())),
         begins_empty(WgGatewayServer::crd()),
-        begins_empty(WgGatewayServerTemplate::crd()),
+        also_former(begins_empty(WgGatewayServerTemplate::crd())),
     ];
     for root in crds.iter_mut().flat_map(roots) {
         strict(root);
@@ -70,6 +78,44 @@ pub fn file_name(crd: &CustomResourceDefinition) -> String {
 fn begins_empty(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for root in roots(&mut crd) {
         root.required = None;
+    }
+
+    crd
+}
+
+/// Serves [`FORMER_VERSION`] beside the version that is stored.
+fn also_former(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let former = crd.spec.versions.first().map(|stored| CustomResourceDefinitionVersion {
+        name: FORMER_VERSION.to_owned(),
+        storage: false,
+        // Those who apply it are told by the API server which version to write.
+        deprecated: Some(true),
+        ..stored.clone()
+    });
+    crd.spec.versions.extend(former);
+
+    crd
+}
+
+/// Lets every list of prefixes in the spec be a string, which is read as a list of one: so it was before
+/// 1.0, and so documents have it.
+///
+/// A structural schema cannot name two types. One with a format and no type is for strings and for lists,
+/// whose elements it checks, and for nothing else.
+fn accept_single_prefixes(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    fn relax(schema: &mut JSONSchemaProps) {
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items
+            && items.format.as_deref() == Some("cidr")
+        {
+            schema.type_ = None;
+            schema.format.clone_from(&items.format);
+            schema.x_kubernetes_preserve_unknown_fields = Some(true);
+        }
+        schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(relax);
+    }
+
+    for root in roots(&mut crd) {
+        root.properties.iter_mut().filter_map(|fields| fields.get_mut("spec")).for_each(relax);
     }
 
     crd

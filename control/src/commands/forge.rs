@@ -142,7 +142,8 @@ pub(super) fn configuration(
     remote_cluster_id: &str,
     prefixes: &Prefixes,
 ) -> Configuration {
-    let texts = |prefixes: &[Prefix]| prefixes.iter().map(ToString::to_string).collect();
+    let texts =
+        |prefixes: &[Prefix]| prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().into();
     let cidr = ClusterCidr { external: texts(&prefixes.external), pod: texts(&prefixes.pod) };
     let remote = Some(Cluster { cidr: Some(cidr) });
 

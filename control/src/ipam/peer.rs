@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource as _;
 use kube::api::ObjectMeta;
 use remap::Prefix;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Settings;
 use super::decision::{Decision, Given};
@@ -122,7 +122,7 @@ pub(super) fn peer(
     });
 
     let mut writes = Vec::new();
-    writes.extend(local(settings, children, facts, target));
+    writes.extend(spec(settings, children, facts, target));
     let is_told = is_said && former.is_some_and(|former| former.observed_generation == generation);
     let [pod, external] = &names.lists;
     if !is_told || lists(known.and_then(|status| status.remote.as_ref())) != [pod, external] {
@@ -282,19 +282,47 @@ fn made(facts: &ConfigurationFacts<'_>, list: &str, prefix: Prefix) -> Option<Wr
     Some(Write::Create(Box::new(Network { metadata, spec, status: None })))
 }
 
-/// What this cluster's own prefixes are, if nobody has said it yet.
-fn local(
+/// What the spec lacks, and what it has that clients of the API written in Go cannot read: a string where
+/// a list stands. The columns of `kubectl get` are of lists as well.
+fn spec(
     settings: &Settings,
     children: &Children<'_>,
     facts: &ConfigurationFacts<'_>,
     target: &Target,
 ) -> Option<Write> {
+    let clusters = [("local", &facts.object.spec.local), ("remote", &facts.object.spec.remote)];
+    let mut spec = Map::new();
+    for (name, cluster) in clusters {
+        let Some(cidr) = cluster.as_ref().and_then(|cluster| cluster.cidr.as_ref()) else {
+            continue;
+        };
+        let lists = LISTS.into_iter().zip([&cidr.pod, &cidr.external]);
+        let strings: Map<_, _> = lists
+            .filter(|(_, cidrs)| cidrs.is_string())
+            .map(|(list, cidrs)| (list.to_owned(), json!(cidrs)))
+            .collect();
+        if !strings.is_empty() {
+            spec.insert(name.to_owned(), json!({"cidr": strings}));
+        }
+    }
+    if let Some(local) = local(settings, children, facts) {
+        spec.insert("local".to_owned(), local);
+    }
+
+    (!spec.is_empty()).then(|| Write::Main(target.clone(), json!({"spec": spec})))
+}
+
+/// What this cluster's own prefixes are, if nobody has said it yet.
+fn local(
+    settings: &Settings,
+    children: &Children<'_>,
+    facts: &ConfigurationFacts<'_>,
+) -> Option<Value> {
     if lists(facts.object.spec.local.as_ref()).iter().any(|list| !list.is_empty()) {
         return None;
     }
     let pod = children.installed(settings, POD_CIDR)?;
     let external = children.installed(settings, EXTERNAL_CIDR)?;
-    let local = json!({"cidr": {"pod": pod, "external": external}});
 
-    Some(Write::Main(target.clone(), json!({"spec": {"local": local}})))
+    Some(json!({"cidr": {"pod": pod, "external": external}}))
 }

@@ -194,6 +194,20 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_string_becomes_a_list_of_one() {
+        let cidr = json!({"pod": "10.243.0.0/16", "external": ["10.70.0.0/16"]});
+        let mut rehearsal = rehearsal(vec![configuration(&json!({"uid": "milan"}), &cidr)]);
+
+        assert_eq!(rehearsal.settle().await, Ok(Vec::new()));
+
+        let objects = rehearsal.objects();
+        let object = objects.iter().find(|object| object["kind"] == "Configuration").unwrap();
+        let lists = json!({"cidr": {"pod": ["10.243.0.0/16"], "external": ["10.70.0.0/16"]}});
+        assert_eq!(object["spec"]["remote"], lists);
+        assert_eq!(object["status"]["remote"], lists);
+    }
+
     #[test]
     fn a_kind_is_one_of_its_group_and_version() {
         let rehearsal = rehearsal(Vec::new());

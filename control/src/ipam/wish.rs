@@ -66,5 +66,5 @@ pub(super) fn wishes(object: &Configuration) -> Wishes {
 pub(super) fn lists(cluster: Option<&Cluster>) -> [&[String]; 2] {
     let cidr = cluster.and_then(|cluster| cluster.cidr.as_ref());
 
-    cidr.map(|ClusterCidr { pod, external }| [pod.as_slice(), external]).unwrap_or_default()
+    cidr.map(|ClusterCidr { pod, external }| [&pod[..], external]).unwrap_or_default()
 }

@@ -100,7 +100,7 @@ async fn has_all_objects(world: &World) {
     );
     let configuration = remote.api::<Configuration>(IN_REMOTE).get("rome").await.unwrap();
     let cidr = configuration.spec.remote.unwrap().cidr.unwrap();
-    assert_eq!(cidr.external, ["10.70.0.0/16"]);
+    assert_eq!(cidr.external[..], ["10.70.0.0/16"]);
 
     let server = remote.api::<GatewayServer>(IN_REMOTE).get("rome").await.unwrap();
     assert_eq!(

@@ -135,6 +135,11 @@ fn right(schema: &JSONSchemaProps, wrong: f64) -> BoxedStrategy<Value> {
         Some("integer") => (0_i64..70_000).prop_map(Value::from).boxed(),
         Some("number") => (0.0..1e6).prop_map(Value::from).boxed(),
         Some("boolean") => any::<bool>().prop_map(Value::from).boxed(),
+        // A list, or one of its elements.
+        None if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items => {
+            let list = vec(value(items, wrong), 0..3).prop_map(Value::from);
+            prop_oneof![3 => list, 1 => value(items, wrong)].boxed()
+        }
         // A number or a text, as in a port.
         _ => prop_oneof![Just(json!(80)), Just(json!("http"))].boxed(),
     }

@@ -201,7 +201,7 @@ pub(crate) fn names(configuration: &Configuration) -> [Vec<String>; 2] {
     let remote = configuration.status.clone().and_then(|status| status.remote);
     let cidr = remote.and_then(|remote| remote.cidr).unwrap_or_default();
 
-    [cidr.pod, cidr.external]
+    [cidr.pod.into(), cidr.external.into()]
 }
 
 pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {

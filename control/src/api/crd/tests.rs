@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 
-use super::{all, file_name, manifest};
+use super::{FORMER_VERSION, all, file_name, manifest};
 
 /// What the API is, in a notation for people.
 const CONTRACT: &str = include_str!("contract.md");
@@ -18,9 +18,28 @@ const OPEN_SPEC: (&str, &str) = (
     "spec: object preserveUnknownFields",
 );
 
+/// Where our schema accepts more: one prefix for a list of one.
+const PREFIXES: (&str, &str) = ("[]string(cidr)", "string(cidr) or []string(cidr)");
+
+/// Columns of a `Configuration`, whose lists Liqo prints with brackets.
+const COLUMNS: [&str; 4] = [
+    ".spec.remote.cidr.pod",
+    ".status.remote.cidr.pod",
+    ".spec.remote.cidr.external",
+    ".status.remote.cidr.external",
+];
+
 #[test]
 fn every_kind_is_as_the_contract_says() {
-    let contract = sections(&CONTRACT.replace(OPEN_SPEC.0, OPEN_SPEC.1));
+    let mut contract = sections(&CONTRACT.replace(OPEN_SPEC.0, OPEN_SPEC.1));
+    let configuration = contract.get_mut("Configuration").unwrap();
+    let (spec, status) = configuration.split_once("\nstatus:").unwrap();
+    *configuration = format!("{}\nstatus:{status}", spec.replace(PREFIXES.0, PREFIXES.1));
+    for column in COLUMNS {
+        let (theirs, ours) = (format!("{column} "), format!("{column}[*] "));
+        assert!(configuration.contains(&theirs), "{column}");
+        *configuration = configuration.replace(&theirs, &ours);
+    }
 
     let ours: BTreeMap<_, _> =
         all().iter().map(|crd| (crd.spec.names.kind.clone(), notation(crd))).collect();
@@ -40,6 +59,38 @@ fn every_kind_is_as_the_contract_says() {
         }
     }
     assert!(differences.is_empty(), "contract (-) and definitions (+):\n{differences}");
+}
+
+#[test]
+fn the_former_version_has_the_fields_of_the_stored_one() {
+    let mut kinds = Vec::new();
+    for crd in all() {
+        let [stored, others @ ..] = crd.spec.versions.as_slice() else { panic!("a version") };
+        assert!(
+            stored.storage && stored.served && stored.name != FORMER_VERSION || others.is_empty()
+        );
+        let [former] = others else { continue };
+
+        assert_eq!(
+            (former.name.as_str(), former.served, former.storage),
+            ("v1alpha1", true, false)
+        );
+        assert_eq!(former.schema, stored.schema);
+        assert_eq!(former.subresources, stored.subresources);
+        assert_eq!(former.additional_printer_columns, stored.additional_printer_columns);
+        kinds.push(crd.spec.names.kind);
+    }
+
+    let documented = [
+        "Configuration",
+        "Connection",
+        "GatewayClient",
+        "GatewayServer",
+        "PublicKey",
+        "WgGatewayClientTemplate",
+        "WgGatewayServerTemplate",
+    ];
+    assert_eq!(kinds, documented);
 }
 
 #[test]
@@ -94,7 +145,7 @@ fn sections(contract: &str) -> BTreeMap<String, String> {
 
 fn notation(crd: &CustomResourceDefinition) -> String {
     let (spec, names) = (&crd.spec, &crd.spec.names);
-    let [version] = spec.versions.as_slice() else { panic!("{} has one version", names.kind) };
+    let version = spec.versions.iter().find(|version| version.storage).expect("a stored version");
     let yes = |is: bool| if is { "yes" } else { "no" };
     let status = version.subresources.as_ref().is_some_and(|sub| sub.status.is_some());
     let short: Vec<String> =
@@ -159,6 +210,7 @@ fn shape(schema: &JSONSchemaProps) -> String {
     let mut text = match (type_, items(schema)) {
         ("array", Some(items)) if items.type_.as_deref() == Some("object") => "[]".to_owned(),
         ("array", Some(items)) => format!("[]{}", shape(items)),
+        ("", Some(items)) => format!("{0} or []{0}", shape(items)),
         _ if names == REFERENCE => {
             "corev1.ObjectReference{apiVersion,kind,name,namespace,uid,fieldPath,resourceVersion}"
                 .to_owned()
@@ -171,7 +223,8 @@ fn shape(schema: &JSONSchemaProps) -> String {
         _ => format!("{type_}{format}"),
     };
 
-    if schema.x_kubernetes_preserve_unknown_fields == Some(true) {
+    // Without a type it says that there are several, not that fields are.
+    if schema.x_kubernetes_preserve_unknown_fields == Some(true) && !type_.is_empty() {
         text.push_str(" preserveUnknownFields");
     }
     if let Some(values) = &schema.enum_ {

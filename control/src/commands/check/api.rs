@@ -18,7 +18,8 @@ pub(super) static NEEDED: LazyLock<Served> = LazyLock::new(|| {
     let mut needed = Served::new();
     for definition in crd::all() {
         let spec = definition.spec;
-        for version in spec.versions {
+        // Liqo's definitions serve no other.
+        for version in spec.versions.into_iter().filter(|version| version.storage) {
             let plurals = needed.entry(format!("{}/{}", spec.group, version.name)).or_default();
             plurals.insert(spec.names.plural.clone());
         }

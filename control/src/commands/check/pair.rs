@@ -162,8 +162,8 @@ fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
         told == own
     };
     let (own_pod, own_external) = (texts(&pod), texts(&external));
-    if is_same(told.pod.clone(), own_pod.clone())
-        && is_same(told.external.clone(), own_external.clone())
+    if is_same(told.pod.to_vec(), own_pod.clone())
+        && is_same(told.external.to_vec(), own_external.clone())
     {
         return None;
     }

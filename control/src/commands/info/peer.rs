@@ -141,7 +141,7 @@ fn pair(cluster: Option<&Cluster>) -> CidrPair {
     let cidr = cluster.and_then(|cluster| cluster.cidr.clone());
     let ClusterCidr { external, pod } = cidr.unwrap_or_default();
 
-    CidrPair { pod, external }
+    CidrPair { pod: pod.into(), external: external.into() }
 }
 
 fn gateway(server: Option<&GatewayServer>, client: Option<&GatewayClient>) -> Option<PeerGateway> {

@@ -156,7 +156,7 @@ impl Site {
             let tenant = format!("liqo-tenant-{other}");
             let all = Api::<Configuration>::namespaced(client, &tenant);
             let status = all.get(other).await.unwrap().status.unwrap_or_default();
-            status.remote.and_then(|remote| remote.cidr).unwrap_or_default().pod
+            status.remote.and_then(|remote| remote.cidr).unwrap_or_default().pod.into()
         })
     }
 
