@@ -1,5 +1,7 @@
 //! Where a gateway is to be found, from outside its cluster and from within.
 
+use std::net::IpAddr;
+
 use k8s_openapi::api::core::v1::{Node, Pod, Service, ServiceSpec};
 use kube::ResourceExt;
 
@@ -9,8 +11,15 @@ use crate::api::endpoint::{Endpoint, InternalEndpoint};
 /// Marks what belongs to a gateway.
 pub(crate) const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
 
-/// The address of a node that clients are given, the best first.
-const ADDRESSES: [&str; 5] = ["ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname"];
+/// Types of addresses of a node, the best first: clients try them in this order. Names of the inside come
+/// last, as few clients can resolve them.
+const ADDRESSES: [&str; 4] = ["ExternalIP", "ExternalDNS", "InternalIP", "InternalDNS"];
+
+/// A name that often resolves nowhere: used only where a node has nothing else.
+const HOSTNAME: &str = "Hostname";
+
+/// How many addresses of one gateway a client takes.
+const ADDRESSES_MAX: usize = 8;
 
 /// Why nobody can say where a gateway is. All of them may pass by themselves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,10 +48,12 @@ pub enum EndpointError {
         node: String,
     },
     /// Nobody could be told where it is.
-    #[error("node {node} has no address")]
+    #[error("node {node} has no address of the IP families of the service ({families})")]
     NodeWithoutAddress {
         /// Its name.
         node: String,
+        /// As the service has them.
+        families: String,
     },
     /// The balancer is still being made, or there is none.
     #[error("service {service} has no address yet: is there a load balancer for type {kind}?")]
@@ -126,7 +137,7 @@ pub fn endpoint(
     let first = spec.ports.as_ref().and_then(|ports| ports.first());
     let (addresses, port) = match kind.as_str() {
         "ClusterIP" => (cluster_addresses(&spec), first.map(|port| port.port)),
-        "NodePort" => (vec![node_address(pods, nodes)?], first.and_then(|port| port.node_port)),
+        "NodePort" => (node_addresses(&spec, pods, nodes)?, first.and_then(|port| port.node_port)),
         "LoadBalancer" => (balancer_addresses(service), first.map(|port| port.port)),
         _ => return Err(EndpointError::TypeUnusable { service: name, kind }),
     };
@@ -155,8 +166,12 @@ fn balancer_addresses(service: &Service) -> Vec<String> {
     ips.chain(names).filter(|address| !address.is_empty()).collect()
 }
 
-/// The best address of the node with the active pod.
-fn node_address(pods: &[Pod], nodes: &[Node]) -> Result<String, EndpointError> {
+/// Those of the node with the active pod under which it serves `service`, the best first.
+fn node_addresses(
+    service: &ServiceSpec,
+    pods: &[Pod],
+    nodes: &[Node],
+) -> Result<Vec<String>, EndpointError> {
     let pod = active_pod(pods)?;
     let Some(name) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else {
         return Err(EndpointError::PodNotPlaced { pod: pod.name_any() });
@@ -165,16 +180,43 @@ fn node_address(pods: &[Pod], nodes: &[Node]) -> Result<String, EndpointError> {
     let Some(status) = node.and_then(|node| node.status.as_ref()) else {
         return Err(EndpointError::NodeNotReady { node: name });
     };
-    let addresses = status.addresses.clone().unwrap_or_default();
-    let of_type = |type_: &str| {
-        let found = addresses.iter().find(|address| address.type_ == type_);
-        found.map(|found| found.address.clone()).filter(|address| !address.is_empty())
+    // Without families the Service is of an API server that has not chosen any: all of them count.
+    let families = service.ip_families.clone().unwrap_or_default();
+    let all = status.addresses.clone().unwrap_or_default();
+    let of_type = |type_: &'static str| {
+        all.iter()
+            .filter(move |found| found.type_ == type_ && !found.address.is_empty())
+            .filter(|found| is_of(&families, &found.address))
+            .map(|found| found.address.clone())
     };
 
-    ADDRESSES
-        .iter()
-        .find_map(|type_| of_type(type_))
-        .ok_or(EndpointError::NodeWithoutAddress { node: name })
+    let mut addresses = Vec::new();
+    for address in ADDRESSES.into_iter().flat_map(of_type) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    if addresses.is_empty() {
+        addresses.extend(of_type(HOSTNAME));
+    }
+    addresses.truncate(ADDRESSES_MAX);
+    if addresses.is_empty() {
+        let families = families.join(", ");
+        return Err(EndpointError::NodeWithoutAddress { node: name, families });
+    }
+
+    Ok(addresses)
+}
+
+/// Whether `address` is of one of the IP `families`; a name may lead to any.
+fn is_of(families: &[String], address: &str) -> bool {
+    let family = match address.parse() {
+        Ok(IpAddr::V4(_)) => "IPv4",
+        Ok(IpAddr::V6(_)) => "IPv6",
+        Err(_) => return true,
+    };
+
+    families.is_empty() || families.iter().any(|found| found == family)
 }
 
 fn is_ready(node: &Node) -> bool {

@@ -114,7 +114,8 @@ fn an_endpoint_is_what_the_type_of_the_service_gives() {
     let at = |addresses: &str, port| Ok((addresses.to_owned(), port));
 
     assert_eq!(found(&service("ClusterIP", json!({}))), at("10.96.0.7 fd00::7", 51840));
-    assert_eq!(found(&service("NodePort", json!({}))), at("203.0.113.3", 30742));
+    let of_node = "203.0.113.3 172.18.0.3 node-1.local";
+    assert_eq!(found(&service("NodePort", json!({}))), at(of_node, 30742));
     let ingress = json!({"status": {"loadBalancer": {"ingress": [
         {"hostname": "lb.example"}, {"ip": "198.51.100.7"},
     ]}}});
@@ -127,6 +128,44 @@ fn an_endpoint_is_what_the_type_of_the_service_gives() {
     assert!(error(&headless).contains("has no address yet"));
     let early = service("NodePort", json!({"spec": {"ports": [{"port": 51840}]}}));
     assert!(error(&early).contains("has no port yet"));
+}
+
+#[test]
+fn a_node_port_has_the_addresses_of_its_families() {
+    let pods = [pod("gw-1", "Running", json!({}))];
+    let found = |families: Value, addresses: &[(&str, &str)]| {
+        let service = service("NodePort", json!({"spec": {"ipFamilies": families}}));
+        endpoint(&service, &pods, &[node("True", addresses)]).map(|found| found.addresses.join(" "))
+    };
+    let dual = [
+        ("InternalDNS", "node-1.local"),
+        ("InternalIP", "172.18.0.3"),
+        ("InternalIP", "fd00:18::3"),
+        ("ExternalDNS", "node-1.example"),
+        ("ExternalIP", "203.0.113.3"),
+        ("ExternalIP", "2001:db8::3"),
+        ("ExternalIP", "203.0.113.3"),
+        ("Hostname", "node-1"),
+    ];
+
+    let of_ipv4 = "203.0.113.3 node-1.example 172.18.0.3 node-1.local";
+    assert_eq!(found(json!(["IPv4"]), &dual).unwrap(), of_ipv4);
+    let of_ipv6 = "2001:db8::3 node-1.example fd00:18::3 node-1.local";
+    assert_eq!(found(json!(["IPv6"]), &dual).unwrap(), of_ipv6);
+    let of_both = "203.0.113.3 2001:db8::3 node-1.example 172.18.0.3 fd00:18::3 node-1.local";
+    for families in [json!(["IPv4", "IPv6"]), json!(["IPv6", "IPv4"]), json!(null)] {
+        assert_eq!(found(families, &dual).unwrap(), of_both);
+    }
+
+    // As nodes of kind have them: the name is known to Docker alone.
+    let of_kind = [("InternalIP", "172.19.0.9"), ("Hostname", "cl01-control-plane")];
+    assert_eq!(found(json!(["IPv4"]), &of_kind).unwrap(), "172.19.0.9");
+    assert_eq!(found(json!(["IPv6"]), &of_kind).unwrap(), "cl01-control-plane");
+    let error = found(json!(["IPv6"]), &of_kind[..1]).unwrap_err().to_string();
+    assert_eq!(error, "node node-1 has no address of the IP families of the service (IPv6)");
+    let many: Vec<_> = (1..=9).map(|host| ("InternalIP", format!("192.0.2.{host}"))).collect();
+    let many: Vec<_> = many.iter().map(|(type_, address)| (*type_, address.as_str())).collect();
+    assert_eq!(found(json!(["IPv4"]), &many).unwrap().split(' ').count(), 8);
 }
 
 #[test]
