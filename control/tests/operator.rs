@@ -277,6 +277,47 @@ impl World {
     }
 }
 
+/// By the name that the operator gives it, and by that of the one that is there already; the reference to
+/// the template is of an older document.
+#[tokio::test]
+async fn a_template_has_the_name_of_the_secret_in_use() {
+    let Some(mut world) = World::new().await else { return };
+    world.start_operator();
+    let mut template: Value =
+        serde_saphyr::from_str(include_str!("../../deploy/standalone/server.yaml")).expect("YAML");
+    let made = &mut template["spec"]["template"];
+    made["metadata"]["annotations"] = json!({"secret": "{{ .SecretName }}"});
+    made["spec"]["?extraConfig"] = json!("{{ .Spec.ExtraConfig }}");
+    world.apply(&template.to_string()).await;
+    let mut asked = server("wireguard-server");
+    let reference = asked.spec.server_template_ref.as_mut().expect("a reference");
+    reference.api_version = Some("networking.liqo.io/v1alpha1".to_owned());
+    create(world.api(), &asked).await;
+
+    let names = |secret: &'static str| {
+        move |gateway: &WgGatewayServer| {
+            let named = gateway.spec.secret_ref.as_ref().and_then(|named| named.name.as_deref());
+            let used = gateway
+                .status
+                .as_ref()
+                .and_then(|status| status.secret_ref.as_ref()?.name.as_deref());
+            named == Some(secret) && used == named && gateway.annotations()["secret"] == secret
+        }
+    };
+    world.until("milan", names("gw-milan")).await;
+
+    // Its keys are replaced by others, which the operator finds by their labels.
+    let labels = json!({"networking.liqo.io/gateway-resource": "true", REMOTE_CLUSTER_ID: "milan"});
+    let keys = json!({
+        "metadata": {"name": "own-keys", "labels": labels},
+        "stringData": {"privateKey": "p".repeat(32), "publicKey": "q".repeat(32)},
+    });
+    create(world.api(), &object::<Secret>(keys)).await;
+    world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
+    world.api::<Secret>().delete("gw-milan", &DeleteParams::default()).await.expect("gone");
+    world.until("milan", names("own-keys")).await;
+}
+
 #[tokio::test]
 async fn what_is_missing_is_told_and_waited_for() {
     let Some(mut world) = World::new().await else { return };

@@ -17,6 +17,8 @@ pub struct Parent {
     pub spec: Value,
     /// The OpenAPI schema of that.
     pub schema: Value,
+    /// The name of the Secret with its keys, which may not be there yet.
+    pub secret: String,
 }
 
 /// What is to be there.
@@ -98,7 +100,7 @@ pub fn child(parent: &Parent, name: &str, template: &Value) -> Result<Child, Chi
         let missing = || ChildError::NoTemplate { template: template_name() };
         template.pointer(pointer).filter(|part| part.is_object()).ok_or_else(missing)
     };
-    let data = Data::new(&parent.identity, &parent.spec, &parent.schema);
+    let data = Data::new(&parent.identity, &parent.spec, &parent.schema, &parent.secret);
     let wrong = |part| {
         move |error| ChildError::Template {
             template: name.to_owned(),

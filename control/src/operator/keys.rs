@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use zeroize::ZeroizeOnDrop;
@@ -92,6 +92,29 @@ pub(super) struct Holder<'a> {
     pub(super) owner: &'a OwnerReference,
 }
 
+/// The name of the secret that is made for the gateway that `owner`, a `GatewayServer` or a
+/// `GatewayClient`, asks for.
+fn default_name(owner: &str) -> String {
+    format!("gw-{owner}")
+}
+
+/// The name of the secret that [`ensure`] will use for the gateway that `owner` in `namespace` asks for,
+/// whose spec names none.
+pub(super) async fn name(
+    secrets: &Secrets,
+    namespace: &str,
+    remote_cluster_id: &str,
+    owner: &str,
+) -> kube::Result<String> {
+    let found = secrets.of_cluster(namespace, remote_cluster_id).await?;
+
+    Ok(match &found[..] {
+        [secret] => secret.name_any(),
+        // With several there are no keys until one is left, which changes are heard of.
+        _ => default_name(owner),
+    })
+}
+
 /// What was found or made.
 #[derive(Debug)]
 pub(super) struct Keys {
@@ -100,7 +123,7 @@ pub(super) struct Keys {
 }
 
 /// The secret of `holder`, the one that is `named` if there is a name; made with `generate` if there is
-/// none.
+/// none. A template may name the one that is yet to be made.
 pub(super) async fn ensure(
     secrets: &Secrets,
     holder: &Holder<'_>,
@@ -108,9 +131,19 @@ pub(super) async fn ensure(
     generate: impl FnOnce() -> KeyPair,
 ) -> Result<Keys, KeysError> {
     let api = secrets.api(holder.namespace);
-    if let Some(name) = named {
-        let secret = secrets.checked(name, holder).await?;
-        let secret = secret.ok_or_else(|| KeysError::Missing(name.to_owned()))?;
+    let is_default = named.is_none_or(|name| name == default_name(&holder.owner.name));
+    let found = match is_default {
+        true => secrets.of_cluster(holder.namespace, holder.remote_cluster_id).await?,
+        false => Vec::new(),
+    };
+    if found.len() > 1 {
+        let mut names: Vec<_> = found.iter().map(ResourceExt::name_any).collect();
+        names.sort();
+        return Err(KeysError::Several(names.join(", ")));
+    }
+    if let Some(name) = named
+        && let Some(secret) = secrets.checked(name, holder).await?
+    {
         let missing = missing_labels(&secret, holder)?;
         if !missing.is_empty() {
             let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
@@ -118,23 +151,13 @@ pub(super) async fn ensure(
         }
         return Ok(Keys { secret: reference(&secret), is_new: false });
     }
-
-    let mut found = secrets.metadata.list(holder.namespace).await?;
-    found.retain(|secret| {
-        secret.labels().get(REMOTE_CLUSTER_ID).is_some_and(|id| id == holder.remote_cluster_id)
-    });
-    match &found[..] {
-        [] => {}
-        [secret] => {
-            if let Some(secret) = secrets.checked(&secret.name_any(), holder).await? {
-                return Ok(Keys { secret: reference(&secret), is_new: false });
-            }
-        }
-        several => {
-            let mut names: Vec<_> = several.iter().map(ResourceExt::name_any).collect();
-            names.sort();
-            return Err(KeysError::Several(names.join(", ")));
-        }
+    if let Some(name) = named.filter(|_| !is_default) {
+        return Err(KeysError::Missing(name.to_owned()));
+    }
+    if let Some(secret) = found.first()
+        && let Some(secret) = secrets.checked(&secret.name_any(), holder).await?
+    {
+        return Ok(Keys { secret: reference(&secret), is_new: false });
     }
 
     let secret = made(holder, &generate());
@@ -193,6 +216,20 @@ impl Secrets {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    /// Those in `namespace` that are marked as having the keys for one remote cluster.
+    async fn of_cluster(
+        &self,
+        namespace: &str,
+        remote_cluster_id: &str,
+    ) -> kube::Result<Vec<DynamicObject>> {
+        let mut found = self.metadata.list(namespace).await?;
+        found.retain(|secret| {
+            secret.labels().get(REMOTE_CLUSTER_ID).is_some_and(|id| id == remote_cluster_id)
+        });
+
+        Ok(found)
+    }
+
     /// The metadata of a secret that has keys, as far as anybody heard; `None` if it is not there.
     async fn checked(
         &self,
@@ -223,7 +260,7 @@ fn made(holder: &Holder<'_>, keys: &KeyPair) -> Secret {
 
     Secret {
         metadata: ObjectMeta {
-            name: Some(format!("gw-{}", holder.owner.name)),
+            name: Some(default_name(&holder.owner.name)),
             namespace: Some(holder.namespace.to_owned()),
             labels: Some(labels(holder)),
             owner_references: Some(vec![OwnerReference {

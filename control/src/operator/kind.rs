@@ -56,6 +56,8 @@ pub(super) trait Gateway: End {
 
     fn spec(&self) -> Value;
     fn template(&self) -> Option<&ObjectReference>;
+    /// The name of the Secret with its keys, if it names one.
+    fn secret(&self) -> Option<&str>;
 }
 
 /// Is one, as a template made it.
@@ -64,7 +66,8 @@ pub(super) trait WireGuard: End {
     /// How clients reach it, if it waits for them.
     fn service(&self) -> Option<&ServiceTemplate>;
     fn metrics(&self) -> Option<&Metrics>;
-    fn secret(&self) -> Option<&LocalReference>;
+    /// The name of the Secret with its keys, if the template names one.
+    fn secret(&self) -> Option<&str>;
 }
 
 /// A kind of Kubernetes of which gateways consist, or what is in front of addresses.
@@ -101,6 +104,10 @@ pub(super) fn equal((label, value): (&str, &str)) -> String {
 /// Selects what has all these labels with these values.
 pub(super) fn all_equal(labels: &[(&str, &str)]) -> String {
     labels.iter().copied().map(equal).collect::<Vec<_>>().join(",")
+}
+
+fn name(reference: Option<&LocalReference>) -> Option<&str> {
+    reference?.name.as_deref().filter(|name| !name.is_empty())
 }
 
 fn json(value: &impl Serialize) -> Value {
@@ -150,6 +157,10 @@ impl Gateway for GatewayServer {
     fn template(&self) -> Option<&ObjectReference> {
         self.spec.server_template_ref.as_ref()
     }
+
+    fn secret(&self) -> Option<&str> {
+        name(self.spec.secret_ref.as_ref())
+    }
 }
 
 impl Gateway for GatewayClient {
@@ -162,6 +173,10 @@ impl Gateway for GatewayClient {
 
     fn template(&self) -> Option<&ObjectReference> {
         self.spec.client_template_ref.as_ref()
+    }
+
+    fn secret(&self) -> Option<&str> {
+        name(self.spec.secret_ref.as_ref())
     }
 }
 
@@ -178,8 +193,8 @@ impl WireGuard for WgGatewayServer {
         self.spec.metrics.as_ref()
     }
 
-    fn secret(&self) -> Option<&LocalReference> {
-        self.spec.secret_ref.as_ref()
+    fn secret(&self) -> Option<&str> {
+        name(self.spec.secret_ref.as_ref())
     }
 }
 
@@ -196,7 +211,7 @@ impl WireGuard for WgGatewayClient {
         self.spec.metrics.as_ref()
     }
 
-    fn secret(&self) -> Option<&LocalReference> {
-        self.spec.secret_ref.as_ref()
+    fn secret(&self) -> Option<&str> {
+        name(self.spec.secret_ref.as_ref())
     }
 }

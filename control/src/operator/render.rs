@@ -12,6 +12,7 @@ use super::GENERATION;
 use super::apply::{annotate, api, apply, apply_status, delete};
 use super::child::{Child, Parent, child};
 use super::context::Context;
+use super::keys;
 use super::kind::Gateway;
 use super::problem::Problem;
 use crate::identity::{Identity, Mode};
@@ -35,7 +36,8 @@ pub(super) async fn reconcile<K: Gateway>(
     let identity = identity(gateway.as_ref())?;
     let (name, template) = template(gateway.as_ref(), &identity, context).await?;
     let schema = context.schema(K::MODE).clone();
-    let parent = Parent { identity, spec: gateway.spec(), schema };
+    let secret = secret(gateway.as_ref(), &identity, context).await?;
+    let parent = Parent { identity, spec: gateway.spec(), schema, secret };
     let Child { api_version, kind, name: child_name, mut object } =
         child(&parent, &name, &template)?;
     let generation = gateway.meta().generation.unwrap_or_default();
@@ -81,6 +83,22 @@ fn identity<K: Gateway>(gateway: &K) -> Result<Identity, Problem> {
     })
 }
 
+/// The name of the Secret with the keys of `gateway`, which may have yet to be made.
+async fn secret<K: Gateway>(
+    gateway: &K,
+    identity: &Identity,
+    context: &Context,
+) -> Result<String, Problem> {
+    if let Some(name) = gateway.secret() {
+        return Ok(name.to_owned());
+    }
+    let Identity { name, namespace, remote_cluster_id, .. } = identity;
+
+    keys::name(&context.secrets, namespace, remote_cluster_id, name)
+        .await
+        .map_err(Problem::doing("list the Secrets with keys"))
+}
+
 /// The name and the spec of the template that `gateway` refers to.
 async fn template<K: Gateway>(
     gateway: &K,
@@ -105,16 +123,12 @@ async fn template<K: Gateway>(
     }
 }
 
+/// In the version in which they are stored: a reference may have that of an older document.
 fn known_template(api_version: &str, kind: &str, context: &Context) -> Option<ApiResource> {
-    let (group, version) = api_version.split_once('/')?;
+    let (group, _) = api_version.split_once('/')?;
     let templates = context.templates.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = templates.get(&(kind.to_owned(), group.to_owned()))?;
 
-    Some(ApiResource {
-        version: version.to_owned(),
-        api_version: api_version.to_owned(),
-        ..known.clone()
-    })
+    templates.get(&(kind.to_owned(), group.to_owned())).cloned()
 }
 
 /// How the API server calls the kind of a child, of which changes are seen from then on.

@@ -74,7 +74,7 @@ async fn gateways<K: Gateway>(
     context: &Arc<Context>,
     children: &HashMap<GroupVersionKind, ApiResource>,
 ) {
-    let mut inbox = Inbox::<K>::new(&context.client);
+    let mut inbox = Inbox::<K>::new(&context.client).and_of(&context.of::<Secret>(), neighbours);
     for kind in children.values() {
         inbox = inbox.and_of(&context.cache(kind, ""), owners);
     }

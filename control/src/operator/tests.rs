@@ -197,6 +197,7 @@ fn parent() -> Parent {
             "serviceAnnotations": {"lb.example/internal": "true"},
         }),
         schema: spec_schema::<GatewayServer>(),
+        secret: "gw-server".to_owned(),
     }
 }
 

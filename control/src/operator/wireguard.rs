@@ -91,10 +91,9 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
         remote_cluster_id: cluster,
         owner: parent.ok_or(Problem::NoOwner)?,
     };
-    let named = gateway.secret().and_then(|secret| secret.name.as_deref());
-    let named = named.filter(|name| !name.is_empty());
     let keys =
-        keys::ensure(&context.secrets, &holder, named, context.settings.generate_keys).await?;
+        keys::ensure(&context.secrets, &holder, gateway.secret(), context.settings.generate_keys)
+            .await?;
     let secret = keys.secret.name.clone().unwrap_or_default();
     if keys.is_new {
         let note = format!("made secret {secret} with a new pair of keys");

@@ -24,12 +24,11 @@ pub(super) struct Node<'a> {
 
 impl<'a> Data<'a> {
     /// Of the gateway `identity` with the `spec` of its `GatewayServer` or `GatewayClient`, whose `schema`
-    /// is that of its definition.
+    /// is that of its definition, and whose keys are in the Secret called `secret`.
     #[must_use]
-    pub fn new(identity: &Identity, spec: &'a Value, schema: &'a Value) -> Self {
+    pub fn new(identity: &Identity, spec: &'a Value, schema: &'a Value, secret: &str) -> Self {
         let Identity { name, namespace, remote_cluster_id, uid, mode: _ } = identity;
         let text = |text: &str| Node { value: Some(Cow::Owned(json!(text))), schema: None };
-        let secret = spec.pointer("/secretRef/name").and_then(Value::as_str).unwrap_or_default();
 
         Self {
             roots: vec![

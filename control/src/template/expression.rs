@@ -22,15 +22,23 @@ pub enum ExpressionError {
         /// As it is written.
         expression: String,
     },
-    /// Nobody has such a field.
-    #[error("{expression:?}: there is no {field:?}{known}")]
-    Unknown {
+    /// No template has such a variable.
+    #[error("{expression:?}: there is no {name:?}; there is {known}")]
+    UnknownVariable {
+        /// As it is written.
+        expression: String,
+        /// The first part of it.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// The variable has no such field.
+    #[error("{expression:?}: there is no {field:?}")]
+    NoField {
         /// As it is written.
         expression: String,
         /// The part of it that is not known.
         field: String,
-        /// What there is, where that is a short list.
-        known: String,
     },
     /// A list or a map has no place in a text.
     #[error("{expression:?} is a list or a map: name one field or element of it")]
@@ -67,7 +75,8 @@ pub(super) fn render(text: &str, data: &Data<'_>) -> Result<String, ExpressionEr
 }
 
 /// Whether the first expression of `text` has a value that Go's `if` takes for true; `None` if there is
-/// none. That of an element that is not there has none.
+/// none. A field that the schema does not know and an element that is not there have none: the spec may be
+/// of another release than the template.
 pub(super) fn is_first_truthy(
     text: &str,
     data: &Data<'_>,
@@ -76,7 +85,7 @@ pub(super) fn is_first_truthy(
 
     match evaluate(expression, data) {
         Ok(value) => Ok(Some(value.is_truthy())),
-        Err(ExpressionError::NoElement { .. }) => Ok(Some(false)),
+        Err(ExpressionError::NoElement { .. } | ExpressionError::NoField { .. }) => Ok(Some(false)),
         Err(error) => Err(error),
     }
 }
@@ -124,15 +133,15 @@ fn field<'a>(expression: &str, path: &str, data: &Data<'a>) -> Result<Node<'a>, 
     let Some(first) = names.next().filter(|_| is_path) else {
         return Err(ExpressionError::Unsupported { expression: expression.to_owned() });
     };
-    let unknown = |name: &str, known: String| ExpressionError::Unknown {
+    let root = data.root(first).ok_or_else(|| ExpressionError::UnknownVariable {
         expression: expression.to_owned(),
-        field: name.to_owned(),
-        known,
-    };
-
-    let root = data.root(first).ok_or_else(|| {
-        let names: Vec<_> = data.names().collect();
-        unknown(first, format!("; there is {}", names.join(", ")))
+        name: first.to_owned(),
+        known: data.names().collect::<Vec<_>>().join(", "),
     })?;
-    names.try_fold(root, |node, name| node.field(name).ok_or_else(|| unknown(name, String::new())))
+    names.try_fold(root, |node, name| {
+        node.field(name).ok_or_else(|| ExpressionError::NoField {
+            expression: expression.to_owned(),
+            field: name.to_owned(),
+        })
+    })
 }

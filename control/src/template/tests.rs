@@ -28,7 +28,7 @@ fn spec() -> Value {
 fn with<T>(spec: &Value, job: impl FnOnce(&Data<'_>) -> T) -> T {
     let schema = spec_schema::<GatewayServer>();
 
-    job(&Data::new(&identity(), spec, &schema))
+    job(&Data::new(&identity(), spec, &schema, "keys"))
 }
 
 fn rendered(template: &Value) -> Value {
@@ -97,6 +97,8 @@ fn an_optional_key_goes_with_its_value() {
         "?zero": "{{ .Spec.Endpoint.NodePort }}",
         "?loadBalancerIP": "{{ .Spec.Endpoint.LoadBalancerIP }}",
         "?nothing": "{{ index .Spec.Endpoint.Ports 0 }}",
+        "?extraConfig": "{{ .Spec.ExtraConfig }}",
+        "?deep": "{{ .Spec.ExtraConfig.Level }}",
         "?kept": "without a value",
     });
 
@@ -107,6 +109,9 @@ fn an_optional_key_goes_with_its_value() {
     assert!(refused(&json!({"?port": 1})).starts_with("?port: a key with a question mark"));
     let twice = json!({"?port": "{{ .Spec.MTU }}", "port": 1});
     assert!(refused(&twice).contains("leave one of them out"));
+    let unknown = json!({"?extraConfig": "{{ .Spce.ExtraConfig }}"});
+    assert!(refused(&unknown).contains("there is no \"Spce\"; there is Name"));
+    assert!(refused(&json!({"a": "{{ .Spec.ExtraConfig }}"})).contains("no \"ExtraConfig\""));
 }
 
 #[test]
@@ -160,7 +165,7 @@ fn the_templates_that_are_shipped_can_be_rendered() {
             Some("WgGatewayClientTemplate") => spec_schema::<GatewayClient>(),
             _ => spec_schema::<GatewayServer>(),
         };
-        let data = Data::new(&identity(), &spec, &schema);
+        let data = Data::new(&identity(), &spec, &schema, "keys");
 
         let rendered = render(template, &data).unwrap();
         assert!(!rendered.to_string().contains("{{"), "{rendered}");

@@ -127,7 +127,9 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
         mode: gateway.mode,
     };
     let spec = gateway.object.get("spec").cloned().unwrap_or_default();
-    let error = child(&Parent { identity, spec, schema }, name, template).err()?;
+    // Any name does: what is looked for is what cannot be rendered.
+    let secret = format!("gw-{}", gateway.name);
+    let error = child(&Parent { identity, spec, schema, secret }, name, template).err()?;
     let object = named(kind, Some(namespace), name);
     let message = format!("for {} it comes to nothing: {error}", gateway.called());
     let remedy = "mend it at the place that is named".to_owned();
