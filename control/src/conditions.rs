@@ -27,6 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
 pub(crate) use causes::verdicts;
+pub(crate) use reason::of_problem as reason_of;
 pub(crate) use text::list;
 pub use text::{MESSAGE_BYTES_MAX, shortened};
 pub use writer::{ConditionWriter, Written};

@@ -34,7 +34,7 @@ use kube::ResourceExt as _;
 use remap::Prefix;
 
 use crate::api::Configuration;
-use crate::objects::{self, Listed, ObjectName, pairs};
+use crate::objects::{self, Judgement, Listed, ObjectName, judge};
 
 use gateway::Gateways;
 pub use problem::Problem;
@@ -166,19 +166,20 @@ fn prefixes(
     taken: &Taken<'_>,
     plan: &mut Plan,
 ) -> Vec<Prefix> {
-    let mut prefixes = Vec::new();
-    for pair in pairs(configuration).filter(|pair| !pair.local.is_empty()) {
+    let Judgement { names, problems, .. } = judge(configuration);
+    for problem in problems {
         let object = object.clone();
-        let prefix: Prefix = match pair.local.parse() {
-            Ok(prefix) => prefix,
-            Err(cause) => {
-                plan.is_whole = false;
-                let (field, place) = (pair.field, pair.place);
-                plan.problems.push(Problem::Name { object, field, place, cause });
-                continue;
-            }
-        };
-        match taken.problem(prefix, object, configuration) {
+        let is_name = matches!(problem, objects::Problem::Local { .. });
+        plan.is_whole &= !is_name;
+        plan.problems.push(match is_name {
+            true => Problem::Name { object, problem },
+            false => Problem::Refused { object, problem },
+        });
+    }
+    // Also the name of what gateways refuse: they drop what is sent there, and nothing else has it.
+    let mut prefixes = Vec::new();
+    for prefix in names {
+        match taken.problem(prefix, object.clone(), configuration) {
             Some(problem) => plan.problems.push(problem),
             None => prefixes.push(prefix),
         }
@@ -210,7 +211,7 @@ impl<'a> Taken<'a> {
         nodes.sort_unstable();
         let readable = objects.configurations.iter().filter_map(|listed| listed.0.as_ref().ok());
         let said: Vec<(_, Vec<_>)> =
-            readable.map(|by| (ObjectName::of(by), own_pods(by).collect())).collect();
+            readable.map(|by| (ObjectName::of(by), own_pods(by))).collect();
         // Who leads one remote cluster to another one names that one's prefixes here as well, but not to
         // all: pods are what everybody is told of.
         let is_told_to_all = |pods: &Prefix| {
@@ -238,7 +239,7 @@ impl<'a> Taken<'a> {
             let (node, address) = ((*node).to_owned(), address.to_string());
             return Some(Problem::HoldsNode { object, prefix, node, address });
         }
-        let own = own_pods(configuration).map(|pods| (pods, object.clone()));
+        let own = own_pods(configuration).into_iter().map(|pods| (pods, object.clone()));
         let mut pods = self.pods.iter().cloned().chain(own);
         let (pods, by) = pods.find(|(pods, _)| pods.overlaps(prefix))?;
 
@@ -246,12 +247,11 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The pods of this cluster, as a `Configuration` knows them. What is wrong there is for others to say.
-fn own_pods(configuration: &Configuration) -> impl Iterator<Item = Prefix> {
-    let local = configuration.spec.local.as_ref().and_then(|local| local.cidr.as_ref());
-    let pods = local.map(|cidr| cidr.pod.as_slice()).unwrap_or_default();
+/// The pods of this cluster, as far as a `Configuration` knows them.
+fn own_pods(configuration: &Configuration) -> Vec<Prefix> {
+    let [pods, _] = judge(configuration).own;
 
-    pods.iter().filter_map(|text| text.parse().ok())
+    pods
 }
 
 /// Of the pods of a node, where it has prefixes of its own.

@@ -23,6 +23,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use remap::{Cluster, Prefix};
@@ -30,7 +31,7 @@ use remap::{Cluster, Prefix};
 use crate::api::{Configuration, PublicKey};
 use crate::plan::WantedPeer;
 
-pub(crate) use configuration::{pairs, unnamed};
+pub(crate) use configuration::{Judgement, LISTS, Name, judge, lists};
 pub use refusal::{Problem, Refusal};
 
 /// The label that joins all objects of one peer.
@@ -139,8 +140,11 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let mut behind = BTreeMap::new();
     for (id, (configuration, ())) in configurations {
         let mut wanted = bare(scope, &id);
-        configuration::read(configuration, &mut wanted, &mut refused);
-        local::read(configuration, &mut cluster, &mut refused);
+        let judgement = judge(configuration);
+        add(&judgement, &mut wanted);
+        local::add(&judgement, &mut cluster);
+        let problems = judgement.problems.into_iter();
+        refused.extend(problems.map(|problem| Refusal::of(configuration, problem)));
         behind.insert(id, (wanted, ObjectName::of(configuration)));
     }
 
@@ -221,8 +225,7 @@ fn one_a_cluster<'a, K, T>(
 where
     K: Resource<DynamicType = ()>,
 {
-    // Those of one second are told apart by their names, so that the order of arrival decides nothing.
-    objects.sort_by_key(|(object, _)| (object.creation_timestamp(), object.name_any()));
+    objects.sort_by_key(|(object, _)| age(*object));
 
     let mut chosen = BTreeMap::<String, (&K, T)>::new();
     for (object, content) in objects {
@@ -237,6 +240,33 @@ where
     }
 
     chosen
+}
+
+/// The one of `objects` that counts for the remote cluster `id`: the youngest, if there are several.
+pub(crate) fn of_cluster<'a, K>(objects: impl IntoIterator<Item = &'a K>, id: &str) -> Option<&'a K>
+where
+    K: Resource + 'a,
+{
+    let of_it = objects.into_iter().filter(|object| cluster_id(*object) == Some(id));
+
+    of_it.max_by_key(|object| age(*object))
+}
+
+/// Those of one second are told apart by their names, so that the order of arrival decides nothing.
+fn age<K: Resource>(object: &K) -> (Option<Time>, String) {
+    (object.creation_timestamp(), object.name_any())
+}
+
+/// Adds what a `Configuration` allows and remaps. What has no name here yet is withheld.
+fn add(judgement: &Judgement, wanted: &mut WantedPeer) {
+    for pair in &judgement.pairs {
+        match pair.name {
+            Name::None => continue,
+            Name::Same => {}
+            Name::Remapped(rule) => wanted.remaps.push(rule),
+        }
+        wanted.allowed_ips.push(pair.remote);
+    }
 }
 
 /// Whether this gateway has to do with an object.

@@ -11,6 +11,8 @@
 //!
 //! Configuration files of gateways (see the `daemon` of `strait-gateway`).
 
+#[cfg(test)]
+mod agreement;
 mod api;
 mod fold;
 mod gateway;

@@ -17,7 +17,7 @@ use super::contact::{End, own_id};
 use super::{CommandError, Contact, Session, cause, prefixes};
 use crate::api::{Configuration, Connection, GatewayClient, GatewayServer, Network};
 use crate::ipam::{EXTERNAL_CIDR, POD_CIDR};
-use crate::objects::cluster_id;
+use crate::objects::{cluster_id, of_cluster};
 
 use peer::Objects;
 pub use peer::{CidrPair, Health, PeerCidr, PeerGateway, PeerInfo, PeerNetwork};
@@ -133,10 +133,6 @@ pub async fn peers(
     }
 
     Ok(found)
-}
-
-fn of_cluster<'a, K: Resource>(objects: &'a [K], id: &str) -> Option<&'a K> {
-    objects.iter().find(|object| cluster_id(*object) == Some(id))
 }
 
 /// The namespace that was named, or all.

@@ -119,7 +119,9 @@ impl<'a> Causes<'a> {
             return Some(Outcome::Waiting { reason: reason::NO_PUBLIC_KEY, message });
         }
 
-        let unnamed: Vec<_> = objects::unnamed(object).collect();
+        let pairs = objects::judge(object).pairs;
+        let unnamed: Vec<_> =
+            pairs.iter().filter(|pair| pair.name == objects::Name::None).collect();
         let message = text::list(unnamed.iter().map(|pair| {
             let (field, place, remote) = (pair.field, pair.place, pair.remote);
             format!("{remote} has no name here yet and is withheld: status.remote.cidr.{field}[{place}] is empty")

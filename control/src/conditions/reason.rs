@@ -23,7 +23,7 @@ pub(super) fn is_of_waiting(reason: &str) -> bool {
 }
 
 /// Of what is wrong with an object by itself.
-pub(super) const fn of_problem(problem: &Problem) -> &'static str {
+pub(crate) const fn of_problem(problem: &Problem) -> &'static str {
     match problem {
         Problem::Malformed { .. } => "Malformed",
         Problem::NoCluster => "RemoteClusterMissing",
@@ -33,10 +33,12 @@ pub(super) const fn of_problem(problem: &Problem) -> &'static str {
         Problem::OwnKey => "KeyOwn",
         Problem::SharedKey { .. } => "KeyShared",
         Problem::NoRemote => "RemoteCIDRMissing",
-        Problem::Remote { .. } => "RemoteCIDRInvalid",
+        Problem::Remote { .. } | Problem::Everything { .. } => "RemoteCIDRInvalid",
+        Problem::Twice { .. } => "RemoteCIDRTwice",
         Problem::Local { .. } => "LocalCIDRInvalid",
         Problem::Own { .. } => "OwnCIDRInvalid",
         Problem::Rule { .. } => "RemapInvalid",
+        Problem::NameIsOwn { .. } => "LocalCIDROwn",
     }
 }
 
@@ -77,8 +79,11 @@ pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
         | Problem::SharedKey { .. }
         | Problem::NoRemote
         | Problem::Remote { .. }
+        | Problem::Everything { .. }
+        | Problem::Twice { .. }
         | Problem::Local { .. }
         | Problem::Own { .. }
+        | Problem::NameIsOwn { .. }
         | Problem::Rule { .. } => false,
     }
 }

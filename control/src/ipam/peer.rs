@@ -15,12 +15,13 @@ use super::names::{
     CIDR_TYPE, CONFIGURED, EXTERNAL_CIDR, NETWORK_FINALIZER, NETWORK_TYPE, POD_CIDR, TRUE, of_child,
 };
 use super::resources::{ConfigurationFacts, NetworkFacts, Resources, label};
-use super::wish::{LISTS, Wish, Wishes, lists};
+use super::wish::Wishes;
 use super::work::{Denial, Kind, Target, Write, target};
-use crate::api::Network;
+use crate::api::configuration::{Cluster, ClusterCidr};
 use crate::api::network::NetworkSpec;
+use crate::api::{Configuration, Network};
 use crate::conditions;
-use crate::objects::REMOTE_CLUSTER_ID;
+use crate::objects::{LISTS, REMOTE_CLUSTER_ID, judge, lists};
 
 /// The type of the condition: whether every prefix has its name here.
 pub const CONFIGURED_CONDITION: &str = "NetworkCIDRsConfigured";
@@ -178,16 +179,13 @@ impl Names {
 
 fn names(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Names {
     let mut names = Names::default();
-    let Wishes { lists: wishes } = &facts.wishes;
+    let Wishes(wishes) = &facts.wishes;
     for ((field, wishes), list) in LISTS.into_iter().zip(wishes).zip(0..) {
         let mut found = Vec::with_capacity(wishes.len());
         for (place, wish) in wishes.iter().enumerate() {
-            let name = match wish {
-                Wish::Nothing => Ok(None),
-                Wish::Wrong(error) => Err(("RemoteCIDRInvalid", error.to_string())),
-                Wish::Prefix(prefix) => name(children, facts, field, *prefix),
-            };
-            names.is_waiting |= matches!((wish, &name), (Wish::Prefix(_), Ok(None)));
+            let Some(prefix) = wish else { continue };
+            let name = name(children, facts, field, *prefix);
+            names.is_waiting |= matches!(name, Ok(None));
             match name {
                 Ok(Some(name)) if found.len() == place => found.push(name.to_string()),
                 Ok(_) => {}
@@ -201,12 +199,19 @@ fn names(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Names {
             *names = found;
         }
     }
-    if facts.wishes.prefixes().is_empty() && names.problems.is_empty() {
-        let message = "spec.remote.cidr names no prefix: write those of the remote cluster there";
-        names.problems.push(("RemoteCIDRMissing", message.to_owned()));
-    }
+    let refused = judge(&named(facts.object, &names.lists)).problems;
+    names.problems.extend(refused.iter().map(|why| (conditions::reason_of(why), why.to_string())));
 
     names
+}
+
+/// `object` as it will be, to be judged as its readers will.
+fn named(object: &Configuration, [pod, external]: &[Vec<String>; 2]) -> Configuration {
+    let cidr = ClusterCidr { pod: pod.clone().into(), external: external.clone().into() };
+    let mut object = object.clone();
+    object.status.get_or_insert_default().remote = Some(Cluster { cidr: Some(cidr) });
+
+    object
 }
 
 /// What `prefix` is called here, or why it never will be; `None` while that is open.
@@ -318,7 +323,8 @@ fn local(
     children: &Children<'_>,
     facts: &ConfigurationFacts<'_>,
 ) -> Option<Value> {
-    if lists(facts.object.spec.local.as_ref()).iter().any(|list| !list.is_empty()) {
+    let known = lists(facts.object.spec.local.as_ref());
+    if known.into_iter().flatten().any(|text| !text.is_empty()) {
         return None;
     }
     let pod = children.installed(settings, POD_CIDR)?;

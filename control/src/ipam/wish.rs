@@ -1,41 +1,22 @@
 //! Which prefixes a `Configuration` asks names for. Pure.
 
-use remap::{Prefix, PrefixError};
+use remap::Prefix;
 
 use crate::api::Configuration;
-use crate::api::configuration::{Cluster, ClusterCidr};
+use crate::objects::{LISTS, judge};
 
-/// As the labels of `Network`s and the fields of a `Configuration` call the lists, in the order in which
-/// names are given: those that a peering cannot do without first.
-pub(super) const LISTS: [&str; 2] = ["pod", "external"];
-
-/// All that one `Configuration` asks for.
+/// All that one `Configuration` asks for: list by list as in [`LISTS`], place by place as in the spec;
+/// `None` for what asks for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wishes {
-    /// List by list as in [`LISTS`], place by place as in the spec.
-    pub(super) lists: [Vec<Wish>; 2],
-}
-
-/// What stands at one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// Nothing.
-    Nothing,
-    /// A prefix.
-    Prefix(Prefix),
-    /// Something else.
-    Wrong(PrefixError),
-}
+pub(super) struct Wishes(pub(super) [Vec<Option<Prefix>>; 2]);
 
 impl Wishes {
     /// Every prefix once, with its list, in the order in which names are given.
     pub(super) fn prefixes(&self) -> Vec<(&'static str, Prefix)> {
         let mut prefixes = Vec::new();
-        for (list, wishes) in LISTS.into_iter().zip(&self.lists) {
-            for wish in wishes {
-                if let Wish::Prefix(prefix) = wish
-                    && !prefixes.contains(&(list, *prefix))
-                {
+        for (list, wishes) in LISTS.into_iter().zip(&self.0) {
+            for prefix in wishes.iter().flatten() {
+                if !prefixes.contains(&(list, *prefix)) {
                     prefixes.push((list, *prefix));
                 }
             }
@@ -52,19 +33,5 @@ impl Wishes {
 
 /// What `object` asks for.
 pub(super) fn wishes(object: &Configuration) -> Wishes {
-    let wish = |text: &String| match text.parse() {
-        _ if text.is_empty() => Wish::Nothing,
-        Ok(prefix) => Wish::Prefix(prefix),
-        Err(error) => Wish::Wrong(error),
-    };
-    let lists = lists(object.spec.remote.as_ref());
-
-    Wishes { lists: lists.map(|list| list.iter().map(wish).collect()) }
-}
-
-/// The lists of a cluster, in the order of [`LISTS`].
-pub(super) fn lists(cluster: Option<&Cluster>) -> [&[String]; 2] {
-    let cidr = cluster.and_then(|cluster| cluster.cidr.as_ref());
-
-    cidr.map(|ClusterCidr { pod, external }| [&pod[..], external]).unwrap_or_default()
+    Wishes(judge(object).remote)
 }

@@ -1,8 +1,8 @@
 //! Why a prefix has no route, or not the one that it should have.
 
-use remap::{Prefix, PrefixError};
+use remap::Prefix;
 
-use crate::objects::{ObjectName, REMOTE_CLUSTER_ID};
+use crate::objects::{self, ObjectName, REMOTE_CLUSTER_ID};
 
 /// Something that keeps packets from their way. The text is for an operator who sees nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,10 +13,11 @@ pub enum Problem {
     #[error("{object} cannot be read: {cause}; until it can, no route is removed")]
     Malformed { object: ObjectName, cause: String },
     /// A name of a prefix is none.
-    #[error(
-        "{object}: status.remote.cidr.{field}[{place}]: {cause}; until that is mended, no route is removed"
-    )]
-    Name { object: ObjectName, field: &'static str, place: usize, cause: PrefixError },
+    #[error("{object}: {problem}; until that is mended, no route is removed")]
+    Name { object: ObjectName, problem: objects::Problem },
+    /// Something else in it is refused, by gateways as well.
+    #[error("{object}: {problem}")]
+    Refused { object: ObjectName, problem: objects::Problem },
     /// Nobody knows which gateway it is for.
     #[error(
         "{object}: label {REMOTE_CLUSTER_ID} is missing: set it to the id of the remote cluster"
@@ -56,6 +57,7 @@ impl Problem {
         match self {
             Self::Malformed { object, .. }
             | Self::Name { object, .. }
+            | Self::Refused { object, .. }
             | Self::NoCluster { object }
             | Self::Everything { object, .. }
             | Self::HoldsNode { object, .. }

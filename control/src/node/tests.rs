@@ -32,15 +32,13 @@ fn configuration(cluster: &str, pods: &[&str]) -> Listed<Configuration> {
 
 /// One that knows `local` for the pods of this cluster.
 fn configuration_here(cluster: &str, pods: &[&str], local: &[&str]) -> Listed<Configuration> {
-    let remote: Vec<_> = pods.iter().map(|_| "10.244.0.0/16").collect();
-
     of_value(json!({
         "metadata": {
             "name": cluster, "namespace": format!("liqo-tenant-{cluster}"),
             "labels": {"liqo.io/remote-cluster-id": cluster},
         },
         "spec": {
-            "local": {"cidr": {"pod": local}}, "remote": {"cidr": {"pod": remote}},
+            "local": {"cidr": {"pod": local}}, "remote": {"cidr": {"pod": pods}},
         },
         "status": {"remote": {"cidr": {"pod": pods}}},
     }))

@@ -1,75 +1,181 @@
-//! What a `Configuration` asks for: the prefixes of a remote cluster and their names here.
+//! What a `Configuration` says, judged once for all who read it: gateways, the operator, the agents of
+//! nodes and the commands. Pure.
+
+use std::collections::BTreeMap;
 
 use remap::{Prefix, Rule};
 
-use super::refusal::{BadPrefix, Problem, Refusal};
+use super::refusal::Problem;
 use crate::api::Configuration;
-use crate::api::configuration::ClusterCidr;
-use crate::plan::WantedPeer;
+use crate::api::configuration::Cluster;
 
-/// A prefix of the remote cluster and its name here, which is empty while nobody has chosen one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pair<'a> {
-    /// `pod` or `external`.
-    pub(crate) field: &'static str,
-    /// In the list of that field, from 0.
-    pub(crate) place: usize,
-    pub(crate) remote: &'a str,
-    pub(crate) local: &'a str,
+/// The lists of prefixes, as fields and labels call them, in the order in which names are given: those
+/// that a peering cannot do without first.
+pub(crate) const LISTS: [&str; 2] = ["pod", "external"];
+
+/// What one `Configuration` comes to, whatever others say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Judgement {
+    /// The prefixes of the remote cluster, by [`LISTS`] and place; `None` where there is nothing, or what
+    /// is refused.
+    pub(crate) remote: [Vec<Option<Prefix>>; 2],
+    /// Each of them once that has a name here, or may yet have one.
+    pub(crate) pairs: Vec<Pair>,
+    /// All names that can be read, also those of prefixes that are refused.
+    pub(crate) names: Vec<Prefix>,
+    /// What this cluster's own prefixes are, by [`LISTS`], as far as that can be read.
+    pub(crate) own: [Vec<Prefix>; 2],
+    /// What is refused.
+    pub(crate) problems: Vec<Problem>,
 }
 
-/// Adds what a `Configuration` allows and remaps.
-pub(super) fn read(object: &Configuration, wanted: &mut WantedPeer, refused: &mut Vec<Refusal>) {
-    if remote(object).is_none() {
-        refused.push(Refusal::of(object, Problem::NoRemote));
+/// A prefix of the remote cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    /// One of [`LISTS`].
+    pub(crate) field: &'static str,
+    /// In that list, from 0.
+    pub(crate) place: usize,
+    pub(crate) remote: Prefix,
+    pub(crate) name: Name,
+}
+
+/// What a prefix of the remote cluster is called here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// Nobody has chosen one yet: the prefix is withheld.
+    None,
+    /// The same.
+    Same,
+    /// Another prefix of its length.
+    Remapped(Rule),
+}
+
+/// Judges `object`.
+pub(crate) fn judge(object: &Configuration) -> Judgement {
+    let (own, of_own) = own(object);
+    let mut judgement = Judgement { own, ..Judgement::default() };
+    let status = object.status.as_ref().and_then(|status| status.remote.as_ref());
+    let remotes = lists(object.spec.remote.as_ref());
+    let mut seen = BTreeMap::new();
+    for ((field, remotes), (locals, list)) in
+        LISTS.into_iter().zip(remotes).zip(lists(status).into_iter().zip(0..))
+    {
+        for (place, remote) in remotes.iter().enumerate() {
+            let local = locals.get(place).map(String::as_str).unwrap_or_default();
+            let remote = judgement.remote_prefix(field, place, remote, &mut seen);
+            if let Some(places) = judgement.remote.get_mut::<usize>(list) {
+                places.push(remote);
+            }
+            judgement.name(field, place, remote, local);
+        }
     }
-    for pair in pairs(object) {
-        if let Err(cause) = read_pair(pair, wanted) {
-            refused.push(Refusal::of(object, cause.at(pair.field, pair.place)));
+    if remotes.into_iter().flatten().all(String::is_empty) {
+        judgement.problems.push(Problem::NoRemote);
+    }
+    judgement.problems.extend(of_own);
+
+    judgement
+}
+
+impl Judgement {
+    /// The prefix of the remote cluster at one place, unless it is refused.
+    fn remote_prefix(
+        &mut self,
+        field: &'static str,
+        place: usize,
+        text: &str,
+        seen: &mut BTreeMap<Prefix, (&'static str, usize)>,
+    ) -> Option<Prefix> {
+        if text.is_empty() {
+            return None;
+        }
+        let prefix: Prefix = match text.parse() {
+            Ok(prefix) => prefix,
+            Err(cause) => {
+                self.problems.push(Problem::Remote { field, place, cause });
+                return None;
+            }
+        };
+        if prefix.len_bits() == 0 {
+            self.problems.push(Problem::Everything { field, place, prefix });
+            return None;
+        }
+        // In one list both have one name.
+        let (first, at) = *seen.entry(prefix).or_insert((field, place));
+        if first != field {
+            self.problems.push(Problem::Twice { field, place, prefix, first, at });
+            return None;
+        }
+
+        Some(prefix)
+    }
+
+    /// What is at one place of the status, for the prefix at that place of the spec.
+    fn name(&mut self, field: &'static str, place: usize, remote: Option<Prefix>, local: &str) {
+        let name = if local.is_empty() {
+            Ok(Name::None)
+        } else {
+            local
+                .parse()
+                .map_err(|cause| Problem::Local { field, place, cause })
+                .and_then(|local| self.readable_name(field, place, remote, local))
+        };
+        match (remote, name) {
+            (Some(remote), Ok(name)) => {
+                let is_same = |pair: &Pair| (pair.remote, pair.name) == (remote, name);
+                if !self.pairs.iter().any(is_same) {
+                    self.pairs.push(Pair { field, place, remote, name });
+                }
+            }
+            (None, Ok(_)) => {}
+            (_, Err(problem)) => self.problems.push(problem),
+        }
+    }
+
+    fn readable_name(
+        &mut self,
+        field: &'static str,
+        place: usize,
+        remote: Option<Prefix>,
+        name: Prefix,
+    ) -> Result<Name, Problem> {
+        if !self.names.contains(&name) {
+            self.names.push(name);
+        }
+        if let Some(own) = self.own.iter().flatten().find(|own| own.overlaps(name)) {
+            return Err(Problem::NameIsOwn { field, place, name, own: *own });
+        }
+
+        match remote.filter(|remote| *remote != name) {
+            None => Ok(Name::Same),
+            Some(remote) => Rule::new(remote, name)
+                .map(Name::Remapped)
+                .map_err(|cause| Problem::Rule { field, place, cause }),
         }
     }
 }
 
-/// What is withheld because it has no name here yet.
-pub(crate) fn unnamed(object: &Configuration) -> impl Iterator<Item = Pair<'_>> {
-    pairs(object).filter(|pair| pair.local.is_empty())
-}
-
-/// Adds one prefix of the remote cluster under its name here; withholds it if it has none.
-fn read_pair(pair: Pair<'_>, wanted: &mut WantedPeer) -> Result<(), BadPrefix> {
-    let remote: Prefix = pair.remote.parse().map_err(BadPrefix::Remote)?;
-    if pair.local.is_empty() {
-        return Ok(());
+/// What this cluster has, and what cannot be read of that.
+fn own(object: &Configuration) -> ([Vec<Prefix>; 2], Vec<Problem>) {
+    let mut own: [Vec<Prefix>; 2] = Default::default();
+    let mut problems = Vec::new();
+    let lists = LISTS.into_iter().zip(lists(object.spec.local.as_ref()));
+    for ((field, texts), own) in lists.zip(&mut own) {
+        for (place, text) in texts.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
+            match text.parse() {
+                Ok(prefix) => own.push(prefix),
+                Err(cause) => problems.push(Problem::Own { field, place, cause }),
+            }
+        }
     }
-    let local: Prefix = pair.local.parse().map_err(BadPrefix::Local)?;
-    if remote != local {
-        wanted.remaps.push(Rule::new(remote, local).map_err(BadPrefix::Rule)?);
-    }
-    wanted.allowed_ips.push(remote);
 
-    Ok(())
+    (own, problems)
 }
 
-/// Place by place what is written in the spec.
-pub(crate) fn pairs(object: &Configuration) -> impl Iterator<Item = Pair<'_>> {
-    let status = object.status.as_ref().and_then(|status| status.remote.as_ref());
-    let local = lists(status.and_then(|status| status.cidr.as_ref()));
-    let fields = ["pod", "external"].into_iter().zip(lists(remote(object)).into_iter().zip(local));
+/// The lists of a cluster, in the order of [`LISTS`].
+pub(crate) fn lists(cluster: Option<&Cluster>) -> [&[String]; 2] {
+    let cidr = cluster.and_then(|cluster| cluster.cidr.as_ref());
 
-    fields.flat_map(|(field, (remotes, locals))| {
-        let pairs = remotes.iter().enumerate().map(move |(place, remote)| {
-            let local = locals.get(place).map(String::as_str).unwrap_or_default();
-            Pair { field, place, remote, local }
-        });
-        pairs.filter(|pair| !pair.remote.is_empty())
-    })
-}
-
-/// By field: `pod`, then `external`.
-fn lists(cidr: Option<&ClusterCidr>) -> [&[String]; 2] {
-    cidr.map(|cidr| [cidr.pod.as_slice(), cidr.external.as_slice()]).unwrap_or_default()
-}
-
-fn remote(object: &Configuration) -> Option<&ClusterCidr> {
-    object.spec.remote.as_ref().and_then(|remote| remote.cidr.as_ref())
+    cidr.map(|cidr| [&cidr.pod[..], &cidr.external]).unwrap_or_default()
 }

@@ -5,31 +5,18 @@ use std::net::IpAddr;
 
 use remap::{Cluster, Prefix};
 
-use super::refusal::{Problem, Refusal};
-use crate::api::Configuration;
+use super::configuration::Judgement;
+use super::refusal::Problem;
 
-/// Adds to `cluster` what `object` says of it.
+/// Adds to `cluster` what a `Configuration` says of it.
 ///
 /// The first address of the external prefix stands for sources that the remote does not know, as in Liqo,
 /// whose allocator and ours set it aside for that. Without the pods nobody could tell who is known: then,
 /// and if one of them cannot be read, nobody is given it.
-pub(super) fn read(object: &Configuration, cluster: &mut Cluster, refused: &mut Vec<Refusal>) {
-    let local = object.spec.local.as_ref().and_then(|local| local.cidr.clone()).unwrap_or_default();
-    let before = refused.len();
-    let mut parse = |field: &'static str, texts: &[String]| -> Vec<Prefix> {
-        let texts = texts.iter().enumerate().filter(|(_, text)| !text.is_empty());
-        let parsed = texts.filter_map(|(place, text)| match text.parse() {
-            Ok(prefix) => Some(prefix),
-            Err(cause) => {
-                refused.push(Refusal::of(object, Problem::Own { field, place, cause }));
-                None
-            }
-        });
-        parsed.collect()
-    };
-    let pods = parse("pod", &local.pod);
-    let external = parse("external", &local.external);
-    if pods.is_empty() || refused.len() > before {
+pub(super) fn add(judgement: &Judgement, cluster: &mut Cluster) {
+    let [pods, external] = &judgement.own;
+    let is_refused = |problem: &Problem| matches!(problem, Problem::Own { .. });
+    if pods.is_empty() || judgement.problems.iter().any(is_refused) {
         return;
     }
 
@@ -41,9 +28,9 @@ pub(super) fn read(object: &Configuration, cluster: &mut Cluster, refused: &mut 
         let is_given = cluster.masquerade.iter().any(|given: &IpAddr| given.is_ipv4() == is_ipv4);
         cluster.masquerade.extend(shared.filter(|_| has_pods && !is_given));
     }
-    for prefix in pods.into_iter().chain(external) {
-        if !cluster.prefixes.contains(&prefix) {
-            cluster.prefixes.push(prefix);
+    for prefix in pods.iter().chain(external) {
+        if !cluster.prefixes.contains(prefix) {
+            cluster.prefixes.push(*prefix);
         }
     }
 }
@@ -52,17 +39,22 @@ pub(super) fn read(object: &Configuration, cluster: &mut Cluster, refused: &mut 
 mod tests {
     use serde_json::json;
 
+    use super::super::configuration::judge;
     use super::*;
 
     fn cluster_of(pod: &[&str], external: &[&str]) -> (Cluster, Vec<String>) {
         let object = serde_json::from_value(json!({
             "metadata": {"name": "rome", "namespace": "tenant"},
-            "spec": {"local": {"cidr": {"pod": pod, "external": external}}},
+            "spec": {
+                "local": {"cidr": {"pod": pod, "external": external}},
+                "remote": {"cidr": {"pod": "10.9.0.0/16"}},
+            },
         }));
-        let (mut cluster, mut refused) = Default::default();
-        read(&object.unwrap(), &mut cluster, &mut refused);
+        let judgement = judge(&object.unwrap());
+        let mut cluster = Cluster::default();
+        add(&judgement, &mut cluster);
 
-        (cluster, refused.iter().map(ToString::to_string).collect())
+        (cluster, judgement.problems.iter().map(ToString::to_string).collect())
     }
 
     fn prefixes(texts: &[&str]) -> Vec<Prefix> {

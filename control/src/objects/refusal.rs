@@ -1,7 +1,7 @@
 //! What was refused, in words for who wrote the object.
 
 use kube::{Resource, ResourceExt};
-use remap::{PrefixError, RuleError};
+use remap::{Prefix, PrefixError, RuleError};
 
 /// A wrong object, or something wrong in one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,36 +72,34 @@ pub enum Problem {
     SharedKey { owner: String },
     /// Nobody knows what the remote cluster calls its own.
     #[error(
-        "spec.remote.cidr is missing: set it to the pod and external CIDRs of the remote cluster"
+        "spec.remote.cidr names no prefix: set it to the pod and external CIDRs of the remote cluster"
     )]
     NoRemote,
     /// A prefix of `spec` is none.
     #[error("spec.remote.cidr.{field}[{place}]: {cause}")]
     Remote { field: &'static str, place: usize, cause: PrefixError },
+    /// A prefix of `spec` has every address in it.
+    #[error(
+        "spec.remote.cidr.{field}[{place}]: {prefix} is every address there is: write the prefixes of the remote cluster"
+    )]
+    Everything { field: &'static str, place: usize, prefix: Prefix },
+    /// A prefix of `spec` is in the other list as well, and would have two names.
+    #[error(
+        "spec.remote.cidr.{field}[{place}]: {prefix} is at {first}[{at}] too: leave one of them out"
+    )]
+    Twice { field: &'static str, place: usize, prefix: Prefix, first: &'static str, at: usize },
     /// A prefix of `status` is none.
     #[error("status.remote.cidr.{field}[{place}]: {cause}")]
     Local { field: &'static str, place: usize, cause: PrefixError },
     /// A prefix of this cluster is none.
     #[error("spec.local.cidr.{field}[{place}]: {cause}")]
     Own { field: &'static str, place: usize, cause: PrefixError },
+    /// A name would hide what this cluster has.
+    #[error(
+        "status.remote.cidr.{field}[{place}]: {name} overlaps {own} of spec.local.cidr: write there what this cluster has"
+    )]
+    NameIsOwn { field: &'static str, place: usize, name: Prefix, own: Prefix },
     /// The two do not go together.
     #[error("cidr.{field}[{place}] of spec.remote and status.remote: {cause}")]
     Rule { field: &'static str, place: usize, cause: RuleError },
-}
-
-/// Why a prefix cannot be used, before anybody knows where it was.
-pub(super) enum BadPrefix {
-    Remote(PrefixError),
-    Local(PrefixError),
-    Rule(RuleError),
-}
-
-impl BadPrefix {
-    pub(super) fn at(self, field: &'static str, place: usize) -> Problem {
-        match self {
-            Self::Remote(cause) => Problem::Remote { field, place, cause },
-            Self::Local(cause) => Problem::Local { field, place, cause },
-            Self::Rule(cause) => Problem::Rule { field, place, cause },
-        }
-    }
 }

@@ -2,12 +2,13 @@
 
 use k8s_openapi::ByteString;
 use kube::ResourceExt as _;
+use remap::Prefix;
 
 use super::super::{Prefixes, Side, keys};
 use super::look::{Facts, GatewayFacts};
 use super::{Finding, named};
 use crate::identity::Mode;
-use crate::objects::cluster_id;
+use crate::objects::{judge, of_cluster};
 
 /// What does not fit together.
 pub(super) fn findings(local: &Facts, remote: &Facts) -> Vec<Finding> {
@@ -148,37 +149,36 @@ fn key(
 
 /// Whether what a cluster is told of the prefixes of the `other` one is true.
 fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
-    let configuration =
-        facts.configurations.as_ref()?.iter().find(|it| cluster_id(*it) == Some(id))?;
+    let configuration = of_cluster(facts.configurations.as_ref()?, id)?;
     let Prefixes { pod, external } = other.prefixes()?;
-    let cidr = configuration.spec.remote.as_ref().and_then(|remote| remote.cidr.clone());
-    let told = cidr.unwrap_or_default();
-    let texts = |prefixes: &[remap::Prefix]| -> Vec<_> {
-        prefixes.iter().map(ToString::to_string).collect()
-    };
-    let is_same = |mut told: Vec<String>, mut own: Vec<String>| {
-        told.sort();
-        own.sort();
-        told == own
-    };
-    let (own_pod, own_external) = (texts(&pod), texts(&external));
-    if is_same(told.pod.to_vec(), own_pod.clone())
-        && is_same(told.external.to_vec(), own_external.clone())
-    {
+    let judgement = judge(configuration);
+    if !judgement.problems.is_empty() {
+        // That is said already.
+        return None;
+    }
+    let told = judgement.remote.map(|list| sorted(list.into_iter().flatten()));
+    let own = [pod, external].map(|list| sorted(list));
+    if told == own {
         return None;
     }
     let object =
         named("Configuration", configuration.namespace().as_deref(), &configuration.name_any());
-    let list = |pod: &[String], external: &[String]| {
-        format!("pods {}, external {}", pod.join(", "), external.join(", "))
+    let text = |[pod, external]: [Vec<Prefix>; 2]| {
+        let [pod, external] = [pod, external]
+            .map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        format!("pods {pod}, external {external}")
     };
-    let message = format!(
-        "it says of cluster {id}: {}; that says of itself: {}",
-        list(&told.pod, &told.external),
-        list(&own_pod, &own_external)
-    );
+    let message =
+        format!("it says of cluster {id}: {}; that says of itself: {}", text(told), text(own));
     let remedy =
         "apply there what `strait generate configuration` prints in that cluster".to_owned();
 
     Some(Finding::error(object, "PrefixesDiffer", message, remedy))
+}
+
+fn sorted(prefixes: impl IntoIterator<Item = Prefix>) -> Vec<Prefix> {
+    let mut prefixes: Vec<_> = prefixes.into_iter().collect();
+    prefixes.sort();
+
+    prefixes
 }

@@ -10,8 +10,8 @@ use super::super::wait::{Progress, is_left_over};
 use super::look::{Facts, GatewayFacts};
 use super::{Finding, named};
 use crate::api::{Configuration, PublicKey};
-use crate::conditions::IN_FORCE;
-use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID, cluster_id};
+use crate::conditions::{self, IN_FORCE};
+use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID, cluster_id, judge};
 
 /// Everything about peerings.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -39,6 +39,16 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
         let message = format!("it has no label {REMOTE_CLUSTER_ID}");
         let remedy = "set it to the id of the cluster whose prefixes it has".to_owned();
         findings.push(Finding::error(called(configuration), "Unassigned", message, remedy));
+    }
+    // What others say of it follows from what is refused.
+    let refused = judge(configuration).problems;
+    if !refused.is_empty() {
+        findings.extend(refused.iter().map(|problem| {
+            let remedy = "write what the message asks for".to_owned();
+            let reason = conditions::reason_of(problem);
+            Finding::error(called(configuration), reason, problem.to_string(), remedy)
+        }));
+        return findings;
     }
     if let Progress::NotYet(found) = configured(configuration) {
         let remedy = "is the operator running? Its Events say more".to_owned();
