@@ -252,7 +252,7 @@ where
     of_it.max_by_key(|object| age(*object))
 }
 
-/// Those of one second are told apart by their names, so that the order of arrival decides nothing.
+/// Objects of one second are ordered by name, so that the order of arrival decides nothing.
 fn age<K: Resource>(object: &K) -> (Option<Time>, String) {
     (object.creation_timestamp(), object.name_any())
 }

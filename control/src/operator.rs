@@ -23,6 +23,7 @@
 mod apply;
 mod cache;
 mod child;
+pub mod cluster_id;
 mod context;
 mod endpoint;
 mod front;

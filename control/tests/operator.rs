@@ -22,11 +22,12 @@ use std::time::Duration;
 
 use control::api::{GatewayClient, GatewayServer, IP, WgGatewayClient, WgGatewayServer};
 use control::objects::REMOTE_CLUSTER_ID;
+use control::operator::cluster_id;
 use harness::create;
 use harness::kubelet::{self, NODE};
 use harness::tenant::NAMESPACE;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -316,6 +317,38 @@ async fn a_template_has_the_name_of_the_secret_in_use() {
     world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
     world.api::<Secret>().delete("gw-milan", &DeleteParams::default()).await.expect("gone");
     world.until("milan", names("own-keys")).await;
+}
+
+#[tokio::test]
+async fn a_cluster_without_an_id_gets_one_that_stays() {
+    let Some(world) = World::new().await else { return };
+    let maps = Api::<ConfigMap>::namespaced(world.admin.clone(), "liqo");
+    let ensure = async || cluster_id::ensure(world.operator.clone(), "liqo".to_owned()).await;
+    let name = "liqo-clusterid-configmap";
+
+    ensure().await;
+    let made = maps.get(name).await.expect("it");
+    let system = Api::<Namespace>::all(world.admin.clone()).get("kube-system").await.expect("it");
+    assert_eq!(made.data.clone().expect("data")["CLUSTER_ID"], system.uid().expect("a UID"));
+    assert_eq!(made.labels()["app.kubernetes.io/name"], "clusterid-configmap");
+    assert_eq!(made.annotations()["strait.io/generated"], "true");
+    let other = Patch::Merge(json!({"data": {"CLUSTER_ID": "rome"}}));
+    let error = maps.patch(name, &PatchParams::default(), &other).await.expect_err("a refusal");
+    assert!(error.to_string().contains("field is immutable"), "{error}");
+    ensure().await;
+    assert_eq!(maps.get(name).await.expect("it").resource_version(), made.resource_version());
+
+    // One that users name is theirs, and none is made up for those who know another one.
+    let deletion = DeleteParams::default();
+    maps.delete(name, &deletion).await.expect("gone");
+    let own = json!({"metadata": {"name": "clusterid-configmap"}, "data": {"CLUSTER_ID": "rome"}});
+    create(maps.clone(), &object::<ConfigMap>(own)).await;
+    ensure().await;
+    assert_eq!(maps.get_opt(name).await.expect("an answer"), None);
+    maps.delete("clusterid-configmap", &deletion).await.expect("gone");
+    create(world.api(), &server("strait-server")).await;
+    ensure().await;
+    assert_eq!(maps.get_opt(name).await.expect("an answer"), None);
 }
 
 #[tokio::test]

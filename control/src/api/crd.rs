@@ -88,7 +88,7 @@ fn also_former(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let former = crd.spec.versions.first().map(|stored| CustomResourceDefinitionVersion {
         name: FORMER_VERSION.to_owned(),
         storage: false,
-        // Those who apply it are told by the API server which version to write.
+        // The API server warns those who apply it, and names the version to write.
         deprecated: Some(true),
         ..stored.clone()
     });

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -15,19 +15,13 @@ use super::wait::{is_for_good, pauses};
 use super::{CommandError, Prefixes, Session, Side, prefixes};
 use crate::api::Network;
 use crate::objects::REMOTE_CLUSTER_ID;
+use crate::operator::cluster_id::{self, Written};
 
 /// Marks the namespace of a peering.
 const TENANT_NAMESPACE: &str = "liqo.io/tenant-namespace";
 
-/// What marks the ConfigMap that says which cluster this is, and what it is called where nobody marked it.
-const CLUSTER_ID_LABEL: &str = "app.kubernetes.io/name=clusterid-configmap";
-const CLUSTER_ID_NAMES: [&str; 2] = ["clusterid-configmap", "liqo-clusterid-configmap"];
-
 /// The longest id: the name of a namespace has at most 63 bytes.
 const ID_BYTES_MAX: usize = 63 - "liqo-tenant-".len();
-
-/// The key in that.
-const CLUSTER_ID_KEY: &str = "CLUSTER_ID";
 
 /// A cluster as the user named it.
 #[derive(Clone)]
@@ -298,40 +292,20 @@ pub(super) async fn own_id(contact: &Contact) -> Result<String, CommandError> {
         check_id(side, id)?;
     }
     let namespace = &contact.liqo_namespace;
-    let found = written_id(contact).await.map_err(|error| {
+    let found = cluster_id::written(&contact.client, namespace).await.map_err(|error| {
         failed(side, &format!("reading the cluster id in namespace {namespace}"), &error)
     })?;
 
     match (contact.cluster_id.clone(), found) {
-        (Some(typed), Some(found)) if typed != found => {
-            Err(CommandError::OtherCluster { side, typed, found, flag })
+        (Some(typed), Some(found)) if typed != found.id && !found.is_generated => {
+            Err(CommandError::OtherCluster { side, typed, found: found.id, flag })
         }
-        (None, Some(id)) | (Some(id), _) => {
+        (None, Some(Written { id, .. })) | (Some(id), _) => {
             check_id(side, &id)?;
             Ok(id)
         }
         (None, None) => Err(CommandError::NoClusterId { side, namespace: namespace.clone(), flag }),
     }
-}
-
-/// What the installation says.
-async fn written_id(contact: &Contact) -> kube::Result<Option<String>> {
-    let api = Api::<ConfigMap>::namespaced(contact.client.clone(), &contact.liqo_namespace);
-    let id = |map: ConfigMap| {
-        let id = map.data?.remove(CLUSTER_ID_KEY)?;
-        Some(id.trim().to_owned()).filter(|id| !id.is_empty())
-    };
-    let marked = api.list(&ListParams::default().labels(CLUSTER_ID_LABEL)).await?;
-    if let Some(id) = marked.into_iter().find_map(id) {
-        return Ok(Some(id));
-    }
-    for name in CLUSTER_ID_NAMES {
-        if let Some(id) = api.get_opt(name).await?.and_then(id) {
-            return Ok(Some(id));
-        }
-    }
-
-    Ok(None)
 }
 
 /// It becomes the value of labels and part of the names of objects and of the tenant namespace, whose

@@ -317,7 +317,7 @@ fn spec(
     (!spec.is_empty()).then(|| Write::Main(target.clone(), json!({"spec": spec})))
 }
 
-/// What this cluster's own prefixes are, if nobody has said it yet.
+/// This cluster's own prefixes, if the object does not list them yet.
 fn local(
     settings: &Settings,
     children: &Children<'_>,

@@ -43,7 +43,7 @@ pub(crate) struct Pair {
 /// What a prefix of the remote cluster is called here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// Nobody has chosen one yet: the prefix is withheld.
+    /// None has been chosen yet: the prefix is withheld.
     None,
     /// The same.
     Same,

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use control::election::{Campaign, Election, Standing};
 use control::ipam::{self, Pools};
-use control::operator::{self, KeyPair, Settings, Tally};
+use control::operator::{self, KeyPair, Settings, Tally, cluster_id};
 use kube::Client;
 use remap::Prefix;
 use strait_gateway::wg::PrivateKey;
 use strait_gateway::wg::key::KEY_LEN;
-use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tokio::{join, select};
 use tracing::info;
 
 use super::admin::Admin;
@@ -168,10 +168,11 @@ async fn serve(
     Ok(())
 }
 
-/// Gateways and prefixes, for ever.
+/// What the cluster is called, gateways and prefixes, for ever.
 async fn work(client: &Client, settings: &Settings, ipam: &ipam::Settings) {
+    let named = cluster_id::ensure(client.clone(), ipam.namespace.clone());
     select! {
-        () = operator::run(client.clone(), settings.clone()) => {}
+        ((), ()) = async { join!(named, operator::run(client.clone(), settings.clone())) } => {}
         _ = ipam::run(client.clone(), ipam.clone()) => {}
     }
 }

@@ -14,6 +14,9 @@ use crate::world::STRAIT;
 /// Of a peering.
 const TENANT: &str = "liqo-tenant-milan";
 
+/// As documents ask for it.
+const CLUSTER_ID: &str = "configmap/liqo-clusterid-configmap";
+
 /// Not the usual one.
 const CHART_NAMESPACE: &str = "network";
 
@@ -46,6 +49,9 @@ async fn the_base_is_taken_whole_and_is_enough() {
     let pods = root().join("deploy/kind/iperf3.yaml").display().to_string();
     tools.kubectl_says(&["apply", "--server-side", "--validate=strict", "--filename", &pods], "");
     let _operator = Operator::start(&tools, &server, "liqo");
+    let named = ["wait", "--for=create", CLUSTER_ID, "--namespace=liqo", "--timeout=60s"];
+    tools.kubectl_says(&named, "");
+    assert_eq!(cluster_id(&tools, "liqo"), system_uid(&tools));
     makes_a_gateway(&tools, "liqo");
     pod_security_says_what_the_documents_say(&tools);
     policy_of_a_gateway_is_taken(&tools);
@@ -82,7 +88,12 @@ async fn the_chart_is_installed_upgraded_and_removed() {
     let deployment = get(&tools, CHART_NAMESPACE, "deployment/strait-operator");
     assert_eq!(deployment["spec"]["replicas"], 1);
     get(&tools, CHART_NAMESPACE, "networks.ipam.liqo.io/reserved-192-168-0-0-24");
-    get(&tools, CHART_NAMESPACE, "configmap/clusterid-configmap");
+    let other = ["upgrade", "strait", &chart, "--namespace", CHART_NAMESPACE];
+    let other = tools.helm(&[&other[..], &["--reuse-values", "--set=clusterID=paris"]].concat());
+    let error = String::from_utf8_lossy(&other.stderr);
+    assert!(error.contains("clusterID cannot be changed from rome to paris"), "{error}");
+    assert!(error.contains("GatewayServer liqo-tenant-milan/milan"), "{error}");
+    assert_eq!(cluster_id(&tools, CHART_NAMESPACE), "rome");
 
     drop(operator);
     let installed = tools.helm_says(&manifest);
@@ -93,6 +104,24 @@ async fn the_chart_is_installed_upgraded_and_removed() {
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
     // What users have made is theirs, and needs its definitions.
     get(&tools, TENANT, "gatewayservers.networking.liqo.io/milan");
+}
+
+#[tokio::test]
+async fn the_chart_makes_an_id_up_and_keeps_it() {
+    let Some(tools) = Tools::find() else { return };
+    let Some(server) = ApiServer::start().await else { return };
+    tools.speak_to(&server);
+    let chart = chart().display().to_string();
+    let helm = |words: &[&str]| {
+        tools.helm_says(&[words, &["strait", &chart, "--namespace", CHART_NAMESPACE]].concat());
+        cluster_id(&tools, CHART_NAMESPACE)
+    };
+
+    assert_eq!(helm(&["install", "--create-namespace"]), system_uid(&tools));
+    assert_eq!(helm(&["upgrade"]), system_uid(&tools));
+    // No peer knows the cluster yet.
+    assert_eq!(helm(&["upgrade", "--set=clusterID=rome"]), "rome");
+    assert_eq!(helm(&["upgrade"]), "rome");
 }
 
 #[tokio::test]
@@ -299,6 +328,20 @@ fn policy_of_a_gateway_is_taken(tools: &Tools) {
     let selected = policy.pointer("/spec/podSelector/matchLabels").unwrap();
     let pod = get(tools, TENANT, "deployment/gw-milan");
     is_within(selected, pod.pointer("/spec/template/metadata/labels").unwrap()).unwrap();
+}
+
+/// What the installation says that this cluster is called.
+fn cluster_id(tools: &Tools, namespace: &str) -> String {
+    let map = get(tools, namespace, CLUSTER_ID);
+
+    map["data"]["CLUSTER_ID"].as_str().unwrap().to_owned()
+}
+
+/// The id of a cluster without a name of its own.
+fn system_uid(tools: &Tools) -> String {
+    let namespace = get(tools, "", "namespace/kube-system");
+
+    namespace["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
 fn get(tools: &Tools, namespace: &str, name: &str) -> Value {

@@ -152,9 +152,9 @@ fn effects() -> Vec<Effect> {
     effect(operator.0, operator.1, pools, json!("--pools=172.16.0.0/12,192.168.0.0/16"));
     effect(operator.0, operator.1, "/spec/replicas", json!(3));
     effect("PodDisruptionBudget", operator.1, "/spec/maxUnavailable", json!("50%"));
-    effect("ConfigMap", "clusterid-configmap", "/data/CLUSTER_ID", json!("2026"));
+    effect("ConfigMap", "liqo-clusterid-configmap", "/data/CLUSTER_ID", json!("2026"));
     let marker = "/metadata/labels/app.kubernetes.io~1name";
-    effect("ConfigMap", "clusterid-configmap", marker, json!("clusterid-configmap"));
+    effect("ConfigMap", "liqo-clusterid-configmap", marker, json!("clusterid-configmap"));
 
     for (name, cidr) in [
         ("pod-cidr", "10.0.0.0/9"),
@@ -220,6 +220,7 @@ fn a_wrong_value_is_refused_by_name() {
     let linted = tools.helm_says(&["lint", "--strict", &chart]);
     assert!(linted.contains("0 chart(s) failed"), "{linted}");
 
+    let long = format!("--set=clusterID={}", "r".repeat(52));
     for (flag, needles) in [
         ("--set=network.pod=10.0.0.0/8", ["'network'", "not allowed"]),
         ("--set=networks.pods=10.0.0.0/8", ["'pods'", "not allowed"]),
@@ -230,6 +231,7 @@ fn a_wrong_value_is_refused_by_name() {
         ("--set=networks.internal=null", ["networks", "'internal'"]),
         ("--set=pools={10.0.0.0/8,ten}", ["pools/1", "ten"]),
         ("--set=clusterID=Rome", ["clusterID", "Rome"]),
+        (&long, ["clusterID", "51"]),
         ("--set=image.tag=", ["image", "tag"]),
         ("--set=image.digest=sha256:0", ["image/digest", "sha256:0"]),
         ("--set=image.pullPolicy=Sometimes", ["image/pullPolicy", "IfNotPresent"]),

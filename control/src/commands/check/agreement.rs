@@ -42,7 +42,7 @@ const ODD: [&str; 8] = [
     "::/0",
 ];
 
-/// Whether all is well, and what is said if not.
+/// Whether all is well, and the reason if not.
 type Opinion = (bool, String);
 
 /// Of the operator, a gateway, a node and `check`, in this order, once the operator has nothing to do.

@@ -184,7 +184,7 @@ mod tests {
         }
         let own: Vec<_> = needed.iter().filter(|it| it.namespace.is_some()).collect();
         assert!(own.iter().all(|it| it.namespace.as_deref() == Some("liqo")));
-        assert_eq!(own.len(), 6);
+        assert_eq!(own.len(), 8);
         assert!(!words.iter().any(|word| word.contains("servicemonitors")));
     }
 

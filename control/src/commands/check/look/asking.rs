@@ -131,7 +131,7 @@ impl Looking<'_, '_> {
             }
             Err(error @ CommandError::NoClusterId { .. }) => {
                 let namespace = Some(contact.liqo_namespace.as_str());
-                let object = named("ConfigMap", namespace, "clusterid-configmap");
+                let object = named("ConfigMap", namespace, "liqo-clusterid-configmap");
                 let remedy = "`strait network` and `strait generate` need it".to_owned();
                 let message = error.to_string();
                 self.blind.push(Finding::warning(object, "NoClusterID", message, remedy));
