@@ -1,6 +1,11 @@
 //! The definitions of the API on a real API server.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test may panic"
+)]
 
 // Under the name that it has in the other crates, whose tests share the harness.
 extern crate strait_control as control;

@@ -153,9 +153,9 @@ fn metadata(namespace: &str) -> Value {
     })
 }
 
-fn read<K: DeserializeOwned>(object: &Value) -> Listed<K>
+fn read<K>(object: &Value) -> Listed<K>
 where
-    K: kube::Resource<DynamicType = ()>,
+    K: kube::Resource<DynamicType = ()> + DeserializeOwned,
 {
     Arc::new(serde_json::from_value::<DeserializeGuard<K>>(object.clone()).expect("metadata"))
 }

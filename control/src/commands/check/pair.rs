@@ -157,7 +157,7 @@ fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
         return None;
     }
     let told = judgement.remote.map(|list| sorted(list.into_iter().flatten()));
-    let own = [pod, external].map(|list| sorted(list));
+    let own = [pod, external].map(sorted);
     if told == own {
         return None;
     }
