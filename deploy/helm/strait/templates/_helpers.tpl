@@ -45,3 +45,29 @@ app.kubernetes.io/name: strait-operator
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
+
+{{/*
+A prefix, of which no bit is set behind its length: the API server takes no other. The context is a dict of `name`, the
+value that it stands in, and `prefix`.
+*/}}
+{{- define "strait.prefix" -}}
+{{- $parts := splitList "/" .prefix }}
+{{- $address := 0 }}
+{{- range splitList "." (index $parts 0) }}
+{{- $address = add (mul $address 256) (int64 .) }}
+{{- end }}
+{{- $size := 1 }}
+{{- range until (int (sub 32 (int64 (index $parts 1)))) }}
+{{- $size = mul $size 2 }}
+{{- end }}
+{{- $rest := mod $address $size }}
+{{- if $rest }}
+{{- $network := sub $address $rest }}
+{{- $bytes := list }}
+{{- range list 16777216 65536 256 1 }}
+{{- $bytes = append $bytes (mod (div $network .) 256) }}
+{{- end }}
+{{- fail (printf "%s: %s has bits behind its length: write %s/%s" .name .prefix (join "." $bytes) (index $parts 1)) }}
+{{- end }}
+{{- .prefix }}
+{{- end }}
