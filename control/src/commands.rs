@@ -37,12 +37,12 @@ mod wait;
 mod write;
 
 pub use check::{Finding, Findings, Severity, check, check_pair};
-pub use connect::{Connect, connect, initialize};
+pub use connect::{Connect, ExposureWanted, TemplateWanted, connect, initialize};
 pub use contact::{Contact, Marks, Pair, tenant_namespace};
-pub use create::{Create, create, delete};
+pub use create::{Create, Making, create, delete};
 pub use disconnect::{disconnect, reset};
 pub use error::{CommandError, TimeoutError};
-pub use forge::{Exposure, PortWanted, ServiceType, TemplateRef};
+pub use forge::{DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, ServiceType, TemplateRef};
 pub use generate::{Generate, generate};
 pub use info::{
     CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,

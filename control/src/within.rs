@@ -1,5 +1,7 @@
 //! Whether an object is already as it is wanted, so that nothing is written which is right. Pure.
 
+use std::fmt;
+
 use serde_json::Value;
 
 /// A list of which everybody writes a part.
@@ -26,6 +28,65 @@ pub(crate) fn is_within(wanted: &Value, found: &Value) -> bool {
             is_as_long && wanted.iter().zip(found).all(|(wanted, found)| is_within(wanted, found))
         }
         (wanted, found) => wanted == found,
+    }
+}
+
+/// A value that is another one than is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Difference {
+    /// From the object on, as in `spec.endpoint.addresses[0]`.
+    path: String,
+    /// How it is; null: it is not there.
+    found: Value,
+    /// How it is wanted.
+    wanted: Value,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.found {
+            Value::Null => write!(f, "{} none → {}", self.path, self.wanted),
+            found => write!(f, "{} {found} → {}", self.path, self.wanted),
+        }
+    }
+}
+
+/// Why `wanted` is not within `found`: nothing if it is.
+pub(crate) fn differences(wanted: &Value, found: &Value) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    collect(String::new(), wanted, found, &mut differences);
+
+    differences
+}
+
+fn collect(path: String, wanted: &Value, found: &Value, differences: &mut Vec<Difference>) {
+    match (wanted, found) {
+        (Value::Object(parts), Value::Object(others)) => {
+            for (key, part) in parts {
+                let alone = Value::Object([(key.clone(), part.clone())].into_iter().collect());
+                if is_within(&alone, found) {
+                    continue;
+                }
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let other = others.get(key).unwrap_or(&Value::Null);
+                if key == OWNER_REFERENCES {
+                    let (found, wanted) = (other.clone(), part.clone());
+                    differences.push(Difference { path, found, wanted });
+                } else {
+                    collect(path, part, other, differences);
+                }
+            }
+        }
+        (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
+            for (place, (wanted, found)) in wanted.iter().zip(found).enumerate() {
+                collect(format!("{path}[{place}]"), wanted, found, differences);
+            }
+        }
+        (wanted, found) if wanted == found => {}
+        (wanted, found) => {
+            let (found, wanted) = (found.clone(), wanted.clone());
+            differences.push(Difference { path, found, wanted });
+        }
     }
 }
 
@@ -125,7 +186,34 @@ pub(crate) mod tests {
         })
     }
 
+    #[test]
+    fn differences_name_path_and_both_values() {
+        let found =
+            json!({"metadata": {"labels": {"id": "a"}}, "spec": {"mtu": 1340, "at": ["b"]}});
+        let wanted = json!({
+            "metadata": {"labels": {"id": "c"}}, "spec": {"mtu": 1300, "at": ["d"], "port": 1},
+            "status": null,
+        });
+
+        let lines: Vec<_> = differences(&wanted, &found).iter().map(ToString::to_string).collect();
+
+        assert_eq!(
+            lines,
+            [
+                "metadata.labels.id \"a\" → \"c\"",
+                "spec.at[0] \"b\" → \"d\"",
+                "spec.mtu 1340 → 1300",
+                "spec.port none → 1",
+            ]
+        );
+    }
+
     proptest! {
+        #[test]
+        fn differences_are_empty_where_it_is_within(wanted in value(), found in value()) {
+            prop_assert_eq!(differences(&wanted, &found).is_empty(), is_within(&wanted, &found));
+        }
+
         #[test]
         fn it_is_what_every_part_says(wanted in value(), found in value()) {
             prop_assert_eq!(is_within(&wanted, &found), has_all_parts(&wanted, &found));

@@ -35,6 +35,8 @@ async fn clusters_are_joined_and_taken_apart() {
     let Some(world) = World::start().await else { return };
 
     wrong::changes_nothing(&world).await;
+    wrong::is_not_waited_for_longer_than_typed(&world).await;
+    wrong::a_certificate_is_called_untrusted(&world).await;
     tour::two_clusters(&world).await;
     one::verbs_about_one_cluster(&world).await;
 }

@@ -26,7 +26,8 @@ use daemon::{
 
 fn main() -> ExitCode {
     io::set_mmap_threshold();
-    let result = match args::parse(std::env::args_os()) {
+    let words: Vec<_> = std::env::args_os().collect();
+    let result = match args::parse(&words) {
         Ok(args) => dispatch(args),
         Err(UsageError::Answer(text)) => {
             output::print(&text).map(|()| ExitCode::SUCCESS).map_err(Into::into)
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         Err(wrong) => Err(wrong.into()),
     };
 
-    result.unwrap_or_else(|error| output::failure(&error))
+    result.unwrap_or_else(|error| output::failure(&error, &args::help_for(&words)))
 }
 
 /// One arm a subcommand.

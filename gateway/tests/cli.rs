@@ -337,7 +337,7 @@ fn explain_without_a_gateway_exits_69_and_names_the_socket() {
 #[test]
 fn wrong_usage_exits_64() {
     assert_refused(&strait(&["ferry"], ""), 64, &["ferry", "strait --help"]);
-    assert_refused(&strait(&["check", "--speed"], ""), 64, &["--speed", "strait --help"]);
+    assert_refused(&strait(&["check", "--speed"], ""), 64, &["--speed", "strait check --help"]);
     assert_refused(&strait(&[], ""), 64, &["subcommand", "strait --help"]);
 }
 

@@ -34,7 +34,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use stand_in::Work;
 use tempfile::TempDir;
-use tour::{CONNECTED, INITIALIZED};
+use tour::{CONNECTED, INIT, connected_formerly};
 use world::World;
 
 /// Not there on any machine.
@@ -245,20 +245,29 @@ async fn finds_what_is_wrong(desk: &Desk) {
 
 async fn joins_and_takes_apart(desk: &Desk) {
     let connect = ["connect", "--gw-server-service-type", "NodePort", "--wait"];
-    let connected: String = CONNECTED.iter().map(|line| format!(" INFO   {line}\n")).collect();
-    let initialized: String =
-        CONNECTED[..INITIALIZED].iter().map(|line| format!(" INFO   {line}\n")).collect();
+    let written = |lines: &[&str]| -> String {
+        lines.iter().map(|line| format!(" INFO   {line}\n")).collect()
+    };
+    let connected = written(&CONNECTED);
 
-    let first = desk.network(&["init"], "").await;
+    let first = desk.network(&["init", "--wait"], "").await;
     assert_eq!(
         (first.status.code(), stdout(&first), stderr(&first)),
-        (Some(0), initialized, String::new())
+        (Some(0), written(&INIT), String::new())
     );
-    for _ in 0..2 {
-        let output = desk.network(&connect, "").await;
+    for (words, lines) in [
+        (&connect[..], &connected),
+        // What is not named stays as it is.
+        (&["connect", "--wait", "--gw-server-service-nodeport", ""], &connected),
+        (
+            &["connect", "--server-service-type", "NodePort", "--server-port=51840", "--wait"],
+            &written(&connected_formerly()),
+        ),
+    ] {
+        let output = desk.network(words, "").await;
         assert_eq!(
-            (output.status.code(), stdout(&output), stderr(&output)),
-            (Some(0), connected.clone(), String::new())
+            (output.status.code(), &stdout(&output), stderr(&output)),
+            (Some(0), lines, String::new())
         );
     }
     let status = desk.in_rome(&["status"]).await;
@@ -266,11 +275,24 @@ async fn joins_and_takes_apart(desk: &Desk) {
         (status.status.code(), stdout(&status)),
         (
             Some(0),
-            "PEER    ROLE     STATUS    LATENCY   SERVER             REASON\n\
+            "Cluster rome\n  Namespace       liqo\n  Network\n    \
+             Pod CIDRs       10.244.0.0/16\n    External CIDR   10.70.0.0/16\n\n\
+             PEER    ROLE     STATUS    LATENCY   SERVER             REASON\n\
              milan   Server   Healthy   12ms      172.18.0.3:30742\n"
                 .to_owned()
         )
     );
+    let before = desk.world.content().await;
+    let other = desk.network(&["connect", "--gw-server-service-type", "ClusterIP"], "n\n").await;
+    let error = stderr(&other);
+    assert_eq!(other.status.code(), Some(1), "{error}");
+    assert!(
+        error
+            .starts_with("(remote) Gateway server rome would be replaced, as its Service has type")
+            && error.contains("[y/N]strait: action aborted: nothing was changed"),
+        "{error}"
+    );
+    assert_eq!(desk.world.content().await, before);
 
     foretells_the_end(desk).await;
     let before = desk.world.content().await;
@@ -365,7 +387,7 @@ async fn joins_step_by_step(desk: &Desk) {
         desk.in_milan(&[&server[..], &["--service-type", "NodePort", "--wait"]].concat()).await;
     assert_eq!(
         stdout(&output),
-        " INFO   Gatewayserver created\n INFO   gatewayserver is ready\n",
+        " INFO   GatewayServer created\n INFO   GatewayServer is ready\n",
         "{}",
         stderr(&output)
     );
@@ -385,8 +407,21 @@ async fn joins_step_by_step(desk: &Desk) {
         "--port",
         port.trim(),
     ];
-    let output = desk.in_rome(&client).await;
-    assert_eq!(stdout(&output), " INFO   Gatewayclient created\n", "{}", stderr(&output));
+    for done in ["created", "unchanged"] {
+        let output = desk.in_rome(&client).await;
+        assert_eq!(
+            stdout(&output),
+            format!(" INFO   GatewayClient {done}\n"),
+            "{}",
+            stderr(&output)
+        );
+    }
+    let other = [&client[..], &["--mtu", "1300"]].concat();
+    assert_refused(
+        &desk.in_rome(&other).await,
+        1,
+        &["\"client\"", "spec.mtu 1340 → 1300", "--yes"],
+    );
 
     let key = ["generate", "publickey", "--gateway-type", "server", "--gateway-name", "server"];
     let key = desk.in_milan(&key).await;
@@ -401,7 +436,7 @@ async fn joins_step_by_step(desk: &Desk) {
     let text = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
     let marks = ["--global-labels", "team=network,a.example/b=", "--global-annotations", "c=d e"];
     let output = desk.in_milan(&[&key[..], &[text], &marks].concat()).await;
-    assert_eq!(stdout(&output), " INFO   Publickey created\n", "{}", stderr(&output));
+    assert_eq!(stdout(&output), " INFO   PublicKey created\n", "{}", stderr(&output));
     let made = desk.kubectl("milan", &["get", "publickey", "rome", "-o", "json"], "");
     let made: Value = serde_json::from_slice(&made.stdout).unwrap();
     assert_eq!(made["metadata"]["labels"]["team"], "network");
@@ -412,26 +447,78 @@ async fn joins_step_by_step(desk: &Desk) {
     let peers: Value = serde_json::from_slice(&peers.stdout).unwrap();
     assert_eq!(peers["milan"]["network"]["gateway"]["address"][0], "172.18.0.3");
     let info = desk.in_rome(&["info"]).await;
-    assert_eq!(stdout(&info), "Cluster rome\n  Namespace       liqo\n");
-    let info = desk.in_rome(&["info", "-v"]).await;
     assert!(stdout(&info).contains("    Pod CIDRs       10.244.0.0/16\n"), "{}", stdout(&info));
+    assert!(!stdout(&info).contains("Service CIDR"), "{}", stdout(&info));
+    let info = desk.in_rome(&["info", "-v"]).await;
+    assert!(stdout(&info).contains("    Service CIDR    10.96.0.0/16\n"), "{}", stdout(&info));
     let id = desk.in_rome(&["info", "--get", "clusterid"]).await;
     assert_eq!(stdout(&id), "rome\n");
     let nothing = desk.in_rome(&["info", "--get", "network.moon"]).await;
     assert_refused(&nothing, 64, &["network.moon", "-o yaml"]);
     for (kind, name, said) in [
-        ("publickey", "rome", "Publickey"),
-        ("gatewayserver", "server", "Gatewayserver"),
+        ("publickey", "rome", "PublicKey"),
+        ("gatewayserver", "server", "GatewayServer"),
         ("configuration", "rome", "Configuration"),
     ] {
-        let output = desk.in_milan(&["delete", kind, name, "--wait"]).await;
+        let asked = desk.in_milan(&["delete", kind, name]).await;
+        let error = stderr(&asked);
+        assert_eq!((asked.status.code(), stdout(&asked).as_str()), (Some(1), ""), "{error}");
+        assert!(error.starts_with("delete is a potentially destructive command.\n"), "{error}");
+        let output = desk.in_milan(&["delete", kind, name, "--wait", "--yes"]).await;
         assert_eq!(stdout(&output), format!(" INFO   {said} deleted\n"), "{}", stderr(&output));
     }
     assert_refused(
-        &desk.in_milan(&["delete", "publickey", "rome"]).await,
+        &desk.in_milan(&["delete", "publickey", "rome", "--yes"]).await,
         1,
         &["PublicKey \"rome\""],
     );
+}
+
+/// The script that Liqo's documentation ends with, word for word but for the name of the program.
+const SCRIPT: &str = include_str!("documents/declarative.sh");
+
+#[tokio::test]
+async fn the_script_of_the_documentation_joins_two_clusters() {
+    if Command::new("jq").arg("--version").output().is_err() {
+        assert!(std::env::var("CI").is_err(), "jq is missing");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: jq is missing");
+        return;
+    }
+    let Some(desk) = Desk::new().await else { return };
+    let script = SCRIPT
+        .replace("PATH_TO_CLUSTER_1_KUBECONFIG", &desk.file("milan"))
+        .replace("PATH_TO_CLUSTER_2_KUBECONFIG", &desk.file("rome"));
+
+    let mut paths = vec![desk.world.local.server.assets().to_owned()];
+    paths.extend(Path::new(env!("CARGO_BIN_EXE_strait")).parent().map(Path::to_owned));
+    paths.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let path = std::env::join_paths(paths).unwrap();
+    let folder = desk.folder.path().to_owned();
+    let output = tokio::task::spawn_blocking(move || {
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", &script])
+            .current_dir(folder)
+            .env("PATH", path)
+            .env_remove("KUBECONFIG");
+        run(command, "")
+    });
+    let output = output.await.unwrap();
+
+    let text = stdout(&output);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()), "{text}");
+    assert_eq!(text.matches(" condition met\n").count(), 6, "{text}");
+    for line in [" INFO   GatewayServer created\n", " INFO   GatewayClient created\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let is_joined = async {
+        while desk.in_rome(&["status"]).await.status.code() != Some(0)
+            || desk.in_milan(&["status"]).await.status.code() != Some(0)
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), is_joined).await.expect("both are connected");
 }
 
 #[test]
@@ -454,6 +541,11 @@ fn what_is_typed_wrong_exits_64_before_anybody_is_asked() {
         let cidrs = ["--kubeconfig", &file, "--external-cidr", "10.70.0.0/16", "--pod-cidr", cidr];
         [&configuration[..], &cidrs].concat()
     };
+    let client = |addresses: &'static str| {
+        let mut words = vec!["create", "gatewayclient", "client", "--remote-cluster-id", "cl01"];
+        words.extend(["--kubeconfig", &file, "--port", "30742", "--addresses", addresses]);
+        words
+    };
 
     for (words, needles) in [
         (connect.to_vec(), &["--remote-kubeconfig or --remote-context"][..]),
@@ -473,6 +565,17 @@ fn what_is_typed_wrong_exits_64_before_anybody_is_asked() {
         ([&both[..], &["--timeout", "soon"]].concat(), &["soon", "90s"]),
         ([&both[..], &["--global-labels", "team"]].concat(), &["team", "KEY=VALUE"]),
         ([&both[..], &["--global-labels", "team=a b"]].concat(), &["\"a b\"", "label"]),
+        (
+            [&both[..], &["--gw-server-service-loadbalancerip", "1.2.3"]].concat(),
+            &["1.2.3", "an IP address"],
+        ),
+        ([&both[..], &["--gw-client-address", "a b"]].concat(), &["'a b'", "--gw-client-address"]),
+        (
+            [&both[..], &["--node-port", "1", "--gw-server-service-nodeport", "2"]].concat(),
+            &["--node-port", "strait network connect --help"],
+        ),
+        (client(""), &["''", "--addresses"]),
+        (client("not an address"), &["'not an address'", "strait create gatewayclient --help"]),
         (create("10.243.0.0/8"), &["10.243.0.0/8", "--pod-cidr"]),
         (create("fd00::/64"), &["fd00::/64", "IPv4 alone"]),
         (configuration.to_vec(), &["--pod-cidr"]),

@@ -28,7 +28,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::contact::End;
+use super::contact::{End, are_two};
 use super::{CommandError, Contact, Session, Side};
 use look::Facts;
 
@@ -138,10 +138,9 @@ pub async fn check_pair(
 ) -> Result<Findings, CommandError> {
     let (of_local, mut findings) = alone(local, session).await?;
     let (of_remote, others) = alone(remote, session).await?;
-    if let (Some(id), Some(other)) = (&of_local.cluster_id, &of_remote.cluster_id)
-        && id == other
-    {
-        return Err(CommandError::SameCluster { id: id.clone() });
+    let ids = [&of_local.cluster_id, &of_remote.cluster_id];
+    if let [Some(id), Some(other)] = ids {
+        are_two([local, remote], [id, other], session).await?;
     }
     findings.extend(others);
     findings.extend(pair::findings(&of_local, &of_remote));

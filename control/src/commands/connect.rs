@@ -14,21 +14,25 @@
 //! ```
 //!
 //! Step 5 says that all prefixes are known, step 6 ends here if the clusters are joined the other way
-//! round. What step 4 finds is known before step 2 writes.
+//! round. What step 4 finds is known before step 2 writes, and so is what there is already: a flag that is left
+//! out keeps it, and a server that is in use is replaced only after a question.
 
 mod gateways;
 mod links;
 mod rollout;
+mod wanted;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 
 use super::contact::Ends;
 use super::forge::{self, Exposure, TemplateRef};
-use super::preflight::{self, TypedTemplate};
+use super::preflight;
+use super::report::Quiet;
 use super::wait::{Awaited, Progress, until};
 use super::write::apply;
-use super::{CommandError, Pair, Prefixes, Session, TemplateType};
+use super::{CommandError, Deadline, Pair, Prefixes, Session};
+use crate::api::endpoint::Endpoint;
 use crate::api::{Configuration, GatewayClient, GatewayServer};
 use crate::identity::Mode;
 use crate::ipam::{CONFIGURED, CONFIGURED_CONDITION, TRUE};
@@ -38,81 +42,94 @@ use super::contact::End;
 pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready, until_addressed};
 pub(super) use links::established;
 pub(super) use rollout::{Asked, until_rolled_out};
+pub use wanted::{Connect, ExposureWanted, TemplateWanted};
 
-/// What is wanted of both gateways.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Connect {
-    /// Of the template of the server, its name and its namespace.
-    pub server_template: (TemplateType, String, Option<String>),
-    /// Of the template of the client, its name and its namespace.
-    pub client_template: (TemplateType, String, Option<String>),
-    /// How the server is exposed.
-    pub exposure: Exposure,
-    /// Where the client connects to, if not to where the server says that it is.
-    pub client_address: Option<String>,
-    /// The port for that.
-    pub client_port: Option<u16>,
-    /// Of the tunnel, in bytes.
-    pub mtu: u16,
-    /// Whether each gateway is given the public key of the other one.
-    pub shares_keys: bool,
-    /// Whether templates and ports are looked at before anything is written.
-    pub is_validated: bool,
-    /// Whether the verb ends only when the gateways reach each other.
-    pub waits: bool,
-}
+/// As Liqo's documentation says that a cluster has told its id.
+const IDENTIFIED: &str = "Cluster identity correctly retrieved";
 
 /// What was found before anything was written.
 pub(super) struct Found {
+    /// The prefixes of the local cluster.
     pub(super) local: Prefixes,
+    /// The prefixes of the remote cluster.
     pub(super) remote: Prefixes,
+    /// The gateway server that is there.
+    pub(super) former_server: Option<GatewayServer>,
+    /// The gateway client that is there.
+    pub(super) former_client: Option<GatewayClient>,
+    /// Whether the clusters are joined with the server on the local side.
+    pub(super) is_reversed: bool,
+    /// What the server is to be made from.
     pub(super) server: TemplateRef,
+    /// What the client is to be made from.
     pub(super) client: TemplateRef,
+    /// How the server is to be exposed.
+    pub(super) exposure: Exposure,
+    /// Of the tunnel, in bytes.
+    pub(super) mtu: u16,
+    /// What the Service of the server has that cannot become what is wanted: another server takes its place.
+    pub(super) replaced: Option<String>,
+    /// Where the client connects to, if that is to stay as it is.
+    pub(super) kept_endpoint: Option<Endpoint>,
 }
 
-/// Tells each cluster the prefixes of the other one, steps 1 to 5.
+/// Tells each cluster the prefixes of the other one, steps 1 to 3.
 ///
 /// # Errors
 ///
 /// [`CommandError`]; if it is about what was typed, nothing was written.
-pub async fn initialize(
-    pair: &Pair,
-    wanted: &Connect,
-    session: Session<'_>,
-) -> Result<(), CommandError> {
+pub async fn initialize(pair: &Pair, session: Session<'_>) -> Result<(), CommandError> {
     let ends = Ends::meet(pair, session).await?;
-    let found = look(&ends, wanted).await?;
+    for end in ends.both() {
+        end.done(IDENTIFIED);
+    }
+    let [of_local, of_remote] = own_prefixes(&ends).await?;
 
-    exchange_prefixes(&ends, wanted, &found).await
+    exchange_prefixes(&ends, [&of_local, &of_remote]).await
 }
 
 /// Joins two clusters, all steps. Where it was interrupted it goes on when it is called again.
 ///
 /// # Errors
 ///
-/// [`CommandError`]; if it is about what was typed, nothing was written.
+/// [`CommandError`]; if it is about what was typed, or if the user was asked and does not want it, nothing was
+/// written.
 pub async fn connect(
     pair: &Pair,
     wanted: &Connect,
     session: Session<'_>,
 ) -> Result<(), CommandError> {
-    let ends = Ends::meet(pair, session).await?;
-    let Ends { local, remote } = &ends;
+    let quiet = Quiet(session.report);
+    let report = if wanted.has_former_lines { &quiet } else { session.report };
+    let ends = Ends::meet(pair, Session { report, ..session }).await?;
     let found = look(&ends, wanted).await?;
-    exchange_prefixes(&ends, wanted, &found).await?;
+    let session = ask(&ends.remote, &found, session)?;
+    let ends = ends.in_session(Session { report, ..session });
+    if wanted.has_former_lines {
+        for end in ends.both() {
+            session.report.done(end.side, IDENTIFIED);
+        }
+    }
+    exchange_prefixes(&ends, [&found.local, &found.remote]).await?;
+    if !wanted.skips_validation {
+        say_checked(&ends, &found);
+    }
+    let ends = ends.in_session(session);
+    for end in ends.both() {
+        end.done("Network correctly initialized");
+    }
 
-    let is_reversed = !local.list::<GatewayServer>().await?.is_empty()
-        || !remote.list::<GatewayClient>().await?.is_empty();
-    if is_reversed {
-        local.session.report.warn(
+    let Ends { local, remote } = &ends;
+    if found.is_reversed {
+        session.report.warn(
             local.side,
             "the clusters are joined already, with the server here: nothing else is done",
         );
         return Ok(());
     }
-    let server = gateways::server(remote, wanted, &found.server).await?;
-    let client = gateways::client(local, wanted, &found.client, &server).await?;
-    if wanted.shares_keys {
+    let server = gateways::server(remote, &found).await?;
+    let client = gateways::client(local, wanted, &found, &server).await?;
+    if !wanted.hides_keys {
         links::exchange_keys(&ends, &client, &server).await?;
     }
     if wanted.waits {
@@ -122,40 +139,96 @@ pub async fn connect(
     Ok(())
 }
 
-/// Step 1, and what can be wrong in step 4.
-pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> {
-    let Ends { local, remote } = ends;
-    let mut prefixes = Vec::with_capacity(2);
-    for end in ends.both() {
-        prefixes.push(end.prefixes().await?);
+/// The prefixes of both clusters, the local one first.
+async fn own_prefixes(ends: &Ends<'_>) -> Result<[Prefixes; 2], CommandError> {
+    let mut prefixes = [Prefixes::default(), Prefixes::default()];
+    for (end, prefixes) in ends.both().into_iter().zip(&mut prefixes) {
+        *prefixes = end.prefixes().await?;
         end.done("Network configuration correctly retrieved");
     }
-    let is_checked = wanted.is_validated;
-    let typed = |mode, template| {
-        let (type_, name, namespace): &(TemplateType, String, Option<String>) = template;
-        TypedTemplate { mode, type_, name, namespace: namespace.as_deref() }
-    };
-    let of_server = typed(Mode::Server, &wanted.server_template);
-    let of_client = typed(Mode::Client, &wanted.client_template);
-    let (server, spec) = preflight::template(remote, &of_server, is_checked).await?;
-    let (client, _) = preflight::template(local, &of_client, is_checked).await?;
-    if let Some(spec) = spec {
-        preflight::check_fields(remote.side, &server.name, &spec, &wanted.exposure)?;
-    }
-    if is_checked && !has_port(remote, &wanted.exposure).await? {
-        preflight::node_port(remote, &wanted.exposure).await?;
-    }
-    let remote = prefixes.pop().unwrap_or_default();
-    let local = prefixes.pop().unwrap_or_default();
 
-    Ok(Found { local, remote, server, client })
+    Ok(prefixes)
 }
 
-/// Whether the gateway has what it wants already: then nobody else could have it.
-async fn has_port(end: &End<'_>, exposure: &Exposure) -> Result<bool, CommandError> {
-    let service = service(end, &gateway_name(&end.list::<GatewayServer>().await?, end)).await?;
+/// Step 1, what can be wrong in step 4, and what there is already.
+pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> {
+    let Ends { local, remote } = ends;
+    let [of_local, of_remote] = own_prefixes(ends).await?;
+    let servers = remote.list::<GatewayServer>().await?;
+    let clients = local.list::<GatewayClient>().await?;
+    let is_reversed = !local.list::<GatewayServer>().await?.is_empty()
+        || !remote.list::<GatewayClient>().await?.is_empty();
+    let service = service(remote, &gateway_name(&servers, remote)).await?;
+    let (server, client) = (servers.into_iter().next(), clients.into_iter().next());
 
-    Ok(service.is_some_and(|service| exposure.difference(&service).is_none()))
+    let is_checked = !wanted.skips_validation;
+    let former = server.as_ref().and_then(|server| server.spec.server_template_ref.as_ref());
+    let template = wanted.server_template.or(former, Mode::Server);
+    let (server_template, spec) =
+        preflight::template(remote, &template.typed(Mode::Server), is_checked).await?;
+    let former = client.as_ref().and_then(|client| client.spec.client_template_ref.as_ref());
+    let template = wanted.client_template.or(former, Mode::Client);
+    let (client_template, _) =
+        preflight::template(local, &template.typed(Mode::Client), is_checked).await?;
+
+    let former = server.as_ref().and_then(|server| server.spec.endpoint.as_ref());
+    let exposure = wanted.exposure.or(former);
+    if let Some(spec) = spec {
+        preflight::check_fields(remote.side, &server_template.name, &spec, &exposure)?;
+    }
+    let difference = service.as_ref().map(|service| exposure.difference(service));
+    // A port that the gateway has already cannot be asked for a second time.
+    if is_checked && difference != Some(None) {
+        preflight::node_port(remote, &exposure).await?;
+    }
+    // A template may make another Service than the gateway asks for.
+    let is_other = former.is_none() || ExposureWanted::default().or(former) != exposure;
+    let replaced = difference.flatten().filter(|_| is_other);
+    let kept_endpoint = match &client {
+        Some(client) if replaced.is_none() && gateways::is_connected(local, client).await? => {
+            client.spec.endpoint.clone()
+        }
+        Some(_) | None => None,
+    };
+
+    Ok(Found {
+        local: of_local,
+        remote: of_remote,
+        mtu: wanted.mtu_or(server.as_ref(), client.as_ref()),
+        former_server: server,
+        former_client: client,
+        is_reversed,
+        server: server_template,
+        client: client_template,
+        exposure,
+        replaced,
+        kept_endpoint,
+    })
+}
+
+/// Asks before a gateway server that clients may use is replaced. The session to go on with: thinking about the
+/// answer takes none of its time.
+fn ask<'a>(
+    remote: &End<'_>,
+    found: &Found,
+    session: Session<'a>,
+) -> Result<Session<'a>, CommandError> {
+    let (Some(server), Some(difference)) = (&found.former_server, &found.replaced) else {
+        return Ok(session);
+    };
+    if found.is_reversed || !gateways::has_address(server.status.as_ref()) {
+        return Ok(session);
+    }
+    let name = server.name_any();
+    let warning = format!(
+        "Gateway server {name} would be replaced, as its Service has {difference}: nothing passes until it is there again."
+    );
+
+    if session.report.allows(remote.side, &warning) {
+        Ok(Session { deadline: Deadline::after(session.deadline.timeout), ..session })
+    } else {
+        Err(CommandError::Aborted)
+    }
 }
 
 /// The Service of the gateway `name`.
@@ -166,14 +239,13 @@ pub(super) async fn service(end: &End<'_>, name: &str) -> Result<Option<Service>
     end.call(&doing, async || api.get_opt(&name).await).await
 }
 
-/// Steps 2 to 5.
+/// Steps 2 and 3; the prefixes of the local cluster come first.
 async fn exchange_prefixes(
     ends: &Ends<'_>,
-    wanted: &Connect,
-    found: &Found,
+    [of_local, of_remote]: [&Prefixes; 2],
 ) -> Result<(), CommandError> {
     let Ends { local, remote } = ends;
-    for (end, prefixes) in [(local, &found.remote), (remote, &found.local)] {
+    for (end, prefixes) in [(local, of_remote), (remote, of_local)] {
         end.make_namespace().await?;
         let name = configuration_name(end).await?;
         let wanted = forge::configuration(&name, Some(&end.namespace), &end.other, prefixes);
@@ -184,17 +256,16 @@ async fn exchange_prefixes(
         until_configured(end, &configuration_name(end).await?).await?;
         end.done("Configuration applied successfully");
     }
-    if wanted.is_validated {
-        let TemplateRef { name, namespace, .. } = &found.server;
-        remote.done(&format!("Gateway server template \"{name}/{namespace}\" correctly checked"));
-        let TemplateRef { name, namespace, .. } = &found.client;
-        local.done(&format!("Gateway client template \"{name}/{namespace}\" correctly checked"));
-    }
-    for end in ends.both() {
-        end.done("Network correctly initialized");
-    }
 
     Ok(())
+}
+
+/// Step 4, whose work is done before step 2.
+fn say_checked(ends: &Ends<'_>, found: &Found) {
+    let TemplateRef { name, namespace, .. } = &found.server;
+    ends.remote.done(&format!("Gateway server template \"{name}/{namespace}\" correctly checked"));
+    let TemplateRef { name, namespace, .. } = &found.client;
+    ends.local.done(&format!("Gateway client template \"{name}/{namespace}\" correctly checked"));
 }
 
 /// That of the Configuration of the other cluster: whoever wrote one by hand may have named it otherwise.

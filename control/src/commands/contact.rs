@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::{if_allowed, is_forbidden, remedy, said};
 use super::wait::{is_for_good, pauses};
-use super::{CommandError, Prefixes, Session, Side, prefixes};
+use super::{CommandError, Prefixes, Session, Side, TimeoutError, prefixes};
 use crate::api::Network;
 use crate::objects::REMOTE_CLUSTER_ID;
-use crate::operator::cluster_id::{self, Written};
+use crate::operator::cluster_id::{self, SYSTEM_NAMESPACE, Written};
 
 /// Marks the namespace of a peering.
 const TENANT_NAMESPACE: &str = "liqo.io/tenant-namespace";
@@ -99,11 +99,9 @@ pub(super) struct Ends<'a> {
 impl<'a> Ends<'a> {
     /// Asks both who they are. Writes nothing.
     pub(super) async fn meet(pair: &Pair, session: Session<'a>) -> Result<Self, CommandError> {
-        let local_id = own_id(&pair.local).await?;
-        let remote_id = own_id(&pair.remote).await?;
-        if local_id == remote_id {
-            return Err(CommandError::SameCluster { id: local_id });
-        }
+        let local_id = own_id(&pair.local, session).await?;
+        let remote_id = own_id(&pair.remote, session).await?;
+        are_two([&pair.local, &pair.remote], [&local_id, &remote_id], session).await?;
 
         let local = End::peering(&pair.local, &remote_id, session).await?;
         let remote = End::peering(&pair.remote, &local_id, session).await?;
@@ -112,6 +110,11 @@ impl<'a> Ends<'a> {
 
     pub(super) const fn both(&self) -> [&End<'a>; 2] {
         [&self.local, &self.remote]
+    }
+
+    /// The same in another `session`.
+    pub(super) fn in_session<'b>(self, session: Session<'b>) -> Ends<'b> {
+        Ends { local: self.local.in_session(session), remote: self.remote.in_session(session) }
     }
 }
 
@@ -153,6 +156,13 @@ impl<'a> End<'a> {
         Self { other: other.to_owned(), ..self }
     }
 
+    /// The same in another `session`.
+    fn in_session<'b>(self, session: Session<'b>) -> End<'b> {
+        let Self { client, side, other, namespace, liqo_namespace, marks, has_answered, .. } = self;
+
+        End { client, side, other, namespace, liqo_namespace, marks, session, has_answered }
+    }
+
     /// The objects of a kind in the namespace of the peering.
     pub(super) fn api<K>(&self) -> Api<K>
     where
@@ -176,7 +186,7 @@ impl<'a> End<'a> {
         failed(self.side, doing, error)
     }
 
-    /// Calls the API server until it has an answer, while there is time. One that has never answered is
+    /// Calls the API server until it has an answer, while there is time; connecting counts. One that has never answered is
     /// called once: its address may be wrong.
     pub(super) async fn call<T>(
         &self,
@@ -184,7 +194,7 @@ impl<'a> End<'a> {
         call: impl AsyncFn() -> kube::Result<T>,
     ) -> Result<T, CommandError> {
         for pause in pauses() {
-            let error = match call().await {
+            let error = match in_time(self.side, self.session, doing, call()).await? {
                 Ok(answer) => {
                     self.has_answered.set(true);
                     return Ok(answer);
@@ -283,18 +293,78 @@ pub(super) fn failed(side: Side, doing: &str, error: &kube::Error) -> CommandErr
     }
 }
 
+/// What `call` answers, unless the time of `session` is over before.
+async fn in_time<T>(
+    side: Side,
+    session: Session<'_>,
+    doing: &str,
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<kube::Result<T>, CommandError> {
+    timeout_at(session.deadline.at, call).await.map_err(|_| {
+        CommandError::Timeout(Box::new(TimeoutError {
+            side,
+            awaited: format!("the API server to answer ({doing})"),
+            timeout: session.deadline.timeout,
+            found: "no answer".to_owned(),
+            cause: None,
+            look_at: "kubectl version".to_owned(),
+        }))
+    })
+}
+
+/// Whether `contacts`, which call themselves `ids`, are two clusters with an id each.
+///
+/// # Errors
+///
+/// [`CommandError`] if they are not.
+pub(super) async fn are_two(
+    contacts: [&Contact; 2],
+    ids: [&str; 2],
+    session: Session<'_>,
+) -> Result<(), CommandError> {
+    let [local, remote] = contacts;
+    let uids = [cluster_uid(local, session).await?, cluster_uid(remote, session).await?];
+    let [local_id, remote_id] = ids;
+
+    match &uids {
+        [Some(uid), Some(other)] if uid == other => {
+            Err(CommandError::SameCluster { id: local_id.to_owned() })
+        }
+        _ if local_id != remote_id => Ok(()),
+        [Some(_), Some(_)] => Err(CommandError::SameId { id: local_id.to_owned() }),
+        _ => Err(CommandError::SameCluster { id: local_id.to_owned() }),
+    }
+}
+
+/// What tells a cluster from all others; `None` for an account that may not ask.
+async fn cluster_uid(
+    contact: &Contact,
+    session: Session<'_>,
+) -> Result<Option<String>, CommandError> {
+    let api = Api::<Namespace>::all(contact.client.clone());
+    let doing = format!("reading namespace {SYSTEM_NAMESPACE}");
+    let found = in_time(contact.side, session, &doing, api.get_opt(SYSTEM_NAMESPACE)).await?;
+    let found = if_allowed(found).map_err(|error| failed(contact.side, &doing, &error))?;
+
+    Ok(found.flatten().and_then(|namespace| namespace.uid()))
+}
+
 /// Which cluster this is. The first question to its API server: one that does not answer is not waited
 /// for, as its address may be wrong.
-pub(super) async fn own_id(contact: &Contact) -> Result<String, CommandError> {
+pub(super) async fn own_id(
+    contact: &Contact,
+    session: Session<'_>,
+) -> Result<String, CommandError> {
     let side = contact.side;
     let flag = if side == Side::Remote { "--remote-cluster-id" } else { "--cluster-id" };
     if let Some(id) = &contact.cluster_id {
         check_id(side, id)?;
     }
     let namespace = &contact.liqo_namespace;
-    let found = cluster_id::written(&contact.client, namespace).await.map_err(|error| {
-        failed(side, &format!("reading the cluster id in namespace {namespace}"), &error)
-    })?;
+    let doing = format!("reading the cluster id in namespace {namespace}");
+    let written = cluster_id::written(&contact.client, namespace);
+    let found = in_time(side, session, &doing, written).await?;
+    let found = found.map_err(|error| failed(side, &doing, &error))?;
 
     match (contact.cluster_id.clone(), found) {
         (Some(typed), Some(found)) if typed != found.id && !found.is_generated => {

@@ -12,8 +12,8 @@ use super::contact::{End, check_id, tenant_namespace};
 use super::forge::{self, Exposure};
 use super::preflight::{self, TypedTemplate};
 use super::wait::{Awaited, Progress, named, until_of_gateway};
-use super::write::{self, apply, until_gone};
-use super::{CommandError, Contact, Format, Marks, Prefixes, Session, TemplateType};
+use super::write::{self, Place, apply, place_of, until_gone};
+use super::{CommandError, Contact, Format, Marks, Prefixes, Session, Side, TemplateType};
 use crate::api::endpoint::Endpoint;
 use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use crate::identity::Mode;
@@ -46,7 +46,38 @@ pub enum Create {
     PublicKey { name: String, remote_cluster_id: String, key: [u8; KEY_BYTES] },
 }
 
+/// The longest name of a gateway: its Service, whose name has `gw-` before, has at most 63 bytes.
+const GATEWAY_NAME_MAX: usize = 63 - "gw-".len();
+
+/// The longest name of other objects.
+const NAME_MAX: usize = 253;
+
 impl Create {
+    /// Whether what belongs to the object can be named after it.
+    fn check_name(&self, side: Side) -> Result<(), CommandError> {
+        let (kind, name, longest) = match self {
+            Self::Configuration { name, .. } => ("Configuration", name, NAME_MAX),
+            Self::GatewayServer { name, .. } => ("GatewayServer", name, GATEWAY_NAME_MAX),
+            Self::GatewayClient { name, .. } => ("GatewayClient", name, GATEWAY_NAME_MAX),
+            Self::PublicKey { name, .. } => ("PublicKey", name, NAME_MAX),
+        };
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_label = |label: &str| {
+            let ends = [label.bytes().next(), label.bytes().last()];
+            label.bytes().all(|byte| is_plain(byte) || byte == b'-')
+                && ends.iter().all(|byte| byte.is_some_and(is_plain))
+        };
+        // Names of Services have no dots.
+        let is_one =
+            if longest == NAME_MAX { name.split('.').all(is_label) } else { is_label(name) };
+
+        if is_one && name.len() <= longest {
+            Ok(())
+        } else {
+            Err(CommandError::Name { side, kind, name: name.clone(), longest })
+        }
+    }
+
     fn remote_cluster_id(&self) -> &str {
         match self {
             Self::Configuration { remote_cluster_id, .. }
@@ -87,8 +118,18 @@ impl Object {
     }
 }
 
-/// Makes an object in the namespace of `contact`, and waits until it is in use if it `waits`. With a
-/// `format` it is written down instead; the text is the answer then.
+/// How an object is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Making {
+    /// It is written down in this format instead of being made.
+    pub format: Option<Format>,
+    /// Whether an object of the same name that is another way is overwritten.
+    pub overwrites: bool,
+    /// Whether the verb ends only when the object is in use.
+    pub waits: bool,
+}
+
+/// Makes an object in the namespace of `contact`; the text of one that is only written down is the answer.
 ///
 /// The tenant namespace of the peering is made if it is not there.
 ///
@@ -98,26 +139,24 @@ impl Object {
 pub async fn create(
     contact: &Contact,
     wanted: &Create,
-    format: Option<Format>,
-    waits: bool,
+    making: Making,
     session: Session<'_>,
 ) -> Result<Option<String>, CommandError> {
     let other = wanted.remote_cluster_id();
     check_id(contact.side, other)?;
+    wanted.check_name(contact.side)?;
     let tenant = tenant_namespace(other);
     let namespace = contact.namespace.clone().unwrap_or_else(|| tenant.clone());
     let end = End::alone(contact, namespace.clone(), session).with(other);
-    let mut object = forged(&end, wanted, format.is_none()).await?;
-    if let Some(format) = format {
+    let mut object = forged(&end, wanted, making.format.is_none()).await?;
+    if let Some(format) = making.format {
         object.mark(&end.marks);
         return object.text(format).map(Some);
     }
-    if namespace == tenant {
-        end.make_namespace().await?;
-    } else if !end.has_namespace().await? {
+    if namespace != tenant && !end.has_namespace().await? {
         return Err(CommandError::NoNamespace { side: end.side, namespace, default: tenant });
     }
-    put(&end, &object, waits).await?;
+    put(&end, &object, making).await?;
 
     Ok(None)
 }
@@ -178,46 +217,66 @@ async fn has_server(end: &End<'_>, name: &str, exposure: &Exposure) -> Result<bo
     Ok(service.is_some_and(|service| exposure.difference(&service).is_none()))
 }
 
-async fn put(end: &End<'_>, object: &Object, waits: bool) -> Result<(), CommandError> {
+async fn put(end: &End<'_>, object: &Object, making: Making) -> Result<(), CommandError> {
     match object {
         Object::Configuration(object) => {
-            write(end, object, "Configuration created").await?;
-            if waits {
+            write(end, object, making).await?;
+            if making.waits {
                 until_configured(end, &object.name_any()).await?;
                 end.done("Configuration is ready");
             }
         }
         Object::GatewayServer(object) => {
-            write(end, object, "Gatewayserver created").await?;
-            if waits {
+            write(end, object, making).await?;
+            if making.waits {
                 let server = until_ready(end, &object.name_any(), is_server_ready).await?;
                 let asked = Asked::from(&server);
                 until_rolled_out(end, &asked).await?;
                 until_addressed(end, &asked).await?;
-                end.done("gatewayserver is ready");
+                end.done("GatewayServer is ready");
             }
         }
         Object::GatewayClient(object) => {
-            write(end, object, "Gatewayclient created").await?;
-            if waits {
+            write(end, object, making).await?;
+            if making.waits {
                 let client = until_ready(end, &object.name_any(), is_client_ready).await?;
                 until_rolled_out(end, &Asked::from(&client)).await?;
-                end.done("gatewayclient is ready");
+                end.done("GatewayClient is ready");
             }
         }
-        Object::PublicKey(object) => write(end, object, "Publickey created").await?,
+        Object::PublicKey(object) => write(end, object, making).await?,
     }
 
     Ok(())
 }
 
-async fn write<K>(end: &End<'_>, object: &K, done: &str) -> Result<(), CommandError>
+/// Makes `object`; one that is there is left as it is, or overwritten if the user says so.
+async fn write<K>(end: &End<'_>, object: &K, making: Making) -> Result<(), CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Serialize,
 {
+    let kind = K::kind(&());
+    let done = match place_of(end, object).await? {
+        Place::Free => "created",
+        Place::Taken(differences) if differences.is_empty() => "unchanged",
+        Place::Taken(_) if making.overwrites => "configured",
+        Place::Taken(differences) => {
+            let differences: Vec<_> = differences.iter().map(ToString::to_string).collect();
+            return Err(CommandError::Exists {
+                side: end.side,
+                kind: kind.into_owned(),
+                name: object.name_any(),
+                namespace: end.namespace.clone(),
+                differences: differences.join(", "),
+            });
+        }
+    };
+    if end.namespace == tenant_namespace(&end.other) {
+        end.make_namespace().await?;
+    }
     apply(end, object).await?;
-    end.done(done);
+    end.done(&format!("{kind} {done}"));
 
     Ok(())
 }
@@ -285,9 +344,7 @@ where
     if waits {
         until_gone::<K>(&end, named(name)).await?;
     }
-    let kind = K::kind(&()).to_lowercase();
-    let (first, rest) = kind.split_at(kind.len().min(1));
-    end.done(&format!("{}{rest} deleted", first.to_uppercase()));
+    end.done(&format!("{} deleted", K::kind(&())));
 
     Ok(())
 }

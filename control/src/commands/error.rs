@@ -37,6 +37,24 @@ pub enum CommandError {
         "both sides are cluster {id:?}: name another one with --remote-kubeconfig or --remote-context"
     )]
     SameCluster { id: String },
+    /// Two clusters call themselves the same.
+    #[error(
+        "two clusters have the id {id:?}: give one of them another, in CLUSTER_ID of its ConfigMap (`clusterID` of the chart)"
+    )]
+    SameId { id: String },
+    /// The user was asked, and does not want it.
+    #[error("action aborted: nothing was changed; answer y, or pass --yes")]
+    Aborted,
+    /// An object of this name is there, with `differences` to what is wanted.
+    #[error(
+        "{side}{kind} {name:?} is in namespace {namespace} already, and is another way: {differences}; pass --yes to overwrite it, or choose another name"
+    )]
+    Exists { side: Side, kind: String, name: String, namespace: String, differences: String },
+    /// Nothing that belongs to a gateway of this name could be made.
+    #[error(
+        "{side}no {kind} can be called {name:?}: write 1 to {longest} lower case letters, digits and dashes between them"
+    )]
+    Name { side: Side, kind: &'static str, name: String, longest: usize },
     /// The `namespace` that was asked for is not there.
     #[error(
         "{side}namespace {namespace} does not exist: make it, or leave the flag out for {default}"
@@ -125,6 +143,8 @@ impl CommandError {
             | Self::OtherCluster { .. }
             | Self::ClusterId { .. }
             | Self::SameCluster { .. }
+            | Self::SameId { .. }
+            | Self::Name { .. }
             | Self::NoNamespace { .. }
             | Self::NoTemplate { .. }
             | Self::NoTemplateType { .. }
@@ -135,7 +155,9 @@ impl CommandError {
             | Self::Malformed { .. }
             | Self::Rehearsal { cause: RehearsalError::Unknown(_), .. }
             | Self::NoPeer { .. } => true,
-            Self::Call { .. }
+            Self::Aborted
+            | Self::Exists { .. }
+            | Self::Call { .. }
             | Self::Timeout(_)
             | Self::Prefixes { .. }
             | Self::SeveralSecrets { .. }
@@ -207,8 +229,14 @@ pub(super) fn said(error: &kube::Error) -> String {
         source = cause.source();
     }
 
-    text
+    match text.split_once(UNTRUSTED) {
+        Some((_, why)) => format!("the certificate of the API server is not trusted: {why}"),
+        None => text,
+    }
 }
+
+/// How a certificate that is not accepted is called by what verifies it.
+const UNTRUSTED: &str = "invalid peer certificate: ";
 
 /// What helps against `error`, if that is known.
 pub(super) fn remedy(error: &kube::Error) -> &'static str {
@@ -222,7 +250,13 @@ pub(super) fn remedy(error: &kube::Error) -> &'static str {
         };
     }
 
-    if is_for_good(error) { "" } else { "; is the API server of this context there?" }
+    if is_for_good(error) {
+        ""
+    } else if said(error).contains("certificate of the API server is not trusted") {
+        "; check certificate-authority of this cluster in the kubeconfig"
+    } else {
+        "; is the API server of this context there?"
+    }
 }
 
 fn in_words(duration: Duration) -> String {

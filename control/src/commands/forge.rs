@@ -18,6 +18,12 @@ use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
 use crate::operator::GATEWAY_RESOURCE;
 
+/// The MTU of a tunnel where no other is wanted, in bytes: that of Liqo.
+pub const DEFAULT_MTU: u16 = 1340;
+
+/// The port of gateway servers where no other is wanted: that of Liqo.
+pub const DEFAULT_PORT: u16 = 51840;
+
 /// How a gateway server is exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceType {
@@ -27,6 +33,18 @@ pub enum ServiceType {
     NodePort,
     /// By a load balancer.
     LoadBalancer,
+}
+
+impl ServiceType {
+    /// Where no other is wanted: that of Liqo.
+    pub const DEFAULT: Self = Self::LoadBalancer;
+
+    /// As the API spells it; `None` for a type that is none of a gateway.
+    pub(super) fn of_api(text: &str) -> Option<Self> {
+        [Self::ClusterIp, Self::NodePort, Self::LoadBalancer]
+            .into_iter()
+            .find(|service_type| service_type.to_string() == text)
+    }
 }
 
 impl fmt::Display for ServiceType {

@@ -32,7 +32,7 @@ pub async fn generate(
     format: Format,
     session: Session<'_>,
 ) -> Result<String, CommandError> {
-    let id = own_id(contact).await?;
+    let id = own_id(contact, session).await?;
     let namespace = contact.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let end = End::alone(contact, namespace, session);
 

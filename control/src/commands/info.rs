@@ -57,7 +57,7 @@ pub struct NetworkInfo {
 ///
 /// [`CommandError`] if it does not answer.
 pub async fn info(contact: &Contact, session: Session<'_>) -> Result<Info, CommandError> {
-    let cluster_id = own_id(contact).await?;
+    let cluster_id = own_id(contact, session).await?;
     let namespace = contact.liqo_namespace.clone();
     let end = End::alone(contact, namespace.clone(), session);
     let networks = list::<Network>(&end, end.api()).await?;

@@ -18,7 +18,8 @@ use remap::Prefix;
 use serde_json::{Value, json};
 
 use super::contact::{End, own_id};
-use super::{CommandError, Contact, Report, Session, Side};
+use super::report::Quiet;
+use super::{CommandError, Contact, Session, Side};
 use crate::api::Network;
 use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR, Pools};
 use crate::objects::{REMOTE_CLUSTER_ID, cluster_id};
@@ -94,7 +95,7 @@ pub async fn plan(
 ) -> Result<Plan, CommandError> {
     let quiet = Quiet(session.report);
     let session = Session { report: &quiet, ..session };
-    let cluster_id = own_id(contact).await?;
+    let cluster_id = own_id(contact, session).await?;
     let namespace = contact.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let end = End::alone(contact, namespace, session);
     let mut copied = Copied::read(&end, pools).await?;
@@ -185,21 +186,6 @@ fn who_must_learn(objects: &[Value]) -> impl Iterator<Item = String> {
             "cluster {id} knows the former prefix: apply there what `strait generate configuration` prints afterwards; and delete spec.local of Configuration {namespace}/{name}, which is written once"
         )
     })
-}
-
-/// Hears what is wrong, and not what is done: nothing is.
-struct Quiet<'a>(&'a dyn Report);
-
-impl Report for Quiet<'_> {
-    fn done(&self, _: Side, _: &str) {}
-
-    fn warn(&self, side: Side, text: &str) {
-        self.0.warn(side, text);
-    }
-
-    fn waiting(&self, side: Side, text: &str) {
-        self.0.waiting(side, text);
-    }
 }
 
 /// The `Network`s among `objects` that can be read.

@@ -1,9 +1,10 @@
 //! What can be known to be wrong before anything is written: templates that are not there or would drop
 //! what was asked for, ports that cannot be had.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort, ServiceSpec};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, PostParams};
 use kube::core::GroupVersion;
@@ -19,6 +20,9 @@ const KNOWN: [(&str, &str); 2] = [
     ("wggatewayservertemplates", "WgGatewayServerTemplate"),
     ("wggatewayclienttemplates", "WgGatewayClientTemplate"),
 ];
+
+/// The group and the version of those.
+const KNOWN_VERSION: &str = "networking.liqo.io/v1beta1";
 
 /// Where in a template the Service is, and how errors name the place.
 const SERVICE: (&str, &str) = ("/template/spec/service/spec", "spec.template.spec.service.spec");
@@ -43,6 +47,23 @@ impl TemplateType {
     /// That of gateway clients.
     pub const CLIENT: &str = "networking.liqo.io/v1beta1/wggatewayclienttemplates";
 
+    /// [`Self::SERVER`].
+    pub(super) fn server() -> Self {
+        Self { api_version: KNOWN_VERSION.to_owned(), plural: KNOWN[0].0.to_owned() }
+    }
+
+    /// [`Self::CLIENT`].
+    pub(super) fn client() -> Self {
+        Self { api_version: KNOWN_VERSION.to_owned(), plural: KNOWN[1].0.to_owned() }
+    }
+
+    /// That of a template which a gateway refers to. A reference has no plural: it is taken for the usual one.
+    pub(super) fn of_reference(reference: &ObjectReference) -> Option<Self> {
+        let (api_version, kind) = (reference.api_version.clone()?, reference.kind.as_ref()?);
+
+        Some(Self { api_version, plural: format!("{}s", kind.to_lowercase()) })
+    }
+
     /// Reads `GROUP/VERSION/PLURAL`.
     ///
     /// # Errors
@@ -66,7 +87,13 @@ impl TemplateType {
     pub(super) fn known_kind(&self) -> Option<&'static str> {
         let (_, kind) = KNOWN.iter().find(|(plural, _)| *plural == self.plural)?;
 
-        (self.api_version == "networking.liqo.io/v1beta1").then_some(kind)
+        (self.api_version == KNOWN_VERSION).then_some(kind)
+    }
+}
+
+impl fmt::Display for TemplateType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.api_version, self.plural)
     }
 }
 
@@ -128,7 +155,7 @@ async fn resource(end: &End<'_>, typed: &TypedTemplate<'_>) -> Result<ApiResourc
     let TypedTemplate { mode, type_, .. } = typed;
     let unknown = || CommandError::NoTemplateType {
         side: end.side,
-        typed: format!("{}/{}", type_.api_version, type_.plural),
+        typed: type_.to_string(),
         example: match mode {
             Mode::Server => TemplateType::SERVER,
             Mode::Client => TemplateType::CLIENT,

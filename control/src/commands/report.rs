@@ -60,6 +60,27 @@ pub trait Report {
     fn warn(&self, side: Side, text: &str);
     /// A step takes as long as others need. Ends with whatever is said next.
     fn waiting(&self, side: Side, text: &str);
+    /// Whether the user goes on in spite of `warning`.
+    fn allows(&self, side: Side, warning: &str) -> bool;
+}
+
+/// Says what is wrong, and not what is done.
+pub(super) struct Quiet<'a>(pub(super) &'a dyn Report);
+
+impl Report for Quiet<'_> {
+    fn done(&self, _: Side, _: &str) {}
+
+    fn warn(&self, side: Side, text: &str) {
+        self.0.warn(side, text);
+    }
+
+    fn waiting(&self, side: Side, text: &str) {
+        self.0.waiting(side, text);
+    }
+
+    fn allows(&self, side: Side, warning: &str) -> bool {
+        self.0.allows(side, warning)
+    }
 }
 
 /// One run of a verb.

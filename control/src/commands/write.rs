@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::CommandError;
 use super::contact::End;
 use super::wait::{Awaited, Progress, until};
-use crate::within::is_within;
+use crate::within::{Difference, differences, is_within};
 
 /// Who writes, as the API server notes it.
 const FIELD_MANAGER: &str = "strait";
@@ -52,6 +52,33 @@ pub fn text(value: &impl Serialize, format: Format) -> Result<String, FormatErro
     }
 
     Ok(text)
+}
+
+/// What there is in the place of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Place {
+    /// Nothing.
+    Free,
+    /// The object, with these differences to what is wanted of it.
+    Taken(Vec<Difference>),
+}
+
+/// What there is in the place of `object`.
+pub(super) async fn place_of<K>(end: &End<'_>, object: &K) -> Result<Place, CommandError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Serialize,
+{
+    let (api, name) = (end.api::<K>(), object.name_any());
+    let doing = format!("reading {} {name} in namespace {}", K::kind(&()), end.namespace);
+    let found = end.call(&doing, async || api.get_opt(&name).await).await?;
+    let Some(found) = found else { return Ok(Place::Free) };
+    let mut object = object.clone();
+    end.marks.put_on(&mut object);
+    let wanted = serde_json::to_value(&object).map_err(FormatError::Json)?;
+    let found = serde_json::to_value(&found).map_err(FormatError::Json)?;
+
+    Ok(Place::Taken(differences(&wanted, &found)))
 }
 
 /// Makes `object` be there as it is, what others say of it aside; the object as the server has it then.

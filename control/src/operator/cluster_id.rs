@@ -23,7 +23,7 @@ const CLUSTER_ID_KEY: &str = "CLUSTER_ID";
 const GENERATED: &str = "strait.io/generated";
 
 /// The namespace whose UID no other cluster has.
-const SYSTEM_NAMESPACE: &str = "kube-system";
+pub(crate) const SYSTEM_NAMESPACE: &str = "kube-system";
 
 /// Between attempts.
 const RETRY: Duration = Duration::from_secs(2);

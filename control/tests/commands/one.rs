@@ -3,17 +3,20 @@
 use control::api::endpoint::Endpoint;
 use control::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use control::commands::{
-    CommandError, Contact, Create, Exposure, Format, Generate, Health, PortWanted, Prefixes,
-    ServiceType, Side, create, delete, generate, info, parse_prefix, peers, select,
+    CommandError, Contact, Create, Exposure, Format, Generate, Health, Making, PortWanted,
+    Prefixes, ServiceType, Side, TemplateType, create, delete, generate, info, parse_prefix, peers,
+    select,
 };
 use control::identity::Mode;
 use serde_json::{Value, json};
 
 use super::stand_in::Work;
-use super::world::{Ear, World, wanted};
+use super::world::{Ear, World};
 
 /// Of Liqo's documentation.
 const REMOTE: &str = "cl01";
+
+const WAITS: Making = Making { format: None, overwrites: false, waits: true };
 
 pub(crate) async fn verbs_about_one_cluster(world: &World) {
     let ear = Ear::default();
@@ -29,6 +32,7 @@ pub(crate) async fn verbs_about_one_cluster(world: &World) {
     says_what_is_not_ready(&contact, &ear).await;
     world.let_work(Work::All).await;
     makes_and_waits(&contact, &ear).await;
+    overwrites_only_when_allowed(world, &contact, &ear).await;
     tells_the_other_cluster(&contact, &ear).await;
     shows_what_there_is(&contact, &ear).await;
     deletes(&contact, &ear).await;
@@ -78,7 +82,9 @@ async fn writes_down_what_it_would_make(contact: &Contact, ear: &Ear) {
 }
 
 async fn write_down(contact: &Contact, wanted: &Create, format: Format, ear: &Ear) -> String {
-    create(contact, wanted, Some(format), true, ear.session()).await.unwrap().unwrap()
+    let making = Making { format: Some(format), waits: true, overwrites: false };
+
+    create(contact, wanted, making, ear.session()).await.unwrap().unwrap()
 }
 
 async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
@@ -96,8 +102,13 @@ async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
         (&elsewhere, configuration(), "namespace nowhere does not exist"),
         (contact, other_template, "choose one with --template-name and --template-namespace"),
         (contact, bad_port, "choose another --node-port, or apply what -o yaml prints"),
+        (contact, named(server(), &"a".repeat(61)), "no GatewayServer can be called \"aaa"),
+        (contact, named(server(), "a.b"), "no GatewayServer can be called \"a.b\": write 1 to 60 "),
+        (contact, named(client(), "-a"), "no GatewayClient can be called \"-a\""),
+        (contact, named(client(), ""), "no GatewayClient can be called \"\""),
+        (contact, named(public_key(), "A"), "no PublicKey can be called \"A\""),
     ] {
-        let error = create(contact, &wanted, None, false, ear.session()).await.unwrap_err();
+        let error = create(contact, &wanted, Making::default(), ear.session()).await.unwrap_err();
         assert!(error.is_usage() && error.to_string().contains(says), "{error}");
     }
     let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
@@ -109,7 +120,7 @@ async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
 
 async fn says_what_is_not_ready(contact: &Contact, ear: &Ear) {
     let short = ear.session_of(std::time::Duration::from_millis(500));
-    let error = create(contact, &server(), None, true, short).await.unwrap_err().to_string();
+    let error = create(contact, &server(), WAITS, short).await.unwrap_err().to_string();
     assert!(error.contains("GatewayServer server to be ready"), "{error}");
     assert!(error.contains("no status.endpoint.addresses in it"), "{error}");
 
@@ -126,12 +137,12 @@ async fn says_what_is_not_ready(contact: &Contact, ear: &Ear) {
     let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
     let error = generate(contact, &wanted, Format::Yaml, ear.session()).await.unwrap_err();
     assert!(matches!(error, CommandError::NoSecret { .. }), "{error}");
-    assert_eq!(ear.lines(), ["Gatewayserver created"]);
+    assert_eq!(ear.lines(), ["GatewayServer created"]);
 }
 
 async fn makes_and_waits(contact: &Contact, ear: &Ear) {
     for wanted in [configuration(), server(), public_key()] {
-        create(contact, &wanted, None, true, ear.session()).await.unwrap();
+        create(contact, &wanted, WAITS, ear.session()).await.unwrap();
     }
 
     assert_eq!(
@@ -139,11 +150,36 @@ async fn makes_and_waits(contact: &Contact, ear: &Ear) {
         [
             "Configuration created",
             "Configuration is ready",
-            "Gatewayserver created",
-            "gatewayserver is ready",
-            "Publickey created",
+            "GatewayServer unchanged",
+            "GatewayServer is ready",
+            "PublicKey created",
         ]
     );
+}
+
+async fn overwrites_only_when_allowed(world: &World, contact: &Contact, ear: &Ear) {
+    let mut other = server();
+    if let Create::GatewayServer { mtu, exposure, .. } = &mut other {
+        *mtu = 1300;
+        exposure.port = 51820;
+    }
+    let before = world.content().await;
+
+    let error = create(contact, &other, WAITS, ear.session()).await.unwrap_err();
+
+    assert!(!error.is_usage());
+    assert_eq!(
+        error.to_string(),
+        "GatewayServer \"server\" is in namespace default already, and is another way: \
+         spec.endpoint.port 51840 → 51820, spec.mtu 1340 → 1300; pass --yes to overwrite it, or choose \
+         another name"
+    );
+    assert_eq!(world.content().await, before);
+    let making = Making { overwrites: true, ..WAITS };
+    for wanted in [&other, &server()] {
+        create(contact, wanted, making, ear.session()).await.unwrap();
+        assert_eq!(ear.lines(), ["GatewayServer configured", "GatewayServer is ready"]);
+    }
 }
 
 async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
@@ -185,7 +221,11 @@ async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
 
 async fn shows_what_there_is(contact: &Contact, ear: &Ear) {
     let found = info(contact, ear.session()).await.unwrap();
-    assert_eq!(found.text(false), "Cluster rome\n  Namespace       liqo\n");
+    assert_eq!(
+        found.text(false),
+        "Cluster rome\n  Namespace       liqo\n  Network\n    Pod CIDRs       10.244.0.0/16\n    \
+         External CIDR   10.70.0.0/16\n"
+    );
     assert_eq!(
         found.text(true),
         "Cluster rome\n  Namespace       liqo\n  Network\n    Pod CIDRs       10.244.0.0/16\n    \
@@ -220,7 +260,7 @@ async fn deletes(contact: &Contact, ear: &Ear) {
     delete::<PublicKey>(contact, "cl01", false, ear.session()).await.unwrap();
     assert_eq!(
         ear.lines(),
-        ["Configuration deleted", "Gatewayserver deleted", "Publickey deleted"]
+        ["Configuration deleted", "GatewayServer deleted", "PublicKey deleted"]
     );
 
     let error = delete::<GatewayClient>(contact, "client", true, ear.session()).await.unwrap_err();
@@ -233,11 +273,26 @@ async fn deletes(contact: &Contact, ear: &Ear) {
 async fn makes_the_namespace_of_a_peering(world: &World, ear: &Ear) {
     let contact = world.local.contact(Side::Only);
 
-    create(&contact, &client(), None, true, ear.session()).await.unwrap();
+    create(&contact, &client(), WAITS, ear.session()).await.unwrap();
 
-    assert_eq!(ear.lines(), ["Gatewayclient created", "gatewayclient is ready"]);
+    assert_eq!(ear.lines(), ["GatewayClient created", "GatewayClient is ready"]);
     let found = world.local.api::<GatewayClient>("liqo-tenant-cl01").get("client").await;
     assert_eq!(found.unwrap().spec.mtu, Some(1340));
+}
+
+/// The same under another name.
+fn named(mut wanted: Create, other: &str) -> Create {
+    let (Create::Configuration { name, .. }
+    | Create::GatewayServer { name, .. }
+    | Create::GatewayClient { name, .. }
+    | Create::PublicKey { name, .. }) = &mut wanted;
+    *name = other.to_owned();
+
+    wanted
+}
+
+fn template(type_: &str, name: &str) -> (TemplateType, String, Option<String>) {
+    (TemplateType::parse(type_).unwrap(), name.to_owned(), None)
 }
 
 fn configuration() -> Create {
@@ -254,8 +309,13 @@ fn server() -> Create {
     Create::GatewayServer {
         name: "server".to_owned(),
         remote_cluster_id: REMOTE.to_owned(),
-        template: wanted().server_template,
-        exposure: Exposure { service_type: ServiceType::NodePort, ..wanted().exposure },
+        template: template(TemplateType::SERVER, "wireguard-server"),
+        exposure: Exposure {
+            service_type: ServiceType::NodePort,
+            port: 51840,
+            node_port: PortWanted::Any,
+            load_balancer_ip: None,
+        },
         mtu: 1340,
     }
 }
@@ -264,7 +324,7 @@ fn client() -> Create {
     Create::GatewayClient {
         name: "client".to_owned(),
         remote_cluster_id: REMOTE.to_owned(),
-        template: wanted().client_template,
+        template: template(TemplateType::CLIENT, "wireguard-client"),
         endpoint: Endpoint {
             addresses: vec!["172.18.0.3".to_owned()],
             port: Some(30742),

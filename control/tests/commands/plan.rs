@@ -7,9 +7,9 @@ use control::api::{
     Configuration, Connection, GatewayClient, GatewayServer, IP, Network, PublicKey,
 };
 use control::commands::{
-    Action, Change, Connect, Contact, Finding, Findings, Pair, Plan, Proposal, Side, check,
-    check_pair, connect, disconnect, initialize, plan, plan_connect, plan_disconnect, plan_reset,
-    reset,
+    Action, Change, Connect, Contact, Finding, Findings, Pair, Plan, Proposal, Severity, Side,
+    check, check_pair, connect, disconnect, initialize, plan, plan_connect, plan_disconnect,
+    plan_reset, reset,
 };
 use control::ipam;
 use k8s_openapi::ByteString;
@@ -189,7 +189,7 @@ pub(crate) async fn foretells(world: &World) {
     );
 
     let operators = [Ipam::start(&world.local), Ipam::start(&world.remote)];
-    initialize(&world.pair(), &wanted, ear.session()).await.expect("both know of each other");
+    initialize(&world.pair(), ear.session()).await.expect("both know of each other");
     for (place, contact) in [(0, &audited.local), (1, &audited.remote)] {
         settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
         let cluster = if place == 0 { &world.local } else { &world.remote };
@@ -199,7 +199,7 @@ pub(crate) async fn foretells(world: &World) {
     assert!(change(&again, 0, "Configuration", "milan").is_none(), "{again}");
 
     taking_apart(world, &audited, &ear).await;
-    initialize(&world.pair(), &wanted, ear.session()).await.expect("both know of each other");
+    initialize(&world.pair(), ear.session()).await.expect("both know of each other");
     for contact in [&audited.local, &audited.remote] {
         settled(contact, &Proposal::Apply { objects: Vec::new() }, &ear).await;
     }
@@ -516,6 +516,7 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
     };
     let mut others = all(&found_by_half).filter(|finding| finding.reason != "NotAllowed");
     assert_eq!(messages(&mut others), messages(&mut expected));
+    assert!(!has(&found_by_half, Side::Only, "your account", "NothingSeen"), "{found_by_half}");
     let text = found_by_half.to_string();
     for may_not in ["list pods", "get leases", "create subjectaccessreviews"] {
         assert!(text.contains(&format!("it may not {may_not}, so what")), "{text}");
@@ -524,7 +525,9 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
     let client = world.local.server.client_with("liqo", &super::harness::roles::nobody()).await;
     let nobody = Contact { client, ..admin };
     let found = check(&nobody, ear.session()).await.expect("findings");
-    assert!(found.findings.iter().all(|finding| finding.reason == "NotAllowed"), "{found}");
+    assert!(found.findings[1..].iter().all(|finding| finding.reason == "NotAllowed"), "{found}");
+    assert!(has(&found, Side::Only, "your account", "NothingSeen"), "{found}");
+    assert_eq!((found.count(Severity::Error), found_by_half.count(Severity::Error) > 0), (1, true));
     assert!(found.to_string().contains("it may not list configmaps, "), "{found}");
 }
 

@@ -106,6 +106,7 @@ async fn round(client: &Client, does: &(dyn Fn(Work) -> bool + Sync)) -> kube::R
             let status = json!({"status": {
                 "endpoint": {"addresses": ["172.18.0.3"], "port": port, "protocol": "UDP"},
                 "serverRef": {"kind": "WgGatewayServer", "name": server.name_any()},
+                "internalEndpoint": {"ip": "10.244.0.9"},
             }});
             patch_status(client, &server, status).await?;
         }
@@ -115,6 +116,7 @@ async fn round(client: &Client, does: &(dyn Fn(Work) -> bool + Sync)) -> kube::R
         if does(Work::Addresses) {
             let status = json!({"status": {
                 "clientRef": {"kind": "WgGatewayClient", "name": client_gateway.name_any()},
+                "internalEndpoint": {"ip": "10.244.0.9"},
             }});
             patch_status(client, &client_gateway, status).await?;
         }

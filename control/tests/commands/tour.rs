@@ -1,7 +1,9 @@
 //! `connect`, again, `disconnect` and `reset`.
 
 use control::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
-use control::commands::{PortWanted, ServiceType, connect, disconnect, initialize, reset};
+use control::commands::{
+    CommandError, Connect, PortWanted, ServiceType, connect, disconnect, initialize, reset,
+};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -35,8 +37,25 @@ pub(crate) const CONNECTED: [&str; 23] = [
     "(remote) Connection is established",
 ];
 
-/// How many of these lines `init` has.
+/// How many of these lines come before those of gateways.
 pub(crate) const INITIALIZED: usize = 10;
+
+/// The lines of `init` in the documentation that has it.
+pub(crate) const INIT: [&str; 8] = [
+    "(local) Cluster identity correctly retrieved",
+    "(remote) Cluster identity correctly retrieved",
+    "(local) Network configuration correctly retrieved",
+    "(remote) Network configuration correctly retrieved",
+    "(local) Network configuration correctly set up",
+    "(remote) Network configuration correctly set up",
+    "(local) Configuration applied successfully",
+    "(remote) Configuration applied successfully",
+];
+
+/// The lines of `connect` with flags of that documentation.
+pub(crate) fn connected_formerly() -> Vec<&'static str> {
+    [&INIT[..2], &CONNECTED[INITIALIZED - 2..]].concat()
+}
 
 /// In Rome and in Milan.
 const IN_LOCAL: &str = "liqo-tenant-milan";
@@ -46,14 +65,16 @@ pub(crate) async fn two_clusters(world: &World) {
     let ear = Ear::default();
     let before = world.content().await;
 
-    initialize(&world.pair(), &wanted(), ear.session()).await.unwrap();
-    assert_eq!(ear.lines(), CONNECTED[..INITIALIZED]);
+    initialize(&world.pair(), ear.session()).await.unwrap();
+    assert_eq!(ear.lines(), INIT);
     connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
     assert_eq!(ear.lines(), CONNECTED);
     has_all_objects(world).await;
 
     writes_nothing_again(world, &ear).await;
-    makes_way_for_another_service(world, &ear).await;
+    keeps_what_is_not_named(world, &ear).await;
+    asks_before_a_gateway_is_replaced(world, &ear).await;
+    makes_way_for_another_service(world).await;
     leaves_a_reversed_pair_alone(world, &ear).await;
 
     disconnect(&world.pair(), true, ear.session()).await.unwrap();
@@ -145,28 +166,80 @@ async fn writes_nothing_again(world: &World, ear: &Ear) {
     let before = world.content().await;
 
     connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
-
     assert_eq!(ear.lines(), CONNECTED);
+    let formerly = Connect { has_former_lines: true, ..wanted() };
+    connect(&world.pair(), &formerly, ear.session()).await.unwrap();
+    assert_eq!(ear.lines(), connected_formerly());
+
     assert_eq!(world.content().await, before);
 }
 
-async fn makes_way_for_another_service(world: &World, ear: &Ear) {
+/// A flag that is left out is about what is there.
+async fn keeps_what_is_not_named(world: &World, ear: &Ear) {
+    let nothing = Connect { waits: true, ..Connect::default() };
+    let mtu = Connect { mtu: Some(1300), ..nothing.clone() };
+    let address = Connect {
+        client_address: Some("gateway.example".to_owned()),
+        client_port: Some(443),
+        ..nothing.clone()
+    };
+    for named in [nothing.clone(), mtu, address] {
+        connect(&world.pair(), &named, ear.session()).await.unwrap();
+        assert_eq!(ear.lines(), CONNECTED);
+        let before = world.content().await;
+
+        connect(&world.pair(), &nothing, ear.session()).await.unwrap();
+
+        assert_eq!(ear.lines(), CONNECTED);
+        assert_eq!(world.content().await, before);
+    }
+    let server = world.remote.api::<GatewayServer>(IN_REMOTE).get("rome").await.unwrap();
+    let endpoint = server.spec.endpoint.unwrap();
+    assert_eq!((endpoint.service_type.as_deref(), server.spec.mtu), (Some("NodePort"), Some(1300)));
+    let client = world.local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
+    assert_eq!(client.spec.endpoint.unwrap().addresses, ["gateway.example"]);
+    assert_eq!(client.spec.mtu, Some(1300));
+}
+
+async fn asks_before_a_gateway_is_replaced(world: &World, ear: &Ear) {
     let mut wanted = wanted();
-    wanted.exposure.service_type = ServiceType::LoadBalancer;
-    wanted.client_address = Some("gateway.example".to_owned());
-    wanted.client_port = Some(443);
+    wanted.exposure.service_type = Some(ServiceType::LoadBalancer);
+    let before = world.content().await;
+
+    let error = connect(&world.pair(), &wanted, ear.session()).await.unwrap_err();
+
+    assert!(matches!(error, CommandError::Aborted), "{error}");
+    let lines = ear.lines();
+    assert_eq!(
+        lines.last().unwrap(),
+        "question: (remote) Gateway server rome would be replaced, as its Service has type NodePort: \
+         nothing passes until it is there again."
+    );
+    assert_eq!(world.content().await, before);
+}
+
+async fn makes_way_for_another_service(world: &World) {
+    let ear = Ear::that_allows();
+    let mut wanted = wanted();
+    wanted.exposure.service_type = Some(ServiceType::LoadBalancer);
+    wanted.client_address = Some("other.example".to_owned());
+    wanted.client_port = Some(444);
 
     connect(&world.pair(), &wanted, ear.session()).await.unwrap();
 
     let lines = ear.lines();
-    assert_eq!(lines[INITIALIZED], "(remote) Deleted existing gateway server");
-    assert_eq!(lines[INITIALIZED + 1], "warning: (remote) its Service had type NodePort");
-    assert_eq!(lines[INITIALIZED + 2..], CONNECTED[INITIALIZED..]);
+    assert_eq!(lines[..2], CONNECTED[..2]);
+    assert!(lines[2].starts_with("question: "), "{lines:?}");
+    assert_eq!(lines[3..=INITIALIZED], CONNECTED[2..INITIALIZED]);
+    let rest = &lines[INITIALIZED + 1..];
+    assert_eq!(rest[0], "(remote) Deleted existing gateway server");
+    assert_eq!(rest[1], "warning: (remote) its Service had type NodePort");
+    assert_eq!(rest[2..], CONNECTED[INITIALIZED..]);
     let service = world.remote.api::<Service>(IN_REMOTE).get("gw-rome").await.unwrap();
     assert_eq!(service.spec.unwrap().type_.as_deref(), Some("LoadBalancer"));
     let client = world.local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
     let endpoint = client.spec.endpoint.unwrap();
-    assert_eq!((endpoint.addresses[0].as_str(), endpoint.port), ("gateway.example", Some(443)));
+    assert_eq!((endpoint.addresses[0].as_str(), endpoint.port), ("other.example", Some(444)));
 }
 
 async fn leaves_a_reversed_pair_alone(world: &World, ear: &Ear) {
@@ -176,7 +249,7 @@ async fn leaves_a_reversed_pair_alone(world: &World, ear: &Ear) {
     reversed.remote.side = control::commands::Side::Remote;
     let before = world.content().await;
     let mut wanted = wanted();
-    wanted.exposure.node_port = PortWanted::Any;
+    wanted.exposure.node_port = Some(PortWanted::Any);
 
     connect(&reversed, &wanted, ear.session()).await.unwrap();
 

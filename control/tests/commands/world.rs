@@ -8,8 +8,7 @@ use control::api::{
     WgGatewayClientTemplate, WgGatewayServerTemplate,
 };
 use control::commands::{
-    Connect, Contact, Deadline, Exposure, Marks, Pair, PortWanted, Report, ServiceType, Session,
-    Side, TemplateType,
+    Connect, Contact, Deadline, ExposureWanted, Marks, Pair, Report, ServiceType, Session, Side,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
@@ -209,25 +208,12 @@ pub(crate) fn server_template() -> Value {
 
 /// What Liqo's documentation asks for.
 pub(crate) fn wanted() -> Connect {
-    let type_ = |plural: &str| {
-        TemplateType::parse(&format!("networking.liqo.io/v1beta1/{plural}")).unwrap()
-    };
+    let service_type = Some(ServiceType::NodePort);
 
     Connect {
-        server_template: (type_("wggatewayservertemplates"), "wireguard-server".to_owned(), None),
-        client_template: (type_("wggatewayclienttemplates"), "wireguard-client".to_owned(), None),
-        exposure: Exposure {
-            service_type: ServiceType::NodePort,
-            port: 51840,
-            node_port: PortWanted::Any,
-            load_balancer_ip: None,
-        },
-        client_address: None,
-        client_port: None,
-        mtu: 1340,
-        shares_keys: true,
-        is_validated: true,
+        exposure: ExposureWanted { service_type, ..ExposureWanted::default() },
         waits: true,
+        ..Connect::default()
     }
 }
 
@@ -235,9 +221,16 @@ pub(crate) fn wanted() -> Connect {
 #[derive(Default)]
 pub(crate) struct Ear {
     lines: RefCell<Vec<String>>,
+    /// Whether it answers questions with yes.
+    allows: bool,
 }
 
 impl Ear {
+    /// One that answers questions with yes.
+    pub(crate) fn that_allows() -> Self {
+        Self { allows: true, ..Self::default() }
+    }
+
     /// A run that must end within a minute.
     pub(crate) fn session(&self) -> Session<'_> {
         self.session_of(Duration::from_secs(60))
@@ -268,4 +261,10 @@ impl Report for Ear {
     }
 
     fn waiting(&self, _: Side, _: &str) {}
+
+    fn allows(&self, side: Side, warning: &str) -> bool {
+        self.lines.borrow_mut().push(format!("question: {side}{warning}"));
+
+        self.allows
+    }
 }

@@ -1,10 +1,14 @@
 //! What is wrong is found before anything is written.
 
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
 use control::api::WgGatewayServerTemplate;
 use control::commands::{
     CommandError, Connect, Pair, PortWanted, ServiceType, TemplateType, connect,
 };
 use k8s_openapi::api::core::v1::Service;
+use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use serde_json::json;
 
@@ -32,6 +36,24 @@ pub(crate) async fn changes_nothing(world: &World) {
             "both sides are cluster \"rome\": name another one with --remote-kubeconfig",
         ),
         (
+            // As in the README, where no ConfigMap says which is which.
+            pair(|pair| {
+                pair.remote.client = pair.local.client.clone();
+                for (contact, id) in [(&mut pair.local, "rome"), (&mut pair.remote, "milan")] {
+                    contact.cluster_id = Some(id.to_owned());
+                    contact.liqo_namespace = "default".to_owned();
+                }
+            }),
+            "both sides are cluster \"rome\": name another one with --remote-kubeconfig",
+        ),
+        (
+            pair(|pair| {
+                pair.remote.cluster_id = Some("rome".to_owned());
+                pair.remote.liqo_namespace = "default".to_owned();
+            }),
+            "two clusters have the id \"rome\": give one of them another",
+        ),
+        (
             pair(|pair| pair.remote.cluster_id = Some("paris".to_owned())),
             "(remote) this is cluster \"milan\", not \"paris\": leave --remote-cluster-id out",
         ),
@@ -56,19 +78,19 @@ pub(crate) async fn changes_nothing(world: &World) {
             "(remote) namespace tenant does not exist: make it, or leave the flag out for liqo-tenant-rome",
         ),
         (
-            asks(|wanted| wanted.exposure.node_port = PortWanted::Exactly(80)),
+            asks(|wanted| wanted.exposure.node_port = Some(PortWanted::Exactly(80))),
             "(remote) port 80 is not among those of nodes, 30000 to 32767: choose another \
              --gw-server-service-nodeport, or pass --skip-validation if this cluster has others",
         ),
         (
-            asks(|wanted| wanted.exposure.node_port = PortWanted::Exactly(TAKEN)),
+            asks(|wanted| wanted.exposure.node_port = Some(PortWanted::Exactly(TAKEN))),
             "(remote) port 31999 cannot be had on the nodes: Invalid value: 31999: provided port is \
              already allocated; choose another --gw-server-service-nodeport",
         ),
         (
             asks(|wanted| {
-                wanted.server_template.1 = "bare".to_owned();
-                wanted.exposure.node_port = PortWanted::Exactly(30742);
+                wanted.server_template.name = Some("bare".to_owned());
+                wanted.exposure.node_port = Some(PortWanted::Exactly(30742));
             }),
             "(remote) template \"bare\" has no nodePort in spec.template.spec.service.spec.ports[0]: \
              add `?nodePort: \"{{ .Spec.Endpoint.NodePort }}\"` there, or leave \
@@ -76,28 +98,28 @@ pub(crate) async fn changes_nothing(world: &World) {
         ),
         (
             asks(|wanted| {
-                wanted.server_template.1 = "bare".to_owned();
-                wanted.exposure.service_type = ServiceType::LoadBalancer;
+                wanted.server_template.name = Some("bare".to_owned());
+                wanted.exposure.service_type = Some(ServiceType::LoadBalancer);
                 wanted.exposure.load_balancer_ip = Some("198.51.100.7".to_owned());
             }),
             "(remote) template \"bare\" has no loadBalancerIP in spec.template.spec.service.spec: add",
         ),
         (
-            asks(|wanted| wanted.client_template.1 = "other".to_owned()),
+            asks(|wanted| wanted.client_template.name = Some("other".to_owned())),
             "(local) WgGatewayClientTemplate \"other\" is not in namespace liqo: choose one with \
              --gw-client-template-name",
         ),
         (
             asks(|wanted| {
                 let type_ = TemplateType::parse("networking.liqo.io/v1beta1/others");
-                wanted.server_template.0 = type_.unwrap();
+                wanted.server_template.type_ = type_.ok();
             }),
             "(remote) there is no resource \"networking.liqo.io/v1beta1/others\": write",
         ),
         (
             asks(|wanted| {
                 let type_ = TemplateType::parse("example.com/v1/others");
-                wanted.server_template.0 = type_.unwrap();
+                wanted.server_template.type_ = type_.ok();
             }),
             "(remote) there is no resource \"example.com/v1/others\": write",
         ),
@@ -131,6 +153,45 @@ async fn names_who_cannot_be_asked(world: &World) {
     let error = refusal(world, pair(|pair| pair.local.client = nobody), "nobody").await.to_string();
     assert!(error.contains("cannot list resource \"configmaps\""), "{error}");
     assert!(error.ends_with("; ask for these rights, or choose another context"), "{error}");
+}
+
+/// An API server whose machine takes the call and answers nothing.
+pub(crate) async fn is_not_waited_for_longer_than_typed(world: &World) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let frozen = control::client::client(Config::new(url.parse().unwrap())).unwrap();
+    let (ear, begin) = (Ear::default(), Instant::now());
+    let mut pair = world.pair();
+    pair.remote.client = frozen;
+
+    let session = ear.session_of(Duration::from_millis(500));
+    let error = connect(&pair, &wanted(), session).await.unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "(remote) Failed waiting for the API server to answer (reading the cluster id in namespace \
+         liqo): not within 500ms; found no answer; look at `kubectl version`"
+    );
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
+
+/// A cluster whose certificate is that of another authority.
+pub(crate) async fn a_certificate_is_called_untrusted(world: &World) {
+    let kubeconfig = world.remote.server.kubeconfig_of_admin();
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.root_cert = None;
+    config.accept_invalid_certs = false;
+    let mut pair = world.pair();
+    pair.remote.client = control::client::client(config).unwrap();
+
+    let error = connect(&pair, &wanted(), Ear::default().session()).await.unwrap_err().to_string();
+
+    assert!(
+        error.contains("namespace liqo: the certificate of the API server is not trusted: Unknown"),
+        "{error}"
+    );
+    assert!(error.ends_with("; check certificate-authority of this cluster in the kubeconfig"));
 }
 
 type Change = Box<dyn FnOnce(&mut Pair, &mut Connect)>;

@@ -17,13 +17,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use control::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
-use control::commands::{self, CommandError, Contact, Format, Health, Pair, Session, Side};
+use control::commands::{
+    self, CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side,
+};
 use control::identity::Mode;
 
 use self::args::{
-    ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, InfoArgs,
-    InfoCommand, InfoPeerArgs, MarksArgs, NetworkCommand, ObjectArgs, OutputArgs, StatusArgs,
-    UserCommand,
+    Aborted, ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand,
+    InfoArgs, InfoCommand, InfoPeerArgs, MarksArgs, NetworkCommand, ObjectArgs, OutputArgs,
+    StatusArgs, UserCommand,
 };
 use self::terminal::Terminal;
 use super::args::{CheckArgs, UsageError};
@@ -43,7 +45,8 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
 
-    block_on(ask(command))
+    let terminal = Terminal::new(command.is_confirmed());
+    block_on(&terminal, ask(command, &terminal))
 }
 
 /// Runs `strait check` of clusters.
@@ -52,37 +55,48 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
 ///
 /// As [`run()`].
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    block_on(check::run(args, &Terminal::new()))
+    let terminal = Terminal::new(false);
+    block_on(&terminal, check::run(args, &terminal))
 }
 
-/// Runs a verb to its end.
-fn block_on(verb: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+/// Runs a verb to its end, with `terminal` in view.
+fn block_on(
+    terminal: &Terminal,
+    verb: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
 
-    runtime.block_on(verb).map_err(|error| match error.downcast::<CommandError>() {
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = verb => done,
+            never = terminal.count_seconds() => match never {},
+        }
+    });
+
+    done.map_err(|error| match error.downcast::<CommandError>() {
+        Ok(CommandError::Aborted) => Aborted.into(),
         Ok(error) if error.is_usage() => UsageError::Wrong(error.to_string()).into(),
         Ok(error) => error.into(),
         Err(error) => error,
     })
 }
 
-async fn ask(command: &UserCommand) -> anyhow::Result<ExitCode> {
-    let terminal = Terminal::new();
+async fn ask(command: &UserCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     match command {
-        UserCommand::Network(command) => network(command, &terminal).await?,
-        UserCommand::Create(command) => create(command, &terminal).await?,
-        UserCommand::Delete(command) => delete(command, &terminal).await?,
-        UserCommand::Generate(command) => generate(command, &terminal).await?,
+        UserCommand::Network(command) => network(command, terminal).await?,
+        UserCommand::Create(command) => create(command, terminal).await?,
+        UserCommand::Delete(command) => delete(command, terminal).await?,
+        UserCommand::Generate(command) => generate(command, terminal).await?,
         UserCommand::Plan(command) => {
-            let status = plan::run(command, &terminal).await?;
+            let status = plan::run(command, terminal).await?;
             terminal.end()?;
             return Ok(status);
         }
-        UserCommand::Info(args) => info(args, &terminal).await?,
-        UserCommand::Status(args) => return status(args, &terminal).await,
+        UserCommand::Info(args) => info(args, terminal).await?,
+        UserCommand::Status(args) => return status(args, terminal).await,
         // Needs no cluster.
         UserCommand::Completion(_) => {}
     }
@@ -94,10 +108,9 @@ async fn ask(command: &UserCommand) -> anyhow::Result<ExitCode> {
 async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Result<()> {
     match command {
         NetworkCommand::Init(args) => {
-            let wanted = meaning::connect(args);
             let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
             let session = terminal.session(args.clusters.context.timeout);
-            commands::initialize(&pair, &wanted, session).await?;
+            commands::initialize(&pair, session).await?;
         }
         NetworkCommand::Connect(args) => {
             let wanted = meaning::connect(args);
@@ -137,11 +150,11 @@ async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<
         CreateCommand::Gatewayclient(args) => (&args.object, args.wait),
         CreateCommand::Publickey(args) => (&args.object, false),
     };
-    let ObjectArgs { context, output, marks, .. } = object;
+    let ObjectArgs { context, output, marks, yes, .. } = object;
     let contact = Contact { marks: marks.marks(), ..kubeconfig::contact(context).await? };
     let session = terminal.session(context.timeout);
-    let format = output.map(Format::from);
-    if let Some(text) = commands::create(&contact, &wanted, format, waits, session).await? {
+    let making = Making { format: output.map(Format::from), overwrites: *yes, waits };
+    if let Some(text) = commands::create(&contact, &wanted, making, session).await? {
         terminal.print(&text)?;
     }
 
@@ -153,8 +166,9 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
     | DeleteCommand::Gatewayserver(args)
     | DeleteCommand::Gatewayclient(args)
     | DeleteCommand::Publickey(args)) = command;
-    let DeleteArgs { name, wait, context } = args;
+    let DeleteArgs { name, wait, confirmation, context } = args;
     let contact = kubeconfig::contact(context).await?;
+    confirmation.ask("delete")?;
     let session = terminal.session(context.timeout);
 
     match command {
@@ -249,7 +263,14 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
     let peers = commands::peers(&contact, &[], session).await?;
     let text = match args.format.output {
         Some(format) => commands::text(&peers, format.into())?,
-        None => table::of_peers(&peers),
+        None => match commands::info(&contact, session).await {
+            Ok(own) => format!("{}\n{}", own.text(false), table::of_peers(&peers)),
+            // What it says of its peerings is seen all the same.
+            Err(error) => {
+                terminal.warn(contact.side, &error.to_string());
+                table::of_peers(&peers)
+            }
+        },
     };
     terminal.print(&text)?;
     let is_well = peers.iter().all(|peer| peer.network.status != Health::Unhealthy);

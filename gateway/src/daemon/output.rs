@@ -33,19 +33,26 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Reports why the program ends, and gives the status to end with.
-pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+/// Reports why the program ends, and gives the status to end with. `help` is the command that shows what can be
+/// typed.
+pub(crate) fn failure(error: &anyhow::Error, help: &str) -> ExitCode {
     // Nobody is left to tell if stderr is closed.
-    let _ = io::stderr().lock().write_all(describe(error).as_bytes());
+    let _ = io::stderr().lock().write_all(describe(error, help).as_bytes());
 
     ExitCode::from(exit_status(error))
 }
 
 /// One line a finding, or one line for the whole chain of causes.
-fn describe(error: &anyhow::Error) -> String {
-    match error.downcast_ref::<Findings>() {
-        Some(findings) => format!("{findings}\n"),
-        None => format!("strait: {}\n", format!("{error:#}").replace('\n', " ")),
+fn describe(error: &anyhow::Error, help: &str) -> String {
+    if let Some(findings) = error.downcast_ref::<Findings>() {
+        return format!("{findings}\n");
+    }
+    let text = format!("{error:#}").replace('\n', " ");
+
+    if error.is::<UsageError>() {
+        format!("strait: {text}; see `{help}`\n")
+    } else {
+        format!("strait: {text}\n")
     }
 }
 
@@ -84,9 +91,13 @@ mod tests {
 
     #[test]
     fn wrong_usage_exits_64() {
-        let error = UsageError::Wrong("unexpected argument '--speed'".to_owned());
+        let error = UsageError::Wrong("unexpected argument '--speed'".to_owned()).into();
 
-        assert_eq!(exit_status(&error.into()), 64);
+        assert_eq!(exit_status(&error), 64);
+        assert_eq!(
+            describe(&error, "strait check --help"),
+            "strait: unexpected argument '--speed'; see `strait check --help`\n"
+        );
     }
 
     #[test]
@@ -110,7 +121,7 @@ mod tests {
         let source = io::Error::from(io::ErrorKind::AddrInUse);
         let error = anyhow::Error::from(StartError::Port { port: address.port(), source });
 
-        let text = describe(&error);
+        let text = describe(&error, "strait gateway --help");
 
         assert_eq!(exit_status(&error), 1);
         assert_eq!(text.lines().count(), 1);

@@ -96,7 +96,8 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
         text::of_devices(&devices, jiff::Timestamp::now())
     };
     output::print(&text)?;
-    let statuses = errors.into_iter().map(|error| output::failure(&error.into()));
+    let statuses =
+        errors.into_iter().map(|error| output::failure(&error.into(), "strait show --help"));
 
     Ok(statuses.last().unwrap_or(ExitCode::SUCCESS))
 }

@@ -229,8 +229,14 @@ fn a_wrong_value_is_refused_by_name() {
         ("--set=networks.service=10.0.0.0/33", ["networks/service", "10.0.0.0/33"]),
         ("--set=networks.external=fd00::/64", ["networks/external", "fd00::/64"]),
         ("--set=networks.internal=null", ["networks", "'internal'"]),
-        ("--set=networks.pod=10.244.0.1/16", ["networks.pod: 10.244.0.1/16", "write 10.244.0.0/16"]),
-        ("--set=networks.reserved={10.1.0.0/8}", ["networks.reserved: 10.1.0.0/8", "write 10.0.0.0/8"]),
+        (
+            "--set=networks.pod=10.244.0.1/16",
+            ["networks.pod: 10.244.0.1/16", "write 10.244.0.0/16"],
+        ),
+        (
+            "--set=networks.reserved={10.1.0.0/8}",
+            ["networks.reserved: 10.1.0.0/8", "write 10.0.0.0/8"],
+        ),
         ("--set=pools={10.0.0.0/8,ten}", ["pools/1", "ten"]),
         ("--set=pools={10.0.0.0/8,172.16.9.0/12}", ["pools: 172.16.9.0/12", "write 172.16.0.0/12"]),
         ("--set=clusterID=Rome", ["clusterID", "Rome"]),

@@ -114,7 +114,7 @@ impl Facts {
     /// Asks for everything.
     pub(super) async fn look(contact: &Contact, end: &End<'_>) -> Result<Self, CommandError> {
         let served = served(end).await?;
-        let mut look = Looking { end, blind: Vec::new() };
+        let mut look = Looking { end, blind: Vec::new(), has_seen: false };
         let namespace = end.liqo_namespace.as_str();
         let cluster_id = look.cluster_id(contact).await?;
         let all = &ListParams::default();
@@ -148,6 +148,14 @@ impl Facts {
         }
         for client in clients.iter().flatten() {
             facts.gateways.extend(look.gateway(Mode::Client, client).await?);
+        }
+        if !look.has_seen {
+            look.blind.push(Finding::error(
+                "your account".to_owned(),
+                "NothingSeen",
+                "it may look at nothing, so nothing is known of this cluster".to_owned(),
+                "ask for the right to read, or choose another context".to_owned(),
+            ));
         }
         facts.blind = look.blind;
 

@@ -6,14 +6,15 @@ use kube::{Resource, ResourceExt as _};
 
 use super::super::CommandError;
 use super::super::contact::End;
-use super::super::forge::{self, TemplateRef};
+use super::super::forge;
 use super::super::wait::{Awaited, Progress, named, until_of_gateway};
 use super::super::write::{apply, delete, until_gone};
+use super::links::established;
 use super::rollout::{Asked, until_exposed, until_rolled_out};
-use super::{Connect, service};
+use super::{Connect, Found};
 use crate::api::endpoint::Endpoint;
 use crate::api::gateway_server::GatewayServerStatus;
-use crate::api::{GatewayClient, GatewayServer};
+use crate::api::{Connection, GatewayClient, GatewayServer};
 
 /// What the gateway of a peering is called: as it is, or as Liqo would call a new one.
 pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &End<'_>) -> String {
@@ -21,15 +22,9 @@ pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &End<'_>)
 }
 
 /// Steps 7 to 9; the server with its endpoint.
-pub(super) async fn server(
-    end: &End<'_>,
-    wanted: &Connect,
-    template: &TemplateRef,
-) -> Result<GatewayServer, CommandError> {
-    let existing = end.list::<GatewayServer>().await?;
-    let name = gateway_name(&existing, end);
-    let service = service(end, &name).await?;
-    if let Some(difference) = service.and_then(|service| wanted.exposure.difference(&service)) {
+pub(super) async fn server(end: &End<'_>, found: &Found) -> Result<GatewayServer, CommandError> {
+    let name = gateway_name(found.former_server.as_slice(), end);
+    if let Some(difference) = &found.replaced {
         // A client would be sent to where the old Service is, and ports of nodes do not move.
         delete::<GatewayServer>(end, &name).await?;
         until_gone::<GatewayServer>(end, named(&name)).await?;
@@ -40,8 +35,8 @@ pub(super) async fn server(
         end.session.report.warn(end.side, &format!("its Service had {difference}"));
     }
     let namespace = Some(end.namespace.as_str());
-    let Connect { exposure, mtu, .. } = wanted;
-    let server = forge::gateway_server(&name, namespace, &end.other, template, exposure, *mtu);
+    let Found { server, exposure, mtu, .. } = found;
+    let server = forge::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
     let asked = Asked::from(&apply(end, &server).await?);
     end.done("Gateway server correctly set up");
     until_pod_ready(end, &asked).await?;
@@ -55,15 +50,15 @@ pub(super) async fn server(
 pub(super) async fn client(
     end: &End<'_>,
     wanted: &Connect,
-    template: &TemplateRef,
+    found: &Found,
     server: &GatewayServer,
 ) -> Result<GatewayClient, CommandError> {
-    let name = gateway_name(&end.list::<GatewayClient>().await?, end);
-    let found = server.status.as_ref().and_then(|status| status.endpoint.clone());
-    let endpoint = endpoint(wanted, found.unwrap_or_default());
-    let namespace = Some(end.namespace.as_str());
-    let client =
-        forge::gateway_client(&name, namespace, &end.other, template, endpoint, wanted.mtu);
+    let name = gateway_name(found.former_client.as_slice(), end);
+    let of_server = server.status.as_ref().and_then(|status| status.endpoint.clone());
+    let former = found.kept_endpoint.clone().or(of_server);
+    let endpoint = endpoint(wanted, former.unwrap_or_default());
+    let (namespace, Found { client, mtu, .. }) = (Some(end.namespace.as_str()), found);
+    let client = forge::gateway_client(&name, namespace, &end.other, client, endpoint, *mtu);
     let client = apply(end, &client).await?;
     end.done("Gateway client correctly set up");
     until_pod_ready(end, &Asked::from(&client)).await?;
@@ -71,7 +66,19 @@ pub(super) async fn client(
     Ok(client)
 }
 
-/// Where the client connects to: where the server is, or where the user says that it is.
+/// Whether the Connection of `client` is established.
+pub(super) async fn is_connected(
+    end: &End<'_>,
+    client: &GatewayClient,
+) -> Result<bool, CommandError> {
+    let (api, name) = (end.api::<Connection>(), format!("gw-{}", client.name_any()));
+    let doing = format!("reading Connection {name} in namespace {}", end.namespace);
+    let found = end.call(&doing, async || api.get_opt(&name).await).await?;
+
+    Ok(found.is_some_and(|connection| established(&connection) == Progress::Done(())))
+}
+
+/// Where the client connects to: to `found`, or where the user says that the server is.
 pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint {
     let Connect { client_address, client_port, .. } = wanted;
     let addresses = client_address.clone().map_or(found.addresses, |address| vec![address]);
@@ -164,7 +171,7 @@ fn is_addressed(server: &GatewayServer, port: Option<i32>) -> Progress<()> {
     }
 }
 
-fn has_address(status: Option<&GatewayServerStatus>) -> bool {
+pub(super) fn has_address(status: Option<&GatewayServerStatus>) -> bool {
     let endpoint = status.and_then(|status| status.endpoint.as_ref());
 
     endpoint.is_some_and(|endpoint| !endpoint.addresses.is_empty())

@@ -9,7 +9,7 @@ use super::{Info, NetworkInfo, PeerInfo};
 const WIDTH: usize = 16;
 
 impl Info {
-    /// For people; with the prefixes if `is_verbose`.
+    /// For people: what the other cluster of a peering has to know, and the rest if `is_verbose`.
     #[must_use]
     pub fn text(&self, is_verbose: bool) -> String {
         Words { info: self, is_verbose }.to_string()
@@ -26,18 +26,17 @@ impl fmt::Display for Words<'_> {
         let Info { cluster_id, namespace, network } = self.info;
         writeln!(f, "Cluster {cluster_id}")?;
         line(f, 1, "Namespace", namespace)?;
-        if !self.is_verbose {
-            return Ok(());
-        }
         writeln!(f, "  Network")?;
         let NetworkInfo { pod, service, external, internal } = network;
-        for (name, prefixes) in [
-            ("Pod CIDRs", pod),
-            ("Service CIDR", service),
-            ("External CIDR", external),
-            ("Internal CIDR", internal),
+        for (name, prefixes, is_for_others) in [
+            ("Pod CIDRs", pod, true),
+            ("Service CIDR", service, false),
+            ("External CIDR", external, true),
+            ("Internal CIDR", internal, false),
         ] {
-            line(f, 2, name, &listed(prefixes))?;
+            if is_for_others || self.is_verbose {
+                line(f, 2, name, &listed(prefixes))?;
+            }
         }
 
         Ok(())

@@ -6,14 +6,13 @@ use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::connect::{
-    Connect, Found, configuration_name, endpoint, gateway_name, look, service,
-};
+use super::super::connect::{Connect, Found, configuration_name, endpoint, gateway_name, look};
 use super::super::contact::{End, Ends};
+use super::super::report::Quiet;
 use super::super::{CommandError, FormatError, Pair, Session, forge, keys};
+use super::Plan;
 use super::change::{Action, Change, Field};
 use super::copy::Copied;
-use super::{Plan, Quiet};
 use crate::api::{GatewayClient, GatewayServer, PublicKey};
 use crate::ipam::Pools;
 use crate::objects::KEY_BYTES;
@@ -48,25 +47,21 @@ pub async fn plan_connect(
         copied.put(end, &value(&configuration)?)?;
     }
 
-    let servers = remote.list::<GatewayServer>().await?;
-    let clients = local.list::<GatewayClient>().await?;
-    if !local.list::<GatewayServer>().await?.is_empty()
-        || !remote.list::<GatewayClient>().await?.is_empty()
-    {
+    if found.is_reversed {
         let note = "the clusters are joined already, with the server here: no gateway would change";
         of_local.notes.push(note.to_owned());
     } else {
-        let server = server(remote, wanted, &found, &servers).await?;
+        let server = server(remote, &found)?;
         let has_new_server = is_new(server.change.as_ref());
         of_remote.others.extend(server.change);
-        let client = client(local, wanted, &found, &clients, server.known.as_ref())?;
+        let client = client(local, wanted, &found, server.known.as_ref())?;
         let has_new_client = is_new(client.as_ref());
         of_local.others.extend(client);
-        if wanted.shares_keys {
-            let server = servers.first().filter(|_| !has_new_server);
+        if !wanted.hides_keys {
+            let server = found.former_server.as_ref().filter(|_| !has_new_server);
             let key = key_of(remote, server).await?;
             tell(local, &mut of_local, key).await?;
-            let client = clients.first().filter(|_| !has_new_client);
+            let client = found.former_client.as_ref().filter(|_| !has_new_client);
             let key = key_of(local, client).await?;
             tell(remote, &mut of_remote, key).await?;
         }
@@ -97,19 +92,13 @@ struct Server {
     known: Option<GatewayServer>,
 }
 
-async fn server(
-    end: &End<'_>,
-    wanted: &Connect,
-    found: &Found,
-    existing: &[GatewayServer],
-) -> Result<Server, CommandError> {
-    let name = gateway_name(existing, end);
-    let service = service(end, &name).await?;
-    let is_other = service.is_some_and(|service| wanted.exposure.difference(&service).is_some());
-    let Connect { exposure, mtu, .. } = wanted;
+fn server(end: &End<'_>, found: &Found) -> Result<Server, CommandError> {
+    let Found { former_server, server, exposure, mtu, .. } = found;
+    let former = former_server.as_ref();
+    let name = gateway_name(former_server.as_slice(), end);
+    let is_other = found.replaced.is_some();
     let namespace = Some(end.namespace.as_str());
-    let forged = forge::gateway_server(&name, namespace, &end.other, &found.server, exposure, *mtu);
-    let former = existing.first();
+    let forged = forge::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
     let mut change = changed(former, &forged, is_other)?;
     if let Some(change) = change.as_mut().filter(|change| is_new(Some(change))) {
         later(change, "status.endpoint.addresses");
@@ -125,18 +114,17 @@ fn client(
     end: &End<'_>,
     wanted: &Connect,
     found: &Found,
-    existing: &[GatewayClient],
     known: Option<&GatewayServer>,
 ) -> Result<Option<Change>, CommandError> {
-    let name = gateway_name(existing, end);
+    let name = gateway_name(found.former_client.as_slice(), end);
     let status = known.and_then(|server| server.status.clone());
-    let at = status.and_then(|status| status.endpoint);
+    let at = found.kept_endpoint.clone().or_else(|| status?.endpoint);
     let is_known = at.as_ref().is_some_and(|at| !at.addresses.is_empty());
     let endpoint = endpoint(wanted, at.unwrap_or_default());
     let namespace = Some(end.namespace.as_str());
     let forged =
-        forge::gateway_client(&name, namespace, &end.other, &found.client, endpoint, wanted.mtu);
-    let change = changed(existing.first(), &forged, false)?;
+        forge::gateway_client(&name, namespace, &end.other, &found.client, endpoint, found.mtu);
+    let change = changed(found.former_client.as_ref(), &forged, false)?;
     if is_known {
         return Ok(change);
     }

@@ -16,10 +16,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::super::contact::{End, Ends};
+use super::super::report::Quiet;
 use super::super::{CommandError, FormatError, Pair, Session};
 use super::change::{Action, Change};
 use super::copy::Copied;
-use super::{ClusterPlan, Plan, Quiet};
+use super::{ClusterPlan, Plan};
 use crate::api::{
     Configuration, Connection, GatewayClient, GatewayServer, PublicKey, WgGatewayClient,
     WgGatewayServer,

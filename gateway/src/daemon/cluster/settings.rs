@@ -419,9 +419,7 @@ mod tests {
         ] {
             assert_eq!(
                 read(words).err(),
-                Some(format!(
-                    "{flag} is missing, which a gateway in a cluster needs; see `strait --help`"
-                ))
+                Some(format!("{flag} is missing, which a gateway in a cluster needs"))
             );
         }
         let bad = ["--remote-cluster-id=a,b"];

@@ -1,16 +1,19 @@
 //! The flags of the verbs, with the names and defaults that Liqo gives them.
 
+mod confirmation;
 mod network;
 mod objects;
 mod plan;
+mod value;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use control::commands::Marks;
+use control::commands::{DEFAULT_MTU, Marks};
 
+pub(crate) use confirmation::{Aborted, Confirmation, answer};
 pub(crate) use network::{ClustersArgs, ConnectArgs, DisconnectArgs, NetworkCommand};
 pub(crate) use objects::{
     CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, ObjectArgs, Service,
@@ -23,11 +26,8 @@ pub(crate) use plan::{
 /// How long a verb may take by default, waiting included.
 const TIMEOUT: &str = "120s";
 
-/// The MTU of the tunnel by default, in bytes: that of Liqo.
-const MTU: u16 = 1340;
-
-/// The port of gateway servers by default: that of Liqo.
-const PORT: u16 = 51840;
+/// The least MTU of a tunnel, in bytes: that of IPv4 (RFC 791).
+const MTU_MIN: i64 = 576;
 
 /// How gateway servers are exposed by default: as by Liqo.
 const SERVICE_TYPE: Service = Service::LoadBalancer;
@@ -79,6 +79,28 @@ pub(crate) enum UserCommand {
     Completion(CompletionArgs),
 }
 
+impl UserCommand {
+    /// Whether the user has said beforehand that what may be lost may be lost.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        match self {
+            Self::Network(command) => match command.as_ref() {
+                NetworkCommand::Connect(args) => args.confirmation.yes,
+                // These ask by themselves, or have nothing to ask.
+                NetworkCommand::Init(_)
+                | NetworkCommand::Disconnect(_)
+                | NetworkCommand::Reset(_) => false,
+            },
+            Self::Create(_)
+            | Self::Delete(_)
+            | Self::Generate(_)
+            | Self::Plan(_)
+            | Self::Info(_)
+            | Self::Status(_)
+            | Self::Completion(_) => false,
+        }
+    }
+}
+
 /// Which cluster; of two the local one, which gets the client.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContextArgs {
@@ -88,8 +110,7 @@ pub(crate) struct ContextArgs {
     /// Context in the kubeconfig [default: the current one]
     #[arg(long, env = "STRAIT_CONTEXT", value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Namespace of the objects [default: that of the context; of info, status and check: all; of network:
-    /// liqo-tenant-REMOTE_ID, made if it is not there]
+    /// Namespace of the objects [default: liqo-tenant-REMOTE_ID, made if it is not there]
     #[arg(short, long, env = "STRAIT_NAMESPACE", value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// Where Liqo or Strait is installed: Networks, templates and the id of the cluster are there
@@ -144,8 +165,8 @@ pub(crate) struct TunnelArgs {
         long,
         env = "STRAIT_TUNNEL_MTU",
         value_name = "BYTES",
-        default_value_t = MTU,
-        value_parser = clap::value_parser!(u16).range(576..)
+        default_value_t = DEFAULT_MTU,
+        value_parser = clap::value_parser!(u16).range(MTU_MIN..)
     )]
     pub(crate) mtu: u16,
 }
@@ -224,7 +245,7 @@ pub(crate) struct OutputArgs {
 pub(crate) struct InfoArgs {
     #[command(subcommand)]
     pub(crate) command: Option<InfoCommand>,
-    /// Show its prefixes as well; yaml, json and --get always have them
+    /// Show all of its prefixes; yaml, json and --get always have them
     #[arg(short, long, env = "STRAIT_VERBOSE")]
     pub(crate) verbose: bool,
     #[command(flatten)]

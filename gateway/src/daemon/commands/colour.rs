@@ -24,9 +24,18 @@ impl Colour {
 /// `text` with each line in the colour that `colour_of` it is, if stdout is a terminal and nobody has set
 /// `NO_COLOR`.
 pub(super) fn coloured(text: &str, colour_of: impl Fn(&str) -> Option<Colour>) -> String {
+    coloured_on(text, io::stdout().is_terminal(), colour_of)
+}
+
+/// The same for another stream, which is a terminal or not.
+pub(super) fn coloured_on(
+    text: &str,
+    is_terminal: bool,
+    colour_of: impl Fn(&str) -> Option<Colour>,
+) -> String {
     let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
 
-    if is_wanted && io::stdout().is_terminal() { paint(text, colour_of) } else { text.to_owned() }
+    if is_wanted && is_terminal { paint(text, colour_of) } else { text.to_owned() }
 }
 
 fn paint(text: &str, colour_of: impl Fn(&str) -> Option<Colour>) -> String {

@@ -1,14 +1,13 @@
 //! What completes commands in a shell.
 
-use clap::CommandFactory as _;
 use clap_complete::{Shell, generate};
 
-use super::super::args::Args;
+use super::super::args::command;
 
 /// The script for `shell`.
 pub(super) fn script(shell: Shell) -> String {
     let mut script = Vec::new();
-    generate(shell, &mut Args::command(), "strait", &mut script);
+    generate(shell, &mut command(), "strait", &mut script);
 
     String::from_utf8_lossy(&script).into_owned()
 }

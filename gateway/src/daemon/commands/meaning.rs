@@ -3,35 +3,46 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::api::endpoint::Endpoint;
-use control::commands::{Connect, Create, Exposure, PortWanted, Prefixes};
+use control::commands::{
+    Connect, Create, Exposure, ExposureWanted, PortWanted, Prefixes, ServiceType, TemplateWanted,
+};
 
 use super::super::args::UsageError;
 use super::args::{ConnectArgs, CreateCommand, Service};
 
 pub(super) fn connect(args: &ConnectArgs) -> Connect {
+    let former = &args.former;
+
     Connect {
-        server_template: (
-            args.gw_server_type.clone(),
-            args.gw_server_template_name.clone(),
-            given(args.gw_server_template_namespace.as_ref()),
-        ),
-        client_template: (
-            args.gw_client_type.clone(),
-            args.gw_client_template_name.clone(),
-            given(args.gw_client_template_namespace.as_ref()),
-        ),
-        exposure: exposure(
-            args.gw_server_service_type,
-            args.gw_server_service_port,
-            args.gw_server_service_nodeport,
-            args.gw_server_service_loadbalancerip.as_ref(),
-        ),
+        server_template: TemplateWanted {
+            type_: args.gw_server_type.clone(),
+            name: given(args.gw_server_template_name.as_ref()),
+            namespace: given(args.gw_server_template_namespace.as_ref()),
+        },
+        client_template: TemplateWanted {
+            type_: args.gw_client_type.clone(),
+            name: given(args.gw_client_template_name.as_ref()),
+            namespace: given(args.gw_client_template_namespace.as_ref()),
+        },
+        exposure: ExposureWanted {
+            service_type: args
+                .gw_server_service_type
+                .or(former.server_service_type)
+                .map(ServiceType::from),
+            port: args.gw_server_service_port.or(former.server_port),
+            node_port: args.gw_server_service_nodeport.or(former.node_port).map(node_port),
+            load_balancer_ip: args
+                .gw_server_service_loadbalancerip
+                .clone()
+                .or_else(|| former.load_balancer_ip.clone()),
+        },
         client_address: given(args.gw_client_address.as_ref()),
-        client_port: Some(args.gw_client_port).filter(|port| *port != 0),
-        mtu: args.tunnel.mtu,
-        shares_keys: !args.disable_sharing_keys,
-        is_validated: !args.skip_validation,
+        client_port: args.gw_client_port.filter(|port| *port != 0),
+        mtu: args.mtu,
+        hides_keys: args.disable_sharing_keys,
+        skips_validation: args.skip_validation,
         waits: args.clusters.wait,
+        has_former_lines: former.are_used(),
     }
 }
 
@@ -88,16 +99,18 @@ fn exposure(
     node_port: u16,
     load_balancer_ip: Option<&String>,
 ) -> Exposure {
-    let node_port = match node_port {
-        0 => PortWanted::Any,
-        port => PortWanted::Exactly(port),
-    };
-
     Exposure {
         service_type: service_type.into(),
         port,
-        node_port,
+        node_port: self::node_port(node_port),
         load_balancer_ip: given(load_balancer_ip),
+    }
+}
+
+const fn node_port(port: u16) -> PortWanted {
+    match port {
+        0 => PortWanted::Any,
+        port => PortWanted::Exactly(port),
     }
 }
 

@@ -21,6 +21,8 @@ use crate::objects::REMOTE_CLUSTER_ID;
 pub(super) struct Looking<'a, 'b> {
     pub(super) end: &'a End<'b>,
     pub(super) blind: Vec<Finding>,
+    /// Whether any question was answered.
+    pub(super) has_seen: bool,
 }
 
 impl Looking<'_, '_> {
@@ -45,6 +47,7 @@ impl Looking<'_, '_> {
             self.hidden(&format!("list {}", resource.plural));
             return Ok(None);
         };
+        self.has_seen = true;
 
         Ok(found.map(|found| found.into_iter().filter_map(|it| self.read(&resource, it)).collect()))
     }
@@ -76,6 +79,7 @@ impl Looking<'_, '_> {
         let doing = format!("reading {} {name}", resource.plural);
         let found = self.end.ask(&doing, async || api.get_opt(name).await).await?;
 
+        self.has_seen |= found.is_some();
         Ok(match found {
             Some(Some(found)) => Sight::There(found),
             Some(None) => Sight::Missing,
@@ -123,8 +127,11 @@ impl Looking<'_, '_> {
         &mut self,
         contact: &Contact,
     ) -> Result<Option<String>, CommandError> {
-        match own_id(contact).await {
-            Ok(id) => Ok(Some(id)),
+        match own_id(contact, self.end.session).await {
+            Ok(id) => {
+                self.has_seen = true;
+                Ok(Some(id))
+            }
             Err(CommandError::Call { is_forbidden: true, .. }) => {
                 self.hidden("list configmaps");
                 Ok(contact.cluster_id.clone())

@@ -2,11 +2,12 @@
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use control::commands::{ServiceType, TemplateType, parse_prefix};
+use control::commands::{DEFAULT_PORT, ServiceType, TemplateType, parse_prefix};
 use remap::Prefix;
 
+use super::value::{address, ip_or_none, port_or_none};
 use super::{
-    CLIENT_TEMPLATE, ContextArgs, Format, MarksArgs, PORT, SERVER_TEMPLATE, SERVICE_TYPE,
+    CLIENT_TEMPLATE, Confirmation, ContextArgs, Format, MarksArgs, SERVER_TEMPLATE, SERVICE_TYPE,
     TunnelArgs,
 };
 
@@ -35,6 +36,9 @@ pub(crate) struct ObjectArgs {
     /// Print the object instead of making it
     #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
     pub(crate) output: Option<Format>,
+    /// Overwrite an object of this name that is another way
+    #[arg(short, long, env = "STRAIT_YES", visible_alias = "skip-confirm")]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
     #[command(flatten)]
@@ -112,7 +116,7 @@ pub(crate) struct ServerArgs {
         long,
         env = "STRAIT_GW_SERVER_SERVICE_PORT",
         value_name = "PORT",
-        default_value_t = PORT,
+        default_value_t = DEFAULT_PORT,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) port: u16,
@@ -121,11 +125,17 @@ pub(crate) struct ServerArgs {
         long,
         env = "STRAIT_GW_SERVER_SERVICE_NODEPORT",
         value_name = "PORT",
-        default_value_t = 0
+        default_value = "0",
+        value_parser = port_or_none
     )]
     pub(crate) node_port: u16,
     /// Address to ask the load balancer for [default: any]
-    #[arg(long, env = "STRAIT_GW_SERVER_SERVICE_LOADBALANCERIP", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "STRAIT_GW_SERVER_SERVICE_LOADBALANCERIP",
+        value_name = "ADDRESS",
+        value_parser = ip_or_none
+    )]
     pub(crate) load_balancer_ip: Option<String>,
     /// Wait until clients can find it
     #[arg(long, env = "STRAIT_WAIT")]
@@ -143,7 +153,8 @@ pub(crate) struct ClientArgs {
         env = "STRAIT_ADDRESSES",
         value_name = "ADDRESSES",
         required = true,
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = address
     )]
     pub(crate) addresses: Vec<String>,
     /// UDP port of the server
@@ -222,6 +233,8 @@ pub(crate) struct DeleteArgs {
     /// Wait until it is gone
     #[arg(long, env = "STRAIT_WAIT")]
     pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
 }
