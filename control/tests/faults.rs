@@ -46,8 +46,12 @@ use tower::{BoxError, service_fn};
 /// a token is read again.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// For how long a fault lasts: some attempts.
-const FAULT: Duration = Duration::from_secs(1);
+/// For how long calls meet with a fault.
+const FAULT: Duration = Duration::from_millis(250);
+
+/// Within which a watch is attempted again, however many attempts before it have failed: more than the longest
+/// pause, 4 s, and its jitter, as much at most.
+const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// What the API server has instead of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +204,7 @@ async fn no_fault_of_the_api_server_loses_an_object_or_ends_the_watch() {
         keys.delete(&known, &DeleteParams::default()).await.expect("gone");
 
         if !fault.leaves_lists() {
-            let told = timeout(FAULT, unreachable(&mut watch, &known)).await;
+            let told = timeout(ATTEMPT, unreachable(&mut watch, &known)).await;
             assert_eq!(told.is_ok(), fault != Fault::Silent, "{fault:?}");
             set_fault.send_replace(None);
         }
@@ -239,7 +243,7 @@ async fn what_could_not_be_written_is_written_when_the_fault_is_over() {
         let report = Report { state, ..Report::default() };
         set_fault.send_replace(Some(fault));
         let over = async {
-            sleep(FAULT / 4).await;
+            sleep(FAULT).await;
             set_fault.send_replace(None);
         };
         let refused = async {
