@@ -44,9 +44,11 @@ pub(crate) struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.found {
-            Value::Null => write!(f, "{} none → {}", self.path, self.wanted),
-            found => write!(f, "{} {found} → {}", self.path, self.wanted),
+        let Self { path, found, wanted } = self;
+        if found.is_null() {
+            write!(f, "{path} none → {wanted}")
+        } else {
+            write!(f, "{path} {found} → {wanted}")
         }
     }
 }

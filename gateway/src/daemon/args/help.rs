@@ -86,10 +86,8 @@ fn with_namespace(command: Command, path: &str, default: &str) -> Command {
 /// Changes the verb at `path`, with spaces between its words.
 fn within(command: Command, path: &str, change: impl FnOnce(Command) -> Command) -> Command {
     match path.split_once(' ') {
-        None => command.mut_subcommand(path.to_owned(), change),
-        Some((first, rest)) => {
-            command.mut_subcommand(first.to_owned(), |verb| within(verb, rest, change))
-        }
+        None => command.mut_subcommand(path, change),
+        Some((first, rest)) => command.mut_subcommand(first, |verb| within(verb, rest, change)),
     }
 }
 

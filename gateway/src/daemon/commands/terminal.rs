@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::commands::{Deadline, Report, Session, Side};
+use tokio::time::Instant;
 
 use super::super::operator::public_of;
 use super::super::output;
