@@ -639,7 +639,7 @@ mod tests {
         }
     }
 
-    pub(super) fn visit(command: &clap::Command, look: &mut impl FnMut(&clap::Arg)) {
+    fn visit(command: &clap::Command, look: &mut impl FnMut(&clap::Arg)) {
         command.get_arguments().for_each(&mut *look);
         command.get_subcommands().for_each(|inner| visit(inner, look));
     }

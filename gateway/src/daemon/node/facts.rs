@@ -145,7 +145,7 @@ mod tests {
             "metadata": {
                 "name": "rome", "namespace": "tenant", "labels": {"liqo.io/remote-cluster-id": "rome"},
             },
-            "spec": {"remote": {"cidr": {"pod": ["10.244.0.0/16"]}}},
+            "spec": {"remote": {"cidr": {"pod": [prefix]}}},
             "status": {"remote": {"cidr": {"pod": [prefix]}}, "conditions": conditions},
         });
         let pod = json!({
