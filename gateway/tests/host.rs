@@ -216,10 +216,7 @@ fn a_connection_learns_that_the_path_has_shrunk() {
             connection.send(2_000_000);
             assert_eq!(connection.mss(), 1420 - fixed - TIMESTAMPS);
 
-            for cluster in [rome, milan] {
-                cluster.gateway.set_mtu(UNDERLAY_LINK, 1280).unwrap();
-            }
-            std::thread::sleep(Duration::from_millis(100));
+            set_underlay_mtu([rome, milan], 1280);
             connection.send(200_000);
             // 80 bytes less, but no packet of IPv6 need be smaller than 1280 bytes.
             let path_mtu = if target.is_ipv6() { 1280 } else { 1200 };
@@ -232,12 +229,18 @@ fn a_connection_learns_that_the_path_has_shrunk() {
             let [old, new] = [&mut connection, &mut fresh].map(best);
             // Where the ways are equal the rest is noise of the machine.
             assert!(old < new * 2, "{target}: {old:?} against {new:?} of a new connection");
-            for cluster in [rome, milan] {
-                cluster.gateway.set_mtu(UNDERLAY_LINK, 1500).unwrap();
-            }
+            set_underlay_mtu([rome, milan], 1500);
         }
         world.finish();
     }
+}
+
+/// Gives the underlay links of `clusters` another MTU, and their gateways the time to hear of it.
+fn set_underlay_mtu(clusters: [&Cluster; 2], mtu_bytes: u32) {
+    for cluster in clusters {
+        cluster.gateway.set_mtu(UNDERLAY_LINK, mtu_bytes).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
 }
 
 /// What each segment has for timestamps (RFC 7323), as Linux has them.

@@ -1,7 +1,7 @@
 //! The `CustomResourceDefinition`s of the API, made from its types.
 //!
 //! They accept more than Liqo's in two places, so that manifests of any release can be applied:
-//! [`FORMER_VERSION`], and [one prefix where a list of them stands](accept_single_prefixes).
+//! [`FORMER_VERSION`], and one prefix where a list of them stands.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
