@@ -369,7 +369,7 @@ fn a_node_without_an_agent_keeps_nobody_from_speaking_for_all() {
     }
     world.wait_for_condition("True", &["no node reports a problem"]);
 
-    world.put_configuration(&["172.18.0.0/24"]);
+    world.put_configuration(&["172.18.0.0/16"]);
     world.wait_for_condition("False", &["node-2: Configuration ", "overlaps"]);
     let (_, message) = world.condition().unwrap();
     assert!(!message.contains("node-3: "), "one is enough: {message}");

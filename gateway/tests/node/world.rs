@@ -289,7 +289,11 @@ impl World {
     }
 
     pub(crate) fn put_configuration(&self, names: &[&str]) {
-        let remote: Vec<_> = (0..names.len()).map(|number| format!("10.{number}.0.0/16")).collect();
+        let remote = names.iter().enumerate().map(|(number, name)| match name.split_once("::") {
+            Some((_, len)) => format!("fd01:{number}::{len}"),
+            None => format!("10.{number}.0.0/16"),
+        });
+        let remote: Vec<_> = remote.collect();
         let configuration = json!({
             "metadata": {
                 "name": CONFIGURATION, "labels": {"liqo.io/remote-cluster-id": CONFIGURATION},
