@@ -31,7 +31,7 @@ fn an_administrator_follows_the_tour_of_the_readme() {
 
     let said = kubectl("get publickeies,configurations");
     assert!(said.contains("publickey.networking.liqo.io/milan"), "{said}");
-    assert!(said.contains(r#"["10.71.0.0/16"]"#), "{said}");
+    assert!(said.contains(" 10.71.0.0/16 "), "{said}");
     let said = kubectl("get connections --output=wide");
     assert!(said.contains("gw-milan") && said.contains("Connected"), "{said}");
     let in_force = "wait configuration/milan --timeout=30s --for=condition=strait.io/InForce";
