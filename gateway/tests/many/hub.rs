@@ -319,7 +319,7 @@ pub(crate) fn many_prefixes(count: usize) -> impl Iterator<Item = IpNet> {
         let [high, low] = (number + 256).to_be_bytes();
         let v6 = Ipv6Addr::new(high.into(), 0, 0, 0, 0, 0, 0, low.into());
 
-        [net(Ipv4Addr::new(high, low, 0, 0), 16), IpNet::from(IpAddr::V6(v6))]
+        [net(Ipv4Addr::new(10, high, low, 0), 24), IpNet::from(IpAddr::V6(v6))]
     })
 }
 
