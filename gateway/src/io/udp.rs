@@ -7,7 +7,7 @@
 //! A second one, on a port that the kernel chooses, is for peers that do not answer the first.
 //!
 //! Beside it are more on the same port, from which handshakes are received, if the kernel can tell
-//! them apart (see [`steering`]). Everything is sent from the first.
+//! them apart (see [`steering`]). Nothing is sent from those.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
