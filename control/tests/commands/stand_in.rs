@@ -60,6 +60,11 @@ impl StandIn {
     /// From now on, and what was begun before is done.
     pub(crate) async fn set(&self, work: Work) {
         self.work.send_replace(work);
+        self.whole_round().await;
+    }
+
+    /// Until it has looked at everything once more, from the beginning.
+    pub(crate) async fn whole_round(&self) {
         let mut rounds = self.rounds.clone();
         let begun = *rounds.borrow() + 1;
         rounds.wait_for(|done| *done > begun).await.expect("it works");

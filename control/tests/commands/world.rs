@@ -146,6 +146,8 @@ impl Cluster {
 
     /// Kind, namespace, name and version of everything that a verb might have changed.
     pub(crate) async fn content(&self) -> Vec<String> {
+        // What the stand-in writes on its own account is in it, or two readings would differ by that.
+        self.stand_in.whole_round().await;
         let mut content = Vec::new();
         self.list::<Namespace>(&mut content).await;
         self.list::<Configuration>(&mut content).await;
