@@ -38,6 +38,7 @@ mod table;
 pub mod checksum;
 pub mod lpm;
 pub mod masquerade;
+pub mod special;
 
 pub use cluster::{Arrival, Cluster, HostMap, HostMapError, Source};
 pub use prefix::{Prefix, PrefixError};

@@ -33,9 +33,11 @@ pub(crate) const fn of_problem(problem: &Problem) -> &'static str {
         Problem::OwnKey => "KeyOwn",
         Problem::SharedKey { .. } => "KeyShared",
         Problem::NoRemote => "RemoteCIDRMissing",
-        Problem::Remote { .. } | Problem::Everything { .. } => "RemoteCIDRInvalid",
+        Problem::Remote { .. } | Problem::Everything { .. } | Problem::NeverRouted { .. } => {
+            "RemoteCIDRInvalid"
+        }
         Problem::Twice { .. } => "RemoteCIDRTwice",
-        Problem::Local { .. } => "LocalCIDRInvalid",
+        Problem::Local { .. } | Problem::NameNeverRouted { .. } => "LocalCIDRInvalid",
         Problem::Own { .. } => "OwnCIDRInvalid",
         Problem::Rule { .. } => "RemapInvalid",
         Problem::NameIsOwn { .. } => "LocalCIDROwn",
@@ -80,6 +82,8 @@ pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
         | Problem::NoRemote
         | Problem::Remote { .. }
         | Problem::Everything { .. }
+        | Problem::NeverRouted { .. }
+        | Problem::NameNeverRouted { .. }
         | Problem::Twice { .. }
         | Problem::Local { .. }
         | Problem::Own { .. }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use remap::{Prefix, Rule};
+use remap::{Prefix, Rule, special};
 
 use super::refusal::Problem;
 use crate::api::Configuration;
@@ -101,6 +101,10 @@ impl Judgement {
             self.problems.push(Problem::Everything { field, place, prefix });
             return None;
         }
+        if let Some(block) = special::block(prefix.to_net(), true) {
+            self.problems.push(Problem::NeverRouted { field, place, prefix, block });
+            return None;
+        }
         // In one list both have one name.
         let (first, at) = *seen.entry(prefix).or_insert((field, place));
         if first != field {
@@ -142,6 +146,9 @@ impl Judgement {
     ) -> Result<Name, Problem> {
         if !self.names.contains(&name) {
             self.names.push(name);
+        }
+        if let Some(block) = special::block(name.to_net(), true) {
+            return Err(Problem::NameNeverRouted { field, place, name, block });
         }
         if let Some(own) = self.own.iter().flatten().find(|own| own.overlaps(name)) {
             return Err(Problem::NameIsOwn { field, place, name, own: *own });

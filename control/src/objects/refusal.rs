@@ -1,5 +1,6 @@
 //! What was refused, in words for who wrote the object.
 
+use ipnet::IpNet;
 use kube::{Resource, ResourceExt};
 use remap::{Prefix, PrefixError, RuleError};
 
@@ -83,6 +84,16 @@ pub enum Problem {
         "spec.remote.cidr.{field}[{place}]: {prefix} is every address there is: write the prefixes of the remote cluster"
     )]
     Everything { field: &'static str, place: usize, prefix: Prefix },
+    /// No packet through a tunnel can have an address in a prefix of `spec`.
+    #[error(
+        "spec.remote.cidr.{field}[{place}]: {prefix} lies in {block}, which is routed nowhere (RFC 6890): write the prefixes of the remote cluster"
+    )]
+    NeverRouted { field: &'static str, place: usize, prefix: Prefix, block: IpNet },
+    /// The same of the name of one.
+    #[error(
+        "status.remote.cidr.{field}[{place}]: {name} lies in {block}, which is routed nowhere (RFC 6890): write a prefix of addresses of hosts"
+    )]
+    NameNeverRouted { field: &'static str, place: usize, name: Prefix, block: IpNet },
     /// A prefix of `spec` is in the other list as well, and would have two names.
     #[error(
         "spec.remote.cidr.{field}[{place}]: {prefix} is at {first}[{at}] too: leave one of them out"

@@ -146,8 +146,19 @@ fn what_is_wrong_is_named_and_loses_only_itself() {
     ];
     let configurations = [configuration(
         "milan",
-        &json!({"pod": ["10.244.0.0/16", "10.9.0.1/16", "pods", "10.5.0.0/16"]}),
-        &json!({"pod": ["10.71.0.0/16", "10.72.0.0/16", "10.73.0.0/16", "10.74.0.0/24"]}),
+        &json!({
+            "pod": ["10.244.0.0/16", "10.9.0.1/16", "pods", "10.5.0.0/16", "224.0.1.0/24", "10.6.0.0/24"],
+        }),
+        &json!({
+            "pod": [
+                "10.71.0.0/16",
+                "10.72.0.0/16",
+                "10.73.0.0/16",
+                "10.74.0.0/24",
+                "10.75.0.0/24",
+                "127.0.1.0/24",
+            ],
+        }),
     )];
 
     let asked = read(&scope(), &keys, &configurations);
@@ -161,6 +172,14 @@ fn what_is_wrong_is_named_and_loses_only_itself() {
         (
             "Configuration tenant/milan: cidr.pod[3] of spec.remote and status.remote",
             "10.74.0.0/24",
+        ),
+        (
+            "Configuration tenant/milan: spec.remote.cidr.pod[4]: 224.0.1.0/24 lies in 224.0.0.0/4",
+            "RFC 6890",
+        ),
+        (
+            "Configuration tenant/milan: status.remote.cidr.pod[5]: 127.0.1.0/24 lies in 127.0.0.0/8",
+            "RFC 6890",
         ),
         ("PublicKey tenant/milan:", "younger is younger"),
         ("PublicKey tenant/nobody:", "liqo.io/remote-cluster-id is missing"),

@@ -2,13 +2,12 @@
 
 mod cluster;
 mod peer;
-mod special;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use remap::Prefix;
+use remap::{Prefix, special};
 use strait_gateway::io::{Offload, Workers};
 use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
@@ -185,9 +184,7 @@ impl Parser<'_> {
                 self.push(text, Problem::Address { value });
                 continue;
             };
-            if !is_host(address.addr())
-                || special::block(special::host(address.addr()), false).is_some()
-            {
+            if !is_host(address.addr()) || special::block(address.addr().into(), false).is_some() {
                 self.push(text, Problem::UnusableAddress { address });
             } else if addresses.contains(&address) {
                 self.push(text, Problem::DuplicateAddress { address });

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use remap::{Cluster, HostMap, Prefix};
 use toml::Spanned;
 
-use super::{Parser, special};
+use super::Parser;
 use crate::daemon::config::Problem;
 use crate::daemon::config::file::{ClusterSection, HostMapSection};
 
@@ -84,7 +84,7 @@ impl Parser<'_> {
             return self.reject(text, Problem::HostAddress { key, value });
         };
 
-        self.routable(key, text, special::host(address)).map(|_| address)
+        self.routable(key, text, address.into()).map(|_| address)
     }
 }
 

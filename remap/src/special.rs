@@ -3,7 +3,7 @@
 //! Source: RFC 6890 section 2.2 (before it RFC 5735) and RFC 4291: blocks that are no source or destination
 //! between hosts, or that no router forwards. The kernel drops such packets.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -22,7 +22,8 @@ const NOT_FORWARDED: [IpNet; 3] =
     [v4([224, 0, 0, 0], 4), v6(0xff00 << 112, 8), v6(0xfe80 << 112, 10)];
 
 /// The block that `net` lies in, if it is one of those; those that are not forwarded only if `is_forwarded`.
-pub(super) fn block(net: IpNet, is_forwarded: bool) -> Option<IpNet> {
+#[must_use]
+pub fn block(net: IpNet, is_forwarded: bool) -> Option<IpNet> {
     let not_forwarded = if is_forwarded { NOT_FORWARDED.as_slice() } else { &[] };
 
     NEVER.iter().chain(not_forwarded).find(|block| block.contains(&net)).copied()
@@ -34,11 +35,6 @@ const fn v4([a, b, c, d]: [u8; 4], len: u8) -> IpNet {
 
 const fn v6(bits: u128, len: u8) -> IpNet {
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::from_bits(bits), len))
-}
-
-/// As a network of one address.
-pub(super) fn host(address: IpAddr) -> IpNet {
-    IpNet::from(address)
 }
 
 #[cfg(test)]
