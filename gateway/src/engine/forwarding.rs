@@ -135,6 +135,11 @@ impl Forwarding {
             && self.outside.returns_for_ever(packet, header, (self, &self.ends), (now, memory))
     }
 
+    /// How often a peer was sought until now.
+    pub(super) fn count_sought(&self) -> u64 {
+        self.outside.count_sought()
+    }
+
     /// The kernel does not send by `path` any more: whoever is reached by it is reached from another
     /// address of ours from now on.
     pub fn forget_local(&self, path: Path) {

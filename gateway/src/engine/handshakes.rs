@@ -144,7 +144,7 @@ impl Handshakes {
             self.ungreeted = peers.len();
             self.rest.reset(peers.len());
         }
-        self.rest.begin_look(now);
+        self.rest.begin_look(forwarding.count_sought(), now);
 
         let turn = self.turn.min(peers.len());
         let places = || peers.iter().enumerate();
@@ -152,10 +152,7 @@ impl Handshakes {
         for (place, peer) in places().skip(turn).chain(places().take(turn)) {
             // Thousands are like this: nothing else of them is read.
             let is_greeting = self.ungreeted > 0;
-            if !is_greeting
-                && !peer.endpoints.is_sought()
-                && self.rest.includes(place, || peer.is_dormant())
-            {
+            if !is_greeting && self.rest.includes(place, || peer.is_dormant()) {
                 continue;
             }
             let may_begin = begun < BEGINNINGS;
@@ -389,6 +386,19 @@ mod tests {
                 assert!(lasted >= Duration::from_secs(120), "{runs:?}");
                 assert!(lasted <= Duration::from_secs(240), "{runs:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_sought_peer_is_asked_in_the_next_look() {
+        let mut hub = Hub::new(8, None);
+        hub.asked_within(Duration::from_secs(200));
+        let forwarding = hub.engine.control.current();
+
+        for peer in forwarding.peers() {
+            hub.asked_within(Duration::from_secs(200));
+            peer.endpoints.seek();
+            assert_eq!(hub.tick(TICK).len(), 1);
         }
     }
 

@@ -76,6 +76,11 @@ impl Outside {
         Arc::clone(&self.moves)
     }
 
+    /// How often a peer was sought until now.
+    pub(super) fn count_sought(&self) -> u64 {
+        self.moves.count_sought()
+    }
+
     pub(super) fn set_port(&self, of: LocalPort, port: u16) {
         let [listen, spare] = &self.ports;
         let known = match of {

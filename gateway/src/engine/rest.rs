@@ -18,6 +18,8 @@ pub(super) struct Rest {
     is_dormant: Vec<bool>,
     look: usize,
     looked: Option<Instant>,
+    /// How often a peer had been sought at the last look.
+    sought: u64,
 }
 
 impl Rest {
@@ -27,11 +29,12 @@ impl Rest {
         self.is_dormant.resize(count, false);
     }
 
-    /// Another look at all peers begins.
-    pub(super) fn begin_look(&mut self, now: Instant) {
+    /// Another look at all peers begins, one of which has been `sought` so often until now.
+    pub(super) fn begin_look(&mut self, sought: u64, now: Instant) {
         self.look = (self.look + 1) % LOOKS;
         let last = self.looked.replace(now);
-        if last.is_none_or(|last| now.saturating_duration_since(last) >= SLEEP) {
+        let has_slept = last.is_none_or(|last| now.saturating_duration_since(last) >= SLEEP);
+        if has_slept || std::mem::replace(&mut self.sought, sought) != sought {
             self.is_dormant.fill(false);
         }
     }
@@ -91,6 +94,18 @@ mod tests {
 
             prop_assert_eq!(&all.look(SLEEP, &awake), &awake);
         }
+
+        #[test]
+        fn a_sought_peer_is_noticed_at_once(count in 1usize..40, looks in 1usize..9) {
+            let mut all = All::new(count);
+            for _ in 0..looks {
+                all.look(TICK, &BTreeSet::new());
+            }
+            all.sought += 1;
+            let awake = BTreeSet::from([count - 1]);
+
+            prop_assert_eq!(&all.look(TICK, &awake), &awake);
+        }
     }
 
     #[test]
@@ -100,7 +115,7 @@ mod tests {
         rest.reset(100);
         let mut asked = [0; 5];
         for (number, asked) in (0..).zip(&mut asked) {
-            rest.begin_look(start + TICK * number);
+            rest.begin_look(0, start + TICK * number);
             for place in 0..100 {
                 rest.includes(place, || {
                     *asked += 1;
@@ -128,6 +143,7 @@ mod tests {
     struct All {
         rest: Rest,
         count: usize,
+        sought: u64,
         now: Instant,
     }
 
@@ -136,13 +152,13 @@ mod tests {
             let mut rest = Rest::default();
             rest.reset(count);
 
-            Self { rest, count, now: Instant::now() }
+            Self { rest, count, sought: 0, now: Instant::now() }
         }
 
         /// Who has something to do in a look after so long, if some are `awake`.
         fn look(&mut self, after: Duration, awake: &BTreeSet<usize>) -> BTreeSet<usize> {
             self.now += after;
-            self.rest.begin_look(self.now);
+            self.rest.begin_look(self.sought, self.now);
             let mut asks = |place: &usize| !self.rest.includes(*place, || !awake.contains(place));
 
             (0..self.count).filter(|place| asks(place)).collect()

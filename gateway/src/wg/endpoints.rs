@@ -24,19 +24,29 @@ use crate::path::{LocalPort, Path};
 /// its own.
 pub const MAX_CANDIDATES: usize = 8;
 
-/// How often a peer came to be reached by another path: any of those that have this in common.
+/// How often a peer came to be reached by another path, and how often one was sought: any of those that have
+/// this in common. Thousands of peers are looked through only after one of these counts has changed.
 #[derive(Debug, Default)]
-pub struct Moves(AtomicU64);
+pub struct Moves {
+    moved: AtomicU64,
+    sought: AtomicU64,
+}
 
 impl Moves {
-    /// How often until now. A path that is read afterwards is no older than this.
+    /// How often one has moved until now. A path that is read afterwards is no older than this.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.moved.load(Ordering::Acquire)
+    }
+
+    /// How often one was sought until now: see [`Endpoints::poll_seek`].
+    #[must_use]
+    pub fn count_sought(&self) -> u64 {
+        self.sought.load(Ordering::Acquire)
     }
 
     fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Release);
+        self.moved.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -156,13 +166,14 @@ impl Endpoints {
     /// there is nowhere to look.
     pub fn seek(&self) {
         if !self.candidates.load().is_empty() {
-            self.is_sought.store(true, Ordering::Relaxed);
+            self.ask();
         }
     }
 
     /// Has a handshake begun wherever the peer may be, also if that is only where it was heard last.
     pub fn ask(&self) {
         self.is_sought.store(true, Ordering::Relaxed);
+        self.moves.sought.fetch_add(1, Ordering::Release);
     }
 
     /// Whether [`Self::poll_seek`] would say so.

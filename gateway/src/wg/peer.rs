@@ -135,11 +135,13 @@ impl Peer {
         Upkeep { path, persistent_keepalive, may_initiate: true }
     }
 
-    /// Whether the passing of time has nothing to do for the peer. See
+    /// Whether the passing of time has nothing to do for the peer, and it is not sought. See
     /// [`Tunnel::is_dormant`](super::tunnel::Tunnel::is_dormant).
     #[must_use]
     pub fn is_dormant(&self) -> bool {
-        self.keepalive.seconds.load(Ordering::Relaxed) == 0 && self.tunnel.is_dormant()
+        self.keepalive.seconds.load(Ordering::Relaxed) == 0
+            && !self.endpoints.is_sought()
+            && self.tunnel.is_dormant()
     }
 
     /// The largest inner packet, in bytes, that TCP should be told of; `None` if it is to be told

@@ -145,6 +145,16 @@ impl Hub {
         Resident::of(&self.process)
     }
 
+    /// The most memory in bytes that was resident during `action`, above what was before it.
+    pub(crate) fn peak_of<T>(&mut self, action: impl FnOnce(&mut Self) -> T) -> (u64, T) {
+        // Begins the high-water mark again: proc_pid_clear_refs(5).
+        fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").unwrap();
+        let before = self.resident();
+        let result = action(self);
+
+        (self.resident().most.saturating_sub(before.all), result)
+    }
+
     /// Which part of a core it takes while nothing happens.
     pub(crate) fn idle(&self, duration: Duration) -> f64 {
         let before = cpu_nanos(&self.process);
