@@ -186,6 +186,10 @@ impl Remembered {
 }
 
 fn read(path: &Path) -> io::Result<State> {
+    // To open a FIFO would take until there is a writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
     Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
 }
 
@@ -288,6 +292,15 @@ mod tests {
             fs::write(&path, &bad).unwrap();
             assert_eq!(state.load(&[]), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_fifo_holds_no_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+
+        assert_eq!(StateFile::new(path, &identity("rome")).load(&[]), None);
     }
 
     #[test]
