@@ -1,10 +1,12 @@
 //! What others do to the network of a gateway while it runs, in network namespaces: routes, addresses, MTU and
 //! name of the device, routes and links of the underlay.
 //!
+//! With `STRAIT_FIGURES` set, in the release build on a quiet machine, the throughput that is promised is demanded.
 //! Needs root and `/dev/net/tun`; what needs more says so.
 
 #![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::print_stderr, reason = "what was measured is worth reading")]
 
 #[path = "harness/require.rs"]
 mod require;
@@ -223,12 +225,16 @@ fn a_connection_learns_that_the_path_has_shrunk() {
             assert_eq!(connection.mss(), path_mtu - fixed - TIMESTAMPS, "{target}");
 
             let mut fresh = Connection::open(rome, milan, target);
-            let best = |connection: &mut Connection| {
-                (0..5).map(|_| connection.send(10_000_000)).min().unwrap()
-            };
-            let [old, new] = [&mut connection, &mut fresh].map(best);
+            let [mut old, mut new] = [Duration::MAX; 2];
+            for _ in 0..5 {
+                old = old.min(connection.send(10_000_000));
+                new = new.min(fresh.send(10_000_000));
+            }
+            let ratio = new.as_secs_f64() / old.as_secs_f64();
+            eprintln!("{target}: {ratio:.2} of the throughput of a new connection");
             // Where the ways are equal the rest is noise of the machine.
-            assert!(old < new * 2, "{target}: {old:?} against {new:?} of a new connection");
+            let least = if std::env::var_os("STRAIT_FIGURES").is_some() { 0.8 } else { 0.5 };
+            assert!(ratio >= least, "{target}: {old:?} against {new:?} of a new connection");
             set_underlay_mtu([rome, milan], 1500);
         }
         world.finish();
