@@ -6,6 +6,7 @@
 mod board;
 mod config;
 mod pages;
+mod parts;
 
 use std::convert::Infallible;
 use std::io;

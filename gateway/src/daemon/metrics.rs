@@ -28,9 +28,6 @@ use strait_gateway::io::{PeerStatus, Status};
 use super::cluster::Observed;
 use liqo::Liqo;
 
-/// More than one gateway with a few peers needs.
-const GROWTH_MIN_BYTES: usize = 64 << 10;
-
 /// Where the state comes from.
 pub(crate) type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 
@@ -51,31 +48,13 @@ impl Metrics {
         Self(registry)
     }
 
-    /// One scrape, in the OpenMetrics text format.
+    /// Writes one scrape to `out`, in the OpenMetrics text format.
     ///
     /// # Errors
     ///
-    /// Never for lack of data: only if the text cannot be written.
-    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
-        let mut text = Text(String::new());
-        encode(&mut text, &self.0)?;
-
-        Ok(text.0)
-    }
-}
-
-/// Grows by an eighth: a string that doubles takes twice the memory of the text, which is 150 MB with 65,536
-/// peers.
-struct Text(String);
-
-impl fmt::Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.capacity() - self.0.len() < text.len() {
-            self.0.reserve_exact(text.len() + (self.0.len() / 8).max(GROWTH_MIN_BYTES));
-        }
-        self.0.push_str(text);
-
-        Ok(())
+    /// Never for lack of data: only if `out` takes no more.
+    pub(crate) fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        encode(out, &self.0)
     }
 }
 

@@ -35,10 +35,7 @@ fn ask(method: &str, address: SocketAddr, path: &str) -> Result<(u16, String), L
         .and_then(|mut stream| {
             stream.set_read_timeout(Some(TIMEOUT))?;
             stream.set_write_timeout(Some(TIMEOUT))?;
-            write!(
-                stream,
-                "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-            )?;
+            write!(stream, "{method} {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
             stream.read_to_string(&mut answer)
         })
         .map_err(LabError::io(format!("{method} http://{address}{path}")))?;

@@ -1,14 +1,18 @@
 //! What each page answers.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode, Uri};
 use tracing::info;
 
 use super::config::ConfigPage;
+use super::parts::Writers;
 use super::{Site, Sources};
 use crate::daemon::metrics::Metrics;
 
@@ -16,12 +20,16 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// All pages, and where they get what they say.
 pub(super) struct Pages {
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
+    scrapes: Writers,
     sources: Sources,
 }
 
 /// What a page answers.
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Body>;
+
+/// The content of a page: all at once, or in parts.
+pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 impl Site for Pages {
     fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
@@ -33,7 +41,7 @@ impl Pages {
     pub(super) fn new(sources: Sources) -> Self {
         let metrics = Metrics::new(sources.status.clone(), sources.cluster.clone());
 
-        Self { metrics, sources }
+        Self { metrics: Arc::new(metrics), scrapes: Writers::default(), sources }
     }
 
     fn page(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
@@ -65,9 +73,13 @@ impl Pages {
     }
 
     fn metrics(&self) -> Answer {
-        match self.metrics.text() {
-            Ok(body) => of_type(Metrics::CONTENT_TYPE, body),
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write metrics\n"),
+        let metrics = Arc::clone(&self.metrics);
+        match self.scrapes.start(move |parts| metrics.write(parts)) {
+            Some(body) => with_body(Metrics::CONTENT_TYPE, body),
+            None => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{} scrapes are under way: try again later\n", Writers::MAX),
+            ),
         }
     }
 
@@ -146,7 +158,11 @@ pub(crate) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 
 /// A page that has what was asked for.
 pub(crate) fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    with_body(content_type, Full::new(body.into()).boxed_unsync())
+}
+
+fn with_body(content_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
 
     answer

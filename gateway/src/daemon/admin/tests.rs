@@ -15,9 +15,9 @@ use crate::daemon::device_state::{DeviceState, Lack};
 fn metrics_have_the_content_type_of_openmetrics() {
     let server = Server::start(true);
 
-    let answer = server.request("GET /metrics HTTP/1.1");
+    let answer = server.request("GET /metrics HTTP/1.0");
 
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
     assert!(
         answer.contains(
             "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
