@@ -44,7 +44,7 @@ impl Writers {
         let (ready, mut parts) = mpsc::channel(PARTS);
         tokio::task::spawn_blocking(move || {
             let mut parts = Parts { text: String::new(), ready };
-            // It fails if the client has gone: there is nobody to answer then.
+            // It fails if the client has gone, which needs no answer.
             let _ = write(&mut parts).and_then(|()| parts.flush());
             drop(permit);
         });
@@ -104,7 +104,7 @@ mod tests {
 
         unread.pop();
 
-        // Its thread notices that nobody reads.
+        // Its thread notices that the client has gone.
         let mut next = None;
         while next.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
