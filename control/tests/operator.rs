@@ -315,6 +315,20 @@ async fn a_template_has_the_name_of_the_secret_in_use() {
     });
     create(world.api(), &object::<Secret>(keys)).await;
     world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
+
+    // The user names one of them, also the one that has the default name.
+    let servers = world.api::<GatewayServer>();
+    let name = async |secret: Value| {
+        let named = Patch::Merge(json!({"spec": {"secretRef": secret}}));
+        servers.patch("milan", &PatchParams::default(), &named).await.expect("a reference");
+    };
+    for secret in ["own-keys", "gw-milan"] {
+        name(json!({"name": secret})).await;
+        world.until("milan", names(secret)).await;
+    }
+
+    // Or leaves one.
+    name(json!(null)).await;
     world.api::<Secret>().delete("gw-milan", &DeleteParams::default()).await.expect("gone");
     world.until("milan", names("own-keys")).await;
 }

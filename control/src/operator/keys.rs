@@ -99,7 +99,7 @@ fn default_name(owner: &str) -> String {
 }
 
 /// The name of the secret that [`ensure`] will use for the gateway that `owner` in `namespace` asks for,
-/// whose spec names none.
+/// whose spec names none; empty where there are several.
 pub(super) async fn name(
     secrets: &Secrets,
     namespace: &str,
@@ -109,9 +109,10 @@ pub(super) async fn name(
     let found = secrets.of_cluster(namespace, remote_cluster_id).await?;
 
     Ok(match &found[..] {
+        [] => default_name(owner),
         [secret] => secret.name_any(),
-        // With several there are no keys until one is left, which changes are heard of.
-        _ => default_name(owner),
+        // None of several has been chosen: there are no keys until one is left or named.
+        _ => String::new(),
     })
 }
 
@@ -131,16 +132,6 @@ pub(super) async fn ensure(
     generate: impl FnOnce() -> KeyPair,
 ) -> Result<Keys, KeysError> {
     let api = secrets.api(holder.namespace);
-    let is_default = named.is_none_or(|name| name == default_name(&holder.owner.name));
-    let found = match is_default {
-        true => secrets.of_cluster(holder.namespace, holder.remote_cluster_id).await?,
-        false => Vec::new(),
-    };
-    if found.len() > 1 {
-        let mut names: Vec<_> = found.iter().map(ResourceExt::name_any).collect();
-        names.sort();
-        return Err(KeysError::Several(names.join(", ")));
-    }
     if let Some(name) = named
         && let Some(secret) = secrets.checked(name, holder).await?
     {
@@ -151,8 +142,14 @@ pub(super) async fn ensure(
         }
         return Ok(Keys { secret: reference(&secret), is_new: false });
     }
-    if let Some(name) = named.filter(|_| !is_default) {
+    if let Some(name) = named.filter(|name| *name != default_name(&holder.owner.name)) {
         return Err(KeysError::Missing(name.to_owned()));
+    }
+    let found = secrets.of_cluster(holder.namespace, holder.remote_cluster_id).await?;
+    if found.len() > 1 {
+        let mut names: Vec<_> = found.iter().map(ResourceExt::name_any).collect();
+        names.sort();
+        return Err(KeysError::Several(names.join(", ")));
     }
     if let Some(secret) = found.first()
         && let Some(secret) = secrets.checked(&secret.name_any(), holder).await?
