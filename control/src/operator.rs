@@ -13,7 +13,7 @@
 //! - What cannot be made as it was asked for is told in an Event, and what was made before stays.
 //! - Nothing is written that is right already; what others write elsewhere in an object stays.
 //! - An address that was found stays in the status while nobody can say where the gateway is.
-//! - A `Configuration` without a gateway has no condition of a gateway.
+//! - The condition of a gateway goes when the gateway goes.
 //!
 //! # Not here
 //!

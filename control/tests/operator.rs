@@ -171,6 +171,12 @@ async fn the_condition_of_a_gateway_goes_with_it() {
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(types().await, ["example.com/Other"]);
+
+    // What a gateway of which the operator knows nothing writes again is left to it.
+    sleep(Duration::from_secs(1)).await;
+    configurations.patch_status("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
+    sleep(Duration::from_secs(1)).await;
+    assert!(types().await.contains(&ours), "it would be written again without end");
 }
 
 /// Where that is comes from the one that is going, with whatever is in front of it.

@@ -1,6 +1,6 @@
 //! What all reconciliations share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(super) struct Context {
     hearing: Mutex<JoinSet<()>>,
     /// Gateways that were seen to have no `ServiceMonitor`, with their UID.
     unmonitored: Mutex<HashMap<ObjectRef<DynamicObject>, String>>,
+    /// `Configuration`s whose condition was removed since a gateway of theirs was seen.
+    removed: Mutex<HashSet<ObjectRef<DynamicObject>>>,
     schemas: [Value; 2],
     recorder: Recorder,
     /// What went wrong with an object, and how often in a row.
@@ -82,6 +84,7 @@ impl Context {
             caches: Mutex::new(HashMap::from([known])),
             hearing: Mutex::new(hearing),
             unmonitored: Mutex::default(),
+            removed: Mutex::default(),
             schemas,
             recorder,
             failures: Mutex::default(),
@@ -185,10 +188,26 @@ impl Context {
         }
     }
 
+    /// Whether the condition of `configuration` was removed since a gateway of it was seen.
+    pub(super) fn is_removed<K: Object>(&self, configuration: &K) -> bool {
+        self.removed().contains(&ObjectRef::from_obj(configuration).erase())
+    }
+
+    /// Notes whether the condition of `configuration` was removed since a gateway of it was seen.
+    pub(super) fn note_removed<K: Object>(&self, configuration: &K, is_removed: bool) {
+        let configuration = ObjectRef::from_obj(configuration).erase();
+        if is_removed {
+            self.removed().insert(configuration);
+        } else {
+            self.removed().remove(&configuration);
+        }
+    }
+
     /// It is there no more.
     pub(super) fn forget(&self, object: &ObjectRef<DynamicObject>) {
         self.failures().remove(object);
         self.unmonitored().remove(object);
+        self.removed().remove(object);
     }
 
     /// Writes an Event of `object`, and of what the user has made if a template made `object` of that.
@@ -218,6 +237,10 @@ impl Context {
 
     fn unmonitored(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, String>> {
         self.unmonitored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn removed(&self) -> MutexGuard<'_, HashSet<ObjectRef<DynamicObject>>> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, Failure>> {

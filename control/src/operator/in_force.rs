@@ -2,6 +2,9 @@
 //!
 //! The gateway cannot do that itself: its rights go before its pod does, and a pod that is killed writes
 //! nothing.
+//!
+//! A condition that returns while there is no gateway comes from one that this operator did not make, for
+//! example `strait gateway --kube` on a host. It stays: that gateway would write it again without end.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -76,6 +79,10 @@ pub(super) async fn reconcile(
     let namespace = configuration.namespace().unwrap_or_default();
     let cluster = cluster_id(configuration.as_ref()).unwrap_or_default();
     if has_gateway(&namespace, cluster, context).await? {
+        context.note_removed(configuration.as_ref(), false);
+        return Ok(());
+    }
+    if context.is_removed(configuration.as_ref()) {
         return Ok(());
     }
 
@@ -91,7 +98,11 @@ pub(super) async fn reconcile(
     match all.patch_status(&configuration.name_any(), &parameters, &Patch::Merge(&patch)).await {
         // Another version of it is heard of, and looked at again.
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-        outcome => outcome.map(|_| ()).map_err(Problem::doing("remove the condition of a gateway")),
+        outcome => {
+            outcome.map_err(Problem::doing("remove the condition of a gateway"))?;
+            context.note_removed(configuration.as_ref(), true);
+            Ok(())
+        }
     }
 }
 
