@@ -184,8 +184,9 @@ pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, Com
     // A template may make another Service than the gateway asks for.
     let is_other = former.is_none() || ExposureWanted::default().or(former) != exposure;
     let replaced = difference.flatten().filter(|_| is_other);
+    // A Connection may still say that it reached a server that is gone or is to be another one.
     let kept_endpoint = match &client {
-        Some(client) if replaced.is_none() && gateways::is_connected(local, client).await? => {
+        Some(client) if !is_other && gateways::is_connected(local, client).await? => {
             client.spec.endpoint.clone()
         }
         Some(_) | None => None,

@@ -1,10 +1,11 @@
 //! `connect`, again, `disconnect` and `reset`.
 
-use control::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
+use control::api::{Configuration, Connection, GatewayClient, GatewayServer, PublicKey};
 use control::commands::{
     CommandError, Connect, PortWanted, ServiceType, connect, disconnect, initialize, reset,
 };
 use k8s_openapi::api::core::v1::{Namespace, Service};
+use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
@@ -75,6 +76,7 @@ pub(crate) async fn two_clusters(world: &World) {
     keeps_what_is_not_named(world, &ear).await;
     asks_before_a_gateway_is_replaced(world, &ear).await;
     makes_way_for_another_service(world).await;
+    gives_the_client_the_address_of_a_new_server(world, &ear).await;
     leaves_a_reversed_pair_alone(world, &ear).await;
 
     disconnect(&world.pair(), true, ear.session()).await.unwrap();
@@ -240,6 +242,23 @@ async fn makes_way_for_another_service(world: &World) {
     let client = world.local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
     let endpoint = client.spec.endpoint.unwrap();
     assert_eq!((endpoint.addresses[0].as_str(), endpoint.port), ("other.example", Some(444)));
+}
+
+/// The Connection still says that the client reaches the former one.
+async fn gives_the_client_the_address_of_a_new_server(world: &World, ear: &Ear) {
+    let servers = world.remote.api::<GatewayServer>(IN_REMOTE);
+    servers.delete("rome", &DeleteParams::default()).await.unwrap();
+    world.remote.stand_in.whole_round().await;
+    let connections = world.local.api::<Connection>(IN_LOCAL);
+    let stale = connections.get("gw-milan").await.unwrap().status.unwrap();
+    assert_eq!(stale.value.as_deref(), Some("Connected"));
+
+    connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
+
+    assert_eq!(ear.lines(), CONNECTED);
+    let server = servers.get("rome").await.unwrap().status.unwrap().endpoint.unwrap();
+    let client = world.local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
+    assert_eq!(client.spec.endpoint.unwrap().addresses, server.addresses);
 }
 
 async fn leaves_a_reversed_pair_alone(world: &World, ear: &Ear) {
