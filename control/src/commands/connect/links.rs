@@ -14,7 +14,7 @@ use super::rollout::{Asked, until_rolled_out};
 use crate::api::{Configuration, Connection, GatewayClient, GatewayServer};
 use crate::conditions::IN_FORCE;
 use crate::identity::{Identity, Mode};
-use crate::objects::KEY_BYTES;
+use crate::objects::{KEY_BYTES, of_cluster};
 
 /// Step 11: gives each gateway the public key of the other one.
 pub(super) async fn exchange_keys(
@@ -119,7 +119,7 @@ async fn secret_reference(
     }
 }
 
-/// Step 12: waits until the gateways of now reach each other, and say that all they are asked for is in force.
+/// Step 12: waits until the current gateways reach each other, and say that all they are asked for is in force.
 pub(super) async fn until_connected(
     ends: &Ends<'_>,
     client: &GatewayClient,
@@ -134,7 +134,7 @@ pub(super) async fn until_connected(
         end.done("Connection created successfully");
     }
     for (end, gateway) in [(local, &of_client), (remote, &of_server)] {
-        // A Connection that a former pod has written says nothing about the pod of now.
+        // A Connection that a former pod has written says nothing about the current pod.
         let since = until_rolled_out(end, &gateway.0).await?;
         let judge = |connection: &Connection| established_since(connection, since);
         until_link(end, gateway, "to be established", judge).await?;
@@ -183,7 +183,7 @@ fn established_since(connection: &Connection, since: Option<Timestamp>) -> Progr
     }
 }
 
-/// Waits until the gateway says that the prefixes of now are in force, if it says so of any. The gateways of
+/// Waits until the gateway says that the current prefixes are in force, if it says so of any. The gateways of
 /// Liqo do not.
 async fn until_configuration_in_force(end: &End<'_>, gateway: &str) -> Result<(), CommandError> {
     let namespace = &end.namespace;
@@ -194,11 +194,15 @@ async fn until_configuration_in_force(end: &End<'_>, gateway: &str) -> Result<()
     let selection = watcher::Config::default().labels(&end.label_selector());
     let selected = (end.api::<Configuration>(), selection);
 
-    until_of_gateway(end, gateway, selected, &awaited, |found| {
-        let missing = found.iter().find_map(|configuration| not_in_force(configuration));
-        Ok(missing.map_or(Progress::Done(()), Progress::NotYet))
-    })
-    .await
+    until_of_gateway(end, gateway, selected, &awaited, |found| Ok(in_force(found, &end.other)))
+        .await
+}
+
+/// Whether the prefixes of `cluster` are in force. A gateway refuses all its Configurations but one.
+fn in_force(found: &[&Configuration], cluster: &str) -> Progress<()> {
+    let missing = of_cluster(found.iter().copied(), cluster).and_then(not_in_force);
+
+    missing.map_or(Progress::Done(()), Progress::NotYet)
 }
 
 /// What a gateway says of `configuration` instead of that it is in force.
@@ -251,6 +255,30 @@ mod tests {
         assert!(!is_done("Connecting", Some("2026-01-01T00:00:11Z")));
         // Without a connection check there is no time.
         assert!(is_done("Connected", None));
+    }
+
+    #[test]
+    fn a_superseded_configuration_is_not_waited_for() {
+        let found = |name: &str, second: u8, status: &str| -> Configuration {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": name, "generation": 1,
+                    "labels": {"liqo.io/remote-cluster-id": "milan"},
+                    "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+                },
+                "spec": {},
+                "status": {"conditions": [{
+                    "type": IN_FORCE, "status": status, "reason": "Why", "message": "so",
+                    "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }]},
+            }))
+            .unwrap()
+        };
+        let (older, younger) = (found("a", 1, "False"), found("b", 2, "True"));
+
+        assert_eq!(in_force(&[&older, &younger], "milan"), Progress::Done(()));
+        let younger = found("b", 2, "False");
+        assert!(matches!(in_force(&[&older, &younger], "milan"), Progress::NotYet(_)));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The operator of Strait notes N on what it makes. That of Liqo does not: of its gateways the flags say
-//! whether they are those of now.
+//! whether they are the current ones.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -54,7 +54,7 @@ impl From<&GatewayClient> for Asked {
     }
 }
 
-/// Waits until a pod of now works for the gateway. When its last container was started, if that is known.
+/// Waits until a current pod works for the gateway. When its last container was started, if that is known.
 pub(in super::super) async fn until_rolled_out(
     end: &End<'_>,
     asked: &Asked,
@@ -80,7 +80,7 @@ pub(in super::super) async fn until_rolled_out(
     until_of_gateway(end, gateway, selected, &awaited, |pods| Ok(working(pods, asked))).await
 }
 
-/// Waits until the Service of a server is that of now; the port at which clients find it, if there is one.
+/// Waits until the Service of a server is the current one; the port at which clients find it, if there is one.
 pub(in super::super) async fn until_exposed(
     end: &End<'_>,
     asked: &Asked,
@@ -123,7 +123,7 @@ fn made_of<K: Resource<DynamicType = ()>>(made: &K, asked: &Asked) -> Progress<(
     }
 }
 
-/// Whether all replicas are those of now, and one of them is ready; what selects them.
+/// Whether all replicas are current, and one of them is ready; what selects them.
 fn rolled_out(deployment: &Deployment, asked: &Asked) -> Progress<String> {
     if let Progress::NotYet(found) = made_of(deployment, asked) {
         return Progress::NotYet(found);
