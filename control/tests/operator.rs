@@ -358,8 +358,19 @@ async fn a_cluster_without_an_id_gets_one_that_stays() {
     ensure().await;
     assert_eq!(maps.get(name).await.expect("it").resource_version(), made.resource_version());
 
-    // One that users name is theirs, and none is made up for those who know another one.
+    // One without an id is waited for to go.
     let deletion = DeleteParams::default();
+    maps.delete(name, &deletion).await.expect("gone");
+    let empty = json!({"metadata": {"name": name}, "data": {"CLUSTER_ID": ""}});
+    create(maps.clone(), &object::<ConfigMap>(empty)).await;
+    let removal = async {
+        sleep(Duration::from_secs(1)).await;
+        maps.delete(name, &deletion).await.expect("gone");
+    };
+    tokio::join!(ensure(), removal);
+    assert_eq!(maps.get(name).await.expect("it").annotations()["strait.io/generated"], "true");
+
+    // One that users name is theirs, and none is generated for those who know another one.
     maps.delete(name, &deletion).await.expect("gone");
     let own = json!({"metadata": {"name": "clusterid-configmap"}, "data": {"CLUSTER_ID": "rome"}});
     create(maps.clone(), &object::<ConfigMap>(own)).await;

@@ -1,7 +1,6 @@
 //! What this cluster is called, where the installation does not say so.
 
-use std::time::Duration;
-
+use backon::BackoffBuilder as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -11,6 +10,7 @@ use tracing::{info, warn};
 
 use crate::api::{Configuration, GatewayClient, GatewayServer};
 use crate::complaint::Complaint;
+use crate::watch::backoff;
 
 /// The label of the `ConfigMap` with the id of the cluster, and its names where the label is missing.
 pub(crate) const CLUSTER_ID_LABEL: (&str, &str) = ("app.kubernetes.io/name", "clusterid-configmap");
@@ -19,34 +19,39 @@ pub(crate) const CLUSTER_ID_NAMES: [&str; 2] = ["liqo-clusterid-configmap", "clu
 /// Its key.
 const CLUSTER_ID_KEY: &str = "CLUSTER_ID";
 
-/// Marks an id that was made up, so that one that is typed counts for more.
+/// Marks a generated id, so that one that is typed counts for more.
 const GENERATED: &str = "strait.io/generated";
 
 /// The namespace whose UID no other cluster has.
 pub(crate) const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// Between attempts.
-const RETRY: Duration = Duration::from_secs(2);
-
 /// Which cluster an installation says that it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) id: String,
-    /// Whether it was made up.
+    /// Whether it was generated.
     pub(crate) is_generated: bool,
+}
+
+/// Why an installation does not say which cluster it is.
+#[derive(Debug, thiserror::Error)]
+enum NoId {
+    /// What would say it is there, and does not.
+    #[error(
+        "ConfigMap {0} has no {CLUSTER_ID_KEY}: delete it, and one with a generated id is made, or write the id of this cluster into it"
+    )]
+    Empty(&'static str),
+    /// The API server.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
 }
 
 /// What the installation in `namespace` says of which cluster this is.
 pub(crate) async fn written(client: &Client, namespace: &str) -> kube::Result<Option<Written>> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let id = |map: ConfigMap| {
-        let is_generated = map.annotations().contains_key(GENERATED);
-        let id = map.data?.remove(CLUSTER_ID_KEY)?.trim().to_owned();
-        (!id.is_empty()).then_some(Written { id, is_generated })
-    };
     let (label, value) = CLUSTER_ID_LABEL;
     let marked = api.list(&ListParams::default().labels(&format!("{label}={value}"))).await?;
-    if let Some(id) = marked.into_iter().find_map(id) {
+    if let Some(id) = chosen(marked) {
         return Ok(Some(id));
     }
     for name in CLUSTER_ID_NAMES {
@@ -58,23 +63,35 @@ pub(crate) async fn written(client: &Client, namespace: &str) -> kube::Result<Op
     Ok(None)
 }
 
+/// The id that counts: the first one that was typed, or else the first generated one.
+fn chosen(maps: impl IntoIterator<Item = ConfigMap>) -> Option<Written> {
+    maps.into_iter().filter_map(id).min_by_key(|written| written.is_generated)
+}
+
+fn id(map: ConfigMap) -> Option<Written> {
+    let is_generated = map.annotations().contains_key(GENERATED);
+    let id = map.data?.remove(CLUSTER_ID_KEY)?.trim().to_owned();
+
+    (!id.is_empty()).then_some(Written { id, is_generated })
+}
+
 /// Has the installation in `namespace` say which cluster this is: where it does not, that is the UID of
 /// `kube-system`, which stays the same and which no other cluster has.
 ///
-/// Peers know a cluster by its id, so none is made up while there are peerings.
+/// Peers know a cluster by its id, so none is generated while there are peerings.
 pub async fn ensure(client: Client, namespace: String) {
     let mut complaint = Complaint::about("say which cluster this is");
-    loop {
+    for pause in backoff().build() {
         let outcome = make(&client, &namespace).await;
         complaint.say(&outcome);
         if outcome.is_ok() {
             return;
         }
-        sleep(RETRY).await;
+        sleep(pause).await;
     }
 }
 
-async fn make(client: &Client, namespace: &str) -> kube::Result<()> {
+async fn make(client: &Client, namespace: &str) -> Result<(), NoId> {
     if written(client, namespace).await?.is_some() {
         return Ok(());
     }
@@ -106,9 +123,14 @@ async fn make(client: &Client, namespace: &str) -> kube::Result<()> {
     };
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     match api.create(&PostParams::default(), &map).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        // Another operator has made it since it was looked for, or there is no id in it.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            written(client, namespace).await?.map(|_| ()).ok_or(NoId::Empty(name))
+        }
         made => {
-            made.map(|_| info!(id, "this cluster had no id: it has that of {SYSTEM_NAMESPACE}"))
+            made?;
+            info!(id, "this cluster had no id: it has that of {SYSTEM_NAMESPACE}");
+            Ok(())
         }
     }
 }
@@ -121,4 +143,31 @@ where
     let some = Api::<K>::all(client.clone()).list_metadata(&ListParams::default().limit(1)).await?;
 
     Ok(!some.items.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typed_id_counts_for_more_than_a_generated_one() {
+        let map = |id: &str, is_generated: bool| {
+            let generated = [(GENERATED.to_owned(), "true".to_owned())];
+            ConfigMap {
+                metadata: ObjectMeta {
+                    annotations: is_generated.then(|| generated.into()),
+                    ..ObjectMeta::default()
+                },
+                data: Some([(CLUSTER_ID_KEY.to_owned(), id.to_owned())].into()),
+                ..ConfigMap::default()
+            }
+        };
+        let id = |maps: Vec<ConfigMap>| chosen(maps).map(|written| written.id);
+
+        assert_eq!(id(vec![map("uid", true), map("rome", false)]).as_deref(), Some("rome"));
+        assert_eq!(id(vec![map("rome", false), map("uid", true)]).as_deref(), Some("rome"));
+        assert_eq!(id(vec![map("rome", false), map("milan", false)]).as_deref(), Some("rome"));
+        assert_eq!(id(vec![map(" ", false), map("uid", true)]).as_deref(), Some("uid"));
+        assert_eq!(id(vec![map("", false), ConfigMap::default()]), None);
+    }
 }
