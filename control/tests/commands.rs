@@ -36,6 +36,7 @@ async fn clusters_are_joined_and_taken_apart() {
 
     wrong::changes_nothing(&world).await;
     wrong::is_not_waited_for_longer_than_typed(&world).await;
+    wrong::a_generated_id_beside_a_typed_one_is_warned_of(&world).await;
     wrong::a_certificate_is_called_untrusted(&world).await;
     tour::two_clusters(&world).await;
     one::verbs_about_one_cluster(&world).await;

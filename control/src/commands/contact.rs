@@ -367,8 +367,17 @@ pub(super) async fn own_id(
     let found = found.map_err(|error| failed(side, &doing, &error))?;
 
     match (contact.cluster_id.clone(), found) {
-        (Some(typed), Some(found)) if typed != found.id && !found.is_generated => {
-            Err(CommandError::OtherCluster { side, typed, found: found.id, flag })
+        (Some(typed), Some(Written { id: found, is_generated })) if typed != found => {
+            if !is_generated {
+                return Err(CommandError::OtherCluster { side, typed, found, flag });
+            }
+            session.report.warn(
+                side,
+                &format!(
+                    "its ConfigMap has the generated id {found}: pass {flag} {typed} to every command, or replace that ConfigMap by one with CLUSTER_ID={typed}"
+                ),
+            );
+            Ok(typed)
         }
         (None, Some(Written { id, .. })) | (Some(id), _) => {
             check_id(side, &id)?;
