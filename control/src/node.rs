@@ -166,7 +166,7 @@ fn prefixes(
     taken: &Taken<'_>,
     plan: &mut Plan,
 ) -> Vec<Prefix> {
-    let Judgement { names, problems, .. } = judge(configuration);
+    let Judgement { names, problems, own: [own, _], .. } = judge(configuration);
     for problem in problems {
         let object = object.clone();
         let is_name = matches!(problem, objects::Problem::Local { .. });
@@ -179,7 +179,10 @@ fn prefixes(
     // Also the name of what gateways refuse: they drop what is sent there, and nothing else has it.
     let mut prefixes = Vec::new();
     for prefix in names {
-        match taken.problem(prefix, object.clone(), configuration) {
+        match taken.problem(prefix, object.clone()) {
+            // Among the problems above.
+            None | Some(Problem::HoldsPods { .. })
+                if own.iter().any(|pods| pods.overlaps(prefix)) => {}
             Some(problem) => plan.problems.push(problem),
             None => prefixes.push(prefix),
         }
@@ -225,13 +228,8 @@ impl<'a> Taken<'a> {
         Self { nodes, pods }
     }
 
-    /// Why `object`, which is `configuration`, must not call anything `prefix`, if there is a reason.
-    fn problem(
-        &self,
-        prefix: Prefix,
-        object: ObjectName,
-        configuration: &Configuration,
-    ) -> Option<Problem> {
+    /// Why `object` must not call anything `prefix`, if there is a reason.
+    fn problem(&self, prefix: Prefix, object: ObjectName) -> Option<Problem> {
         if prefix.len_bits() == 0 {
             return Some(Problem::Everything { object, prefix });
         }
@@ -239,9 +237,7 @@ impl<'a> Taken<'a> {
             let (node, address) = ((*node).to_owned(), address.to_string());
             return Some(Problem::HoldsNode { object, prefix, node, address });
         }
-        let own = own_pods(configuration).into_iter().map(|pods| (pods, object.clone()));
-        let mut pods = self.pods.iter().cloned().chain(own);
-        let (pods, by) = pods.find(|(pods, _)| pods.overlaps(prefix))?;
+        let (pods, by) = self.pods.iter().find(|(pods, _)| pods.overlaps(prefix))?.clone();
 
         Some(Problem::HoldsPods { object, prefix, pods, by })
     }

@@ -202,7 +202,7 @@ fn what_would_cut_a_node_off_gets_no_route_and_a_word() {
         ("172.18.0.0/16", "overlaps 172.18.0.1/32 of node node-1"),
         ("198.51.100.0/24", "overlaps 198.51.100.1/32 of node node-1"),
         ("10.244.3.128/25", "overlaps 10.244.3.0/24 of node node-3"),
-        ("10.244.128.0/17", "overlaps 10.244.0.0/16, the pods of this cluster"),
+        ("10.244.128.0/17", "overlaps 10.244.0.0/16 of spec.local.cidr"),
         ("fd00:18::/64", "overlaps fd00:18::1/128 of node node-1"),
     ] {
         let objects = objects(vec![configuration("rome", &[name])], vec![pod("rome", 2, 7)]);
@@ -230,6 +230,28 @@ fn pods_that_one_configuration_knows_are_safe_from_the_names_of_all() {
         "Configuration liqo-tenant-oslo/oslo: 10.96.0.0/16 overlaps 10.96.0.0/14, the pods of this \
          cluster (spec.local of Configuration liqo-tenant-rome/rome): give it another name"
     );
+}
+
+#[test]
+fn a_name_over_own_pods_is_reported_once() {
+    let rome = of_value(json!({
+        "metadata": {
+            "name": "rome", "namespace": "liqo-tenant-rome",
+            "labels": {"liqo.io/remote-cluster-id": "rome"},
+        },
+        "spec": {
+            "local": {"cidr": {"pod": ["10.96.0.0/16"], "external": ["10.97.0.0/16"]}},
+            "remote": {"cidr": {"pod": ["10.9.0.0/24", "10.9.1.0/24"]}},
+        },
+        "status": {"remote": {"cidr": {"pod": ["10.96.1.0/24", "10.97.1.0/24"]}}},
+    }));
+
+    let plan = plan("node-1", &objects(vec![rome], Vec::new()));
+
+    let [of_pods, of_external] = &plan.problems[..] else { panic!("{:?}", plan.problems) };
+    assert!(of_pods.to_string().contains("10.96.1.0/24 overlaps 10.96.0.0/16"), "{of_pods}");
+    assert!(of_external.to_string().contains("10.97.1.0/24"), "{of_external}");
+    assert_eq!(plan.hops.keys().collect::<Vec<_>>(), [&prefix("10.97.1.0/24")]);
 }
 
 /// Milan leads Rome to Naples: it names the prefixes of each to the other one as if they were its own.

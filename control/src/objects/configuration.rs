@@ -1,7 +1,7 @@
 //! What a `Configuration` says, judged once for all who read it: gateways, the operator, the agents of
 //! nodes and the commands. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use remap::{Prefix, Rule, special};
 
@@ -22,7 +22,7 @@ pub(crate) struct Judgement {
     /// Each of them once that has a name here, or may yet have one.
     pub(crate) pairs: Vec<Pair>,
     /// All names that can be read, also those of prefixes that are refused.
-    pub(crate) names: Vec<Prefix>,
+    pub(crate) names: BTreeSet<Prefix>,
     /// What this cluster's own prefixes are, by [`LISTS`], as far as that can be read.
     pub(crate) own: [Vec<Prefix>; 2],
     /// What is refused.
@@ -51,25 +51,33 @@ pub(crate) enum Name {
     Remapped(Rule),
 }
 
+/// What was read so far.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Field and place of each prefix of the remote cluster.
+    remotes: BTreeMap<Prefix, (&'static str, usize)>,
+    /// Each of them with its name.
+    pairs: BTreeSet<(Prefix, Option<Prefix>)>,
+}
+
 /// Judges `object`.
 pub(crate) fn judge(object: &Configuration) -> Judgement {
     let (own, of_own) = own(object);
     let mut judgement = Judgement { own, ..Judgement::default() };
     let status = object.status.as_ref().and_then(|status| status.remote.as_ref());
     let remotes = lists(object.spec.remote.as_ref());
-    let mut seen = BTreeMap::new();
-    for ((field, remotes), (locals, list)) in
-        LISTS.into_iter().zip(remotes).zip(lists(status).into_iter().zip(0..))
-    {
+    let mut places: [Vec<_>; 2] = Default::default();
+    let mut seen = Seen::default();
+    let all = LISTS.into_iter().zip(remotes).zip(lists(status)).zip(&mut places);
+    for (((field, remotes), locals), places) in all {
         for (place, remote) in remotes.iter().enumerate() {
             let local = locals.get(place).map(String::as_str).unwrap_or_default();
             let remote = judgement.remote_prefix(field, place, remote, &mut seen);
-            if let Some(places) = judgement.remote.get_mut::<usize>(list) {
-                places.push(remote);
-            }
-            judgement.name(field, place, remote, local);
+            places.push(remote);
+            judgement.name(field, place, remote, local, &mut seen);
         }
     }
+    judgement.remote = places;
     if remotes.into_iter().flatten().all(String::is_empty) {
         judgement.problems.push(Problem::NoRemote);
     }
@@ -85,7 +93,7 @@ impl Judgement {
         field: &'static str,
         place: usize,
         text: &str,
-        seen: &mut BTreeMap<Prefix, (&'static str, usize)>,
+        seen: &mut Seen,
     ) -> Option<Prefix> {
         if text.is_empty() {
             return None;
@@ -106,7 +114,7 @@ impl Judgement {
             return None;
         }
         // In one list both have one name.
-        let (first, at) = *seen.entry(prefix).or_insert((field, place));
+        let (first, at) = *seen.remotes.entry(prefix).or_insert((field, place));
         if first != field {
             self.problems.push(Problem::Twice { field, place, prefix, first, at });
             return None;
@@ -116,19 +124,24 @@ impl Judgement {
     }
 
     /// What is at one place of the status, for the prefix at that place of the spec.
-    fn name(&mut self, field: &'static str, place: usize, remote: Option<Prefix>, local: &str) {
+    fn name(
+        &mut self,
+        field: &'static str,
+        place: usize,
+        remote: Option<Prefix>,
+        local: &str,
+        seen: &mut Seen,
+    ) {
         let name = if local.is_empty() {
-            Ok(Name::None)
+            Ok((None, Name::None))
         } else {
-            local
-                .parse()
-                .map_err(|cause| Problem::Local { field, place, cause })
-                .and_then(|local| self.readable_name(field, place, remote, local))
+            local.parse().map_err(|cause| Problem::Local { field, place, cause }).and_then(
+                |local| Ok((Some(local), self.readable_name(field, place, remote, local)?)),
+            )
         };
         match (remote, name) {
-            (Some(remote), Ok(name)) => {
-                let is_same = |pair: &Pair| (pair.remote, pair.name) == (remote, name);
-                if !self.pairs.iter().any(is_same) {
+            (Some(remote), Ok((local, name))) => {
+                if seen.pairs.insert((remote, local)) {
                     self.pairs.push(Pair { field, place, remote, name });
                 }
             }
@@ -144,9 +157,7 @@ impl Judgement {
         remote: Option<Prefix>,
         name: Prefix,
     ) -> Result<Name, Problem> {
-        if !self.names.contains(&name) {
-            self.names.push(name);
-        }
+        self.names.insert(name);
         if let Some(block) = special::block(name.to_net(), true) {
             return Err(Problem::NameNeverRouted { field, place, name, block });
         }
