@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::Api;
 use kube::api::ListParams;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::CommandError;
 use super::contact::End;
 use crate::conditions::shortened;
 
 /// An error has no cause if the Events are not listed within this time.
-const CALL: Duration = Duration::from_secs(1);
+const CALL: Duration = Duration::from_secs(3);
 
 /// The reason of the Event that ends the Warnings of the operator before it.
 const IS_OVER: &str = "Reconciled";
@@ -55,16 +55,31 @@ pub(super) async fn explained<T>(
         Err(CommandError::Timeout(error)) => error,
         outcome => return outcome,
     };
-    error.cause = find(end, &end.namespace, gateway).await.map(|cause| cause.to_string());
+    // The deadline has passed.
+    let until = Instant::now() + CALL;
+    let cause = find_until(end, &end.namespace, gateway, until).await;
+    error.cause = cause.map(|cause| cause.to_string());
 
     Err(CommandError::Timeout(error))
 }
 
-/// The cause of what is wrong with `gateway` in `namespace`, if an Event tells it and may be seen.
+/// The cause of what is wrong with `gateway` in `namespace`, if an Event tells it and may be seen before the
+/// deadline.
 pub(super) async fn find(end: &End<'_>, namespace: &str, gateway: &str) -> Option<Cause> {
+    let until = (Instant::now() + CALL).min(end.session.deadline.at);
+
+    find_until(end, namespace, gateway, until).await
+}
+
+async fn find_until(
+    end: &End<'_>,
+    namespace: &str,
+    gateway: &str,
+    until: Instant,
+) -> Option<Cause> {
     let events = Api::<Event>::namespaced(end.client.clone(), namespace);
     let all = ListParams::default();
-    let events = timeout(CALL, events.list(&all)).await.ok()?.ok()?;
+    let events = timeout_at(until, events.list(&all)).await.ok()?.ok()?;
 
     of_gateway(&events.items, gateway)
 }

@@ -17,12 +17,12 @@ const IN_LOCAL: &str = "liqo-tenant-milan";
 const IN_REMOTE: &str = "liqo-tenant-rome";
 
 /// Enough for all that is there already.
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(5);
 
 /// How far others get, what is waited for then, what is found, and what to look at.
 const WAITS: [[&str; 3]; 7] = [
     [
-        "(local) Failed waiting for Configuration milan to be applied: not within 1500ms; found ",
+        "(local) Failed waiting for Configuration milan to be applied: not within 5s; found ",
         "no condition NetworkCIDRsConfigured in it: is the operator of this cluster running?",
         "kubectl get configuration milan -n liqo-tenant-milan -o yaml",
     ],

@@ -165,7 +165,7 @@ pub(crate) async fn is_not_waited_for_longer_than_typed(world: &World) {
     let mut pair = world.pair();
     pair.remote.client = frozen;
 
-    let session = ear.session_of(Duration::from_millis(500));
+    let session = ear.session_of(Duration::from_secs(3));
     let error = connect(&pair, &wanted(), session).await.unwrap_err();
 
     assert_eq!(
