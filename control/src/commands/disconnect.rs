@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt as _};
@@ -90,11 +91,14 @@ where
     }
     let mut names: BTreeSet<_> = end.list::<K>().await?.iter().map(K::name_any).collect();
     // Without an operator there may be one from before that is still held.
-    names.extend(end.list::<C>().await?.iter().map(C::name_any));
+    let made = made::<C>(end).await?;
+    names.extend(made.iter().flatten().map(C::name_any));
     let was_there = delete_all::<K>(end).await?;
     let selection = || watcher::Config::default().labels(&end.label_selector());
     until_gone::<K>(end, selection()).await?;
-    until_released::<C>(end, selection()).await?;
+    if made.is_some() {
+        until_released::<C>(end, selection()).await?;
+    }
     for name in &names {
         until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await?;
         let (label, value) = COMPONENT;
@@ -104,6 +108,23 @@ where
     end.done(&deleted(what, was_there));
 
     Ok(())
+}
+
+/// What templates made for the peering; `None` where that may not be listed, or where the kind is not there.
+async fn made<C>(end: &End<'_>) -> Result<Option<Vec<C>>, CommandError>
+where
+    C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    C: Clone + Debug + DeserializeOwned,
+{
+    let parameters = ListParams::default().labels(&end.label_selector());
+    let doing = format!("listing {} in namespace {}", C::plural(&()), end.namespace);
+    let api = end.api::<C>();
+    let found = end.ask(&doing, async || match api.list(&parameters).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        found => found.map(|list| Some(list.items)),
+    });
+
+    Ok(found.await?.flatten())
 }
 
 /// Waits until the operator has removed its finalizer from what a template made, and that is gone.
