@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use control::announce::{Announcer, Round};
 use control::api::{Configuration, Connection, PublicKey};
-use control::conditions::IN_FORCE;
+use control::conditions::{IN_FORCE, Verdict};
 use control::conncheck::State;
 use control::connection::Connections;
 use control::desired::Desired;
@@ -86,14 +86,20 @@ impl World {
 
     /// One round of the gateway, as it sees the objects now.
     async fn round(&mut self, connection: Option<State>) -> Round {
+        let verdicts = self.verdicts().await;
+
+        self.announcer.round(&verdicts, connection, Timestamp::now()).await.expect("an answer")
+    }
+
+    /// What became of the objects as they are now.
+    async fn verdicts(&self) -> Vec<Verdict> {
         let scope = Scope { remote_cluster_id: Some("milan".to_owned()), ..Scope::default() };
         let found = Objects {
             public_keys: list::<PublicKey>(&self.tenant.admin).await,
             configurations: list::<Configuration>(&self.tenant.admin).await,
         };
-        let Desired { verdicts, .. } = Desired::new(&scope, &found, &[]);
 
-        self.announcer.round(&verdicts, connection, Timestamp::now()).await.expect("an answer")
+        Desired::new(&scope, &found, &[]).verdicts
     }
 
     async fn condition(&self) -> Option<Value> {
@@ -228,6 +234,34 @@ async fn a_configuration_says_what_became_of_it() {
     world.round(None).await;
     assert_eq!(world.events().await.len(), 2);
     assert!(world.events().await[1].ends_with("x2"));
+}
+
+/// The rest of the object stays in force.
+#[tokio::test]
+async fn a_refused_route_makes_the_condition_false() {
+    let Some(mut world) = World::new(&shipped_role()).await else { return };
+    world.put::<PublicKey>("milan", key(7, 32)).await;
+    let good = configuration(&["10.9.0.0/16"], &["10.71.0.0/16"]);
+    world.put::<Configuration>("milan", good).await;
+    let said = |condition: &Value| {
+        ["status", "reason", "message"].map(|field| condition[field].as_str().unwrap().to_owned())
+    };
+    world.round(None).await;
+    let in_force = world.condition().await.expect("a condition");
+
+    let cause = "route fd00:71::/64: IPv6 is switched off";
+    let refused = world.verdicts().await.into_iter().map(|verdict| {
+        let is_it = verdict.is_about("Configuration", NAMESPACE, "milan");
+        verdict.without_routes(is_it.then(|| cause.to_owned()).into_iter().collect())
+    });
+    let refused: Vec<_> = refused.collect();
+    world.announcer.round(&refused, None, Timestamp::now()).await.expect("an answer");
+    let condition = world.condition().await.expect("a condition");
+    assert_eq!(said(&condition), ["False", "RouteRefused", cause]);
+
+    // It can be had again.
+    world.round(None).await;
+    assert_eq!(said(&world.condition().await.expect("a condition")), said(&in_force));
 }
 
 /// Liqo's manager writes the whole list as well; neither loses what the other wrote.
