@@ -4,9 +4,13 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// RFC 7748 section 6.1, the keys of Alice and the public key of Bob.
 const PRIVATE: &str = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
@@ -217,7 +221,7 @@ fn a_missing_configuration_exits_64() {
 #[test]
 fn a_metrics_address_in_use_exits_1_before_a_device_is_made() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let file = site(dir.path(), &[("127.0.0.1:9090", &address)]);
 
@@ -332,6 +336,29 @@ fn explain_without_a_gateway_exits_69_and_names_the_socket() {
 
     assert_refused(&named, 69, &[socket, "--config"]);
     assert_refused(&by_device, 69, &["/run/strait/none0.sock", "--config"]);
+}
+
+#[test]
+fn an_interrupted_command_exits_130_with_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    // An API server that answers nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("https://{}", listener.local_addr().unwrap());
+    let kubeconfig = format!(
+        r#"{{"current-context": "rome", "contexts": [{{"name": "rome", "context": {{"cluster": "rome"}}}}],
+            "clusters": [{{"name": "rome", "cluster": {{"server": "{server}"}}}}]}}"#
+    );
+    let kubeconfig = write(dir.path(), "kubeconfig", &kubeconfig, 0o600);
+    let mut strait = Command::new(env!("CARGO_BIN_EXE_strait"));
+    strait.args(["info", "--kubeconfig", &kubeconfig]);
+    let child = strait.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+
+    let _connection = listener.accept().unwrap();
+    let process = Pid::from_raw(child.id().try_into().unwrap());
+    kill(process, Signal::SIGINT).unwrap();
+
+    let output = child.wait_with_output().unwrap();
+    assert_refused(&output, 130, &["strait: interrupted"]);
 }
 
 #[test]

@@ -64,6 +64,7 @@ fn block_on(
     terminal: &Terminal,
     verb: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
+    terminal.end_on_interrupt().context("cannot listen for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

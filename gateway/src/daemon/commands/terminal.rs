@@ -3,9 +3,12 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{process, thread};
 
 use control::commands::{Deadline, Report, Session, Side};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use super::super::operator::public_of;
@@ -16,14 +19,17 @@ use super::colour::{Colour, coloured, coloured_on};
 /// To the beginning of the line, and nothing in it.
 const CLEAR: &str = "\r\x1b[K";
 
+/// The exit code after Ctrl-C, as shells report it: 128 and the number of the signal.
+const INTERRUPTED: i32 = 130;
+
 /// Stdout for what is done, stderr for what is to be known besides.
 pub(super) struct Terminal {
     /// Whether stderr is seen.
     is_watched: bool,
     /// Whether the user has allowed beforehand what may be lost.
     allows_all: bool,
-    /// What the last line on stderr says that is waited for, and since when.
-    waiting: RefCell<Option<(String, Instant)>>,
+    /// What is waited for, and since when.
+    waiting: Arc<Mutex<Option<(String, Instant)>>>,
     /// Why what is done could not be said.
     lost: RefCell<Option<io::Error>>,
 }
@@ -33,7 +39,7 @@ impl Terminal {
         Self {
             is_watched: io::stderr().is_terminal(),
             allows_all,
-            waiting: RefCell::new(None),
+            waiting: Arc::default(),
             lost: RefCell::new(None),
         }
     }
@@ -61,14 +67,38 @@ impl Terminal {
     pub(super) async fn count_seconds(&self) -> Infallible {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if let Some((line, since)) = &*self.waiting.borrow() {
-                show(line, since.elapsed());
+            if self.is_watched
+                && let Some((text, since)) = &*lock(&self.waiting)
+            {
+                show(text, since.elapsed());
             }
         }
     }
 
+    /// Has Ctrl-C end the program with a line about what is waited for. From a thread of its own, as a question
+    /// holds up this one.
+    pub(super) fn end_on_interrupt(&self) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut interrupts = {
+            let _guard = runtime.enter();
+            signal(SignalKind::interrupt())?
+        };
+        let (waiting, is_watched) = (Arc::clone(&self.waiting), self.is_watched);
+        let end = move || {
+            if runtime.block_on(interrupts.recv()).is_some() {
+                let waiting = lock(&waiting);
+                let line = interrupted(waiting.as_ref().map(|(text, _)| text.as_str()));
+                tell(&format!("{}{line}", if is_watched { CLEAR } else { "" }));
+                process::exit(INTERRUPTED);
+            }
+        };
+        thread::Builder::new().name("interrupt".to_owned()).spawn(end)?;
+
+        Ok(())
+    }
+
     fn clear(&self) {
-        if self.waiting.take().is_some() {
+        if lock(&self.waiting).take().is_some() && self.is_watched {
             tell(CLEAR);
         }
     }
@@ -90,11 +120,11 @@ impl Report for Terminal {
     }
 
     fn waiting(&self, side: Side, text: &str) {
+        let text = format!("{side}{text}");
         if self.is_watched {
-            let line = line("....", side, text).trim_end().to_owned();
-            show(&line, Duration::ZERO);
-            self.waiting.replace(Some((line, Instant::now())));
+            show(&text, Duration::ZERO);
         }
+        lock(&self.waiting).replace((text, Instant::now()));
     }
 
     fn allows(&self, side: Side, warning: &str) -> bool {
@@ -115,15 +145,32 @@ impl Drop for Terminal {
     }
 }
 
-/// Shows what is waited for in the place of what was shown before.
-fn show(line: &str, elapsed: Duration) {
-    tell(&format!("{CLEAR}{}", waiting_line(line, elapsed)));
+fn lock<T>(of_all: &Mutex<T>) -> MutexGuard<'_, T> {
+    of_all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn waiting_line(line: &str, elapsed: Duration) -> String {
+/// Shows what is waited for in the place of what was shown before.
+fn show(text: &str, elapsed: Duration) {
+    tell(&format!("{CLEAR}{}", waiting_line(text, elapsed)));
+}
+
+fn waiting_line(text: &str, elapsed: Duration) -> String {
+    let line = line("....", Side::Only, text);
+    let line = line.trim_end();
+
     match elapsed.as_secs() {
         0 => line.to_owned(),
         seconds => format!("{line} ({seconds} s)"),
+    }
+}
+
+/// What is said after Ctrl-C, with what was waited for.
+fn interrupted(waiting: Option<&str>) -> String {
+    match waiting {
+        Some(text) => {
+            format!("strait: interrupted: {text}; the same command goes on where it stopped\n")
+        }
+        None => "strait: interrupted\n".to_owned(),
     }
 }
 
@@ -152,9 +199,21 @@ mod tests {
 
     #[test]
     fn waits_show_seconds() {
-        let line = " ....   (local) Waiting for Configuration milan to be applied";
+        let text = "(local) Waiting for Configuration milan to be applied";
+        let line = format!(" ....   {text}");
 
-        assert_eq!(waiting_line(line, Duration::from_millis(999)), line);
-        assert_eq!(waiting_line(line, Duration::from_millis(12_300)), format!("{line} (12 s)"));
+        assert_eq!(waiting_line(text, Duration::from_millis(999)), line);
+        assert_eq!(waiting_line(text, Duration::from_millis(12_300)), format!("{line} (12 s)"));
+    }
+
+    #[test]
+    fn an_interruption_names_what_was_waited_for() {
+        let text = "(local) Waiting for Configuration milan to be applied";
+
+        assert_eq!(
+            interrupted(Some(text)),
+            format!("strait: interrupted: {text}; the same command goes on where it stopped\n")
+        );
+        assert_eq!(interrupted(None), "strait: interrupted\n");
     }
 }

@@ -32,10 +32,12 @@ impl Confirmation {
 ///
 /// What stderr or stdin report.
 pub(crate) fn answer(warning: &str) -> io::Result<bool> {
-    let mut stderr = io::stderr().lock();
     let question = format!("{warning}\nAre you sure you want to continue? [y/N]");
+    let mut stderr = io::stderr().lock();
     stderr.write_all(question.as_bytes())?;
     stderr.flush()?;
+    // What ends the program meanwhile may say so.
+    drop(stderr);
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
 
