@@ -42,7 +42,10 @@ pub use contact::{Contact, Marks, Pair, tenant_namespace};
 pub use create::{Create, Making, create, delete};
 pub use disconnect::{disconnect, reset};
 pub use error::{CommandError, TimeoutError};
-pub use forge::{DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, ServiceType, TemplateRef};
+pub use forge::{
+    CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, SERVER_TEMPLATE, ServiceType,
+    TemplateRef,
+};
 pub use generate::{Generate, generate};
 pub use info::{
     CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,

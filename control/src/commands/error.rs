@@ -19,7 +19,7 @@ pub enum CommandError {
     Timeout(Box<TimeoutError>),
     /// Nothing in `namespace` of `side` says which cluster it is.
     #[error(
-        "{side}no ConfigMap with the label app.kubernetes.io/name=clusterid-configmap and the key CLUSTER_ID in namespace {namespace}: pass {flag}, or name the namespace of the installation"
+        "{side}no ConfigMap liqo-clusterid-configmap with the key CLUSTER_ID in namespace {namespace}: pass {flag}, or name the namespace of the installation"
     )]
     NoClusterId { side: Side, namespace: String, flag: &'static str },
     /// The id that was typed is not that of the cluster.

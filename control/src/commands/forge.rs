@@ -24,6 +24,12 @@ pub const DEFAULT_MTU: u16 = 1340;
 /// The port of gateway servers where no other is wanted: that of Liqo.
 pub const DEFAULT_PORT: u16 = 51840;
 
+/// The template of gateway servers by default: that of Liqo, whose name ours has as well.
+pub const SERVER_TEMPLATE: &str = "wireguard-server";
+
+/// The template of gateway clients by default: that of Liqo, whose name ours has as well.
+pub const CLIENT_TEMPLATE: &str = "wireguard-client";
+
 /// How a gateway server is exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceType {

@@ -64,8 +64,8 @@ pub(crate) async fn changes_nothing(world: &World) {
         ),
         (
             pair(|pair| pair.local.liqo_namespace = "default".to_owned()),
-            "(local) no ConfigMap with the label app.kubernetes.io/name=clusterid-configmap and \
-             the key CLUSTER_ID in namespace default: pass --cluster-id",
+            "(local) no ConfigMap liqo-clusterid-configmap with the key CLUSTER_ID in namespace \
+             default: pass --cluster-id",
         ),
         (
             pair(|pair| {

@@ -23,9 +23,9 @@ use control::commands::{
 use control::identity::Mode;
 
 use self::args::{
-    Aborted, ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand,
-    InfoArgs, InfoCommand, InfoPeerArgs, MarksArgs, NetworkCommand, ObjectArgs, OutputArgs,
-    StatusArgs, UserCommand,
+    ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, InfoArgs,
+    InfoCommand, InfoPeerArgs, MarksArgs, NetworkCommand, ObjectArgs, OutputArgs, StatusArgs,
+    UserCommand,
 };
 use self::terminal::Terminal;
 use super::args::{CheckArgs, UsageError};
@@ -78,7 +78,6 @@ fn block_on(
     });
 
     done.map_err(|error| match error.downcast::<CommandError>() {
-        Ok(CommandError::Aborted) => Aborted.into(),
         Ok(error) if error.is_usage() => UsageError::Wrong(error.to_string()).into(),
         Ok(error) => error.into(),
         Err(error) => error,

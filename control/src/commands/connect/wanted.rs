@@ -3,7 +3,9 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::super::TemplateType;
-use super::super::forge::{DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, ServiceType};
+use super::super::forge::{
+    CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, SERVER_TEMPLATE, ServiceType,
+};
 use super::super::preflight::TypedTemplate;
 use crate::api::gateway_server::ServerEndpoint;
 use crate::api::{GatewayClient, GatewayServer};
@@ -80,8 +82,8 @@ impl TemplateWanted {
     /// What the gateway that is the end `mode` is made from; it is made from `former` so far.
     pub(super) fn or(&self, former: Option<&ObjectReference>, mode: Mode) -> Template {
         let (type_, name) = match mode {
-            Mode::Server => (TemplateType::server(), "wireguard-server"),
-            Mode::Client => (TemplateType::client(), "wireguard-client"),
+            Mode::Server => (TemplateType::server(), SERVER_TEMPLATE),
+            Mode::Client => (TemplateType::client(), CLIENT_TEMPLATE),
         };
         let of_former = |field: fn(&ObjectReference) -> Option<&String>| {
             former.and_then(field).filter(|text| !text.is_empty()).cloned()

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use control::commands::{DEFAULT_MTU, Marks};
 
-pub(crate) use confirmation::{Aborted, Confirmation, answer};
+pub(crate) use confirmation::{Confirmation, answer};
 pub(crate) use network::{ClustersArgs, ConnectArgs, DisconnectArgs, NetworkCommand};
 pub(crate) use objects::{
     CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, ObjectArgs, Service,
@@ -31,10 +31,6 @@ const MTU_MIN: i64 = 576;
 
 /// How gateway servers are exposed by default: as by Liqo.
 const SERVICE_TYPE: Service = Service::LoadBalancer;
-
-/// The templates of gateways by default: those of Liqo, whose names ours have as well.
-const SERVER_TEMPLATE: &str = "wireguard-server";
-const CLIENT_TEMPLATE: &str = "wireguard-client";
 
 /// One variant a verb.
 #[derive(Debug, Subcommand)]
@@ -116,7 +112,7 @@ pub(crate) struct ContextArgs {
     /// Where Liqo or Strait is installed: Networks, templates and the id of the cluster are there
     #[arg(long, env = "STRAIT_LIQO_NAMESPACE", value_name = "NAME", default_value = "liqo")]
     pub(crate) liqo_namespace: String,
-    /// Id of this cluster [default: CLUSTER_ID in the ConfigMap clusterid-configmap of the installation]
+    /// Id of this cluster [default: CLUSTER_ID in the ConfigMap liqo-clusterid-configmap of the installation]
     #[arg(long, env = "STRAIT_CLUSTER_ID", value_name = "ID")]
     pub(crate) cluster_id: Option<String>,
     /// How long it may take, waiting included
@@ -145,7 +141,7 @@ pub(crate) struct RemoteArgs {
     /// Where Liqo or Strait is installed in the remote cluster
     #[arg(long, env = "STRAIT_REMOTE_LIQO_NAMESPACE", value_name = "NAME", default_value = "liqo")]
     pub(crate) remote_liqo_namespace: String,
-    /// Id of the remote cluster [default: CLUSTER_ID in its ConfigMap clusterid-configmap]
+    /// Id of the remote cluster [default: CLUSTER_ID in its ConfigMap liqo-clusterid-configmap]
     #[arg(long, env = "STRAIT_REMOTE_CLUSTER_ID", value_name = "ID")]
     pub(crate) remote_cluster_id: Option<String>,
 }

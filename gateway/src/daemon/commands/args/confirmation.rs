@@ -3,6 +3,7 @@
 use std::io::{self, BufRead as _, Write as _};
 
 use clap::Args;
+use control::commands::CommandError;
 
 /// Whether the user is asked first.
 #[derive(Clone, Debug, Args)]
@@ -12,17 +13,12 @@ pub(crate) struct Confirmation {
     pub(crate) yes: bool,
 }
 
-/// The user was asked, and does not want it.
-#[derive(Debug, thiserror::Error)]
-#[error("action aborted: nothing was changed; answer y, or pass --yes")]
-pub(crate) struct Aborted;
-
 impl Confirmation {
     /// Asks whether `verb` is meant, unless that was said.
     pub(crate) fn ask(&self, verb: &str) -> anyhow::Result<()> {
         let warning = format!("{verb} is a potentially destructive command.");
 
-        if self.yes || answer(&warning)? { Ok(()) } else { Err(Aborted.into()) }
+        if self.yes || answer(&warning)? { Ok(()) } else { Err(CommandError::Aborted.into()) }
     }
 }
 

@@ -2,14 +2,13 @@
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use control::commands::{DEFAULT_PORT, ServiceType, TemplateType, parse_prefix};
+use control::commands::{
+    CLIENT_TEMPLATE, DEFAULT_PORT, SERVER_TEMPLATE, ServiceType, TemplateType, parse_prefix,
+};
 use remap::Prefix;
 
 use super::value::{address, ip_or_none, port_or_none};
-use super::{
-    CLIENT_TEMPLATE, Confirmation, ContextArgs, Format, MarksArgs, SERVER_TEMPLATE, SERVICE_TYPE,
-    TunnelArgs,
-};
+use super::{Confirmation, ContextArgs, Format, MarksArgs, SERVICE_TYPE, TunnelArgs};
 
 /// `strait create`
 #[derive(Debug, Subcommand)]
