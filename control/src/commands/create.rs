@@ -123,7 +123,7 @@ impl Object {
 pub struct Making {
     /// It is written down in this format instead of being made.
     pub format: Option<Format>,
-    /// Whether an object of the same name that is another way is overwritten.
+    /// Whether an object of the same name that differs is overwritten.
     pub overwrites: bool,
     /// Whether the verb ends only when the object is in use.
     pub waits: bool,

@@ -47,12 +47,12 @@ pub enum CommandError {
     Aborted,
     /// An object of this name is there, with `differences` to what is wanted.
     #[error(
-        "{side}{kind} {name:?} is in namespace {namespace} already, and is another way: {differences}; pass --yes to overwrite it, or choose another name"
+        "{side}{kind} {name:?} already exists in namespace {namespace} and differs: {differences}; pass --yes to overwrite it, or choose another name"
     )]
     Exists { side: Side, kind: String, name: String, namespace: String, differences: String },
     /// Nothing that belongs to a gateway of this name could be made.
     #[error(
-        "{side}no {kind} can be called {name:?}: write 1 to {longest} lower case letters, digits and dashes between them"
+        "{side}{name:?} is not a valid name of a {kind}: write 1 to {longest} lower case letters, digits and dashes between them"
     )]
     Name { side: Side, kind: &'static str, name: String, longest: usize },
     /// The `namespace` that was asked for is not there.

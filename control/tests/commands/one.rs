@@ -102,11 +102,19 @@ async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
         (&elsewhere, configuration(), "namespace nowhere does not exist"),
         (contact, other_template, "choose one with --template-name and --template-namespace"),
         (contact, bad_port, "choose another --node-port, or apply what -o yaml prints"),
-        (contact, named(server(), &"a".repeat(61)), "no GatewayServer can be called \"aaa"),
-        (contact, named(server(), "a.b"), "no GatewayServer can be called \"a.b\": write 1 to 60 "),
-        (contact, named(client(), "-a"), "no GatewayClient can be called \"-a\""),
-        (contact, named(client(), ""), "no GatewayClient can be called \"\""),
-        (contact, named(public_key(), "A"), "no PublicKey can be called \"A\""),
+        (
+            contact,
+            named(server(), &"a".repeat(61)),
+            "is not a valid name of a GatewayServer: write 1 to 60 ",
+        ),
+        (
+            contact,
+            named(server(), "a.b"),
+            "\"a.b\" is not a valid name of a GatewayServer: write 1 to 60 ",
+        ),
+        (contact, named(client(), "-a"), "\"-a\" is not a valid name of a GatewayClient: "),
+        (contact, named(client(), ""), "\"\" is not a valid name of a GatewayClient: "),
+        (contact, named(public_key(), "A"), "\"A\" is not a valid name of a PublicKey: "),
     ] {
         let error = create(contact, &wanted, Making::default(), ear.session()).await.unwrap_err();
         assert!(error.is_usage() && error.to_string().contains(says), "{error}");
@@ -170,7 +178,7 @@ async fn overwrites_only_when_allowed(world: &World, contact: &Contact, ear: &Ea
     assert!(!error.is_usage());
     assert_eq!(
         error.to_string(),
-        "GatewayServer \"server\" is in namespace default already, and is another way: \
+        "GatewayServer \"server\" already exists in namespace default and differs: \
          spec.endpoint.port 51840 → 51820, spec.mtu 1340 → 1300; pass --yes to overwrite it, or choose \
          another name"
     );

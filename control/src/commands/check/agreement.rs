@@ -43,16 +43,16 @@ const ODD: [&str; 8] = [
 ];
 
 /// Whether all is well, and the reason if not.
-type Opinion = (bool, String);
+type Verdict = (bool, String);
 
 /// Of the operator, a gateway, a node and `check`, in this order, once the operator has nothing to do.
-struct Opinions {
-    all: [Opinion; 4],
+struct Verdicts {
+    all: [Verdict; 4],
     /// What is wrong with the object by itself.
     problems: Vec<String>,
 }
 
-fn opinions(spec: &Value) -> Opinions {
+fn verdicts(spec: &Value) -> Verdicts {
     let mut object = settled(spec);
     let listed = read::<Configuration>(&object);
     let configuration = listed.0.as_ref().expect("what the schema lets through can be read");
@@ -109,7 +109,7 @@ fn opinions(spec: &Value) -> Opinions {
     let messages: Vec<_> = findings.iter().map(|finding| finding.message.clone()).collect();
     let check = (messages.is_empty(), messages.join("; "));
 
-    Opinions { all: [operator.unwrap_or_default(), gateway, node, check], problems }
+    Verdicts { all: [operator.unwrap_or_default(), gateway, node, check], problems }
 }
 
 /// A `Configuration` with this spec as the operator leaves it.
@@ -186,10 +186,10 @@ fn cluster(right: &'static [&'static str]) -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn one_right_prefix_pleases_all() {
+fn all_readers_accept_one_valid_prefix() {
     let spec = json!({"remote": {"cidr": {"pod": "10.243.0.0/16"}}});
 
-    let Opinions { all, problems } = opinions(&spec);
+    let Verdicts { all, problems } = verdicts(&spec);
 
     assert!(all.iter().all(|(is_well, _)| *is_well), "{all:?}");
     assert_eq!(problems, [""; 0]);
@@ -204,7 +204,7 @@ proptest! {
     ) {
         let spec = json!({"local": local, "remote": remote});
 
-        let Opinions { all, problems } = opinions(&spec);
+        let Verdicts { all, problems } = verdicts(&spec);
 
         for (is_well, _) in &all {
             prop_assert_eq!(*is_well, all[0].0, "{}: {:#?}", spec, all);

@@ -153,7 +153,7 @@ fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
     let Prefixes { pod, external } = other.prefixes()?;
     let judgement = judge(configuration);
     if !judgement.problems.is_empty() {
-        // That is said already.
+        // These problems are reported already.
         return None;
     }
     let told = judgement.remote.map(|list| sorted(list.into_iter().flatten()));

@@ -35,7 +35,7 @@ pub(crate) struct ObjectArgs {
     /// Print the object instead of making it
     #[arg(short, long, env = "STRAIT_OUTPUT", value_name = "FORMAT", value_enum)]
     pub(crate) output: Option<Format>,
-    /// Overwrite an object of this name that is another way
+    /// Overwrite an object of this name that differs
     #[arg(short, long, env = "STRAIT_YES", visible_alias = "skip-confirm")]
     pub(crate) yes: bool,
     #[command(flatten)]
