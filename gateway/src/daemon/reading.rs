@@ -17,7 +17,7 @@ pub(crate) const READ_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Reading<T> {
     limit: Duration,
     under_way: Option<UnderWay<T>>,
-    /// The last thread, which may be blocked for ever.
+    /// The last thread, if it gave no result in time. It may be blocked for ever.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,6 +35,8 @@ pub(crate) enum Read<T> {
     Done(T, Again),
     /// There is none yet, and it is not awaited any more.
     TimedOut,
+    /// The thread ended without a result.
+    Panicked,
 }
 
 /// Whether a read was asked for while another one was under way, which may have read an older file.
@@ -81,12 +83,16 @@ impl<T: Send + 'static> Reading<T> {
             return pending().await;
         };
         let result = timeout_at(*deadline, result).await;
+        if result.is_ok() {
+            // It may still run for a moment, which blocks nothing.
+            self.thread = None;
+        }
         let is_asked_again = self.under_way.take().is_some_and(|read| read.is_asked_again);
 
         match result {
             Ok(Ok(value)) => Read::Done(value, if is_asked_again { Again::Yes } else { Again::No }),
-            // A thread that panicked has no result either.
-            Ok(Err(_)) | Err(_) => Read::TimedOut,
+            Ok(Err(_)) => Read::Panicked,
+            Err(_) => Read::TimedOut,
         }
     }
 }
@@ -111,6 +117,24 @@ mod tests {
         while reading.start(|| true).is_err() {
             std::thread::yield_now();
         }
+    }
+
+    /// The thread ends some time after its result is there.
+    #[tokio::test]
+    async fn a_read_can_follow_its_predecessor_at_once() {
+        let mut reading = Reading::new(READ_MAX);
+        for number in 0..2_000 {
+            reading.start(move || number).unwrap();
+            assert_eq!(reading.next().await, Read::Done(number, Again::No));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_no_timeout() {
+        let mut reading = Reading::<()>::new(READ_MAX);
+        reading.start(|| panic!("expected")).unwrap();
+
+        assert_eq!(reading.next().await, Read::Panicked);
     }
 
     #[tokio::test]

@@ -470,26 +470,34 @@ impl Service {
 
     /// Applies what was read. A file that is wrong changes nothing.
     async fn handle_read(&mut self, read: Read<Result<Config, Findings>>) {
-        let wanted = match read {
-            Read::Done(_, Again::Yes) => return self.reload(),
-            Read::Done(Ok(wanted), Again::No) => wanted,
-            Read::TimedOut => {
-                error!(
-                    limit = ?READ_MAX,
-                    "the configuration, or a key file that it names, cannot be read in time; the one before stays in force"
-                );
-                return;
+        let again = match read {
+            // What is out of date is still newer than what is in force.
+            Read::Done(Ok(wanted), again) => {
+                self.reconfigure(wanted).await;
+                again
             }
-            Read::Done(Err(findings), Again::No) => {
+            Read::Done(Err(findings), again) => {
                 for finding in findings.lines() {
                     error!("{finding}");
                 }
                 error!("configuration not reloaded; the one before stays in force");
-                return;
+                again
+            }
+            Read::TimedOut => {
+                return error!(
+                    limit = ?READ_MAX,
+                    "the configuration, or a key file that it names, cannot be read in time; the one before stays in force"
+                );
+            }
+            Read::Panicked => {
+                return error!(
+                    "configuration not reloaded: its read panicked; the one before stays in force"
+                );
             }
         };
-
-        self.reconfigure(wanted).await;
+        if again == Again::Yes {
+            self.reload();
+        }
     }
 
     /// Applies what differs from the configuration in force.
