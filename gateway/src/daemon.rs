@@ -32,6 +32,7 @@ pub(crate) mod resolver;
 pub(crate) mod routes;
 pub(crate) mod service;
 pub(crate) mod show;
+pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod uapi;
 mod vmclock;

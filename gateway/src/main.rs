@@ -17,7 +17,8 @@ use daemon::cluster::Cluster;
 use daemon::config::Config;
 use daemon::logging::Log;
 use daemon::netlink::Netlink;
-use daemon::service::{Service, Signals, Sockets, Source};
+use daemon::service::{Service, Sockets, Source};
+use daemon::signals::{Signals, end_on_signal};
 use daemon::socket::Listener;
 use daemon::{
     check, cluster, commands, crds, demo, device, explain, key, limits, logging, mtu, node,
@@ -78,6 +79,7 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
 
 /// `strait gateway`, from the file or the flags to the last packet.
 fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
+    end_on_signal().context("cannot listen for signals")?;
     for flag in &args.ignored {
         if cluster::flags::is_meaningless(flag) {
             debug!("{flag} means nothing to this gateway");

@@ -2,15 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+use strait_gateway::lab::wait_until;
 
 /// RFC 7748 section 6.1, the keys of Alice and the public key of Bob.
 const PRIVATE: &str = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
@@ -243,6 +247,29 @@ fn too_few_file_descriptors_are_refused_by_name() {
     assert_refused(&output, 1, &["RLIMIT_NOFILE is 32", "ulimit -n"]);
 }
 
+/// By a handler: the kernel ends the first process of a container by no default action.
+#[test]
+fn sigterm_ends_a_gateway_that_reads_its_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("gateway.toml");
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let mut strait = Command::new(env!("CARGO_BIN_EXE_strait"));
+    strait.args(["gateway", "--config"]).arg(&fifo);
+    let mut gateway = strait.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut write = File::options();
+    write.write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let mut held = None;
+    wait_until("it read the configuration", Duration::from_secs(10), || {
+        held = write.open(&fifo).ok();
+        Ok(held.is_some())
+    })
+    .unwrap();
+
+    kill(Pid::from_raw(gateway.id().cast_signed()), Signal::SIGTERM).unwrap();
+
+    assert_eq!(gateway.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn no_core_dump_can_hold_a_key() {
     let mut strait = Command::new(env!("CARGO_BIN_EXE_strait"));
@@ -257,7 +284,7 @@ fn no_core_dump_can_hold_a_key() {
 
     // It is for its whole life, from soon after its start.
     let is_zero = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         is_zero()
     });
     process.kill().unwrap();

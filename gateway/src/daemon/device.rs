@@ -24,7 +24,7 @@ use super::args::LogArgs;
 use super::config::{Engine, interface_flag};
 use super::logging;
 use super::netlink::{Changes, Link, Netlink};
-use super::service::Signals;
+use super::signals::{Signals, end_on_signal};
 use super::socket::Serving;
 use super::uapi;
 use super::vmclock::VmClock;
@@ -79,6 +79,7 @@ pub(crate) fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> 
     let is_heard = is_heard(log, level.as_deref(), background::is_waited_for());
     logging::start(&with_level(log, level, is_heard), false);
     background::leave_terminal()?;
+    end_on_signal().context("cannot listen for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -39,7 +39,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 use tracing::info;
 
 use super::admin::Admin;
-use super::service::Signals;
+use super::signals::{Signals, end_on_signal};
 use super::{cluster, output};
 use agent::Agent;
 use facts::Facts;
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
 
+    end_on_signal().context("cannot listen for signals")?;
     let settings = args.settings()?;
     let client = runtime.block_on(cluster::client())?;
     let mut addresses = vec![args.metrics_address.0, args.health_probe_bind_address.0];

@@ -23,7 +23,7 @@ use super::args::UsageError;
 use super::cluster;
 use super::cluster::flags::{Bind, bind_address};
 use super::election::{Candidacy, ElectionFlags};
-use super::service::Signals;
+use super::signals::{Signals, end_on_signal};
 use pages::Pages;
 
 /// Of all replicas.
@@ -88,6 +88,7 @@ pub(crate) struct OperatorArgs {
 ///
 /// Wrong flags, ports that cannot be had, and whatever names no API server.
 pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
+    end_on_signal().context("cannot listen for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

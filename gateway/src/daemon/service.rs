@@ -5,11 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::future::{pending, ready};
-use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -17,7 +15,6 @@ use strait_gateway::io::{Gateway, Monitor, PeerStatus};
 use strait_gateway::wg::succession::GRACE;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
 
@@ -30,6 +27,7 @@ use super::reading::{Again, READ_MAX, Read, Reading};
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
+use super::signals::{Signals, Wish};
 use super::socket::Serving;
 use super::uapi;
 use super::vmclock::VmClock;
@@ -42,78 +40,11 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 /// peer, if it knows where that is, and nodes hear of where their packets go now.
 const OVERLAP: Duration = Duration::from_secs(2);
 
-/// The process ends so long after it was asked to, whatever it waits for. Less than Kubernetes gives it.
-const END_MAX: Duration = Duration::from_secs(25);
-
 /// How often peers and packet threads are looked at.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How often one looks for a peer that is waited for.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// The wishes of whoever runs the process.
-#[derive(Debug)]
-pub(crate) struct Signals {
-    reload: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-enum Wish {
-    Reload,
-    End,
-}
-
-/// Ends the process after `limit`, if it has not ended by then.
-fn end_within(limit: Duration) {
-    let end = move || {
-        thread::sleep(limit);
-        error!(?limit, "the process did not end in order: it ends now");
-        std::process::exit(1);
-    };
-    if let Err(error) = thread::Builder::new().name("end".to_owned()).spawn(end) {
-        warn!(%error, "the process ends only in order");
-    }
-}
-
-impl Signals {
-    /// From here on SIGHUP, SIGTERM and SIGINT are wishes and no longer end the process.
-    ///
-    /// # Errors
-    ///
-    /// If a handler cannot be installed.
-    pub(crate) fn listen() -> io::Result<Self> {
-        let mut end = Self::subscribe()?;
-        tokio::spawn(async move {
-            end.end().await;
-            end_within(END_MAX);
-        });
-
-        Self::subscribe()
-    }
-
-    fn subscribe() -> io::Result<Self> {
-        Ok(Self {
-            reload: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// Waits for the wish to end. Whoever wants something read again is not heard. Cancel safe.
-    pub(crate) async fn end(&mut self) {
-        while let Wish::Reload = self.next().await {}
-    }
-
-    /// Cancel safe.
-    async fn next(&mut self) -> Wish {
-        select! {
-            _ = self.reload.recv() => Wish::Reload,
-            _ = self.terminate.recv() => Wish::End,
-            _ = self.interrupt.recv() => Wish::End,
-        }
-    }
-}
 
 /// Who says what a gateway is to do while it runs.
 pub(crate) enum Source {
