@@ -32,8 +32,11 @@ use world::{STRAIT, World, assert_traffic};
 /// The device of a gateway.
 const DEVICE: &str = "strait0";
 
+/// Longer than a busy machine delays anything.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// By polling it would be a second.
-const AT_ONCE: Duration = Duration::from_millis(500);
+const AT_ONCE: Duration = Duration::from_millis(300);
 
 #[test]
 fn removed_routes_and_addresses_come_back_at_once() {
@@ -47,20 +50,25 @@ fn removed_routes_and_addresses_come_back_at_once() {
     let addresses = || ip(&rome.gateway, &format!("-4 address show dev {DEVICE}"));
     let before = [routes("-4"), routes("-6"), addresses()];
 
-    for version in ["-4", "-6"] {
-        ip(&rome.gateway, &format!("{version} route flush dev {DEVICE} proto 83"));
-    }
-    ip(&rome.gateway, &format!("address flush dev {DEVICE}"));
+    let took = [(); 3].map(|()| {
+        for version in ["-4", "-6"] {
+            ip(&rome.gateway, &format!("{version} route flush dev {DEVICE} proto 83"));
+        }
+        ip(&rome.gateway, &format!("address flush dev {DEVICE}"));
+        let removed = now();
+        let are_back = || Ok([routes("-4"), routes("-6"), addresses()] == before);
+        wait_until("routes and addresses were back", PATIENCE, are_back).unwrap();
+        removed.elapsed()
+    });
 
-    let are_back = || Ok([routes("-4"), routes("-6"), addresses()] == before);
-    wait_until("routes and addresses were back", AT_ONCE, are_back).unwrap();
+    assert!(took.iter().any(|took| *took < AT_ONCE), "{took:?}");
     assert!(before.iter().all(|text| !text.is_empty()), "{before:?}");
     world.assert_traffic();
     world.finish();
 }
 
 #[test]
-fn a_route_that_is_taken_is_named_until_it_is_back() {
+fn a_taken_route_is_named_until_restored() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else {
         return;
     };
@@ -71,10 +79,17 @@ fn a_route_that_is_taken_is_named_until_it_is_back() {
 
     ip(&rome.gateway, "route replace 10.71.0.0/16 dev lo proto static");
     let taken = "route 10.71.0.0/16 already leads to lo (protocol 4)";
-    wait_until("it was named", AT_ONCE, || Ok(readiness(rome).1.contains(taken))).unwrap();
+    wait_until("it was named", PATIENCE, || Ok(readiness(rome).1.contains(taken))).unwrap();
     let explained = explain(rome, target);
     ip(&rome.gateway, "route del 10.71.0.0/16 dev lo");
-    wait_until("it was back", AT_ONCE, || Ok(readiness(rome).1 == "ready\n")).unwrap();
+    wait_until("it was back", PATIENCE, || Ok(readiness(rome).1 == "ready\n")).unwrap();
+    // Of routes that go with their device the kernel says nothing.
+    connect((&rome.gateway, "foreign"), (&milan.gateway, "foreign"), 1500).unwrap();
+    ip(&rome.gateway, "route replace 10.71.0.0/16 dev foreign proto static");
+    let taken_again = "route 10.71.0.0/16 already leads to foreign";
+    wait_until("it was named", PATIENCE, || Ok(readiness(rome).1.contains(taken_again))).unwrap();
+    ip(&rome.gateway, "link del foreign");
+    wait_until("it was back", PATIENCE, || Ok(readiness(rome).1 == "ready\n")).unwrap();
 
     let text = String::from_utf8_lossy(&explained.stdout);
     assert!(text.contains("blocked by the host") && text.contains(taken), "{text}");
@@ -94,10 +109,10 @@ fn a_device_that_is_down_is_explained() {
     let target = rome.side.sees(&milan.side).next().unwrap();
 
     ip(&rome.gateway, &format!("link set {DEVICE} down"));
-    wait_until("it was seen", AT_ONCE, || Ok(readiness(rome).0 == 503)).unwrap();
+    wait_until("it was seen", PATIENCE, || Ok(readiness(rome).0 == 503)).unwrap();
     let down = explain(rome, target);
     ip(&rome.gateway, &format!("link set {DEVICE} up"));
-    wait_until("it was seen", AT_ONCE, || Ok(readiness(rome).0 == 200)).unwrap();
+    wait_until("it was seen", PATIENCE, || Ok(readiness(rome).0 == 200)).unwrap();
 
     let text = String::from_utf8_lossy(&down.stdout);
     assert!(text.contains("strait0 is down"), "{text}");
@@ -117,15 +132,18 @@ fn another_mtu_and_name_of_the_device_are_followed() {
     assert!(shows("1420: MSS is clamped to 1380"));
 
     rome.gateway.set_mtu(DEVICE, 1300).unwrap();
-    wait_until("the clamp followed", AT_ONCE, || Ok(shows("1300: MSS is clamped to 1260")))
+    wait_until("the clamp followed", PATIENCE, || Ok(shows("1300: MSS is clamped to 1260")))
         .unwrap();
-    ip(&rome.gateway, &format!("link set {DEVICE} name renamed0"));
+    if !rename(&rome.gateway, DEVICE, "renamed0") {
+        world.finish();
+        return;
+    }
     let config = || page(rome, "/config").1;
     let is_renamed = || Ok(config().contains("\"renamed0\""));
-    wait_until("the name followed", AT_ONCE, is_renamed).unwrap();
+    wait_until("the name followed", PATIENCE, is_renamed).unwrap();
     ip(&rome.gateway, "route flush dev renamed0 proto 83");
     let has_route = || Ok(!ip(&rome.gateway, "route show dev renamed0 proto 83").is_empty());
-    wait_until("the routes were back", AT_ONCE, has_route).unwrap();
+    wait_until("the routes were back", PATIENCE, has_route).unwrap();
 
     assert_eq!(tcp_mss(rome, milan, target), 1260 - TIMESTAMPS);
     world.assert_traffic();
@@ -153,7 +171,7 @@ fn without_ipv6_the_ipv4_part_works() {
                  net.ipv6.conf.strait0.disable_ipv6=0";
     assert!(text.starts_with("ready\n") && text.contains(named), "{text}");
     rome.gateway.set(&[("ipv6/conf/strait0/disable_ipv6", "0")]).unwrap();
-    wait_until("IPv6 was back", 2 * AT_ONCE, || Ok(readiness(rome).1 == "ready\n")).unwrap();
+    wait_until("IPv6 was back", PATIENCE, || Ok(readiness(rome).1 == "ready\n")).unwrap();
     world.assert_traffic();
     world.finish();
 }
@@ -195,7 +213,9 @@ fn a_better_route_to_the_peer_is_followed_at_once() {
     let before = ping.run(&rome.pod).unwrap();
 
     ip(&rome.gateway, &format!("route add {} via 203.0.113.1 dev second", milan.underlay));
-    std::thread::sleep(Duration::from_millis(50));
+    let log = || rome.process().unwrap().process().log();
+    let is_seen = || Ok(log().contains("the way to a peer leads through another interface"));
+    wait_until("the way was seen to be another one", PATIENCE, is_seen).unwrap();
     let after = ping.run(&rome.pod).unwrap();
 
     assert!(before.is_perfect(), "{before:?}");
@@ -241,12 +261,16 @@ fn a_connection_learns_that_the_path_has_shrunk() {
     }
 }
 
-/// Gives the underlay links of `clusters` another MTU, and their gateways the time to hear of it.
+/// Gives the underlay links of `clusters` another MTU, and waits until their gateways know of it.
 fn set_underlay_mtu(clusters: [&Cluster; 2], mtu_bytes: u32) {
     for cluster in clusters {
         cluster.gateway.set_mtu(UNDERLAY_LINK, mtu_bytes).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(300));
+    let path_mtu = u64::from(mtu_bytes) - 80;
+    for cluster in clusters {
+        let known = || Ok(cluster.metrics()?.sum("strait_peer_path_mtu_bytes", &[]) == path_mtu);
+        wait_until("the path MTU was known", PATIENCE, known).unwrap();
+    }
 }
 
 /// What each segment has for timestamps (RFC 7323), as Linux has them.
@@ -278,7 +302,9 @@ impl Connection {
                     let mut left = usize::try_from(u64::from_be_bytes(left)).unwrap();
                     while left > 0 {
                         let part = buffer.get_mut(..left.min(256 * 1024)).unwrap();
-                        left -= stream.read(part).unwrap();
+                        let len = stream.read(part).unwrap();
+                        assert_ne!(len, 0, "the connection ended early");
+                        left -= len;
                     }
                     stream.write_all(&[1]).unwrap();
                 }
@@ -326,22 +352,38 @@ fn explain(cluster: &Cluster, target: IpAddr) -> Output {
         .unwrap()
 }
 
+/// Renames an interface that is up, if the kernel can.
+fn rename(namespace: &Namespace, from: &str, to: &str) -> bool {
+    let output = try_run(namespace, "ip", &format!("link set {from} name {to}"));
+    if String::from_utf8_lossy(&output.stderr).contains("Device or resource busy") {
+        eprintln!("SKIPPED: renaming an interface that is up needs Linux 6.2");
+        return false;
+    }
+    assert!(output.status.success(), "{output:?}");
+
+    true
+}
+
 /// What `ip` prints.
 fn ip(namespace: &Namespace, arguments: &str) -> String {
     run(namespace, "ip", arguments)
 }
 
 fn run(namespace: &Namespace, tool: &'static str, arguments: &str) -> String {
-    let program = strait_gateway::lab::process::find(tool).unwrap();
-    let words: Vec<_> = arguments.split(' ').map(ToOwned::to_owned).collect();
-    let output = namespace
-        .run(move || {
-            Command::new(Path::new(&program)).args(words).output().map_err(LabError::io("run"))
-        })
-        .unwrap();
+    let output = try_run(namespace, tool, arguments);
 
     assert!(output.status.success(), "{tool} {arguments}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn try_run(namespace: &Namespace, tool: &'static str, arguments: &str) -> Output {
+    let program = strait_gateway::lab::process::find(tool).unwrap();
+    let words: Vec<_> = arguments.split(' ').map(ToOwned::to_owned).collect();
+    namespace
+        .run(move || {
+            Command::new(Path::new(&program)).args(words).output().map_err(LabError::io("run"))
+        })
+        .unwrap()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test measures real time")]

@@ -7,7 +7,6 @@ mod background;
 mod kept;
 mod state;
 
-use std::collections::BTreeSet;
 use std::future::ready;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -176,14 +175,14 @@ async fn follow(
             }
             changed = changes.next() => {
                 ways.handle_change(&changed);
-                if changed.is_about(index, &BTreeSet::new()) {
+                if changed.is_about(index, |_| false) {
                     follow_link(&netlink, index, &mut link, device, &mut serving).await;
                 }
             }
             () = ready(()), if ways.are_due() => {
                 let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
                 let netlink = netlink.with_mark(mark);
-                let changed = ways.learn_due(&netlink, &monitor.status().peers).await;
+                let changed = ways.learn_due(&netlink, monitor).await;
                 let device = device.lock().unwrap_or_else(PoisonError::into_inner);
                 for change in changed {
                     device.handle_way(change);
@@ -193,6 +192,9 @@ async fn follow(
                 if !serving.is_there() {
                     info!("the device ends: somebody removed its socket");
                     return Ok(());
+                }
+                if changes.is_closed() {
+                    follow_link(&netlink, index, &mut link, device, &mut serving).await;
                 }
                 let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
                 let netlink = netlink.with_mark(mark);

@@ -20,7 +20,7 @@ pub(crate) struct DeviceState {
 }
 
 /// An address or a route that the kernel refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lack {
     pub(crate) prefix: IpNet,
     pub(crate) is_route: bool,
@@ -39,12 +39,16 @@ impl Lack {
                 || remotes.any(|prefix| prefix == self.prefix))
     }
 
-    /// Of a route, unless the error is about none that is missing.
-    pub(crate) fn of_route(error: RouteError) -> Option<Self> {
-        let prefix = error.missing()?;
+    /// The route that is missing.
+    ///
+    /// # Errors
+    ///
+    /// The same error, if it is about none.
+    pub(crate) fn of_route(error: RouteError) -> Result<Self, RouteError> {
+        let Some(prefix) = error.missing() else { return Err(error) };
         let cause = format!("{:#}", anyhow::Error::from(error));
 
-        Some(Self { prefix, is_route: true, cause })
+        Ok(Self { prefix, is_route: true, cause })
     }
 }
 

@@ -3,7 +3,7 @@
 //! One task on the control runtime owns all of it, so nothing here needs a lock. The packet threads
 //! take no notice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::future::{pending, ready};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -147,6 +147,8 @@ pub(crate) struct Service {
     last_routes: Routes,
     /// The device as it was when it was looked at last.
     last_device: DeviceState,
+    /// It is to be looked at with the next tick.
+    is_device_due: bool,
     sockets: Sockets,
     resolver: Resolver,
     ways: Ways,
@@ -203,6 +205,7 @@ impl Service {
             changes,
             last_routes: Routes::default(),
             last_device: DeviceState::default(),
+            is_device_due: false,
             sockets,
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
@@ -216,7 +219,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// If a route cannot be had at the start, or a packet thread ended.
+    /// If the device gets none of its routes at the start, or a packet thread ended.
     pub(crate) async fn run(mut self, mut signals: Signals) -> anyhow::Result<()> {
         self.netlink.prepare_tunnel(self.device).await;
         self.netlink.set_up(self.device).await.context("cannot bring the device up")?;
@@ -283,14 +286,16 @@ impl Service {
                 }
                 changed = self.changes.next() => {
                     self.ways.handle_change(&changed);
-                    let prefixes = self.last_routes.prefixes();
-                    if changed.is_about(self.device, &prefixes) {
+                    let wanted = &self.last_routes.wanted;
+                    if changed.is_about(self.device, |prefix| wanted.contains_key(prefix)) {
                         self.keep_device().await;
+                    } else if !self.last_device.lacking.is_empty() {
+                        // What takes its place may have gone without a word, as routes of IPv4 go with their device.
+                        self.is_device_due = true;
                     }
                 }
                 () = ready(()), if self.ways.are_due() => {
-                    let peers = self.monitor.status().peers;
-                    for change in self.ways.learn_due(&self.netlink, &peers).await {
+                    for change in self.ways.learn_due(&self.netlink, &self.monitor).await {
                         change.apply(&self.gateway);
                     }
                 }
@@ -307,7 +312,7 @@ impl Service {
                         self.gateway.renew_sessions();
                     }
                     self.gateway.free_retired();
-                    if self.changes.is_closed() {
+                    if self.is_device_due || self.changes.is_closed() {
                         self.keep_device().await;
                     }
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
@@ -326,12 +331,14 @@ impl Service {
     /// Follows what others do to the device, and gives it back what they took: when it goes down the kernel takes
     /// its routes away, and its addresses of IPv6.
     async fn keep_device(&mut self) {
+        self.is_device_due = false;
         let link = match self.netlink.link(self.device).await {
             Ok(Some(link)) => link,
             // It is gone: so are the packet threads in a moment.
             Ok(None) => return self.set_device(DeviceState::default()),
             Err(error) => {
                 debug!(%error, "cannot look at the device");
+                self.is_device_due = true;
                 return;
             }
         };
@@ -340,22 +347,27 @@ impl Service {
         if link.is_up {
             match self.netlink.sync_addresses(self.device, &self.config.addresses).await {
                 Ok(errors) => device.lacking.extend(errors.into_iter().map(Lack::from)),
-                Err(error) => error!(%error, "cannot read the addresses of the device"),
+                Err(error) => {
+                    error!(%error, "cannot read the addresses of the device");
+                    self.is_device_due = true;
+                }
             }
             let errors = self.sync_routes().await;
             device.wanted_routes = self.last_routes.wanted.len();
             for error in errors {
-                if error.missing().is_none() {
-                    error!("{:#}", anyhow::Error::from(error));
-                } else {
-                    device.lacking.extend(Lack::of_route(error));
+                match Lack::of_route(error) {
+                    Ok(lack) => device.lacking.push(lack),
+                    Err(error) => {
+                        error!("{:#}", anyhow::Error::from(error));
+                        self.is_device_due = true;
+                    }
                 }
             }
         }
         self.set_device(device);
     }
 
-    /// The name and the MTU of the device are the business of this host, also while the gateway runs.
+    /// The name and the MTU of the device belong to this host and may change while the gateway runs.
     fn follow(&mut self, link: &Link) {
         let mtu_bytes = u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX);
         if mtu_bytes != self.mtu_bytes {
@@ -374,12 +386,13 @@ impl Service {
         }
     }
 
-    /// Shows what the device is now, and reports what it lacks, unless that is no news.
+    /// Shows what the device is now, and reports what it lacks, unless it is unchanged.
     fn set_device(&mut self, device: DeviceState) {
         if device == self.last_device {
             return;
         }
-        for lack in device.lacking.iter().filter(|lack| !self.last_device.lacking.contains(lack)) {
+        let known: HashSet<_> = self.last_device.lacking.iter().collect();
+        for lack in device.lacking.iter().filter(|lack| !known.contains(lack)) {
             error!("{}", lack.cause);
         }
         self.source.set_lacking(&device.lacking);

@@ -5,10 +5,11 @@
 //! send. TCP through the tunnel is better off knowing: its segments then fit again. And if a way leads
 //! through another interface than before, the address of ours that the peer knows is on the wrong one.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::iter;
 use std::net::SocketAddr;
 
-use strait_gateway::io::{Gateway, PeerStatus};
+use strait_gateway::io::{Gateway, Monitor, PeerStatus};
 use strait_gateway::wg::PublicKey;
 use tracing::info;
 
@@ -79,18 +80,10 @@ impl Ways {
     }
 
     /// Asks the kernel about the next few peers to which the way may be another one by what has changed.
-    pub(crate) async fn learn_due(
-        &mut self,
-        netlink: &Netlink,
-        peers: &[PeerStatus],
-    ) -> Vec<Change> {
-        let mut turn = Vec::new();
-        while turn.len() < PEERS_PER_TURN
-            && let Some(key) = self.due.pop_first()
-        {
-            let peer = peers.iter().find(|peer| peer.public_key == key);
-            turn.extend(peer.and_then(|peer| Some((peer, peer.endpoint?))));
-        }
+    pub(crate) async fn learn_due(&mut self, netlink: &Netlink, monitor: &Monitor) -> Vec<Change> {
+        let keys: Vec<_> = iter::from_fn(|| self.due.pop_first()).take(PEERS_PER_TURN).collect();
+        let peers = monitor.peers_by_key(&keys);
+        let turn = peers.iter().filter_map(|peer| Some((peer, peer.endpoint?))).collect();
 
         self.ask(netlink, turn).await
     }
@@ -100,7 +93,8 @@ impl Ways {
         let turn = self.turn(peers);
         let changed = self.ask(netlink, turn).await;
         if self.last.len() > peers.len() {
-            self.last.retain(|key, _| peers.iter().any(|peer| peer.public_key == *key));
+            let known: HashSet<_> = peers.iter().map(|peer| peer.public_key).collect();
+            self.last.retain(|key, _| known.contains(key));
         }
 
         changed

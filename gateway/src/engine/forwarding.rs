@@ -192,6 +192,14 @@ impl Forwarding {
         self.peers.get(usize::try_from(id.0).ok()?)
     }
 
+    /// The same with its name.
+    #[must_use]
+    pub fn named_by_key(&self, key: PublicKey) -> Option<(&str, &Peer)> {
+        let id = *self.by_key.get(&key)?;
+
+        self.name(id).zip(self.peer(id))
+    }
+
     /// The peer in this slot of receiver indices.
     #[must_use]
     #[inline]

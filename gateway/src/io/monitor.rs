@@ -57,6 +57,18 @@ impl Monitor {
         }
     }
 
+    /// The state of each peer with one of `keys`, in their order.
+    #[must_use]
+    pub fn peers_by_key(&self, keys: &[PublicKey]) -> Vec<PeerStatus> {
+        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
+        let status = |key: &PublicKey| {
+            let (name, peer) = forwarding.named_by_key(*key)?;
+            Some(peer_status(name, peer, &self.shared.calendar))
+        };
+
+        keys.iter().filter_map(status).collect()
+    }
+
     /// Ends when a packet thread has ended that was not told to: the device is gone. Cancel safe.
     pub async fn ended(&self) {
         loop {

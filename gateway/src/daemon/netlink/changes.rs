@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use futures_util::StreamExt as _;
 use ipnet::IpNet;
 use rtnetlink::MulticastGroup;
-use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_core::{NLM_F_REPLACE, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::route::RouteMessage;
 use tokio::sync::mpsc;
@@ -34,18 +34,17 @@ pub(crate) struct Changed {
     interfaces: BTreeSet<u32>,
     /// The destinations of routes that came or went.
     destinations: BTreeSet<IpNet>,
-    /// A route of ours went.
+    /// A route of ours went, or may have been replaced.
     is_route_lost: bool,
     /// Anything may have changed: a rule did, or events were lost.
     is_anything: bool,
 }
 
 impl Changed {
-    /// Whether the interface `index`, its addresses, or its routes to `prefixes` may not be what they were.
-    pub(crate) fn is_about(&self, index: u32, prefixes: &BTreeSet<IpNet>) -> bool {
-        self.is_anything
-            || self.interfaces.contains(&index)
-            || self.destinations.iter().any(|destination| prefixes.contains(destination))
+    /// Whether the interface `index`, its addresses, or its routes to prefixes that are `wanted` may not be what they
+    /// were.
+    pub(crate) fn is_about(&self, index: u32, wanted: impl Fn(&IpNet) -> bool) -> bool {
+        self.is_anything || self.interfaces.contains(&index) || self.destinations.iter().any(wanted)
     }
 
     /// Whether an interface, a rule or a route of ours may not be what it was.
@@ -74,8 +73,11 @@ impl Changed {
             self.interfaces.insert(address.header.index);
         } else if let NewRoute(route) | DelRoute(route) = message {
             self.note_route(route);
-            let is_lost = matches!(message, DelRoute(_));
-            self.is_route_lost |= is_lost && u8::from(route.header.protocol) == ROUTE_PROTOCOL;
+            let is_ours = u8::from(route.header.protocol) == ROUTE_PROTOCOL;
+            // Of the route before, which may have been ours, the kernel says nothing then.
+            let is_replaced =
+                matches!(message, NewRoute(_)) && event.header.flags & NLM_F_REPLACE != 0;
+            self.is_route_lost |= is_replaced || (is_ours && matches!(message, DelRoute(_)));
         } else {
             self.is_anything = true;
         }

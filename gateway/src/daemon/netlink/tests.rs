@@ -147,7 +147,7 @@ fn removed_routes_and_addresses_are_reported() {
         let prefixes = set(&["10.71.0.0/16"]);
         assert_none(&routes.sync(&prefixes).await);
         netlink.sync_addresses(lo, &[net("169.254.18.1/30")]).await.unwrap();
-        let none = BTreeSet::new();
+        let none = |_: &IpNet| false;
         let another = lo + 1000;
         let mut changes = Changes::listen().unwrap();
 
@@ -157,10 +157,33 @@ fn removed_routes_and_addresses_are_reported() {
         remove_addresses(&netlink, lo).await;
         let address = changes.next().await;
 
-        assert!(route.is_about(lo, &prefixes) && route.is_about_ours());
-        assert!(!route.is_about(lo, &set(&["10.72.0.0/16"])));
-        assert!(address.is_about(lo, &none) && !address.is_about(another, &none));
+        assert!(route.is_about(lo, |prefix| prefixes.contains(prefix)) && route.is_about_ours());
+        assert!(!route.is_about(lo, |prefix| *prefix == net("10.72.0.0/16")));
+        assert!(address.is_about(lo, none) && !address.is_about(another, none));
         assert!(!changes.is_closed());
+    });
+}
+
+/// The kernel reports only the new one.
+#[test]
+fn replacing_a_route_of_ours_is_reported() {
+    in_namespace(|netlink, lo| async move {
+        let routes = DeviceRoutes::new(netlink.clone(), lo);
+        for (prefix, another) in
+            [("10.71.0.0/16", "10.98.0.0/16"), ("fd00:71::/64", "10.99.0.0/16")]
+        {
+            assert_none(&routes.sync(&set(&[prefix])).await);
+            let mut changes = Changes::listen().unwrap();
+
+            add_foreign(&netlink, another, lo).await;
+            let added = changes.next().await;
+            let mut foreign = route_message(net(prefix), Some(lo));
+            foreign.header.protocol = RouteProtocol::Static;
+            netlink.handle.route().add(foreign).replace().execute().await.unwrap();
+            let replaced = changes.next().await;
+
+            assert!(!added.is_about_ours() && replaced.is_about_ours(), "{prefix}");
+        }
     });
 }
 
