@@ -3,9 +3,11 @@
 //! A new connection is accepted at once. If there are too many, the one that has been idle for longest ends:
 //! clients that say nothing, or that do not read, give way to those that ask.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::{AbortHandle, yield_now};
 
 /// The connections to one socket. Dropping this ends none of them.
@@ -35,6 +37,22 @@ impl Activity {
     /// Another request, or a part of one, has come.
     pub(crate) fn note(&self) {
         self.last.store(self.events.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Writes all of `bytes`. With each part that the client takes it is not idle.
+    ///
+    /// # Errors
+    ///
+    /// The stream's.
+    pub(crate) async fn write_all(
+        &self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        mut bytes: &[u8],
+    ) -> io::Result<()> {
+        while stream.write_buf(&mut bytes).await? > 0 {
+            self.note();
+        }
+        if bytes.is_empty() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 }
 
@@ -69,6 +87,8 @@ impl Connections {
 mod tests {
     use std::future::pending;
     use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
 
@@ -114,6 +134,32 @@ mod tests {
         }
 
         assert!(ended.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_a_long_answer_is_not_idle() {
+        let mut connections = Connections::new(2);
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let (mut client, mut stream) = duplex(1);
+        for number in 0..3 {
+            let end = End(number, Arc::clone(&ended));
+            let answer = (number == 0).then(|| std::mem::replace(&mut stream, duplex(1).0));
+            if number == 2 {
+                client.read_exact(&mut [0; 4]).await.unwrap();
+            }
+            connections
+                .spawn(|activity| async move {
+                    let _end = end;
+                    if let Some(mut stream) = answer {
+                        activity.write_all(&mut stream, b"a long answer").await.unwrap();
+                    }
+                    pending::<()>().await;
+                })
+                .await;
+        }
+        yield_now().await;
+
+        assert_eq!(*ended.lock().unwrap(), [1]);
     }
 
     /// Notes that its connection has ended.

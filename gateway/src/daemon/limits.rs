@@ -4,9 +4,9 @@ use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use tracing::warn;
 
-/// All connections that clients may hold, the descriptors of the packet threads, and as many again for
-/// connections to an API server and names that are looked up.
-const DESCRIPTORS_MIN: rlim_t = 512;
+/// The connections that clients may hold, 640 with two admin ports; the rest is for the packet threads, an API
+/// server and names that are looked up.
+const DESCRIPTORS_MIN: rlim_t = 1024;
 
 /// The process may open too few files.
 #[derive(Debug, thiserror::Error)]

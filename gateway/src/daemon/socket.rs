@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use super::config::{AdminSocket, Config};
+use super::connections::Activity;
 use super::explain::Report;
 use listener::File;
 pub(crate) use listener::{BindError, Listener};
@@ -40,8 +41,8 @@ const REQUEST_LIMIT_BYTES: u64 = 4 * 1024;
 /// An answer may list every peer.
 const ANSWER_LIMIT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// People ask one question at a time.
-const CONNECTION_LIMIT: usize = 8;
+/// Scripts may ask many questions at a time.
+const CONNECTION_LIMIT: usize = 64;
 
 /// Of the directory of the socket: others may see that a gateway runs.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -165,10 +166,10 @@ impl Listener {
         info!(socket = %self.file.path.display(), "questions are answered");
         let answer: Arc<Answering> = Arc::new(answer);
 
-        self.accept(CONNECTION_LIMIT, move |stream, _| {
+        self.accept(CONNECTION_LIMIT, move |stream, activity| {
             let answer = Arc::clone(&answer);
             async move {
-                match timeout(PATIENCE, converse(stream, &*answer)).await {
+                match timeout(PATIENCE, converse(stream, &activity, &*answer)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!(%error, "a question was not answered"),
                     Err(_) => debug!("a question was not answered: it took too long"),
@@ -180,15 +181,20 @@ impl Listener {
 
 type Answering = dyn Fn(Request) -> Answer + Send + Sync;
 
-async fn converse(stream: tokio::net::UnixStream, answer: &Answering) -> io::Result<()> {
+async fn converse(
+    stream: tokio::net::UnixStream,
+    activity: &Activity,
+    answer: &Answering,
+) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = Vec::new();
     BufReader::new(read.take(REQUEST_LIMIT_BYTES)).read_until(b'\n', &mut line).await?;
+    activity.note();
 
     let answer = respond(&line, answer);
     let mut text = serde_json::to_vec(&AnswerLine { version: VERSION, answer })?;
     text.push(b'\n');
-    write.write_all(&text).await?;
+    activity.write_all(&mut write, &text).await?;
 
     write.shutdown().await
 }

@@ -31,8 +31,8 @@ pub(crate) const DIRECTORY: &str = "/var/run/wireguard";
 /// Of the directory: whoever may not configure need not see what there is.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// People and scripts ask one question at a time; a few of them may meet.
-const CONNECTION_LIMIT: usize = 16;
+/// Scripts may ask many questions at a time.
+const CONNECTION_LIMIT: usize = 64;
 
 /// How long a client may say nothing, or not listen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -117,7 +117,7 @@ async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -
             Step::Answer(request) => (request.and_then(answer), false),
             Step::Last(refusal) => (Err(refusal), true),
         };
-        timeout(PATIENCE, respond(&mut write, result)).await??;
+        timeout(PATIENCE, respond(&mut write, activity, result)).await??;
         if is_last {
             write.shutdown().await?;
             // Closed with something unread, the client would hear of that instead of the answer.
@@ -128,12 +128,13 @@ async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -
 
 async fn respond(
     write: &mut (impl AsyncWriteExt + Unpin),
+    activity: &Activity,
     result: Result<Option<Report>, Refusal>,
 ) -> io::Result<()> {
     let end = match result {
         Ok(report) => {
             if let Some(report) = report {
-                write.write_all(report.to_text().as_bytes()).await?;
+                activity.write_all(write, report.to_text().as_bytes()).await?;
             }
             ending(Ok(()))
         }

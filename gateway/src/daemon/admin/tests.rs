@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::{Method, StatusCode};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use strait_gateway::io::Status;
 
 use super::*;
@@ -204,7 +205,8 @@ fn a_request_beyond_the_size_limit_is_refused() {
 /// Some say nothing, some send a request byte by byte, some never read the answer.
 #[test]
 fn every_probe_is_answered_beside_slow_clients() {
-    crate::daemon::limits::check_descriptors().unwrap();
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     for count in [40, 1_000] {
         let server = Server::start(true);
         let is_over = Arc::new(AtomicBool::new(false));
@@ -229,6 +231,10 @@ fn every_probe_is_answered_beside_slow_clients() {
 
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
+/// Connections that a thread replaces in each round: so few that a probe is not among those idle longest before
+/// its request is there.
+const RECONNECTIONS: usize = 10;
+
 /// Keeps so many connections, and replaces those that the server has closed.
 fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
     let begun: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
@@ -241,13 +247,17 @@ fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
     let mut streams: Vec<_> = (0..count).map(connect).collect();
 
     while !is_over.load(Ordering::Relaxed) {
+        let mut reconnections = 0;
         for (number, stream) in streams.iter_mut().enumerate() {
             let is_closed = |stream: &mut TcpStream| match stream.peek(&mut [0]) {
                 Ok(len) => len == 0,
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
             };
             if stream.as_mut().is_none_or(is_closed) {
-                *stream = connect(number);
+                if reconnections < RECONNECTIONS {
+                    *stream = connect(number);
+                    reconnections += 1;
+                }
             } else if let Some(stream) = stream {
                 let _ = stream.write(b"x");
             }

@@ -30,6 +30,16 @@ pub(crate) enum BindError {
     Failed(io::Error),
 }
 
+impl From<BindError> for io::Error {
+    fn from(error: BindError) -> Self {
+        match error {
+            BindError::InUse => io::ErrorKind::AddrInUse.into(),
+            BindError::NotASocket => io::ErrorKind::AlreadyExists.into(),
+            BindError::Failed(error) => error,
+        }
+    }
+}
+
 /// The socket in the file system. Dropping it removes it, unless another one is there by then.
 #[derive(Debug)]
 pub(super) struct File {
@@ -80,9 +90,7 @@ impl File {
         if path == self.path {
             return Ok(());
         }
-        if fs::symlink_metadata(&path).is_ok() {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
+        check_free(&path)?;
         if self.is_there() {
             fs::rename(&self.path, &path)?;
         }

@@ -32,7 +32,7 @@ impl Serving {
     ///
     /// # Errors
     ///
-    /// If there is a file of that name, or the directory cannot be written; then the socket stays where it is.
+    /// If there is a file of that name, other than a socket that nothing listens on, or the directory cannot be written; then the socket stays where it is.
     pub(crate) fn move_to(&mut self, path: PathBuf) -> io::Result<()> {
         self.file.move_to(path)
     }

@@ -52,6 +52,37 @@ fn half_open_clients_delay_no_question() {
 }
 
 #[test]
+fn parallel_callers_are_all_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("admin.sock"));
+    let callers: Vec<_> = (0..48).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
+
+    for mut caller in callers {
+        caller.write_all(b"{\"version\":2}\n").unwrap();
+        let mut answer = String::new();
+        caller.read_to_string(&mut answer).unwrap();
+
+        assert!(answer.contains("\"refused\""), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_moved_socket_replaces_a_dead_one_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, dead, file] = ["own.sock", "dead.sock", "file"].map(|name| dir.path().join(name));
+    drop(UnixListener::bind(&dead).unwrap());
+    fs::write(&file, "").unwrap();
+    let mut serving = bind(&path).unwrap().accept(1, |_, _| async {}).unwrap();
+
+    let refused = serving.move_to(file.clone()).unwrap_err();
+    serving.move_to(dead.clone()).unwrap();
+
+    assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+    assert!(file.exists() && !path.exists());
+    assert!(UnixStream::connect(&dead).is_ok());
+}
+
+#[test]
 fn what_is_no_request_of_this_version_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));
