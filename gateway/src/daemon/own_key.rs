@@ -1,14 +1,17 @@
 //! Our own key where a Secret is mounted: whoever rotates the Secret tells nobody.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use strait_gateway::wg::PrivateKey;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::config::KeyFileError;
 use super::config::keyfile;
+use super::reading::READ_MAX;
 
 /// The file that is read again and again. The kubelet replaces it as a whole.
 #[derive(Debug)]
@@ -16,6 +19,10 @@ pub(crate) struct OwnKey {
     file: PathBuf,
     /// From a thread that reads: the control loop does not wait for the file.
     keys: Receiver<Result<PrivateKey, KeyFileError>>,
+    /// When there was a result last.
+    read_at: Instant,
+    /// How long the next one may take.
+    limit: Duration,
     /// What was wrong when it was looked at last.
     complaint: Option<String>,
 }
@@ -23,6 +30,10 @@ pub(crate) struct OwnKey {
 impl OwnKey {
     /// A file that a key was read from before.
     pub(crate) fn new(file: PathBuf) -> Self {
+        Self::within(file, READ_MAX)
+    }
+
+    fn within(file: PathBuf, limit: Duration) -> Self {
         // Each result is taken by one look: the file is read no more often than it is looked at.
         let (sender, keys) = sync_channel(0);
         let path = file.clone();
@@ -31,15 +42,28 @@ impl OwnKey {
             warn!(%error, file = %file.display(), "a change of our key will not be seen");
         }
 
-        Self { file, keys, complaint: None }
+        Self { file, keys, read_at: Instant::now(), limit, complaint: None }
     }
 
     /// The key that was read since the last look, if it is another one than that `in_force`. What is wrong with
     /// the file is logged once, and changes nothing.
     pub(crate) fn look(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
-        let read = self.keys.try_recv().ok()?;
-
-        self.handle_read(read, in_force)
+        match self.keys.try_recv() {
+            Ok(read) => {
+                self.read_at = Instant::now();
+                self.handle_read(read, in_force)
+            }
+            // It blocks, as with a server that does not answer.
+            Err(TryRecvError::Empty) if self.read_at.elapsed() > self.limit => {
+                self.complain(format!(
+                    "{} cannot be read within {:?}",
+                    self.file.display(),
+                    self.limit
+                ));
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     fn handle_read(
@@ -55,14 +79,17 @@ impl OwnKey {
                 (key.public_key() != in_force.public_key()).then_some(key)
             }
             Err(error) => {
-                let complaint = error.to_string();
-                if self.complaint.as_ref() != Some(&complaint) {
-                    warn!("{complaint}; the key before stays in force");
-                }
-                self.complaint = Some(complaint);
+                self.complain(error.to_string());
                 None
             }
         }
+    }
+
+    fn complain(&mut self, complaint: String) {
+        if self.complaint.as_ref() != Some(&complaint) {
+            warn!("{complaint}; the key before stays in force");
+        }
+        self.complaint = Some(complaint);
     }
 }
 
@@ -71,7 +98,6 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
-    use std::time::Duration;
 
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
@@ -131,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_read_reaches_the_next_look_but_one() {
+    fn a_changed_key_file_is_seen_within_two_looks() {
         let dir = tempfile::tempdir().unwrap();
         mount(dir.path(), "..1", &[7; 32]);
         let mut own_key = OwnKey::new(dir.path().join("privateKey"));
@@ -154,5 +180,19 @@ mod tests {
         let mut own_key = OwnKey::new(fifo);
 
         assert!((0..100).all(|_| own_key.look(&key(7)).is_none()));
+        assert_eq!(own_key.complaint, None);
+    }
+
+    #[test]
+    fn a_file_that_blocks_for_long_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("privateKey");
+        mkfifo(&fifo, Mode::S_IRUSR).unwrap();
+        let mut own_key = OwnKey::within(fifo, Duration::ZERO);
+
+        thread::sleep(Duration::from_millis(1));
+        own_key.look(&key(7));
+
+        assert!(own_key.complaint.unwrap().ends_with("privateKey cannot be read within 0ns"));
     }
 }
