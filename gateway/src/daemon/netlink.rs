@@ -390,7 +390,9 @@ pub(super) fn is_not_supported(error: &io::Error) -> bool {
 /// # Errors
 ///
 /// The kernel's, or `TimedOut`.
-async fn answer<T>(request: impl Future<Output = Result<T, rtnetlink::Error>>) -> io::Result<T> {
+pub(super) async fn answer<T>(
+    request: impl Future<Output = Result<T, rtnetlink::Error>>,
+) -> io::Result<T> {
     answer_within(ANSWER_MAX, request).await
 }
 
@@ -405,7 +407,7 @@ async fn answer_within<T>(
 }
 
 /// The error number of the kernel, if it sent one.
-pub(super) fn to_io(error: rtnetlink::Error) -> io::Error {
+fn to_io(error: rtnetlink::Error) -> io::Error {
     if let rtnetlink::Error::NetlinkError(message) = error {
         message.to_io()
     } else {

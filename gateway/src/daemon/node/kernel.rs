@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::flags::{Place, Vxlan};
 use super::forwarding::{Ground, OwnAddress, Reach};
 use super::state::{Change, Mac, RouteKey, State, Version};
-use crate::daemon::netlink::{self, Changes, NOWHERE, ROUTE_PROTOCOL, is_not_supported, to_io};
+use crate::daemon::netlink::{self, Changes, NOWHERE, ROUTE_PROTOCOL, answer, is_not_supported};
 
 use message::{forwarding_message, neighbour_message, route_message, rule_message};
 pub(super) use overlay::Device;
@@ -37,10 +37,10 @@ pub(super) struct KernelError {
 }
 
 impl KernelError {
-    fn of(operation: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Self {
+    fn of(operation: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let operation = operation.into();
 
-        |error| Self { operation, source: to_io(error) }
+        |source| Self { operation, source }
     }
 }
 
@@ -209,38 +209,40 @@ impl Kernel {
             Change::SetNeighbour(address, mac) => {
                 let index = device.ok_or_else(no_device)?;
                 let neighbours = self.handle.neighbours().add(index, address);
-                neighbours.link_layer_address(&mac.0).replace().execute().await
+                answer(neighbours.link_layer_address(&mac.0).replace().execute()).await
             }
             Change::SetForwarding(mac, address) => {
                 let index = device.ok_or_else(no_device)?;
                 let mut request = self.handle.neighbours().add_bridge(index, &mac.0).replace();
                 *request.message_mut() = forwarding_message(index, mac, Some(address));
-                request.execute().await
+                answer(request.execute()).await
             }
             Change::SetRoute(key, target) => {
                 let route = route_message(self.place.table, key, target);
-                self.handle.route().add(route).replace().execute().await
+                answer(self.handle.route().add(route).replace().execute()).await
             }
             Change::AddRule(version) => {
                 let mut request = self.handle.rule().add();
                 *request.message_mut() = rule_message(self.place, version);
-                request.execute().await
+                answer(request.execute()).await
             }
             Change::RemoveRule(version) => match found.rules.get(&version) {
-                Some(rule) => self.handle.rule().del(rule.clone()).execute().await,
+                Some(rule) => answer(self.handle.rule().del(rule.clone()).execute()).await,
                 None => Ok(()),
             },
             Change::RemoveRoute(key) => match found.routes.get(&key) {
-                Some(route) => self.handle.route().del(route.clone()).execute().await,
+                Some(route) => answer(self.handle.route().del(route.clone()).execute()).await,
                 None => Ok(()),
             },
             Change::RemoveNeighbour(address) => {
                 let index = device.ok_or_else(no_device)?;
-                self.handle.neighbours().del(neighbour_message(index, address)).execute().await
+                answer(self.handle.neighbours().del(neighbour_message(index, address)).execute())
+                    .await
             }
             Change::RemoveForwarding(mac) => {
                 let index = device.ok_or_else(no_device)?;
-                self.handle.neighbours().del(forwarding_message(index, mac, None)).execute().await
+                answer(self.handle.neighbours().del(forwarding_message(index, mac, None)).execute())
+                    .await
             }
         };
 
@@ -255,11 +257,11 @@ impl Kernel {
     pub(super) async fn remove_stale(&self, found: &Found) -> Vec<KernelError> {
         let mut errors = Vec::new();
         for rule in &found.stale_rules {
-            let outcome = self.handle.rule().del(rule.clone()).execute().await;
+            let outcome = answer(self.handle.rule().del(rule.clone()).execute()).await;
             errors.extend(outcome.map_err(KernelError::of("remove a rule of before")).err());
         }
         for route in &found.stale_routes {
-            let outcome = self.handle.route().del(route.clone()).execute().await;
+            let outcome = answer(self.handle.route().del(route.clone()).execute()).await;
             errors.extend(outcome.map_err(KernelError::of("remove a route of before")).err());
         }
         for device in &found.stale_devices {
@@ -276,7 +278,8 @@ impl Kernel {
             Version::V4 => IpVersion::V4,
             Version::V6 => IpVersion::V6,
         };
-        let rules = self.handle.rule().get(version_of_ip).execute().try_collect::<Vec<_>>().await;
+        let rules =
+            answer(self.handle.rule().get(version_of_ip).execute().try_collect::<Vec<_>>()).await;
         let rules = match rules.map_err(KernelError::of(format!("list {version} rules"))) {
             // A kernel without that version.
             Err(error) if is_not_supported(&error.source) => return Ok(Vec::new()),
@@ -295,7 +298,7 @@ impl Kernel {
             Version::V4 => RouteMessageBuilder::<Ipv4Addr>::new().build(),
             Version::V6 => RouteMessageBuilder::<Ipv6Addr>::new().build(),
         };
-        let routes = self.handle.route().get(all).execute().try_collect::<Vec<_>>().await;
+        let routes = answer(self.handle.route().get(all).execute().try_collect::<Vec<_>>()).await;
         let routes = match routes.map_err(KernelError::of(format!("list {version} routes"))) {
             Err(error) if is_not_supported(&error.source) => return Ok(Vec::new()),
             routes => routes?,
@@ -309,7 +312,7 @@ impl Kernel {
 
     /// Of `addresses` those that are on an interface of this host.
     async fn own(&self, addresses: &[IpAddr]) -> Result<Vec<OwnAddress>, KernelError> {
-        let found = self.handle.address().get().execute().try_collect::<Vec<_>>().await;
+        let found = answer(self.handle.address().get().execute().try_collect::<Vec<_>>()).await;
         let found = found.map_err(KernelError::of("list addresses"))?;
         let mut own = Vec::new();
         for address in addresses {
@@ -351,7 +354,7 @@ impl Kernel {
     async fn lookup(&self, address: IpAddr) -> Option<RouteMessage> {
         let question = netlink::route_message(address.into(), None);
         let mut answers = Box::pin(self.handle.route().get(question).execute());
-        let route = answers.try_next().await.ok()??;
+        let route = answer(answers.try_next()).await.ok()??;
 
         (route.header.kind == RouteType::Unicast).then_some(route)
     }
@@ -364,7 +367,7 @@ impl Kernel {
         let (mut neighbours, mut forwarding) = (BTreeMap::new(), BTreeMap::new());
         for family in [AddressFamily::Inet, AddressFamily::Inet6, AddressFamily::Bridge] {
             let request = self.handle.neighbours().get().set_address_family(family);
-            let found = request.execute().try_collect::<Vec<_>>().await;
+            let found = answer(request.execute().try_collect::<Vec<_>>()).await;
             let found = match found.map_err(KernelError::of("list neighbours")) {
                 Err(error) if is_not_supported(&error.source) => continue,
                 found => found?,

@@ -12,7 +12,7 @@ use rtnetlink::packet_route::link::{
 use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVxlan};
 
 use super::{Kernel, KernelError};
-use crate::daemon::netlink::{address_of, to_io};
+use crate::daemon::netlink::{address_of, answer};
 use crate::daemon::node::forwarding::Overlay;
 use crate::daemon::node::state::Mac;
 
@@ -63,8 +63,9 @@ impl Kernel {
         // The kernel shows no others then, unless it knows none of that kind.
         let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vxlan)]);
         request.message_mut().attributes.push(kind);
-        let links: Vec<_> =
-            request.execute().try_collect().await.map_err(KernelError::of("list interfaces"))?;
+        let links: Vec<_> = answer(request.execute().try_collect())
+            .await
+            .map_err(KernelError::of("list interfaces"))?;
         let mut ours: Vec<_> = links.iter().map(read).filter(|device| device.is_ours).collect();
         ours.sort_by_key(|device| device.name != name);
         let mut ours = ours.into_iter();
@@ -82,7 +83,7 @@ impl Kernel {
     /// The interface called `name`, if there is one.
     async fn device(&self, name: &str) -> Result<Option<Device>, KernelError> {
         let mut links = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
-        match links.try_next().await.map_err(to_io) {
+        match answer(links.try_next()).await {
             Ok(None) => Ok(None),
             Ok(Some(link)) => {
                 let device = read(&link);
@@ -143,7 +144,7 @@ impl Kernel {
             .address(wanted.mac.0.to_vec())
             .mtu(wanted.mtu_bytes)
             .build();
-        self.handle.link().add(made).execute().await.map_err(failed())?;
+        answer(self.handle.link().add(made).execute()).await.map_err(failed())?;
         let made = self.device(&wanted.device).await?;
         let index = made.map(|made| made.index).ok_or_else(|| KernelError {
             operation: format!("find {wanted}"),
@@ -157,10 +158,12 @@ impl Kernel {
     /// Gives the device what can be changed while packets go.
     async fn settle_device(&self, index: u32, wanted: &Overlay) -> Result<(), KernelError> {
         let failed = || KernelError::of(format!("set up {wanted}"));
-        self.handle.link().change(settings(index, wanted)).execute().await.map_err(failed())?;
+        answer(self.handle.link().change(settings(index, wanted)).execute())
+            .await
+            .map_err(failed())?;
         let mut address = self.handle.address().add(index, ADDRESS.into(), 32);
         address.message_mut().header.scope = AddressScope::Link;
-        match address.execute().await.map_err(failed()) {
+        match answer(address.execute()).await.map_err(failed()) {
             Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             outcome => outcome,
         }
@@ -168,7 +171,8 @@ impl Kernel {
 
     async fn has_address(&self, index: u32) -> Result<bool, KernelError> {
         let own = self.handle.address().get().set_link_index_filter(index).execute();
-        let own: Vec<_> = own.try_collect().await.map_err(KernelError::of("list addresses"))?;
+        let own: Vec<_> =
+            answer(own.try_collect()).await.map_err(KernelError::of("list addresses"))?;
 
         Ok(own.iter().any(|own| address_of(&own.attributes) == Some(ADDRESS.into())))
     }
@@ -181,7 +185,7 @@ impl Kernel {
         if !found.is_ours {
             return Ok(());
         }
-        let removed = self.handle.link().del(found.index).execute().await;
+        let removed = answer(self.handle.link().del(found.index).execute()).await;
         match removed.map_err(KernelError::of("remove the VXLAN device")) {
             Err(error) if super::is_absent(&error.source) => Ok(()),
             outcome => outcome,
@@ -191,7 +195,7 @@ impl Kernel {
     /// The MTU of an interface in bytes.
     pub(super) async fn mtu(&self, index: u32) -> Option<u32> {
         let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
-        let link = links.try_next().await.ok()??;
+        let link = answer(links.try_next()).await.ok()??;
 
         link.attributes.iter().find_map(|attribute| {
             if let LinkAttribute::Mtu(bytes) = attribute { Some(*bytes) } else { None }
