@@ -13,6 +13,9 @@
 #[expect(dead_code, clippy::disallowed_methods, reason = "shared with the tests of control")]
 #[path = "../../control/tests/harness/mod.rs"]
 mod harness;
+#[expect(dead_code, reason = "only a tool is needed")]
+#[path = "harness/require.rs"]
+mod require;
 #[expect(dead_code, reason = "shared with the tests of control")]
 #[path = "../../control/tests/commands/stand_in.rs"]
 mod stand_in;
@@ -479,9 +482,7 @@ const SCRIPT: &str = include_str!("documents/declarative.sh");
 
 #[tokio::test]
 async fn the_script_of_the_documentation_joins_two_clusters() {
-    if Command::new("jq").arg("--version").output().is_err() {
-        assert!(std::env::var("CI").is_err(), "jq is missing");
-        let _ = writeln!(std::io::stderr(), "SKIPPED: jq is missing");
+    if !require::check(&[require::Need::Tool("jq")]) {
         return;
     }
     let Some(desk) = Desk::new().await else { return };

@@ -257,8 +257,7 @@ fn keepalives_wait_for_the_link_and_the_key() {
         } else {
             left.wg_set(&key);
         }
-        // The next process takes longer than the message.
-        std::thread::sleep(Duration::from_millis(50));
+        wait_until("something was sent", PATIENCE, || Ok(sent() > 0)).unwrap();
         let after = sent();
 
         assert_eq!((before, after), (0, 148), "one initiation when the {comes_last} comes");
@@ -299,8 +298,12 @@ fn padding_follows_the_mtu_of_the_device() {
 
     let usual = bytes();
     world.left.namespace.set_mtu(&world.left.interface, 1300).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    let lowered = bytes();
+    let mut lowered = usual;
+    wait_until("the padding was another one", PATIENCE, || {
+        lowered = bytes();
+        Ok(lowered != usual)
+    })
+    .unwrap();
 
     // 1300 bytes are padded to 1312, but not beyond the MTU.
     assert_eq!((usual, lowered), (1344, 1332));

@@ -122,7 +122,7 @@ fn assert_flood_passes(offload: Offload, floods: &[Sources], promised: Option<(f
     // What one stream carries scatters by more than is demanded.
     let rounds = if promised.is_some() { 3 } else { 1 };
     for &sources in floods {
-        let [unread, read] = scene.turned_away();
+        let [queue_full, under_load] = scene.turned_away();
         let (mut deaf_rate, mut beside, mut under) = (0.0, 0.0, 0.0);
         for _ in 0..rounds {
             let deaf = scene.flood(sources, DEAF_PORT);
@@ -138,11 +138,11 @@ fn assert_flood_passes(offload: Offload, floods: &[Sources], promised: Option<(f
         let connected = scene.new_peer();
         let rate = flood.stop();
         let now = scene.turned_away();
-        let (unread, read) = (now[0] - unread, now[1] - read);
+        let (queue_full, under_load) = (now[0] - queue_full, now[1] - under_load);
         let kept = under / beside;
         eprintln!(
             "{sources:?}: {:.0} Mb/s under {:.0} messages/s, {:.0} Mb/s beside {:.0} ({:.1} %), \
-             {unread} messages unread and {read} turned away; steady traffic {:.1} %; a new peer has a session \
+             {queue_full} messages dropped as queue_full and {under_load} as under_load; steady traffic {:.1} %; a new peer has a session \
              after {connected:?}",
             under / 1e6,
             rate,
@@ -231,7 +231,8 @@ impl Scene {
         report.bits_per_second()
     }
 
-    /// How many handshakes were dropped unread by Milan's gateway so far, and how many when they were read.
+    /// How many handshakes Milan's gateway has dropped as `handshake_queue_full` so far, and how many as
+    /// `under_load`.
     fn turned_away(&self) -> [u64; 2] {
         let metrics = self.clusters.milan.metrics().unwrap();
 

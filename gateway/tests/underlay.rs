@@ -20,7 +20,7 @@ use strait_gateway::lab::{Layout, Underlay};
 use strait_gateway::wg::Engine;
 use world::World;
 
-/// Less than the MTU of the device, so that no full packet fits into one datagram. Senders are told so, and nothing
+/// Less than the MTU of the device, so that no full packet fits into one datagram. Senders get an ICMP error, and nothing
 /// is lost until they know.
 const NARROW_MTU: u32 = 1300;
 

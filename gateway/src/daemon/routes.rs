@@ -1,7 +1,7 @@
 //! Which routes must lead to the device. Pure: the kernel is asked and told in [`super::netlink`].
 //!
 //! A peer is reached under its remapped prefixes, and under those of its allowed IPs that no remap
-//! rule hides. A prefix that would pull a tunnel into itself, or this host into a tunnel, is left out, as far as
+//! rule hides. A prefix that would route a tunnel's datagrams into itself, or this host into a tunnel, is left out, as far as
 //! the configuration and this host say so. A tunnel may go through the tunnel to another peer. Where names lead and where peers are heard
 //! is the word of others, who must not take a route away: what follows it would leave in clear.
 
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_may_go_through_another_but_not_through_itself() {
+    fn a_tunnel_never_goes_through_itself() {
         let peers = |prefixes: [&str; 2]| {
             let mut config = config(&[prefixes[0]], &[]);
             let mut other = config.peers[0].clone();

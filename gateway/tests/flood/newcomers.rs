@@ -69,7 +69,7 @@ const RECEIVE_BUFFER_BYTES: usize = 2 << 20;
 const CALM: Duration = Duration::from_secs(3);
 
 #[test]
-fn a_new_peer_has_a_session_within_six_seconds_of_flood() {
+fn a_new_peer_connects_within_six_seconds_under_flood() {
     let Some(_turn) = require(&[Root, Tun, Tool("ip")]) else { return };
     let hub = Hub::start();
     let own = Sources { address: NEWCOMER, addresses: 1, port: PORT, ports: NEWCOMERS };

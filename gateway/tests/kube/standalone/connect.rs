@@ -79,8 +79,8 @@ fn two_clusters_are_joined_by_one_command_and_parted_without_a_trace() {
             let device = site.shell("ip link show liqo-tunnel");
             assert!(device.contains(&format!(" mtu {mtu} ")), "{}: {device}", site.name);
         }
-        let ping = Ping { count: 1, ..Ping::new(target, 1) };
-        assert_eq!(ping.run(pod).unwrap().received, 1, "{mtu}");
+        // A busy machine loses packets.
+        assert_ne!(Ping::new(target, 5).run(pod).unwrap().received, 0, "{mtu}");
     }
 
     let (objects, foretold) = (two.objects(), two.foretold("disconnect"));
