@@ -59,7 +59,7 @@ fn watch(
     Ok(())
 }
 
-/// The wishes of whoever runs the process.
+/// SIGHUP, SIGTERM and SIGINT as they come.
 #[derive(Debug)]
 pub(crate) struct Signals {
     reload: Signal,
@@ -90,7 +90,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Waits for the wish to end. Whoever wants something read again is not heard. Cancel safe.
+    /// Waits for SIGTERM or SIGINT; SIGHUP has no effect meanwhile. Cancel safe.
     pub(crate) async fn end(&mut self) {
         while let Wish::Reload = self.next().await {}
     }
