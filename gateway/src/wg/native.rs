@@ -42,7 +42,7 @@ mod tunnel;
 use std::fmt;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 use x25519_dalek::StaticSecret;
@@ -53,7 +53,7 @@ use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
 use self::load::Load;
 use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
 use self::noise::{Forged, LEN, shared};
-use self::tai64n::{Timestamp, Timestamps};
+use self::tai64n::Dates;
 use self::tunnel::NativeTunnel;
 use super::scrub::scrubbed;
 use super::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
@@ -136,7 +136,7 @@ struct Guard {
     mint: CookieMint,
     /// The last initiation, of which half is understood: it is looked at again in a moment.
     introduced: Option<([u8; INITIATION_LEN], Box<Introduced>)>,
-    timestamps: Timestamps,
+    dates: Dates,
     accepted: AcceptedByPeer,
 }
 
@@ -151,7 +151,7 @@ impl NativeIdentity {
             load: Load::new(now),
             mint: CookieMint::new(),
             introduced: None,
-            timestamps: Timestamps::new(surroundings.epoch),
+            dates: Dates::new(surroundings.epoch),
             accepted: AcceptedByPeer::default(),
         };
 
@@ -231,9 +231,9 @@ impl Shared {
         }
     }
 
-    /// For an initiation, later than all before: the peer compares those of all tunnels. See [`Timestamps::next`].
-    fn timestamp(&self, is_repeated: bool, now: Instant) -> Timestamp {
-        self.guard().timestamps.next(is_repeated, now)
+    /// Of an initiation. See [`Dates::date`].
+    fn date(&self, now: Instant) -> Duration {
+        self.guard().dates.date(now)
     }
 
     fn accepted(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
@@ -314,11 +314,11 @@ impl Identity for NativeIdentity {
     }
 
     fn handle_wall_clock(&self, epoch: Epoch) {
-        self.shared.guard().timestamps.follow(epoch);
+        self.shared.guard().dates.follow(epoch);
     }
 
     fn continue_after(&self, epoch: Epoch) {
-        self.shared.guard().timestamps.continue_after(epoch);
+        self.shared.guard().dates.continue_after(epoch);
     }
 
     fn remember_in(&self, accepted: &AcceptedByPeer) {

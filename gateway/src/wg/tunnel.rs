@@ -239,8 +239,8 @@ pub trait Identity: Send + Sync + fmt::Debug {
     /// later, or peers take it for old. An implementation that dates by its own clock does nothing.
     fn continue_after(&self, _epoch: Epoch) {}
 
-    /// Which initiations are answered is remembered in `accepted` from now on, with what all other keys that do
-    /// so have answered. To be called before there are tunnels. An implementation whose tunnels remember it
+    /// Which initiations are answered, and how ours are dated, is remembered in `accepted` from now on, with those
+    /// of all other keys that do so. To be called before there are tunnels. An implementation whose tunnels remember it
     /// themselves does nothing.
     fn remember_in(&self, _accepted: &AcceptedByPeer) {}
 }

@@ -1,4 +1,4 @@
-//! Which initiations were answered, so that none is answered twice.
+//! Which initiations were answered, so that none is answered twice, and how ours were dated.
 //!
 //! What is known of a peer outlives its tunnels and our keys: the peer goes on for as long as it has a tunnel,
 //! under whatever key of ours, and a key that comes back finds what it had answered. With the last tunnel all
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use super::tai64n::Timestamp;
+use super::tai64n::{Timestamp, Timestamps};
 use super::timers::INITIATION_GAP;
 use crate::DropReason;
 use crate::wg::PublicKey;
@@ -65,6 +65,8 @@ pub(super) struct Accepted {
     others: Vec<Latest>,
     /// What any key beside these is sent must be newer than this.
     floor: Option<Timestamp>,
+    /// Of our initiations to the peer, whatever tunnel and key of ours they are with.
+    pub(super) ours: Timestamps,
 }
 
 /// The latest initiation that a key of ours has answered.

@@ -3,7 +3,7 @@
 //! Only handshakes, timers and packets without a session come here; it stands behind a lock.
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Shared;
@@ -19,7 +19,7 @@ use crate::wg::Staged;
 pub(super) struct State {
     pub(super) shared: Arc<Shared>,
     pub(super) peer: Acquaintance,
-    /// By whatever tunnel of the peer. Locked for a moment, after everything else.
+    /// By whatever tunnel of the peer, and how ours to it were dated. Locked for a moment, after everything else.
     accepted: Arc<Mutex<Accepted>>,
     /// What the next handshake of ours is to be called.
     number: u8,
@@ -109,9 +109,18 @@ impl State {
 
     /// Takes an authentic initiation of the peer, which was made at `timestamp`. See [`Accepted::take`].
     pub(super) fn accept(&self, timestamp: Timestamp, now: Instant) -> Result<(), DropReason> {
-        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.accepted().take(self.shared.own.public, timestamp, now)
+    }
 
-        accepted.take(self.shared.own.public, timestamp, now)
+    /// For an initiation that is sent `now`: later than those that the peer was sent before.
+    pub(super) fn timestamp(&self, now: Instant) -> Timestamp {
+        let date = self.shared.date(now);
+
+        self.accepted().ours.next(date, self.attempt.is_some())
+    }
+
+    fn accepted(&self) -> MutexGuard<'_, Accepted> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether nothing waits for time to pass, if there is no session.

@@ -18,8 +18,8 @@ const LABEL_OF_1970: u64 = (1 << 62) + 10;
 /// one of them under our key takes what we send for old for so long.
 const LEAP_SECONDS: Duration = Duration::from_secs(27);
 
-/// Steps of a timestamp in nanoseconds, a power of two: about 17 ms.
-const STEP_NANOS: u32 = 1 << 24;
+/// Steps of a timestamp, a power of two in nanoseconds: about 17 ms.
+const STEP: Duration = Duration::from_nanos(1 << 24);
 
 /// Ordered as time is: the bytes are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ impl Timestamp {
         let mut bytes = [0; TIMESTAMP_LEN];
         let (seconds, nanos) = bytes.split_at_mut(8);
         seconds.copy_from_slice(&(LABEL_OF_1970 + since_1970.as_secs()).to_be_bytes());
-        let rounded = since_1970.subsec_nanos() & !(STEP_NANOS - 1);
+        let rounded = since_1970.subsec_nanos() & !(STEP.subsec_nanos() - 1);
         nanos.copy_from_slice(&rounded.to_be_bytes());
 
         Self(bytes)
@@ -70,27 +70,27 @@ impl Epoch {
     }
 }
 
-/// Makes timestamps, each later than the one before.
+/// Dates the initiations under one key of ours. Never goes back.
 #[derive(Debug)]
-pub(super) struct Timestamps {
+pub(super) struct Dates {
     epoch: Epoch,
     /// It was not earlier for whoever used the same key before.
     floor: Option<Epoch>,
     last: Duration,
 }
 
-impl Timestamps {
+impl Dates {
     pub(super) const fn new(epoch: Epoch) -> Self {
         Self { epoch, floor: None, last: Duration::ZERO }
     }
 
     /// The clock of the wall may have been set, as when a machine without one of its own learns what time it
-    /// is. From now on timestamps follow it; one that was set back is waited for.
+    /// is. From now on dates follow it; one that was set back is waited for.
     pub(super) const fn follow(&mut self, epoch: Epoch) {
         self.epoch = epoch;
     }
 
-    /// Timestamps are later than `epoch` from now on, whatever the clock of the wall says.
+    /// Dates are later than `epoch` from now on, whatever the clock of the wall says.
     pub(super) fn continue_after(&mut self, epoch: Epoch) {
         let now = epoch.instant;
         if self.floor.is_none_or(|floor| floor.date(now) < epoch.date(now)) {
@@ -98,14 +98,31 @@ impl Timestamps {
         }
     }
 
-    /// The timestamp of an initiation that is sent `now`. If the one before was not answered, it `is_repeated`: then it
-    /// is no earlier than one of an implementation that adds the leap seconds.
-    pub(super) fn next(&mut self, is_repeated: bool, now: Instant) -> Timestamp {
-        let step = Duration::from_nanos(u64::from(STEP_NANOS));
+    /// The time since 1970 for an initiation that is sent `now`.
+    pub(super) fn date(&mut self, now: Instant) -> Duration {
         // The next step, as what is less is rounded away.
-        let floor = self.floor.map_or(Duration::ZERO, |floor| floor.date(now) + step);
+        let floor = self.floor.map_or(Duration::ZERO, |floor| floor.date(now) + STEP);
+        self.last = self.epoch.date(now).max(floor).max(self.last);
+
+        self.last
+    }
+}
+
+/// Makes the timestamps of our initiations to one peer, each later than the one before.
+#[derive(Debug, Default)]
+pub(super) struct Timestamps {
+    last: Duration,
+}
+
+impl Timestamps {
+    /// The timestamp of an initiation of this `date`. If the one before was not answered, it `is_repeated`: then it is
+    /// no earlier than one of an implementation that adds the leap seconds.
+    ///
+    /// No other peer is sent a later one for that: what is dated ahead is lost on whoever has the key next, as this
+    /// program after a restart, for as long as it is ahead.
+    pub(super) fn next(&mut self, date: Duration, is_repeated: bool) -> Timestamp {
         let ahead = if is_repeated { LEAP_SECONDS } else { Duration::ZERO };
-        self.last = (self.epoch.date(now).max(floor) + ahead).max(self.last + step);
+        self.last = (date + ahead).max(self.last + STEP);
 
         Timestamp::new(self.last)
     }
@@ -114,6 +131,9 @@ impl Timestamps {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -125,34 +145,41 @@ mod tests {
 
     #[test]
     fn a_repeated_one_is_later_than_those_with_leap_seconds() {
-        let start = Instant::now();
         let since_1970 = Duration::from_secs(1_700_000_000);
-        let mut timestamps = Timestamps::new(Epoch::new(start, since_1970));
+        let mut timestamps = Timestamps::default();
         // As boringtun writes it.
         let label = (1_u64 << 62) + 37 + since_1970.as_secs();
         let mut theirs = [0xff; TIMESTAMP_LEN];
         theirs[..8].copy_from_slice(&label.to_be_bytes());
         let theirs = Timestamp::from_bytes(theirs);
-        let at = |seconds| start + Duration::from_secs(seconds);
+        let at = |seconds| since_1970 + Duration::from_secs(seconds);
 
-        let first = timestamps.next(false, at(1));
-        let repeated = timestamps.next(true, at(6));
-        let next = timestamps.next(false, at(60));
+        let first = timestamps.next(at(1), false);
+        let repeated = timestamps.next(at(6), true);
+        let next = timestamps.next(at(60), false);
 
         assert!(first < theirs && theirs < repeated && repeated < next);
-        assert_eq!(next, Timestamp::new(since_1970 + Duration::from_secs(60)));
+        assert_eq!(next, Timestamp::new(at(60)));
     }
 
-    #[test]
-    fn each_is_later_than_the_one_before_also_within_a_step() {
-        let start = Instant::now();
-        let mut timestamps = Timestamps::new(Epoch::new(start, Duration::from_secs(1)));
+    proptest! {
+        #[test]
+        fn each_is_later_than_the_one_before_and_never_far_ahead(
+            initiations in vec((0_u64..60_000_000_000, any::<bool>()), 1..50),
+        ) {
+            let mut timestamps = Timestamps::default();
+            let mut date = Duration::from_secs(1_700_000_000);
+            let mut before = Timestamp::new(Duration::ZERO);
+            for (count, (passed, is_repeated)) in (1..).zip(initiations) {
+                date += Duration::from_nanos(passed);
+                let made = timestamps.next(date, is_repeated);
 
-        let made: Vec<_> = [0, 0, 1, 2, 3, 1_000]
-            .map(|ms| timestamps.next(false, start + Duration::from_millis(ms)))
-            .into();
-
-        assert!(made.is_sorted_by(|before, after| before < after), "{made:?}");
+                prop_assert!(made > before);
+                prop_assert!(made >= Timestamp::new(date));
+                prop_assert!(made <= Timestamp::new(date + LEAP_SECONDS + count * STEP));
+                before = made;
+            }
+        }
     }
 
     #[test]
@@ -160,41 +187,37 @@ mod tests {
         let start = Instant::now();
         let hour = Duration::from_secs(3600);
         let at = |moment, hours| Epoch::new(moment, hours * hour);
-        let mut before = Timestamps::new(at(start, 3));
-        let theirs = before.next(false, start);
+        let theirs = Dates::new(at(start, 3)).date(start);
 
         // Two hours behind.
-        let mut timestamps = Timestamps::new(at(start, 1));
-        timestamps.continue_after(at(start, 3));
-        let first = timestamps.next(false, start);
+        let mut dates = Dates::new(at(start, 1));
+        dates.continue_after(at(start, 3));
+        let first = dates.date(start);
         // What was said before and says less now.
-        timestamps.continue_after(at(start + hour, 3));
-        let second = timestamps.next(false, start + hour);
-        timestamps.follow(at(start + hour, 5));
-        let mended = timestamps.next(false, start + hour);
+        dates.continue_after(at(start + hour, 3));
+        let second = dates.date(start + hour);
+        dates.follow(at(start + hour, 5));
+        let mended = dates.date(start + hour);
 
-        assert!(theirs < first, "{theirs:?} {first:?}");
-        let step = Duration::from_nanos(u64::from(STEP_NANOS));
-        assert_eq!(second, Timestamp::new(4 * hour + step));
-        assert_eq!(mended, Timestamp::new(5 * hour));
+        assert!(Timestamp::new(theirs) < Timestamp::new(first), "{theirs:?} {first:?}");
+        assert_eq!(second, 4 * hour + STEP);
+        assert_eq!(mended, 5 * hour);
     }
 
     #[test]
-    fn a_clock_that_is_set_is_followed_and_none_is_earlier_than_the_one_before() {
+    fn a_clock_that_is_set_is_followed_and_no_date_is_earlier_than_before() {
         let start = Instant::now();
         let hour = Duration::from_secs(3600);
         let at = |moment, hours| Epoch::new(moment, hours * hour);
-        let mut timestamps = Timestamps::new(at(start, 1));
-        let early = timestamps.next(false, start);
+        let mut dates = Dates::new(at(start, 1));
+        let early = dates.date(start);
 
         let set = start + Duration::from_secs(30);
-        timestamps.follow(at(set, 3));
-        let late = timestamps.next(false, set + hour);
-        timestamps.follow(at(set, 2));
-        let later = timestamps.next(false, set + hour);
+        dates.follow(at(set, 3));
+        let late = dates.date(set + hour);
+        dates.follow(at(set, 2));
+        let later = dates.date(set + hour);
 
-        assert_eq!(late, Timestamp::new(4 * hour));
-        assert!(early < late && late < later);
-        assert!(later < Timestamp::new(4 * hour + Duration::from_secs(1)));
+        assert_eq!((early, late, later), (hour, 4 * hour, 4 * hour));
     }
 }

@@ -19,7 +19,6 @@ mod vectors;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use proptest::prelude::*;
 

@@ -194,9 +194,9 @@ impl NativeTunnel {
         now: Instant,
     ) {
         let index = self.new_index(state);
+        let timestamp = state.timestamp(now);
         let State { shared, peer, .. } = state;
         let ephemeral = shared.ephemeral();
-        let timestamp = shared.timestamp(state.attempt.is_some(), now);
         let Ok((pending, mut message)) =
             Pending::initiate(&shared.own, peer, index, ephemeral, timestamp)
         else {

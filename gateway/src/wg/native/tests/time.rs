@@ -169,3 +169,46 @@ fn keepalives_that_come_keep_the_session_as_well() {
         assert!(pair.ends.iter().all(|end| end.tunnel.session().is_established));
     }
 }
+
+/// It has dated what it sent to the silent one ahead.
+#[test]
+fn whoever_restarts_beside_a_silent_peer_is_answered_at_once() {
+    let mut pair = Pair::new([Native, Native], None);
+    let keys = [PrivateKey::generate(), PrivateKey::generate()];
+    let [silent, own] = keys.each_ref().map(PrivateKey::public_key);
+    let gateway_until_now = NativeIdentity::new(&keys[1], surroundings(pair.now, 8));
+    let to_silent = PeerKeys { public_key: silent, preshared_key: None };
+    let silent = gateway_until_now.tunnel(&to_silent, Slot::from(9));
+    let to = pair.ends[1].identity.public_key();
+    let to = PeerKeys { public_key: to, preshared_key: None };
+    let from = PeerKeys { public_key: own, preshared_key: None };
+    pair.ends[1].tunnel = pair.ends[1].identity.tunnel(&from, Slot::from(2));
+    let address = pair.ends[1].address.into();
+    silent.initiate(address, &mut TransmitBatch::default(), pair.now);
+    pair.tick(Duration::from_secs(6));
+    silent.initiate(address, &mut TransmitBatch::default(), pair.now);
+
+    pair.ends[0].tunnel = gateway_until_now.tunnel(&to, Slot::from(1));
+    assert_eq!(pair.exchange(0, pair.send(0, &packet(0))), [packet(0)]);
+    pair.tick(Duration::from_secs(1));
+    let epoch = Epoch::new(pair.now, Duration::from_secs(1_700_000_007));
+    let gateway_from_now =
+        NativeIdentity::new(&keys[1], Surroundings { epoch, ..surroundings(pair.now, 9) });
+    pair.ends[0].tunnel = gateway_from_now.tunnel(&to, Slot::from(1));
+
+    assert_eq!(pair.exchange(0, pair.send(0, &packet(1))), [packet(1)]);
+}
+
+#[test]
+fn a_tunnel_that_follows_another_dates_its_initiations_later() {
+    let mut pair = Pair::new([Native, Native], None);
+    pair.send(0, &packet(0));
+    pair.tick(Duration::from_secs(6));
+    assert_eq!(pair.exchange(0, pair.restart(0)), [packet(0)]);
+
+    let peer = PeerKeys { public_key: pair.ends[1].identity.public_key(), preshared_key: None };
+    pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(5));
+    pair.tick(Duration::from_secs(1));
+
+    assert_eq!(pair.exchange(0, pair.send(0, &packet(1))), [packet(1)]);
+}
