@@ -331,7 +331,7 @@ mod tests {
     use crate::wg::native::Surroundings;
     use crate::wg::succession::GRACE;
     use crate::wg::tunnel::{Identity, PeerKeys};
-    use crate::wg::{self, PresharedKey, PrivateKey};
+    use crate::wg::{self, PresharedKey, PrivateKey, Slot};
 
     const TICK: Duration = Duration::from_millis(100);
 
@@ -412,6 +412,36 @@ mod tests {
         endpoints.ask();
 
         assert_eq!(hub.paths_asked(TICK)[0].port, LocalPort::Spare);
+    }
+
+    #[test]
+    fn a_session_of_the_spare_port_is_renewed_from_the_first() {
+        let mut hub = Hub::new(0, Some(25));
+        let peer = identity(hub.now);
+        let own = hub.engine.control.keyring.keys().current.identity.public_key();
+        let tunnel = peer.tunnel(&PeerKeys { public_key: own, preshared_key: None }, Slot::from(1));
+        let keys = PeerKeys { public_key: peer.public_key(), preshared_key: None };
+        let config = PeerConfig { keys, ..hub.peer(0) };
+        hub.engine.control.apply(vec![config], Table::build(1, &Cluster::default(), []).0);
+        let (initiation, asked) = hub.sent(TICK).remove(0);
+        let mut answer = TransmitBatch::default();
+        tunnel.handle_handshake(&initiation, asked, &mut answer, hub.now).unwrap();
+        let response = answer.datagrams_behind(0).next().unwrap().0;
+        let path = Path { port: LocalPort::Spare, ..asked };
+        let received = Received { bytes: response, stride: response.len(), path, ecn: Ecn::NotEct };
+        hub.engine.handshakes.handle_datagrams(received, hub.now, &mut TransmitBatch::default());
+
+        let mut sent = Vec::new();
+        while sent.len() < 2 {
+            for (datagram, path) in hub.sent(TICK) {
+                match Message::classify(&datagram) {
+                    Some(Message::Initiation) => sent.push(path.port),
+                    _ => assert_eq!(path.port, LocalPort::Spare, "what is sent with the session"),
+                }
+            }
+        }
+
+        assert_eq!(sent, [LocalPort::Listen, LocalPort::Spare], "and if that has no answer");
     }
 
     #[test]
@@ -550,17 +580,23 @@ mod tests {
 
         /// Lets time pass. By which paths it makes the gateway ask.
         fn paths_asked(&mut self, by: Duration) -> Vec<Path> {
+            self.sent(by).into_iter().map(|(_, path)| path).collect()
+        }
+
+        /// Lets time pass. What it makes the gateway send, and by which path.
+        fn sent(&mut self, by: Duration) -> Vec<(Vec<u8>, Path)> {
             self.now += by;
-            let mut asked = Vec::new();
+            let mut sent = Vec::new();
             let mut collect = |out: &mut TransmitBatch| {
-                asked.extend(out.datagrams_behind(0).map(|(_, path)| path));
+                let datagrams = out.datagrams_behind(0);
+                sent.extend(datagrams.map(|(datagram, path)| (datagram.to_vec(), path)));
                 out.clear();
             };
             let mut out = TransmitBatch::default();
             self.engine.handshakes.handle_timeout(self.now, &mut out, &mut collect);
             collect(&mut out);
 
-            asked
+            sent
         }
     }
 

@@ -14,7 +14,9 @@
 //!
 //! A NAT or a load balancer on the way may have remembered our port for a place where the peer is no more, and
 //! each initiation keeps that in mind. So the ports take turns: [`SAME_PORT`] initiations from one, as many from
-//! the other. An answer comes back to the port that asked, which is then part of the path in use.
+//! the other. An answer comes back to the port that asked, which is then part of the path in use. The session is
+//! renewed from the first port all the same: what is on the way may have forgotten by then, and that is the port
+//! that firewalls know.
 //!
 //! Nothing here is reached by packets that find a session.
 
@@ -55,7 +57,7 @@ pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: I
     peer.endpoints.handle_initiation();
     let is_renewal = unanswered == 0 && is_renewal(peer.tunnel.session(), now);
     let alone = alone(&addresses, unanswered);
-    let port = port(peer, unanswered);
+    let port = if is_renewal { LocalPort::Listen } else { port(peer, unanswered) };
     out.redirect_handshakes(before, |path| Path { port, ..alone.map_or(path, Path::from) });
 
     for (initiation, sent_to) in initiations {
