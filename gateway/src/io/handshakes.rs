@@ -120,7 +120,7 @@ pub(super) fn run(
     let mut batch = TransmitBatch::default();
     let mut next_tick = clock::now();
     let mut pace = Pace::default();
-    let mut errors = ReceiveErrors::default();
+    let mut errors = Steered::ALL.map(|_| ReceiveErrors::default());
     let mut lost = udp.lost_handshakes();
 
     while !shared.is_stopping() {
@@ -149,7 +149,7 @@ pub(super) fn run(
         }
 
         let mut count = 0;
-        for steered in Steered::ALL {
+        for (steered, errors) in Steered::ALL.into_iter().zip(&mut errors) {
             let received = match udp.receive_handshakes(steered, &mut buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -139,6 +139,8 @@ mod tests {
     use std::iter;
     use std::mem::MaybeUninit;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+    use std::thread;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
@@ -210,9 +212,9 @@ mod tests {
     fn a_socket_that_could_not_be_joined_is_as_it_was() {
         let first = bound(Domain::IPV4);
         let address = first.local_addr().unwrap();
-        let elsewhere = SocketAddr::from(([192, 0, 2, 77], 9));
+        let foreign_address = SocketAddr::from(([192, 0, 2, 77], 9));
 
-        join(&first, &elsewhere.into()).unwrap_err();
+        join(&first, &foreign_address.into()).unwrap_err();
 
         let other = Socket::new(address.domain(), Type::DGRAM, None).unwrap();
         other.set_reuse_port(true).unwrap();
@@ -228,8 +230,20 @@ mod tests {
     }
 
     impl Group {
-        /// Which socket has got a datagram, `None` for the first one, and its length.
+        /// Which socket has got a datagram, `None` for the first one, and its length. Waits up to a second for one.
         fn take(&self) -> Vec<(Option<Steered>, usize)> {
+            for _ in 0..1_000 {
+                let taken = self.take_received();
+                if !taken.is_empty() {
+                    return taken;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+
+            Vec::new()
+        }
+
+        fn take_received(&self) -> Vec<(Option<Steered>, usize)> {
             let others = Steered::ALL.map(|steered| (Some(steered), &self.others[steered.place()]));
             let received =
                 iter::once((None, &self.first)).chain(others).map(|(steered, socket)| {

@@ -13,6 +13,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -51,6 +52,8 @@ pub(super) struct Udp {
     socket: Socket,
     /// On another port; none if there can be no other.
     spare: Option<Socket>,
+    /// Something was sent from it, so that something may come.
+    uses_spare: AtomicBool,
     /// Get what begins or answers a handshake; without them the other gets everything.
     handshakes: Option<[Socket; Steered::COUNT]>,
     is_dual_stack: bool,
@@ -99,6 +102,7 @@ impl Udp {
         Ok(Arc::new(Self {
             socket,
             spare: spare.ok(),
+            uses_spare: AtomicBool::new(false),
             handshakes,
             is_dual_stack,
             port,
@@ -187,16 +191,26 @@ impl Udp {
         batch.forget(count);
     }
 
-    /// Receives without waiting, from the spare port what there is when the other has nothing. Returns how many of
-    /// `messages` are filled.
+    /// Receives without waiting. Returns how many of `messages` are filled.
+    ///
+    /// From the spare port, if it is in use: when the other has nothing, and after each call that has filled
+    /// `buffer` from the other, which may always have more.
     pub(super) fn receive(&self, buffer: &mut ReceiveBuffer) -> io::Result<usize> {
-        buffer.port = LocalPort::Listen;
-        match (buffer.fill(self.socket.as_fd()), &self.spare) {
-            (Err(error), Some(spare)) if error.kind() == io::ErrorKind::WouldBlock => {
-                buffer.port = LocalPort::Spare;
-                buffer.fill(spare.as_fd())
+        let uses_spare = self.uses_spare.load(Ordering::Relaxed);
+        let Some(spare) = self.spare.as_ref().filter(|_| uses_spare) else {
+            return buffer.fill(LocalPort::Listen, self.socket.as_fd());
+        };
+        let mut sockets = [(LocalPort::Listen, &self.socket), (LocalPort::Spare, spare)];
+        if buffer.is_full && buffer.port == LocalPort::Listen {
+            sockets.reverse();
+        }
+        let [(port, first), (other, second)] = sockets;
+
+        match buffer.fill(port, first.as_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                buffer.fill(other, second.as_fd())
             }
-            (received, _) => received,
+            received => received,
         }
     }
 
@@ -208,7 +222,7 @@ impl Udp {
         buffer: &mut HandshakeBuffer,
     ) -> io::Result<usize> {
         match self.handshakes().nth(steered.place()) {
-            Some(socket) => buffer.fill(socket),
+            Some(socket) => buffer.fill(LocalPort::Listen, socket),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
@@ -223,9 +237,14 @@ impl Udp {
     fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<Lost> {
         let Path { remote, port, .. } = transmit.outer.path;
         let destination = self.destination(remote);
-        let socket = match port {
-            LocalPort::Listen => &self.socket,
-            LocalPort::Spare => self.spare.as_ref().unwrap_or(&self.socket),
+        let socket = match (port, &self.spare) {
+            (LocalPort::Spare, Some(spare)) => {
+                if !self.uses_spare.load(Ordering::Relaxed) {
+                    self.uses_spare.store(true, Ordering::Relaxed);
+                }
+                spare
+            }
+            _ => &self.socket,
         };
         let send = sys::Send {
             bytes,
@@ -336,6 +355,8 @@ pub(super) struct Buffer<const N: usize, const BYTES: usize> {
     messages: [sys::Message; N],
     /// By which they came.
     port: LocalPort,
+    /// Whether the last call has filled all of them.
+    is_full: bool,
 }
 
 /// For packets, many in one message.
@@ -350,6 +371,7 @@ impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
             parts: std::array::from_fn(|_| vec![0; BYTES].into_boxed_slice()),
             messages: sys::no_messages(),
             port: LocalPort::Listen,
+            is_full: false,
         }
     }
 
@@ -380,8 +402,13 @@ impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
         self.parts.get_mut(number)
     }
 
-    fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        sys::receive(socket, &mut self.parts, &mut self.messages)
+    fn fill(&mut self, port: LocalPort, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        self.port = port;
+        self.is_full = false;
+        let count = sys::receive(socket, &mut self.parts, &mut self.messages)?;
+        self.is_full = count == N;
+
+        Ok(count)
     }
 }
 
@@ -571,14 +598,33 @@ mod tests {
             assert!(![0, udp.port()].contains(&udp.spare_port()));
             client.send_to(b"answer", asked_from[0]).unwrap();
             let mut buffer = ReceiveBuffer::new();
-            let count = udp.receive(&mut buffer).unwrap();
+            let count = polled(|| udp.receive(&mut buffer));
             let path = buffer.received(count).next().unwrap().path;
             assert_eq!((path.remote, path.port), (remote, LocalPort::Spare));
 
             client.send_to(b"call", ("127.0.0.1", udp.port())).unwrap();
-            let count = udp.receive(&mut buffer).unwrap();
+            let count = polled(|| udp.receive(&mut buffer));
             assert_eq!(buffer.received(count).next().unwrap().path.port, LocalPort::Listen);
         }
+    }
+
+    #[test]
+    fn a_busy_port_does_not_keep_the_spare_one_waiting() {
+        let udp = Udp::bind(0, Offload { udp_gro: false, ..Offload::default() }).unwrap();
+        let client = client([127, 0, 0, 1].into());
+        let path = Path { port: LocalPort::Spare, ..client.local_addr().unwrap().into() };
+        send(&udp, path, |_| ());
+        heard(&client);
+        for _ in 0..3 * MAX_MESSAGES {
+            client.send_to(b"call", ("127.0.0.1", udp.port())).unwrap();
+        }
+        client.send_to(b"answer", ("127.0.0.1", udp.spare_port())).unwrap();
+
+        let mut buffer = ReceiveBuffer::new();
+        let received = [(); 4].map(|()| (polled(|| udp.receive(&mut buffer)), buffer.port));
+
+        let [full, answer] = [(MAX_MESSAGES, LocalPort::Listen), (1, LocalPort::Spare)];
+        assert_eq!(received, [full, answer, full, full]);
     }
 
     #[test]
@@ -629,7 +675,7 @@ mod tests {
                 }
 
                 let mut buffer = HandshakeBuffer::new();
-                let count = udp.receive_handshakes(Steered::WithoutCookie, &mut buffer).unwrap();
+                let count = polled(|| udp.receive_handshakes(Steered::WithoutCookie, &mut buffer));
                 let received: Vec<_> = buffer.received(count).collect();
                 assert_eq!(received.len(), 1);
                 assert_eq!(received[0].bytes, initiation);
@@ -637,7 +683,7 @@ mod tests {
                     Path { local: Local::new(called, 0), ..client.local_addr().unwrap().into() };
                 assert_eq!(received[0].path, path);
                 let mut buffer = ReceiveBuffer::new();
-                let count = udp.receive(&mut buffer).unwrap();
+                let count = polled(|| udp.receive(&mut buffer));
                 let received: Vec<_> = buffer.received(count).map(|one| one.bytes).collect();
                 assert_eq!(received, [data]);
             }
@@ -658,7 +704,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         let mut buffer = ReceiveBuffer::new();
-        assert_eq!(udp.receive(&mut buffer).unwrap(), 1);
+        assert_eq!(polled(|| udp.receive(&mut buffer)), 1);
         assert_eq!(buffer.received(1).next().unwrap().bytes, initiation);
     }
 
@@ -712,10 +758,10 @@ mod tests {
             }
 
             let mut handshakes = HandshakeBuffer::new();
-            let count = udp.receive_handshakes(Steered::WithoutCookie, &mut handshakes).unwrap();
+            let count = polled(|| udp.receive_handshakes(Steered::WithoutCookie, &mut handshakes));
             let handshakes = handshakes.received(count);
             let mut rest = ReceiveBuffer::new();
-            let count = udp.receive(&mut rest).unwrap();
+            let count = polled(|| udp.receive(&mut rest));
             let expected = if coalesces { vec![(148, 100)] } else { vec![(100, 100), (48, 48)] };
             let parts = |received: Received<'_>| (received.bytes.len(), received.stride);
             assert_eq!(handshakes.map(parts).collect::<Vec<_>>(), expected);
@@ -742,11 +788,25 @@ mod tests {
         let client = client(called);
         client.send_to(b"hello", (called, udp.port())).unwrap();
         let mut buffer = ReceiveBuffer::new();
-        let count = udp.receive(&mut buffer).unwrap();
+        let count = polled(|| udp.receive(&mut buffer));
         let received = buffer.received(count).next().unwrap();
         assert_eq!(received.bytes, b"hello");
 
         (client, received.path)
+    }
+
+    /// What comes within a second: the kernel may deliver later than the send returns.
+    fn polled(mut receive: impl FnMut() -> io::Result<usize>) -> usize {
+        for _ in 0..1_000 {
+            match receive() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                received => return received.unwrap(),
+            }
+        }
+
+        panic!("nothing came within a second")
     }
 
     fn client(called: IpAddr) -> UdpSocket {
