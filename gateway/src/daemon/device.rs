@@ -198,7 +198,8 @@ async fn follow(
                 }
                 let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
                 let netlink = netlink.with_mark(mark);
-                let changed = ways.learn(&netlink, &monitor.status().peers).await;
+                let (peers, mtu) = (monitor.status().peers, monitor.device_mtu());
+                let changed = ways.learn(&netlink, &peers, mtu).await;
                 let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
                 if vmclock.is_restored() {
                     info!("this machine was restored from a snapshot: all sessions begin anew");

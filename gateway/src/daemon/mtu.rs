@@ -8,6 +8,9 @@ use super::config::{Config, MTU_MIN, MTU_MIN_IPV6};
 /// transport data message 16, authentication tag 16 bytes.
 pub(crate) const OVERHEAD_BYTES: u16 = 80;
 
+/// The same with an outer IPv4 header, of 20 bytes.
+pub(crate) const OVERHEAD_BYTES_IPV4: u16 = 60;
+
 /// What is assumed of an underlay that nobody knows: Ethernet.
 const ASSUMED_UNDERLAY_MTU: u16 = 1500;
 

@@ -320,7 +320,7 @@ impl Service {
                     }
                     self.source.remember(&status.peers);
                     self.resolver.handle_status(&status.peers, now());
-                    for change in self.ways.learn(&self.netlink, &status.peers).await {
+                    for change in self.ways.learn(&self.netlink, &status.peers, self.mtu_bytes).await {
                         change.apply(&self.gateway);
                     }
                 }

@@ -14,7 +14,7 @@ use strait_gateway::wg::PublicKey;
 use tracing::info;
 
 use super::config::MTU_MIN;
-use super::mtu::{OVERHEAD_BYTES, Underlay};
+use super::mtu::{OVERHEAD_BYTES, OVERHEAD_BYTES_IPV4, Underlay};
 use super::netlink::{Changed, Netlink};
 
 /// Peers that are asked about at a time, so that many cost no more than a few.
@@ -27,6 +27,8 @@ pub(crate) struct Ways {
     last: HashMap<PublicKey, Way>,
     /// The peers to which the way may be another one, by what has changed in the kernel.
     due: BTreeSet<PublicKey>,
+    /// In bytes.
+    device_mtu: u16,
 }
 
 /// What was found of the way to a peer.
@@ -35,8 +37,9 @@ struct Way {
     endpoint: SocketAddr,
     /// The number of the interface that it leads through.
     interface: u32,
-    /// The largest inner packet, in bytes.
+    /// The largest inner packet, in bytes, of a device with an MTU of so many.
     path_mtu: u16,
+    device_mtu: u16,
     /// What the peer had been sent by then.
     transmit_bytes: u64,
 }
@@ -81,6 +84,7 @@ impl Ways {
 
     /// Asks the kernel about the next few peers to which the way may be another one by what has changed.
     pub(crate) async fn learn_due(&mut self, netlink: &Netlink, monitor: &Monitor) -> Vec<Change> {
+        self.device_mtu = monitor.device_mtu();
         let keys: Vec<_> = iter::from_fn(|| self.due.pop_first()).take(PEERS_PER_TURN).collect();
         let peers = monitor.peers_by_key(&keys);
         let turn = peers.iter().filter_map(|peer| Some((peer, peer.endpoint?))).collect();
@@ -89,7 +93,13 @@ impl Ways {
     }
 
     /// Asks the kernel about the next few peers that are sent something, and says what changed.
-    pub(crate) async fn learn(&mut self, netlink: &Netlink, peers: &[PeerStatus]) -> Vec<Change> {
+    pub(crate) async fn learn(
+        &mut self,
+        netlink: &Netlink,
+        peers: &[PeerStatus],
+        device_mtu: u16,
+    ) -> Vec<Change> {
+        self.device_mtu = device_mtu;
         let turn = self.turn(peers);
         let changed = self.ask(netlink, turn).await;
         if self.last.len() > peers.len() {
@@ -140,6 +150,7 @@ impl Ways {
         self.last.get(&peer.public_key).is_none_or(|way| {
             way.transmit_bytes != peer.transmit_bytes
                 || way.endpoint != endpoint
+                || way.device_mtu != self.device_mtu
                 || Some(way.path_mtu) != peer.path_mtu_bytes
         })
     }
@@ -150,7 +161,8 @@ impl Ways {
         endpoint: SocketAddr,
         (index, Underlay { interface, mtu_bytes }): (u32, Underlay),
     ) -> Option<Change> {
-        let bytes = inner(mtu_bytes);
+        let device_mtu = self.device_mtu;
+        let bytes = inner(mtu_bytes, endpoint, device_mtu);
         let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
         if path_mtu.is_some() && peer.path_mtu_bytes.is_some() {
             info!(peer = peer.name, path_mtu = bytes, "the way to a peer changed");
@@ -162,7 +174,7 @@ impl Ways {
             info!(peer = peer.name, interface, "the way to a peer leads through another interface");
         }
         let transmit_bytes = peer.transmit_bytes;
-        let way = Way { endpoint, interface: index, path_mtu: bytes, transmit_bytes };
+        let way = Way { endpoint, interface: index, path_mtu: bytes, device_mtu, transmit_bytes };
         self.last.insert(peer.public_key, way);
 
         let change = Change { peer: peer.public_key, path_mtu, is_rerouted };
@@ -170,11 +182,14 @@ impl Ways {
     }
 }
 
-/// The largest inner packet for an outer one of `outer` bytes.
-fn inner(outer: u32) -> u16 {
-    let inner = outer.saturating_sub(u32::from(OVERHEAD_BYTES));
+/// The largest inner packet of the device for an outer one of `outer` bytes to `endpoint`.
+fn inner(outer: u32, endpoint: SocketAddr, device_mtu: u16) -> u16 {
+    let overhead = if endpoint.is_ipv4() { OVERHEAD_BYTES_IPV4 } else { OVERHEAD_BYTES };
+    let room = u16::try_from(outer.saturating_sub(overhead.into())).unwrap_or(u16::MAX);
+    // It is padded to a multiple of 16 bytes, but to no more than the MTU of the device.
+    let inner = if room < device_mtu { room & !15 } else { device_mtu };
 
-    u16::try_from(inner).unwrap_or(u16::MAX).max(MTU_MIN)
+    inner.max(MTU_MIN)
 }
 
 #[cfg(test)]
@@ -185,15 +200,35 @@ mod tests {
 
     #[test]
     fn the_overhead_is_taken_off_and_a_little_is_left() {
-        assert_eq!(inner(1500), 1420);
-        assert_eq!(inner(68), MTU_MIN);
-        assert_eq!(inner(u32::MAX), u16::MAX);
+        let endpoint = "198.51.100.1:7".parse().unwrap();
+
+        assert_eq!(inner(1500, endpoint, 1420), 1420);
+        assert_eq!(inner(68, endpoint, 1420), MTU_MIN);
+        assert_eq!(inner(u32::MAX, endpoint, u16::MAX), u16::MAX);
+    }
+
+    /// No larger one does, unless the device has none.
+    #[test]
+    fn the_largest_packet_fits_with_its_padding() {
+        for endpoint in ["198.51.100.1:7", "[2001:db8::1]:7"].map(|text| text.parse().unwrap()) {
+            for device_mtu in [1280, 1340, 1400, 1420, 1500] {
+                for outer in 1000..1600 {
+                    let ip = if SocketAddr::is_ipv4(&endpoint) { 20 } else { 40 };
+                    let datagram =
+                        |inner: u16| ip + 8 + 16 + inner.next_multiple_of(16).min(device_mtu) + 16;
+                    let inner = inner(outer.into(), endpoint, device_mtu);
+
+                    assert!(datagram(inner) <= outer, "{inner} in {outer} of {endpoint}");
+                    assert!(inner == device_mtu || datagram(inner + 1) > outer, "{inner} {outer}");
+                }
+            }
+        }
     }
 
     /// A peer that moves says itself which address of ours it knows.
     #[test]
     fn a_way_is_another_one_if_only_its_interface_changes() {
-        let mut ways = Ways::default();
+        let mut ways = Ways { device_mtu: 1420, ..Ways::default() };
         let mut peer = peer();
         let mut look = |peer: &PeerStatus, endpoint: &str, index: u32| {
             let underlay = Underlay { interface: format!("eth{index}"), mtu_bytes: 1500 };
@@ -228,6 +263,9 @@ mod tests {
         peers[0].path_mtu_bytes = None;
         assert_eq!(ask(&mut ways, &mut peers), [rome]);
         assert_eq!(ask(&mut ways, &mut peers), []);
+        ways.device_mtu += 1;
+        assert_eq!(ask(&mut ways, &mut peers), [milan, rome]);
+        assert_eq!(ask(&mut ways, &mut peers), []);
     }
 
     #[test]
@@ -259,7 +297,7 @@ mod tests {
             asked.push(peer.public_key);
         }
         for peer in peers.iter_mut().filter(|peer| asked.contains(&peer.public_key)) {
-            peer.path_mtu_bytes = Some(inner(1500));
+            peer.path_mtu_bytes = ways.last.get(&peer.public_key).map(|way| way.path_mtu);
         }
 
         asked

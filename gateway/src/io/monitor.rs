@@ -89,6 +89,12 @@ impl Monitor {
         forwarding.peers().iter().filter_map(|peer| peer.endpoint()).collect()
     }
 
+    /// The MTU of the device in bytes.
+    #[must_use]
+    pub fn device_mtu(&self) -> u16 {
+        self.shared.mtu_bytes.load(Ordering::Relaxed)
+    }
+
     /// What becomes of the packet that `question` describes, by what is in force now. Nothing is
     /// counted, and no flow is remembered.
     ///
@@ -97,15 +103,14 @@ impl Monitor {
     /// [`QuestionError`] if there is no such packet, or no telling who sends it.
     pub fn explain(&self, question: &Question) -> Result<Explanation, QuestionError> {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
-        let Shared { flows, mtu_bytes, .. } = &*self.shared;
+        let flows = &self.shared.flows;
         let context = Context {
             forwarding: &forwarding,
             flows,
             memory: Memory::Unchanged,
             now: flows.tick(clock::now()),
         };
-        let mtu_bytes = mtu_bytes.load(Ordering::Relaxed);
-        let situation = Situation { mtu_bytes, is_running: true };
+        let situation = Situation { mtu_bytes: self.device_mtu(), is_running: true };
 
         explain::explain(&context, situation, question)
     }
