@@ -3,7 +3,8 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-check-cfg=cfg(has_avx512)");
-    if std::env::var_os("TARGET") == std::env::var_os("HOST") && has_avx512() {
+    let target = std::env::var("CARGO_CFG_TARGET_ARCH");
+    if target.as_deref() == Ok(std::env::consts::ARCH) && has_avx512() {
         println!("cargo::rustc-cfg=has_avx512");
     }
 }
