@@ -290,6 +290,9 @@ impl Control {
 
     /// From now on we are `identity`, at once: nothing more is sent in sessions of keys before, and no handshake
     /// begun or answered with them. What peers still send in those sessions is received for a grace period.
+    ///
+    /// Packets of a batch that the outbound direction has begun by then may find only the session that has ended:
+    /// they are dropped, and counted as [`DropReason::StagingFull`].
     pub fn supersede(&mut self, identity: &Arc<dyn Identity>) {
         if self.keyring.supersede(identity) {
             let table = self.publisher.current().table().clone();

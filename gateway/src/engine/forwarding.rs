@@ -125,14 +125,14 @@ impl Forwarding {
     /// a header each time. See [`Outside`].
     #[inline]
     #[must_use]
-    pub fn returns_for_ever(
+    pub fn is_routing_loop(
         &self,
         packet: &[u8],
         header: &Header,
         (now, memory): (Tick, Memory),
     ) -> bool {
         self.outside.may_have_sent(packet, header)
-            && self.outside.returns_for_ever(packet, header, (self, &self.ends), (now, memory))
+            && self.outside.is_routing_loop(packet, header, (self, &self.ends), (now, memory))
     }
 
     /// How often a peer was sought until now.

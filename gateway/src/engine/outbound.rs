@@ -11,7 +11,7 @@ use remap::Reader;
 
 use super::flows::Flows;
 use super::notice::Notice;
-use super::outside;
+use super::outside::{self, UDP_HEADER_BYTES};
 use super::race;
 use super::translate::{self, Context, Memory, Outgoing};
 use super::{Forwarding, Settings};
@@ -28,8 +28,6 @@ use crate::wg::tunnel::Reserved;
 
 /// The least MTU of a link that carries IPv6, in bytes (RFC 8200 section 5).
 const MIN_MTU_V6: u16 = 1280;
-
-const UDP_HEADER_BYTES: usize = 8;
 
 /// Frames of fewer bytes are not worth handing to another thread: to seal this much takes several times as
 /// long as to wake one.
@@ -70,8 +68,8 @@ pub enum Disposition {
     Taken,
     /// It is for this cluster: have [`Outbound::handle_hairpin`] write it back to the device.
     Hairpin,
-    /// Nothing but that its sender is to be told, of its drop or of what fits: write [`Outbound::reply`] to the
-    /// device, with an empty virtio header, and report that to [`Outbound::handle_reply`].
+    /// Only an ICMP error for its sender: it was dropped, or is too big. Write [`Outbound::reply`] to the device,
+    /// with an empty virtio header, and report that to [`Outbound::handle_reply`].
     Reply,
 }
 
@@ -238,10 +236,10 @@ fn forward(
         },
     };
     let hop_limit = outside::hop_limit(frame, &header);
-    if hop_limit == Some(0) {
+    if peer.is_some() && hop_limit == Some(0) {
         return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
     }
-    let taken = match peer.and_then(|(route, _)| excess(route.peer, virtio, frame, &header)) {
+    let taken = match peer.and_then(|(route, _)| too_big(route.peer, virtio, frame, &header)) {
         // It is sent all the same, in fragments. Before the addresses change, as the error quotes them.
         Some(cause) if notice.prepare_cause(frame, cause, now) => Disposition::Reply,
         Some(_) | None => Disposition::Taken,
@@ -293,9 +291,9 @@ fn forward(
     }
 }
 
-/// What the sender of a frame is to be told if its packets are larger than what the way to `peer` carries whole.
+/// The ICMP error for the sender of a frame if its packets are larger than what the way to `peer` carries whole.
 #[inline]
-fn excess(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) -> Option<Cause> {
+fn too_big(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) -> Option<Cause> {
     let path_mtu = peer.path_mtu()?;
     // Whatever the link, no packet of IPv6 need be smaller (RFC 8200 section 5).
     let mtu = if header.is_ipv6() { path_mtu.max(MIN_MTU_V6) } else { path_mtu };
@@ -342,9 +340,11 @@ fn dropped(
 
 #[cfg(test)]
 mod tests {
+    use remap::{Cluster, HostMap, Table};
+
     use super::*;
     use crate::engine::{self, Engine};
-    use crate::packet::fixtures::{Packet, TCP, cut, tcp};
+    use crate::packet::fixtures::{Packet, TCP, UDP, cut, tcp};
     use crate::wg::PrivateKey;
     use crate::wg::boringtun::BoringtunIdentity;
 
@@ -386,6 +386,33 @@ mod tests {
         assert_eq!(account.drops(DropReason::WriteFailed), 3);
     }
 
+    /// It is no datagram of ours that a peer gets in another.
+    #[test]
+    fn a_fragment_for_an_address_of_ours_may_end_its_hops() {
+        let map = |internal: &str, external: &str| {
+            HostMap::new(internal.parse().unwrap(), external.parse().unwrap()).unwrap()
+        };
+        let cluster = Cluster {
+            host_maps: vec![map("192.0.2.8", "10.70.0.8"), map("192.0.2.9", "10.70.0.9")],
+            ..Cluster::default()
+        };
+        let Engine { mut outbound, mut control, .. } = engine();
+        control.apply(Vec::new(), Table::build(1, &cluster, []).0);
+        let [source, destination] = ["192.0.2.8", "10.70.0.9"].map(|ip| ip.parse().unwrap());
+        let mut packet = Packet::new(source, destination, UDP, vec![7; 32]);
+        (packet.fragment, packet.hop_limit) = (100, 8);
+
+        let disposition = outbound.handle_frame(
+            &VirtioHeader::default(),
+            &mut packet.build(),
+            start(),
+            &mut TransmitBatch::default(),
+            |_| (),
+        );
+
+        assert_eq!(disposition, Disposition::Hairpin);
+    }
+
     fn frame() -> Vec<u8> {
         let segment = tcp([40_000, 80], 7, 0x10, &[], &[5; 2_500]);
 
@@ -404,12 +431,19 @@ mod tests {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
     fn outbound() -> Outbound {
-        let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let settings = Settings { max_flows: 1024, seed: 1, start: Instant::now() };
-        let Engine { outbound, .. } = engine::new(identity, settings).unwrap();
+        engine().outbound
+    }
 
-        outbound
+    fn engine() -> Engine {
+        let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
+        let settings = Settings { max_flows: 1024, seed: 1, start: start() };
+
+        engine::new(identity, settings).unwrap()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    fn start() -> Instant {
+        Instant::now()
     }
 }

@@ -34,7 +34,7 @@ use crate::wg::endpoints::Moves;
 
 const UDP: u8 = 17;
 
-const UDP_HEADER_BYTES: usize = 8;
+pub(super) const UDP_HEADER_BYTES: usize = 8;
 
 /// How often the peers are looked through in a second, at most.
 const LOOKS: u32 = 10;
@@ -104,7 +104,7 @@ impl Outside {
     /// Whether we have sent `packet`, of which [`Self::may_have_sent`] says that we may have, to a peer, and would
     /// for ever.
     #[cold]
-    pub(super) fn returns_for_ever(
+    pub(super) fn is_routing_loop(
         &self,
         packet: &[u8],
         header: &Header,

@@ -164,7 +164,7 @@ fn known_as(
 
 /// The port spaces that are searched. Our own first: packets to hosts with an address of their own make their
 /// mappings there.
-pub(super) fn realms(context: &Context<'_>) -> impl Iterator<Item = u32> {
+fn realms(context: &Context<'_>) -> impl Iterator<Item = u32> {
     let peers = context.forwarding.peers().iter().map(|peer| peer.realm);
 
     std::iter::once(OWN_REALM).chain(peers).take(REALMS_MAX)

@@ -28,7 +28,7 @@ pub fn route<'a>(
     if header.is_source_routed() {
         return Err(DropReason::SourceRouted);
     }
-    if context.forwarding.returns_for_ever(packet, header, (context.now, context.memory)) {
+    if context.forwarding.is_routing_loop(packet, header, (context.now, context.memory)) {
         return Err(DropReason::RoutingLoop);
     }
 

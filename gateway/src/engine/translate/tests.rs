@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use remap::{Cluster, HostMap, PeerId, Rule, Table};
 
 use super::*;
+use crate::engine::flows::Seen;
 use crate::engine::{Control, Engine, PeerConfig, Settings};
 use crate::packet::fixtures::{Extension, Packet, TCP, UDP, any_packet, tcp, udp};
 use crate::wg::PresharedKey;
@@ -448,7 +449,7 @@ fn two_nodes_that_share_an_address_reach_each_other_at_the_ports_they_are_known_
 }
 
 #[test]
-fn the_hairpin_searches_few_of_many_port_spaces() {
+fn the_hairpin_finds_hosts_in_the_port_spaces_of_the_first_peers_only() {
     let mut world = World::sharing();
     let peers = (1..=1_000_u16).map(|number| {
         let [high, low] = number.to_be_bytes();
@@ -464,13 +465,33 @@ fn the_hairpin_searches_few_of_many_port_spaces() {
             persistent_keepalive: None,
         }
     });
-    world.control.apply(peers.collect(), Table::default());
+    let table = world.control.current().table().clone();
+    world.control.apply(peers.collect(), table);
     let forwarding = world.control.current();
-    assert_eq!(forwarding.peers().len(), 1_000);
+    let context = world.context(&forwarding);
+    let own = ip("172.18.0.2");
 
-    let searched = hairpin::realms(&world.context(&forwarding)).count();
+    let last = hairpin::REALMS_MAX - 2;
+    for (place, is_found) in [(0, true), (last, true), (last + 1, false), (999, false)] {
+        let port = 40_000 + u16::try_from(place).unwrap();
+        let packet = Packet::new(own, remote(false, 7), UDP, udp([port, 53], b"who?")).build();
+        let header = Header::parse(&packet).unwrap();
+        let seen = Seen { packet: &packet, header: &header };
+        let pool = forwarding.table().masquerade();
+        let realm = forwarding.peers()[place].realm;
+        let known_as = context
+            .flows
+            .leave(realm, seen, header.destination(), pool, Memory::Updated, context.now)
+            .unwrap();
+        let (address, port) = (known_as.0, known_as.1.unwrap());
 
-    assert_eq!(searched, hairpin::REALMS_MAX);
+        let question = Packet::new(ip("192.0.2.9"), address, UDP, udp([53, port], b"you?"));
+        let found = world.outbound(&question);
+
+        let destination = found.map(|bytes| Header::parse(&bytes).unwrap().destination());
+        let expected = if is_found { Ok(own) } else { Err(DropReason::NoMapping) };
+        assert_eq!(destination, expected, "{place}");
+    }
 }
 
 #[test]
