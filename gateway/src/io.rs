@@ -243,7 +243,7 @@ impl Gateway {
         self.control.free_retired();
     }
 
-    /// We are whom `private_key` says from now on. What peers know us by until then stays good for
+    /// Replaces the private key. What peers know us by until then stays good for
     /// [`GRACE`](crate::wg::succession::GRACE), then it is wiped; no session is lost.
     pub fn set_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.surroundings);

@@ -131,16 +131,15 @@ impl Older {
         Self { is_receive_only, ..self }
     }
 
-    /// Ends its sessions for sending. When there was a handshake is still known afterwards.
-    fn end_sending(&self) -> Staged {
-        self.strand.tunnel.end_sending()
-    }
-
     /// Wipes the keys. When there was a handshake is still known afterwards.
     fn close(&self) -> Staged {
         self.left.get_or_init(|| self.strand.tunnel.session().over());
 
         self.strand.tunnel.close()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.left.get().is_some()
     }
 
     fn session(&self) -> SessionState {
@@ -280,6 +279,9 @@ impl Succession {
     /// than two or three, whatever keys they came of.
     #[must_use]
     pub fn is_superseded(&self, strand: &Strand) -> bool {
+        if self.older.is_empty() {
+            return false;
+        }
         let session = strand.tunnel.session();
         let mut others = self.strands().filter(|other| other.slot != strand.slot);
 
@@ -293,7 +295,7 @@ impl Succession {
     /// Ends for sending what is to receive only. What is staged there waits for the newest keys.
     pub fn end_sending(&self) {
         for older in self.older.iter().filter(|older| older.is_receive_only && !older.is_over()) {
-            self.current.tunnel.adopt(older.end_sending());
+            self.current.tunnel.adopt(older.strand.tunnel.end_sending());
         }
     }
 
@@ -457,7 +459,7 @@ impl Succession {
         let mut timed_out = TimedOut::default();
         for strand in self.in_turn() {
             let is_sealing = sealing == Some(strand.slot);
-            // Where another strand has a session this one is not renewed, and where nobody wants a session none is
+            // Where another strand has a session this one is not renewed, and where no session is wanted, none is
             // begun with keys from before.
             let is_used =
                 is_sealing || strand.slot == self.current.slot || (sealing.is_none() && is_wanted);
@@ -483,7 +485,10 @@ impl Succession {
 
     /// Closes the strands whose end has come.
     fn close_ended(&self, now: Instant) {
-        for older in self.older.iter().filter(|older| older.has_ended(now)) {
+        if self.older.iter().all(Older::is_closed) {
+            return;
+        }
+        for older in self.older.iter().filter(|older| !older.is_closed() && older.has_ended(now)) {
             self.current.tunnel.adopt(older.close());
         }
         if self.older.iter().all(|older| older.is_receive_only || older.is_over()) {
@@ -491,7 +496,7 @@ impl Succession {
         }
     }
 
-    /// Those that may send, from the one whose turn it is to begin a handshake.
+    /// Those that may send, from the one that begins the next handshake.
     fn in_turn(&self) -> impl Iterator<Item = &Strand> {
         let last = self.last_asker.load(Ordering::Relaxed);
         let count = self.usable().count();
@@ -500,7 +505,7 @@ impl Succession {
         self.usable().cycle().skip(last.map_or(0, |last| last + 1)).take(count)
     }
 
-    /// The strand whose turn it is to begin a handshake.
+    /// The strand that begins the next handshake.
     fn next_asker(&self) -> &Strand {
         self.in_turn().next().unwrap_or(&self.current)
     }

@@ -23,6 +23,9 @@ use crate::path::Path;
 /// The most packets of one peer that wait for a handshake.
 pub const MAX_STAGED_PACKETS: usize = 256;
 
+/// How long an initiation may be on its way before another one is sent (whitepaper, section 6.1).
+pub(super) const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The protocol state of one peer.
 pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Seals the segments of a frame into `out`, until either is used up.
@@ -102,7 +105,7 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
     fn handle_timeout(&self, upkeep: Upkeep, out: &mut TransmitBatch, now: Instant) -> TimedOut;
 
     /// Whether [`Self::handle_timeout`] without a persistent keepalive would find nothing to do, and will not
-    /// before something else is called that gives it something. As far as can be said without waiting for anybody.
+    /// before something else is called that gives it something. As far as can be said without waiting for a lock.
     fn is_dormant(&self) -> bool {
         false
     }

@@ -161,7 +161,7 @@ fn one_handshake_is_under_way_at_a_time() {
     world.run(10 * SECOND);
     world.forget();
 
-    // Nobody is there.
+    // The peer is unreachable.
     let milan = world.endpoint(ROME).unwrap();
     world.cut(&[milan]);
     let began = world.elapsed();

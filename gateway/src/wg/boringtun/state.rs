@@ -11,14 +11,11 @@ use crate::packet::segment::Segments;
 use crate::path::Path;
 use crate::wg::Staged;
 use crate::wg::message::{DATA_OVERHEAD_BYTES, MAX_HANDSHAKE_BYTES};
-use crate::wg::tunnel::{Sealed, SessionState};
+use crate::wg::tunnel::{REKEY_TIMEOUT, Sealed, SessionState};
 
 /// How often the timers of a dormant peer run. The library takes the time from them, so a handshake
 /// that ends the dormancy seems to have begun that much earlier at the most.
 const DORMANT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long an initiation may be on its way before another one is sent. The whitepaper's `REKEY_TIMEOUT`.
-const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct State {
     pub(super) tunn: Tunn,
@@ -30,7 +27,7 @@ pub(super) struct State {
     pub(super) answered: Option<Answered>,
     /// When a message went either way last.
     pub(super) last_message: Option<Instant>,
-    /// The library believes that it has sent an initiation that was held back.
+    /// The library counts as sent an initiation that was held back.
     pub(super) owes_initiation: bool,
     /// When the library's timers ran last.
     timers_ran: Option<Instant>,

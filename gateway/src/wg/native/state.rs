@@ -11,9 +11,10 @@ use super::accepted::Accepted;
 use super::handshake::{Acquaintance, Pending};
 use super::mac::{Cookie, Mac};
 use super::tai64n::Timestamp;
-use super::timers::{Debts, REKEY_ATTEMPT_TIME, REKEY_TIMEOUT};
+use super::timers::{Debts, REKEY_ATTEMPT_TIME};
 use crate::DropReason;
 use crate::wg::Staged;
+use crate::wg::tunnel::REKEY_TIMEOUT;
 
 /// All secrets of a tunnel but those of its sessions: with this they go.
 pub(super) struct State {

@@ -5,14 +5,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::wg::tunnel::REKEY_TIMEOUT;
+
 /// After this the initiator of a session begins another one.
 pub(super) const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
 
 /// After this a session is not used any more.
 pub(super) const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
-
-/// After this an initiation that was not answered is made anew.
-pub(super) const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handshakes that were asked for within this of each other may cross: either end asks again after
 /// [`REKEY_TIMEOUT`], unless it has heard the other one by then.

@@ -17,7 +17,7 @@ use super::keypair::Keypair;
 use super::mac::{Cookie, MacKeys};
 use super::sessions::Sessions;
 use super::state::State;
-use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, REKEY_TIMEOUT, Traffic};
+use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, Traffic};
 use crate::DropReason;
 use crate::buffer::{Outer, PacketBatch, TransmitBatch};
 use crate::counters::as_u64;
@@ -27,7 +27,7 @@ use crate::path::Path;
 use crate::wg::message::Message;
 use crate::wg::scrub::scrubbed;
 use crate::wg::tunnel::{
-    Opened, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
+    Opened, REKEY_TIMEOUT, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
 };
 use crate::wg::{OpenedRun, Opening, Slot, Staged};
 
