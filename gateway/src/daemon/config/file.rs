@@ -1,8 +1,13 @@
 //! The configuration file as it is written: names, types and places, not yet what they mean.
 
+use std::path::Path;
+
 use serde::Deserialize;
 use strait_gateway::io::Offload;
 use toml::Spanned;
+use toml::de::DeTable;
+
+use super::origin::Written;
 
 /// Defaults are applied later; here a missing value is missing. Places are kept for the messages.
 #[derive(Debug, Deserialize)]
@@ -109,14 +114,24 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// Parses the text of a configuration file.
-pub(super) fn parse(text: &str) -> Result<File, Fault> {
-    toml::from_str(text).map_err(|error| Fault {
-        offset: error.span().map(|span| span.start),
-        message: error
-            .message()
-            .replace('\n', ", ")
-            .replace("unknown field", "unknown key")
-            .replace("missing field", "missing key"),
-    })
+/// Parses the text of the configuration file at `path`. Also says where what is in it comes from.
+pub(super) fn parse(text: &str, path: &Path) -> Result<(File, Written), Fault> {
+    let table = DeTable::parse(text).map_err(Fault::new)?;
+    let written = Written::new(table.get_ref(), path);
+    let file = File::deserialize(toml::Deserializer::from(table)).map_err(Fault::new)?;
+
+    Ok((file, written))
+}
+
+impl Fault {
+    fn new(error: toml::de::Error) -> Self {
+        Self {
+            offset: error.span().map(|span| span.start),
+            message: error
+                .message()
+                .replace('\n', ", ")
+                .replace("unknown field", "unknown key")
+                .replace("missing field", "missing key"),
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use toml::de::DeTable;
 
 use super::Config;
 
@@ -59,9 +60,9 @@ impl Origins {
     }
 
     /// From the file at `path`, as far as `section` has the keys.
-    fn of_section(keys: &[&'static str], section: Option<&toml::Value>, path: &Path) -> Self {
+    fn of_section(keys: &[&'static str], section: Option<&DeTable<'_>>, path: &Path) -> Self {
         let origin = Origin::File { path: path.display().to_string() };
-        let present = keys.iter().filter(|key| section.is_some_and(|s| s.get(**key).is_some()));
+        let present = keys.iter().filter(|key| section.is_some_and(|s| s.contains_key(**key)));
 
         Self(Arc::new(present.map(|key| (*key, origin.clone())).collect()))
     }
@@ -96,29 +97,47 @@ const PEER: [&str; 8] = [
     "remap",
 ];
 
-/// Fills in the origins of `config`, which `text`, the content of the file at `path`, was parsed into.
-pub(super) fn fill(config: &mut Config, text: &str, path: &Path) {
-    let file: toml::Value = match text.parse::<toml::Table>() {
-        Ok(file) => file.into(),
-        // There would be no configuration.
-        Err(_) => return,
-    };
+/// The origins of all that a file says, gathered before the file is taken apart.
+pub(super) struct Written {
+    config: Origins,
+    /// One for each section, in their order.
+    peers: Vec<Origins>,
+}
 
-    let gateway = file.get("gateway");
-    let offload = gateway.and_then(|gateway| gateway.get("offload"));
-    let sections =
-        [(&GATEWAY[..], gateway), (&OFFLOAD[..], offload), (&CLUSTER[..], file.get("cluster"))];
-    let origins = sections.map(|(keys, section)| Origins::of_section(keys, section, path));
-    let all = origins.iter().flat_map(|origins| origins.0.iter());
-    config.origins = Origins(Arc::new(all.map(|(key, origin)| (*key, origin.clone())).collect()));
-    let mut before = Origins::default();
-    for (place, peer) in config.peers.iter_mut().enumerate() {
-        let section = file.get("peer").and_then(|peers| peers.get(place));
-        let origins = Origins::of_section(&PEER, section, path);
-        // Neighbours are mostly written alike.
-        if origins != before {
-            before = origins;
+impl Written {
+    /// Of `file`, which is at `path`.
+    pub(super) fn new(file: &DeTable<'_>, path: &Path) -> Self {
+        let gateway = section(file, "gateway");
+        let offload = gateway.and_then(|gateway| section(gateway, "offload"));
+        let cluster = section(file, "cluster");
+        let sections = [(&GATEWAY[..], gateway), (&OFFLOAD[..], offload), (&CLUSTER[..], cluster)];
+        let origins = sections.map(|(keys, section)| Origins::of_section(keys, section, path));
+        let all = origins.iter().flat_map(|origins| origins.0.iter());
+        let config = Origins(Arc::new(all.map(|(key, origin)| (*key, origin.clone())).collect()));
+
+        let sections = file.get("peer").and_then(|peers| peers.get_ref().as_array());
+        let mut peers: Vec<Origins> = Vec::new();
+        for section in sections.into_iter().flat_map(|sections| sections.iter()) {
+            let origins = Origins::of_section(&PEER, section.get_ref().as_table(), path);
+            // Neighbours are mostly written alike.
+            let is_alike = |before: &&Origins| **before == origins;
+            let origins = peers.last().filter(is_alike).cloned().unwrap_or(origins);
+            peers.push(origins);
         }
-        peer.origins = before.clone();
+
+        Self { config, peers }
     }
+
+    /// Sets them in the `config` that the file became.
+    pub(super) fn fill(self, config: &mut Config) {
+        config.origins = self.config;
+        for (peer, origins) in config.peers.iter_mut().zip(self.peers) {
+            peer.origins = origins;
+        }
+    }
+}
+
+/// The table at `key` of another one.
+fn section<'a, 'text>(table: &'a DeTable<'text>, key: &str) -> Option<&'a DeTable<'text>> {
+    table.get(key)?.get_ref().as_table()
 }

@@ -13,9 +13,7 @@ use strait_gateway::wg::PrivateKey;
 use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};
-use super::{
-    AdminSocket, Config, Engine, Finding, Origins, Problem, is_interface_name, keyfile, origin,
-};
+use super::{AdminSocket, Config, Engine, Finding, Origins, Problem, is_interface_name, keyfile};
 use crate::daemon::resolver::CHECK_INTERVAL;
 
 /// As long as a DNS label: names become label values in metrics.
@@ -46,7 +44,7 @@ const DEFAULT_LISTEN_PORT: u16 = 51840;
 ///
 /// Everything that is wrong, in no particular order. Never empty.
 pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config, Vec<Finding>> {
-    let file = file::parse(text).map_err(|fault| {
+    let (file, written) = file::parse(text, path).map_err(|fault| {
         let line = fault.offset.map(|offset| Lines::new(text).number(offset));
         vec![Finding { line, problem: Problem::Syntax { message: fault.message } }]
     })?;
@@ -57,7 +55,7 @@ pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config,
 
     match config {
         Some(mut config) if parser.findings.is_empty() => {
-            origin::fill(&mut config, text, path);
+            written.fill(&mut config);
             Ok(config)
         }
         _ => Err(parser.findings),
