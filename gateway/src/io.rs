@@ -39,7 +39,7 @@ use udp::Udp;
 use worker::{Shared, Wait};
 
 pub use crate::engine::PeerConfig;
-pub use memory::set_mmap_threshold;
+pub use memory::{set_mmap_threshold, trim_heap};
 pub use monitor::{Monitor, PeerStatus, Status};
 pub use pool::Workers;
 

@@ -13,6 +13,12 @@ pub fn set_mmap_threshold() -> bool {
     sys::set_mmap_threshold(MMAP_THRESHOLD_BYTES)
 }
 
+/// Gives the kernel back the memory that is free: to be called when much was freed, as after a configuration with
+/// thousands of peers was read.
+pub fn trim_heap() {
+    sys::trim_heap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -447,6 +447,15 @@ pub(super) fn set_mmap_threshold(bytes: libc::c_int) -> bool {
     result == 1
 }
 
+/// Has the C library give the kernel back what it holds free, also between pieces that are in use.
+pub(super) fn trim_heap() {
+    // SAFETY: the argument is a number, and only memory that is free is given back. glibc takes the locks of its heaps.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 fn check(result: libc::c_int) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
