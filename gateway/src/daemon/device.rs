@@ -198,7 +198,7 @@ async fn follow(
                 }
                 let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
                 let netlink = netlink.with_mark(mark);
-                let (peers, mtu) = (monitor.status().peers, monitor.device_mtu());
+                let (peers, mtu) = (monitor.peers_with_endpoint(), monitor.device_mtu());
                 let changed = ways.learn(&netlink, &peers, mtu).await;
                 let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
                 if vmclock.is_restored() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use strait_gateway::io::{Gateway, Monitor, PeerStatus};
+use strait_gateway::io::{Gateway, Monitor, PeerStatus, trim_heap};
 use strait_gateway::wg::succession::GRACE;
 use strait_gateway::wg::{PrivateKey, PublicKey};
 use tokio::select;
@@ -303,8 +303,8 @@ impl Service {
                     self.source.listen(&self.monitor.status().peers);
                 }
                 _ = ticks.tick() => {
-                    let status = self.monitor.status();
-                    if !status.is_alive {
+                    let peers = self.monitor.peers_with_endpoint();
+                    if !self.monitor.is_alive() {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
                     if self.vmclock.is_restored() {
@@ -318,9 +318,9 @@ impl Service {
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
                         self.reconfigure(Config { private_key, ..Config::clone(&self.config) }).await;
                     }
-                    self.source.remember(&status.peers);
-                    self.resolver.handle_status(&status.peers, now());
-                    for change in self.ways.learn(&self.netlink, &status.peers, self.mtu_bytes).await {
+                    self.source.remember(&peers);
+                    self.resolver.handle_status(&peers, now());
+                    for change in self.ways.learn(&self.netlink, &peers, self.mtu_bytes).await {
                         change.apply(&self.gateway);
                     }
                 }
@@ -407,7 +407,13 @@ impl Service {
             return;
         };
         let path = file.clone();
-        if let Err(error) = self.reading.start(move || Config::load(&path)) {
+        // What a large file takes to be read is as much as the gateway has, and is not needed any more.
+        let load = move || {
+            let loaded = Config::load(&path);
+            trim_heap();
+            loaded
+        };
+        if let Err(error) = self.reading.start(load) {
             error!(%error, file = %file.display(), "configuration not reloaded; the one before stays in force");
         }
     }
@@ -418,6 +424,7 @@ impl Service {
             // What is out of date is still newer than what is in force.
             Read::Done(Ok(wanted), again) => {
                 self.reconfigure(wanted).await;
+                trim_heap();
                 again
             }
             Read::Done(Err(findings), again) => {

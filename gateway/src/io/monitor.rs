@@ -69,6 +69,25 @@ impl Monitor {
         keys.iter().filter_map(status).collect()
     }
 
+    /// The state of each peer that has an endpoint, in the order of the configuration: with the others nothing
+    /// happens, and a server may have thousands of those.
+    #[must_use]
+    pub fn peers_with_endpoint(&self) -> Vec<PeerStatus> {
+        let forwarding = Arc::clone(self.forwarding.clone().load_arc());
+
+        forwarding
+            .named_peers()
+            .filter(|(_, peer)| peer.endpoint().is_some())
+            .map(|(name, peer)| peer_status(name, peer, &self.shared.calendar))
+            .collect()
+    }
+
+    /// See [`Status::is_alive`].
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.shared.is_alive.load(Ordering::Relaxed)
+    }
+
     /// Ends when a packet thread has ended that was not told to: the device is gone. Cancel safe.
     pub async fn ended(&self) {
         loop {
