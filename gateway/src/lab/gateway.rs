@@ -128,7 +128,7 @@ pub struct PeerSection {
     /// The remote's real prefixes.
     pub allowed_ips: Vec<IpNet>,
     /// How they are seen here.
-    #[serde(rename = "remap")]
+    #[serde(rename = "remap", skip_serializing_if = "Vec::is_empty")]
     pub remaps: Vec<RemapSection>,
 }
 
