@@ -1,7 +1,7 @@
 //! The thread for handshakes and time.
 //!
 //! It receives handshakes from sockets of their own, or gets them from the inbound thread, if they came
-//! to its socket (see [`steering`](super::steering)). In a flood it looks once in four milliseconds, so that
+//! to its socket (see [`steering`](super::steering)). In a flood it looks once in eight milliseconds, so that
 //! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
 
 use std::io;
@@ -27,17 +27,17 @@ use crate::wg::message::MAX_HANDSHAKE_BYTES;
 /// How often the timers of all peers are looked at.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Messages that the inbound thread may have handed on: a flood of half a million a second for a [`PAUSE`] and as
+/// Messages that the inbound thread may have handed on: a flood of half a million a second for half a [`PERIOD`] and as
 /// long again as the scheduler may let this thread wait. The ring takes memory only where messages have been.
 const QUEUE_LEN: usize = 4096;
 
 /// Messages of the inbound thread that are looked at before the socket and the clock are again.
 const BATCH_LEN: usize = 64;
 
-/// In a flood this thread waits so long before it looks again: to be woken for each message costs more
+/// In a flood this thread begins to look once in so long: to be woken for each message costs more
 /// than the message does, and to interrupt those that carry packets costs them more than the time it takes. The
 /// receive buffers hold what comes meanwhile.
-const PAUSE: Duration = Duration::from_millis(4);
+const PERIOD: Duration = Duration::from_millis(8);
 
 /// A handshake message on its way from the inbound thread.
 #[derive(Debug)]
@@ -119,6 +119,7 @@ pub(super) fn run(
     let mut buffer = HandshakeBuffer::new();
     let mut batch = TransmitBatch::default();
     let mut next_tick = clock::now();
+    let mut next_look = next_tick;
     let mut pace = Pace::default();
     let mut errors = Steered::ALL.map(|_| ReceiveErrors::default());
     let mut lost = udp.lost_handshakes();
@@ -175,7 +176,11 @@ pub(super) fn run(
         }
         match pace.handle_batch(count) {
             Next::Look => {}
-            Next::Pause => thread::sleep(PAUSE),
+            Next::Pause => {
+                let now = clock::now();
+                thread::sleep(next_look.saturating_duration_since(now));
+                next_look = now.max(next_look) + PERIOD;
+            }
             Next::Wait => wait.wait_for(next_tick.saturating_duration_since(clock::now())),
         }
     }
@@ -194,7 +199,7 @@ struct Pace {
 enum Next {
     /// Looks whether there is more.
     Look,
-    /// Leaves it alone for a [`PAUSE`].
+    /// Leaves it alone for the rest of a [`PERIOD`].
     Pause,
     /// Waits until there is more.
     Wait,
@@ -207,8 +212,8 @@ impl Pace {
     /// With fewer than so many it is over.
     const ENDS_BELOW: usize = 250;
 
-    /// So many are taken between two pauses in a flood: some 200,000 a second. What more comes than the receive buffer
-    /// holds, the kernel drops, which costs this thread nothing.
+    /// So many are taken in a [`PERIOD`] of a flood: 128,000 a second, a few more than are all answered. What more comes
+    /// than the receive buffer holds, the kernel drops, which costs this thread nothing.
     const BETWEEN_PAUSES: usize = 1024;
 
     /// So many messages came at once.

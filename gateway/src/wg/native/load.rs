@@ -42,7 +42,7 @@ const SOURCES_MAX: usize = 8192;
 const ANSWERED: Rate = Rate { per_second: 120_000, burst: 24_000 };
 
 /// Cookie replies a second in a flood of more than that, so that most of the processor is left to sessions.
-const COOKIES: Rate = Rate { per_second: 30_000, burst: 2 * RESERVED };
+const COOKIES: Rate = Rate { per_second: 15_000, burst: 2 * RESERVED };
 
 /// Cookies of the burst that only sources get that were sent none for [`COOKIE_INTERVAL`]: a flood from few
 /// sources does not take those of all others.
