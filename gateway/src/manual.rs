@@ -47,7 +47,7 @@ mod tests {
     const FEATURES: usize = 32;
 
     /// The goals that were set.
-    const GOALS: usize = 19;
+    const GOALS: usize = 22;
 
     const PROTOCOL: &str = include_str!("manual/protocol.md");
     const FIGURES: &str = include_str!("manual/figures.md");
