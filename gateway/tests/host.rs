@@ -238,15 +238,13 @@ fn a_connection_learns_that_the_path_has_shrunk() {
             connection.send(2_000_000);
             assert_eq!(connection.mss(), 1420 - fixed - TIMESTAMPS);
 
-            set_underlay_mtu([rome, milan], 1280);
+            // 80 or 64 bytes less.
+            let path_mtu = if is_ipv6 { 1200 } else { 1216 };
+            set_underlay_mtu([rome, milan], 1280, path_mtu);
             connection.send(200_000);
-            // 80 or 64 bytes less, but no packet of IPv6 need be smaller than 1280 bytes.
-            let path_mtu = match (target.is_ipv6(), is_ipv6) {
-                (true, _) => 1280,
-                (false, true) => 1200,
-                (false, false) => 1216,
-            };
-            assert_eq!(connection.mss(), path_mtu - fixed - TIMESTAMPS, "{target}");
+            // No packet of IPv6 need be smaller than 1280 bytes.
+            let largest = if target.is_ipv6() { 1280 } else { path_mtu };
+            assert_eq!(connection.mss(), largest - fixed - TIMESTAMPS, "{target}");
 
             let mut fresh = Connection::open(rome, milan, target);
             let [mut old, mut new] = [Duration::MAX; 2];
@@ -259,20 +257,21 @@ fn a_connection_learns_that_the_path_has_shrunk() {
             // Where the ways are equal the rest is noise of the machine.
             let least = if std::env::var_os("STRAIT_FIGURES").is_some() { 0.8 } else { 0.5 };
             assert!(ratio >= least, "{target}: {old:?} against {new:?} of a new connection");
-            set_underlay_mtu([rome, milan], 1500);
+            set_underlay_mtu([rome, milan], 1500, 1420);
         }
         world.finish();
     }
 }
 
-/// Gives the underlay links of `clusters` another MTU, and waits until their gateways know of it.
-fn set_underlay_mtu(clusters: [&Cluster; 2], mtu_bytes: u32) {
+/// Gives the underlay links of `clusters` another MTU, and waits until their gateways know which one is left for
+/// packets in the tunnel.
+fn set_underlay_mtu(clusters: [&Cluster; 2], mtu_bytes: u32, path_mtu: u32) {
     for cluster in clusters {
         cluster.gateway.set_mtu(UNDERLAY_LINK, mtu_bytes).unwrap();
     }
-    let path_mtu = u64::from(mtu_bytes) - 80;
     for cluster in clusters {
-        let known = || Ok(cluster.metrics()?.sum("strait_peer_path_mtu_bytes", &[]) == path_mtu);
+        let known =
+            || Ok(cluster.metrics()?.sum("strait_peer_path_mtu_bytes", &[]) == path_mtu.into());
         wait_until("the path MTU was known", PATIENCE, known).unwrap();
     }
 }
