@@ -20,6 +20,7 @@ use super::steering::Steered;
 use super::udp::{HandshakeBuffer, Udp};
 use super::worker::{Alive, ReceiveErrors, Shared, Sink as _, Wait};
 use crate::buffer::TransmitBatch;
+use crate::counters::as_u64;
 use crate::engine::Handshakes;
 use crate::path::Path;
 use crate::wg::message::MAX_HANDSHAKE_BYTES;
@@ -136,9 +137,10 @@ pub(super) fn run(
         let now = clock::now();
         if now >= next_tick || shared.is_hurried.swap(false, Ordering::Relaxed) {
             let before = mem::replace(&mut lost, udp.lost_handshakes());
-            handshakes.handle_lost(lost.wrapping_sub(before));
+            let lost = lost.wrapping_sub(before);
+            handshakes.handle_lost(lost);
             handshakes.handle_wall_clock(clock::epoch());
-            pace.handle_tick();
+            pace.handle_tick(lost);
             queue.is_flood.store(pace.is_flood, Ordering::Relaxed);
             if shared.begins_sessions.load(Ordering::Relaxed) {
                 handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
@@ -192,6 +194,7 @@ struct Pace {
     in_tick: usize,
     since_pause: usize,
     is_flood: bool,
+    exceeds_answers: bool,
 }
 
 /// What the thread does next.
@@ -212,15 +215,22 @@ impl Pace {
     /// With fewer than so many it is over.
     const ENDS_BELOW: usize = 250;
 
-    /// So many are taken in a [`PERIOD`] of a flood: 128,000 a second, a few more than are all answered. What more comes
-    /// than the receive buffer holds, the kernel drops, which costs this thread nothing.
-    const BETWEEN_PAUSES: usize = 1024;
+    /// So many are taken in a [`PERIOD`] of a flood: 128,000 a second, a few more than are all answered.
+    const IN_PERIOD: usize = 1024;
+
+    /// The same if more than those come, of which few are answered: what the receive buffer does not hold, the kernel
+    /// drops, which costs this thread nothing.
+    const IN_PERIOD_AT_MOST: usize = 512;
+
+    /// More than so many within a [`TICK`] are more than [`Self::IN_PERIOD`].
+    const EXCEEDS_ABOVE: u64 = 12_800;
 
     /// So many messages came at once.
     fn handle_batch(&mut self, count: usize) -> Next {
         self.in_tick = self.in_tick.saturating_add(count);
         self.since_pause = self.since_pause.saturating_add(count);
-        let is_enough = count == 0 || self.since_pause >= Self::BETWEEN_PAUSES;
+        let limit = if self.exceeds_answers { Self::IN_PERIOD_AT_MOST } else { Self::IN_PERIOD };
+        let is_enough = count == 0 || self.since_pause >= limit;
 
         match (self.is_flood, count) {
             (true, _) if is_enough => {
@@ -232,10 +242,12 @@ impl Pace {
         }
     }
 
-    /// A [`TICK`] is over.
-    fn handle_tick(&mut self) {
+    /// A [`TICK`] is over, within which the kernel has dropped `lost` messages.
+    fn handle_tick(&mut self, lost: u32) {
         let limit = if self.is_flood { Self::ENDS_BELOW } else { Self::BEGINS_ABOVE + 1 };
-        self.is_flood = mem::take(&mut self.in_tick) >= limit;
+        let taken = mem::take(&mut self.in_tick);
+        self.is_flood = taken >= limit;
+        self.exceeds_answers = as_u64(taken) + u64::from(lost) > Self::EXCEEDS_ABOVE;
     }
 }
 
@@ -248,7 +260,7 @@ mod tests {
         let mut pace = Pace::default();
         let mut tick = |count| {
             pace.handle_batch(count);
-            pace.handle_tick();
+            pace.handle_tick(0);
             pace.is_flood
         };
 
@@ -266,14 +278,16 @@ mod tests {
 
         assert_eq!(pace.handle_batch(0), Next::Wait);
         assert!((0..100).all(|_| pace.handle_batch(32) == Next::Look));
-        pace.handle_tick();
-        assert_eq!(pace.handle_batch(0), Next::Pause, "nobody has to wake it");
-        for _ in 0..3 {
-            let between = (1..=200).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
-            assert_eq!(between * 32, Pace::BETWEEN_PAUSES);
+        for (lost, in_period) in [(0, 1024), (9_000, 512), (8_000, 1024)] {
+            pace.handle_tick(lost);
+            assert_eq!(pace.handle_batch(0), Next::Pause, "no message has to wake it");
+            for _ in 0..4 {
+                let between = (1..=200).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
+                assert_eq!(between * 32, in_period);
+            }
         }
         for _ in 0..2 {
-            pace.handle_tick();
+            pace.handle_tick(0);
         }
         assert_eq!(pace.handle_batch(0), Next::Wait);
     }
