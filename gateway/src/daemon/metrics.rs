@@ -36,7 +36,7 @@ pub(crate) type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 pub(crate) struct Metrics(Registry);
 
 impl Metrics {
-    /// The content type of [`Self::text`].
+    /// The content type of what [`Self::write`] writes.
     pub(crate) const CONTENT_TYPE: &str =
         "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
