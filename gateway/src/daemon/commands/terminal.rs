@@ -164,7 +164,7 @@ fn waiting_line(text: &str, elapsed: Duration) -> String {
     }
 }
 
-/// What is said after Ctrl-C, with what was waited for.
+/// The line that Ctrl-C prints, with the last wait of the command.
 fn interrupted(waiting: Option<&str>) -> String {
     match waiting {
         Some(text) => {

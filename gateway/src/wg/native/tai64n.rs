@@ -118,8 +118,8 @@ impl Timestamps {
     /// The timestamp of an initiation of this `date`. If the one before was not answered, it `is_repeated`: then it is
     /// no earlier than one of an implementation that adds the leap seconds.
     ///
-    /// No other peer is sent a later one for that: what is dated ahead is lost on whoever has the key next, as this
-    /// program after a restart, for as long as it is ahead.
+    /// The dates of other peers stay as they are. Until the clock has reached a date ahead, the peer drops initiations
+    /// of the next program with this key, such as this one after a restart, as replayed.
     pub(super) fn next(&mut self, date: Duration, is_repeated: bool) -> Timestamp {
         let ahead = if is_repeated { LEAP_SECONDS } else { Duration::ZERO };
         self.last = (date + ahead).max(self.last + STEP);
