@@ -66,9 +66,10 @@ impl Strands {
         (current, older): (&Held, &[Held]),
     ) -> Succession {
         let going_on = known.and_then(|peer| {
-            let strand =
-                peer.tunnel.going_on(current.identity.public_key(), keys, [None; 2], false)?;
-            (!peer.tunnel.is_superseded(strand)).then(|| strand.clone())
+            let own = current.identity.public_key();
+            let strand = peer.tunnel.going_on(own, keys, [None; 2], false)?;
+            let stays = strand.slot == peer.tunnel.current().slot;
+            (stays || !peer.tunnel.is_superseded(strand)).then(|| strand.clone())
         });
         let first = going_on.unwrap_or_else(|| self.new_strand(current, keys));
 

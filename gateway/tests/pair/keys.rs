@@ -312,6 +312,25 @@ fn a_superseded_key_that_comes_back_sends_again() {
     }
 }
 
+/// Rome renews the session with its former key just when Milan begins one with the next.
+#[test]
+fn a_reload_after_crossing_handshakes_loses_nothing() {
+    let delay = Duration::from_millis(1);
+    let mut talk = Talk::begin(Network { delay, ..Network::PERFECT });
+    (talk.pace, talk.senders) = (20 * SECOND, [false, true]);
+    talk.go_on(41 * SECOND);
+    talk.world.change_key(ROME);
+    talk.go_on(60 * SECOND);
+
+    talk.world.learn_key(MILAN);
+    talk.go_on(20 * SECOND);
+    talk.world.apply_again(MILAN);
+    talk.go_on(200 * SECOND);
+
+    assert_eq!(talk.world.received(MILAN).len(), usize::from(talk.sent));
+    talk.world.assert_accounts_balance();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
