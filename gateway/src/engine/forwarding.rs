@@ -184,10 +184,16 @@ impl Forwarding {
         self.peers.get(usize::try_from(id.0).ok()?).map(AsRef::as_ref)
     }
 
-    /// The peer with this key, or with this key before its newest.
+    /// The id of the peer with this key, or with this key before its newest.
+    #[must_use]
+    pub fn id_of(&self, key: PublicKey) -> Option<PeerId> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// The peer that [`Self::id_of`] names.
     #[must_use]
     pub fn by_key(&self, key: PublicKey) -> Option<&Arc<Peer>> {
-        let id = self.by_key.get(&key)?;
+        let id = self.id_of(key)?;
 
         self.peers.get(usize::try_from(id.0).ok()?)
     }
@@ -195,7 +201,7 @@ impl Forwarding {
     /// The same with its name.
     #[must_use]
     pub fn named_by_key(&self, key: PublicKey) -> Option<(&str, &Peer)> {
-        let id = *self.by_key.get(&key)?;
+        let id = self.id_of(key)?;
 
         self.name(id).zip(self.peer(id))
     }

@@ -225,8 +225,9 @@ impl Handshakes {
             Message::Data { .. } => return Err(DropReason::Malformed),
             Message::Response { receiver_index } | Message::CookieReply { receiver_index } => {
                 let slot = self.indices.slot(receiver_index);
-                let (_, peer) =
+                let (id, peer) =
                     self.forwarding.load().by_slot(slot).ok_or(DropReason::UnknownIndex)?;
+                self.rest.wake(id);
                 let before = out.len();
                 let mut whereabouts = peer.tunnel.handle_answer(slot, message, path, out, now)?;
                 count_sent(peer, before, out);
@@ -255,7 +256,10 @@ impl Handshakes {
         out: &mut TransmitBatch,
     ) -> Result<(), DropReason> {
         let (_, sender) = keys;
-        let peer = self.forwarding.load().by_key(sender).ok_or(DropReason::Unauthenticated)?;
+        let forwarding = self.forwarding.load();
+        let id = forwarding.id_of(sender).ok_or(DropReason::Unauthenticated)?;
+        let peer = forwarding.peer(id).ok_or(DropReason::Unauthenticated)?;
+        self.rest.wake(id);
         let before = out.len();
         let whereabouts = peer.tunnel.handle_initiation(keys, message, path, out, now)?;
         count_sent(peer, before, out);

@@ -5,9 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-/// One of so many looks is at a peer that rests. What such a peer may have begun meanwhile asks for nothing
-/// within the next seconds (whitepaper, section 6.1), and from then on every look is at it.
-const LOOKS: usize = 4;
+use remap::PeerId;
+
+/// One of so many looks is at a peer that rests. A handshake that a packet has begun with it meanwhile is to be
+/// repeated after 5 s (whitepaper, section 6.1), and from the first message of the peer on every look is at it.
+const LOOKS: usize = 10;
 
 /// When nobody has looked for so long, as while the machine slept, anything may be due at once.
 const SLEEP: Duration = Duration::from_secs(1);
@@ -39,6 +41,14 @@ impl Rest {
         }
     }
 
+    /// A message of a handshake came from the peer: it may have a session from now on.
+    pub(super) fn wake(&mut self, peer: PeerId) {
+        let place = usize::try_from(peer.0).unwrap_or(usize::MAX);
+        if let Some(is_dormant) = self.is_dormant.get_mut(place) {
+            *is_dormant = false;
+        }
+    }
+
     /// Whether the peer at `place` has nothing to do in this look. Whether it `is_dormant` is asked when its
     /// turn is, or if it was not when it was asked before.
     pub(super) fn includes(&mut self, place: usize, is_dormant: impl FnOnce() -> bool) -> bool {
@@ -65,7 +75,7 @@ mod tests {
     proptest! {
         /// A peer that is awake is seen to be in every look once each has been looked at, and none is when all rest.
         #[test]
-        fn a_peer_that_wakes_up_is_noticed_within_four_looks(
+        fn a_peer_that_wakes_up_is_noticed_within_ten_looks(
             count in 1usize..40,
             awake in prop::collection::btree_set(0usize..40, 0..10),
         ) {
@@ -82,6 +92,23 @@ mod tests {
             for _ in 0..2 * LOOKS {
                 prop_assert_eq!(&all.look(TICK, &awake), &awake);
             }
+        }
+
+        #[test]
+        fn a_peer_that_was_heard_is_noticed_at_once(
+            count in 1u32..40,
+            heard in 0u32..40,
+            looks in 1usize..19,
+        ) {
+            let mut all = All::new(count as usize);
+            for _ in 0..looks {
+                all.look(TICK, &BTreeSet::new());
+            }
+            let heard = heard % count;
+            all.rest.wake(PeerId(heard));
+            let awake = BTreeSet::from([heard as usize]);
+
+            prop_assert_eq!(&all.look(TICK, &awake), &awake);
         }
 
         #[test]
@@ -109,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_resting_peers_is_asked_per_look() {
+    fn a_tenth_of_resting_peers_is_asked_per_look() {
         let start = Instant::now();
         let mut rest = Rest::default();
         rest.reset(100);
@@ -124,7 +151,7 @@ mod tests {
             }
         }
 
-        assert_eq!(asked, [100, 25, 25, 25, 25]);
+        assert_eq!(asked, [100, 10, 10, 10, 10]);
     }
 
     #[test]
