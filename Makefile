@@ -26,7 +26,7 @@ test: export PATH := $(PATH):$(CURDIR)/target/tools
 test: ## Every test that CI runs
 	@.ci/setup test
 	$(CARGO) test --workspace
-	$(CARGO) test -p strait-gateway --features virtual-clock --test pair
+	$(CARGO) test -p strait-engine --features virtual-clock --test pair
 	$(MODEL) test -p strait-lane --release --test model
 
 .PHONY: bench-quick
@@ -106,9 +106,8 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts,
 	.ci/deny
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy -p strait-gateway --lib --no-default-features -- -D warnings
 	CARGO="$(CARGO)" .ci/arm64
-	$(CARGO) clippy -p strait-gateway --features virtual-clock --test pair -- -D warnings
+	$(CARGO) clippy -p strait-engine --features virtual-clock --test pair -- -D warnings
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	$(MODEL) clippy -p strait-lane --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items

@@ -3,8 +3,8 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use strait_benches::{frame, pair::Pair};
-use strait_gateway::wg::Engine;
-use strait_gateway::wg::native::Lanes;
+use strait_wg::Engine;
+use strait_wg::native::Lanes;
 
 const SEGMENTS: u16 = 47;
 

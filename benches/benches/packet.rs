@@ -7,9 +7,9 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use remap::{Cluster, PeerId, Prefix, Rule, Table, checksum};
 use strait_benches::frame::{self, SEGMENT_BYTES};
-use strait_gateway::packet::Header;
-use strait_gateway::packet::rewrite::{self, Side};
-use strait_gateway::packet::segment::Segments;
+use strait_packet::Header;
+use strait_packet::rewrite::{self, Side};
+use strait_packet::segment::Segments;
 
 fn sums(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("checksum");

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
-use strait_gateway::engine::{self, Engine, PeerConfig};
-use strait_gateway::wg::PrivateKey;
-use strait_gateway::wg::boringtun::BoringtunIdentity;
-use strait_gateway::wg::tunnel::PeerKeys;
+use strait_engine::{Engine, PeerConfig};
+use strait_wg::PrivateKey;
+use strait_wg::boringtun::BoringtunIdentity;
+use strait_wg::tunnel::PeerKeys;
 
 /// Readers that see one publication, so that reading the clock is shared among them.
 const READERS: usize = 64;
@@ -79,9 +79,9 @@ fn apply(criterion: &mut Criterion) {
 fn engine() -> (Engine, PeerConfig) {
     let [own, other] = [PrivateKey::generate(), PrivateKey::generate()];
     let keys = PeerKeys { public_key: other.public_key(), preshared_key: None };
-    let engine = engine::new(
+    let engine = Engine::new(
         Arc::new(BoringtunIdentity::new(&own)),
-        engine::Settings { max_flows: 1024, seed: 7, start: Instant::now() },
+        strait_engine::Settings { max_flows: 1024, seed: 7, start: Instant::now() },
     );
     let peer = PeerConfig {
         name: "peer".into(),

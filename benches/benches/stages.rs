@@ -23,16 +23,16 @@ use std::time::Instant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use remap::PeerId;
 use strait_benches::{frame, pair::Pair};
-use strait_gateway::buffer::{Outer, PacketBatch, TransmitBatch};
-use strait_gateway::engine::translate::{self, Context, Memory};
-use strait_gateway::engine::{Engine, Forwarding};
-use strait_gateway::packet::Header;
-use strait_gateway::packet::coalesce::{Coalescer, Merge};
-use strait_gateway::packet::ecn::Ecn;
-use strait_gateway::packet::segment::Segments;
-use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::native::Lanes;
-use strait_gateway::wg::{self, Peer};
+use strait_engine::translate::{self, Context, Memory};
+use strait_engine::{Engine, Forwarding};
+use strait_packet::Header;
+use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
+use strait_packet::coalesce::{Coalescer, Merge};
+use strait_packet::ecn::Ecn;
+use strait_packet::segment::Segments;
+use strait_packet::virtio::VirtioHeader;
+use strait_wg::Peer;
+use strait_wg::native::Lanes;
 
 use stages::measure::Stages;
 
@@ -46,7 +46,7 @@ const HEADER_BYTES: usize = 40;
 const BATCH_BYTES: usize = 128 * 1024;
 
 fn stages(criterion: &mut Criterion) {
-    let pair = Pair::established(wg::Engine::default(), Lanes::detect());
+    let pair = Pair::established(strait_wg::Engine::default(), Lanes::detect());
 
     for (name, packets, (virtio, frame)) in [
         ("45 segments", SEGMENTS, frame::tcp(SEGMENTS)),

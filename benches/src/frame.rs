@@ -1,7 +1,7 @@
 //! Frames as a TUN device hands them over.
 
 use remap::checksum;
-use strait_gateway::packet::virtio::{Gso, VirtioHeader};
+use strait_packet::virtio::{Gso, VirtioHeader};
 
 /// TCP payload bytes of one segment: an MTU of 1340 less 40 of headers.
 pub const SEGMENT_BYTES: u16 = 1300;

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
-use strait_gateway::buffer::TransmitBatch;
-use strait_gateway::engine::inbound::Received;
-use strait_gateway::engine::{self, Engine, PeerConfig};
-use strait_gateway::packet::ecn::Ecn;
-use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::native::{Epoch, Lanes, Surroundings};
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{self, PrivateKey, PublicKey};
+use strait_engine::inbound::Received;
+use strait_engine::{Engine, PeerConfig};
+use strait_packet::buffer::TransmitBatch;
+use strait_packet::ecn::Ecn;
+use strait_packet::virtio::VirtioHeader;
+use strait_wg::native::{Epoch, Lanes, Surroundings};
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{PrivateKey, PublicKey};
 
 /// Two clusters whose pods are 10.244.0.0/16, each seeing the other's as 10.71.0.0/16.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Pair {
 impl Pair {
     /// Two engines after their handshake.
     #[must_use]
-    pub fn established(implementation: wg::Engine, lanes: Lanes) -> Self {
+    pub fn established(implementation: strait_wg::Engine, lanes: Lanes) -> Self {
         let endpoint = SocketAddr::from(([192, 0, 2, 1], 51840));
         let (rome, milan) = (PrivateKey::generate(), PrivateKey::generate());
         let mut pair = Self {
@@ -120,16 +120,16 @@ fn take(batch: &mut TransmitBatch) -> Vec<u8> {
 
 #[expect(clippy::expect_used, reason = "a benchmark may panic")]
 fn engine(
-    (implementation, lanes): (wg::Engine, Lanes),
+    (implementation, lanes): (strait_wg::Engine, Lanes),
     own: &PrivateKey,
     other: PublicKey,
     endpoint: SocketAddr,
 ) -> Engine {
     let epoch = Epoch::new(now(), Duration::ZERO);
     let surroundings = Surroundings { lanes, ..Surroundings::new(epoch, 1420) };
-    let mut engine = engine::new(
+    let mut engine = Engine::new(
         implementation.identity(own, &surroundings),
-        engine::Settings { max_flows: 1024, seed: 7, start: now() },
+        strait_engine::Settings { max_flows: 1024, seed: 7, start: now() },
     )
     .expect("1024 flows can be remembered");
     let pods = prefix([10, 244, 0, 0]);

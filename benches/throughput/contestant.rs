@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use strait_gateway::io::Offload;
-use strait_gateway::lab::topology::{Cluster, UNDERLAY_LINK};
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Layout, Namespace, Process, TwoClusters, process, wait_until};
-use strait_gateway::wg::Engine;
+use strait_io::Offload;
+use strait_lab::topology::{Cluster, UNDERLAY_LINK};
+use strait_lab::traffic::Ping;
+use strait_lab::{Layout, Namespace, Process, TwoClusters, process, wait_until};
+use strait_wg::Engine;
 
 pub(crate) use congestion::CongestionControl;
 pub(crate) use usage::Usage;

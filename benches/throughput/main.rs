@@ -33,8 +33,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
-use strait_gateway::lab::privilege;
-use strait_gateway::wg::Engine;
+use strait_lab::privilege;
+use strait_wg::Engine;
 
 use contestant::{CongestionControl, Kind};
 use measure::{Plan, Scope};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use strait_gateway::wg::Engine;
+use strait_wg::Engine;
 
 use crate::contestant::{CongestionControl, Contestant, Kind, Variation};
 use crate::host;

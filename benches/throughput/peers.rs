@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use strait_gateway::lab::process;
-use strait_gateway::wg::Engine;
+use strait_lab::process;
+use strait_wg::Engine;
 
 use crate::contestant::{self, Kind};
 

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use strait_gateway::lab::process;
+use strait_lab::process;
 
 use crate::contestant::{Contestant, Kind, Variation};
 use crate::load::{self, Direction};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use strait_gateway::packet::Header;
-use strait_gateway::packet::coalesce::{Coalescer, Frame, Merge};
-use strait_gateway::packet::segment::Segments;
-use strait_gateway::packet::virtio::VirtioHeader;
+use strait_packet::Header;
+use strait_packet::coalesce::{Coalescer, Frame, Merge};
+use strait_packet::segment::Segments;
+use strait_packet::virtio::VirtioHeader;
 
 use crate::oracle::{checksums, make_right, put, word};
 

@@ -1,6 +1,6 @@
 //! Telling WireGuard messages apart.
 
-use strait_gateway::wg::message::Message;
+use strait_wg::message::Message;
 
 /// Type and length alone decide, and an index is where the whitepaper has it (section 5.4).
 ///

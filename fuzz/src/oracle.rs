@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 pub use checksum::{Covered, checksums, make_right, sum, with_one_zero};
 
-use strait_gateway::packet::Fragment;
+use strait_packet::Fragment;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use strait_gateway::packet::{Fragment, Header, Transport, icmp};
+use strait_packet::{Fragment, Header, Transport, icmp};
 
 use crate::oracle::{Layout, word};
 

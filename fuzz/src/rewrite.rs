@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use strait_gateway::packet::ecn::Ecn;
-use strait_gateway::packet::rewrite::{self, Checksum, Side};
-use strait_gateway::packet::{Header, icmp};
+use strait_packet::ecn::Ecn;
+use strait_packet::rewrite::{self, Checksum, Side};
+use strait_packet::{Header, icmp};
 
 use crate::oracle::{Covered, Layout, checksums, make_right, octets, with_one_zero};
 

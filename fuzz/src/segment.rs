@@ -1,8 +1,8 @@
 //! Cutting offload frames.
 
-use strait_gateway::packet::segment::Segments;
-use strait_gateway::packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
-use strait_gateway::packet::{Header, Transport};
+use strait_packet::segment::Segments;
+use strait_packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
+use strait_packet::{Header, Transport};
 
 use crate::oracle::{checksums, word};
 

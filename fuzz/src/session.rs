@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use strait_gateway::buffer::{Outer, PacketBatch, TransmitBatch};
-use strait_gateway::packet::Header;
-use strait_gateway::packet::ecn::Ecn;
-use strait_gateway::packet::segment::Segments;
-use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::PrivateKey;
-use strait_gateway::wg::message::Message;
-use strait_gateway::wg::native::{Epoch, Lanes, NativeIdentity, Surroundings};
-use strait_gateway::wg::tunnel::{Identity, Introduction, PeerKeys, Tunnel, Upkeep};
+use strait_packet::Header;
+use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
+use strait_packet::ecn::Ecn;
+use strait_packet::segment::Segments;
+use strait_packet::virtio::VirtioHeader;
+use strait_wg::PrivateKey;
+use strait_wg::message::Message;
+use strait_wg::native::{Epoch, Lanes, NativeIdentity, Surroundings};
+use strait_wg::tunnel::{Identity, Introduction, PeerKeys, Tunnel, Upkeep};
 
 /// Datagrams under way at the most; whoever sends more loses the oldest.
 const WIRE_MAX: usize = 64;

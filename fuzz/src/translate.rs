@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use remap::{Cluster, HostMap, PeerId, Prefix, Rule, Table};
-use strait_gateway::engine::translate::{self, Context, Memory};
-use strait_gateway::engine::{self, Engine, PeerConfig, Settings};
-use strait_gateway::packet::Header;
-use strait_gateway::packet::reply::{self, Cause, MAX_REPLY_BYTES};
-use strait_gateway::packet::rewrite::Checksum;
-use strait_gateway::wg::boringtun::BoringtunIdentity;
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{PrivateKey, PublicKey};
+use strait_engine::translate::{self, Context, Memory};
+use strait_engine::{Engine, PeerConfig, Settings};
+use strait_packet::Header;
+use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
+use strait_packet::rewrite::Checksum;
+use strait_wg::boringtun::BoringtunIdentity;
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{PrivateKey, PublicKey};
 
 use crate::oracle::{Covered, Layout, checksums, octets};
 
@@ -160,7 +160,7 @@ fn residues(packet: &[u8]) -> Vec<Option<u16>> {
 fn gateway(start: Instant) -> Engine {
     let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
 
-    engine::new(identity, Settings { max_flows: 64, seed: 7, start }).unwrap()
+    Engine::new(identity, Settings { max_flows: 64, seed: 7, start }).unwrap()
 }
 
 #[expect(clippy::unwrap_used, reason = "the configuration is the same each time")]

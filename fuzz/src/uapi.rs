@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use strait_gateway::uapi::conversation::MAX_REQUEST_BYTES;
-use strait_gateway::uapi::{
+use strait_wg::PrivateKey;
+use strait_wg::uapi::conversation::MAX_REQUEST_BYTES;
+use strait_wg::uapi::{
     Configuration, Conversation, DeviceReport, Operation, PeerReport, Report, Step, ending,
 };
-use strait_gateway::wg::PrivateKey;
 
 /// Whatever is sent, a configuration keeps its promises and can be told and set again; whatever is
 /// answered can be told again, if it can be understood.

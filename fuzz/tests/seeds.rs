@@ -8,13 +8,7 @@
 use std::fs;
 use std::path::Path;
 
-use strait_gateway::packet::Header;
-
-#[expect(dead_code, reason = "made for other tests, which use all of it")]
-#[path = "../../gateway/src/packet/fixtures.rs"]
-mod fixtures;
-
-use fixtures::{Extension, Packet, noise, tcp, udp};
+use strait_packet::fixtures::{Extension, Packet, noise, tcp, udp};
 
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;

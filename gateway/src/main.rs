@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use kube::Client;
-use strait_gateway::io::{self, Gateway};
+use strait_io::Gateway;
 use tracing::{debug, info, warn};
 
 use daemon::admin::{Admin, Board, Sources};
@@ -26,7 +26,7 @@ use daemon::{
 };
 
 fn main() -> ExitCode {
-    io::set_mmap_threshold();
+    strait_io::set_mmap_threshold();
     let words: Vec<_> = std::env::args_os().collect();
     let result = match args::parse(&words) {
         Ok(args) => dispatch(args),

@@ -2,7 +2,6 @@
 //!
 //! Needs root and `/dev/net/tun`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -20,10 +19,10 @@ use nix::unistd::mkfifo;
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use serde_json::{Value, json};
-use strait_gateway::lab::gateway::METRICS_ADDRESS;
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::scrape::{get, put};
-use strait_gateway::lab::{Cluster, Layout, wait_until};
+use strait_lab::gateway::METRICS_ADDRESS;
+use strait_lab::process::find;
+use strait_lab::scrape::{get, put};
+use strait_lab::{Cluster, Layout, wait_until};
 use world::World;
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,15 +9,15 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Rule, Table, checksum};
-use strait_gateway::buffer::{Transmit, TransmitBatch};
-use strait_gateway::engine::inbound::Received;
-use strait_gateway::engine::outbound::Disposition;
-use strait_gateway::engine::{self, Engine, PeerConfig};
-use strait_gateway::packet::ecn::Ecn;
-use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::native::{Epoch, Surroundings};
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{self, OpenedRun, PrivateKey};
+use strait_engine::inbound::Received;
+use strait_engine::outbound::Disposition;
+use strait_engine::{Engine, PeerConfig};
+use strait_packet::buffer::{Transmit, TransmitBatch};
+use strait_packet::ecn::Ecn;
+use strait_packet::virtio::VirtioHeader;
+use strait_wg::native::{Epoch, Surroundings};
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{OpenedRun, PrivateKey};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -32,12 +32,12 @@ const SEGMENT_BYTES: u16 = 1300;
 fn frames_of_64_kib_cross_both_directions_without_an_allocation() {
     let _profiler = dhat::Profiler::builder().testing().build();
 
-    for implementation in wg::Engine::ALL {
+    for implementation in strait_wg::Engine::ALL {
         carries_without_an_allocation(implementation);
     }
 }
 
-fn carries_without_an_allocation(implementation: wg::Engine) {
+fn carries_without_an_allocation(implementation: strait_wg::Engine) {
     let [mut rome, mut milan] = engines(implementation);
     let mut batch = TransmitBatch::default();
     let mut replies = TransmitBatch::default();
@@ -52,7 +52,7 @@ fn carries_without_an_allocation(implementation: wg::Engine) {
         for _ in 0..100 {
             scratch.copy_from_slice(&frame);
             carry(&mut rome, &mut milan, &virtio, &mut scratch, &mut batch, &mut replies);
-            if implementation == wg::Engine::Native {
+            if implementation == strait_wg::Engine::Native {
                 scratch.copy_from_slice(&frame);
                 elsewhere.carry(&mut rome, &mut milan, &virtio, &mut scratch);
             }
@@ -68,7 +68,7 @@ fn carries_without_an_allocation(implementation: wg::Engine) {
     dhat::assert_eq!(fewest, Some(0), "{implementation}");
     let account = milan.control.accounts().inbound.snapshot();
     dhat::assert!(account.packets_out > 100 * 45, "the frames did arrive: {account:?}");
-    let is_left = implementation == wg::Engine::Native;
+    let is_left = implementation == strait_wg::Engine::Native;
     dhat::assert!(!is_left || elsewhere.opened > 100, "nothing was left to others");
 }
 
@@ -170,14 +170,14 @@ fn tell(
     from.outbound.handle_frame(virtio, scratch, now(), batch, |_| panic!("nothing is sent"))
 }
 
-fn engines(implementation: wg::Engine) -> [Engine; 2] {
+fn engines(implementation: strait_wg::Engine) -> [Engine; 2] {
     let surroundings = Surroundings::new(Epoch::new(now(), Duration::ZERO), 1340);
     let keys = [PrivateKey::generate(), PrivateKey::generate()];
 
     [(0, 1), (1, 0)].map(|(own, other)| {
-        let mut engine = engine::new(
+        let mut engine = Engine::new(
             implementation.identity(&keys[own], &surroundings),
-            engine::Settings { max_flows: 1024, seed: 7, start: now() },
+            strait_engine::Settings { max_flows: 1024, seed: 7, start: now() },
         )
         .unwrap();
         let remote = "10.244.0.0/16".parse().unwrap();

@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
-use strait_gateway::lab::wait_until;
+use strait_lab::wait_until;
 
 /// RFC 7748 section 6.1, the keys of Alice and the public key of Bob.
 const PRIVATE: &str = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";

@@ -2,7 +2,6 @@
 //!
 //! Needs what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
 
-#![cfg(feature = "daemon")]
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,

@@ -4,7 +4,6 @@
 //! Needs root, `/dev/net/tun`, what builds an API server and Helm (Go, or `KUBEBUILDER_ASSETS`),
 //! `promtool`, `setcap` and `setpriv`.
 
-#![cfg(feature = "daemon")]
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,

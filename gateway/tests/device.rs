@@ -1,7 +1,6 @@
 //! `strait device` as `wg`, `wg-quick` and other implementations see it. Needs root, `/dev/net/tun`,
 //! `wg`, `wg-quick`, `wireguard-go`, `ip` and `nft`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -19,10 +18,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use require::Need::{Root, Tool, Tun};
 use require::{Need, require};
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{LabError, Process, now, wait_until};
-use strait_gateway::wg::PrivateKey;
+use strait_lab::process::find;
+use strait_lab::traffic::Ping;
+use strait_lab::{LabError, Process, now, wait_until};
+use strait_wg::PrivateKey;
 use world::{Host, Maker, PORT, STRAIT, World, succeeded};
 
 const NEEDS: [Need; 4] = [Root, Tun, Tool("wg"), Tool("ip")];
@@ -624,11 +623,7 @@ fn strait_show_knows_more_than_wg() {
     world.assert_talk(5);
     // Nobody has this address.
     left.namespace
-        .add_route(
-            "10.99.0.0/16".parse().unwrap(),
-            &left.interface,
-            strait_gateway::lab::netlink::Via::Link,
-        )
+        .add_route("10.99.0.0/16".parse().unwrap(), &left.interface, strait_lab::netlink::Via::Link)
         .unwrap();
     let lost = Ping::new("10.99.0.1".parse().unwrap(), 3);
     lost.run(&left.namespace).unwrap();

@@ -9,7 +9,6 @@
 //! A router that does not forward says nothing: what is sent that way is gone. Needs root and
 //! `/dev/net/tun`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -28,10 +27,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
-use strait_gateway::lab::netlink::{Via, connect};
-use strait_gateway::lab::topology::LISTEN_PORT;
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Layout, Namespace, TwoClusters, Underlay, wait_until};
+use strait_lab::netlink::{Via, connect};
+use strait_lab::topology::LISTEN_PORT;
+use strait_lab::traffic::Ping;
+use strait_lab::{Layout, Namespace, TwoClusters, Underlay, wait_until};
 use world::{STRAIT, World};
 
 /// The link of either gateway to the second router.
@@ -148,7 +147,7 @@ fn a_route_that_changes_takes_the_address_of_ours_with_it() {
     let before = Ping::new(target, 30).run(&rome.pod).unwrap();
 
     set_forwarding(world.clusters.router.as_ref().unwrap(), "0");
-    let mut ip = Command::new(strait_gateway::lab::process::find("ip").unwrap());
+    let mut ip = Command::new(strait_lab::process::find("ip").unwrap());
     ip.args(format!("route replace {milan_net} via 192.0.2.1 dev {SECOND_LINK} onlink").split(' '));
     assert!(rome.gateway.start(ip).unwrap().wait().unwrap().success());
     wait_until("the other link was used", SILENCE / 3, || {

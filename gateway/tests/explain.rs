@@ -2,7 +2,6 @@
 //!
 //! Needs root and `/dev/net/tun`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -18,8 +17,8 @@ use std::process::{Command, Output};
 use require::Need::{Root, Tun};
 use require::require;
 use serde_json::Value;
-use strait_gateway::lab::traffic::{Amount, Datagrams, tcp, udp};
-use strait_gateway::lab::{Cluster, Layout};
+use strait_lab::traffic::{Amount, Datagrams, tcp, udp};
+use strait_lab::{Cluster, Layout};
 use world::{STRAIT, World};
 
 #[test]

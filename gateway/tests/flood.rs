@@ -9,7 +9,6 @@
 //! machine only: with `STRAIT_FIGURES` set, in the release build, what is promised is demanded; without,
 //! what even a busy machine must reach. Needs root, `/dev/net/tun` and `ip`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stderr, reason = "what was measured is worth reading")]
 
@@ -32,14 +31,14 @@ use blake2::{Blake2s256, Blake2sMac, Digest as _};
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::{Domain, Protocol, Socket, Type};
-use strait_gateway::io::Offload;
-use strait_gateway::lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
-use strait_gateway::lab::netlink::{Via, connect};
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::topology::LISTEN_PORT;
-use strait_gateway::lab::traffic::{Amount, Datagrams, tcp_with, udp};
-use strait_gateway::lab::{LabError, Layout, Namespace, TwoClusters, Underlay, now};
-use strait_gateway::wg::{Engine, PrivateKey, PublicKey};
+use strait_io::Offload;
+use strait_lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
+use strait_lab::netlink::{Via, connect};
+use strait_lab::process::find;
+use strait_lab::topology::LISTEN_PORT;
+use strait_lab::traffic::{Amount, Datagrams, tcp_with, udp};
+use strait_lab::{LabError, Layout, Namespace, TwoClusters, Underlay, now};
+use strait_wg::{Engine, PrivateKey, PublicKey};
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 

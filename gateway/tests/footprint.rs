@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use initiator::{initiation, surroundings};
 use remap::Table;
-use strait_gateway::buffer::TransmitBatch;
-use strait_gateway::engine::{self, Engine, PeerConfig};
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{self, PrivateKey};
+use strait_engine::{Engine, PeerConfig};
+use strait_packet::buffer::TransmitBatch;
+use strait_wg::PrivateKey;
+use strait_wg::tunnel::PeerKeys;
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -68,9 +68,9 @@ fn a_peer_takes_little_and_gives_back_what_its_session_took() {
 }
 
 fn engine(own: &PrivateKey, now: Instant) -> Engine {
-    let identity: Arc<_> = wg::Engine::Native.identity(own, &surroundings(now));
+    let identity: Arc<_> = strait_wg::Engine::Native.identity(own, &surroundings(now));
 
-    engine::new(identity, engine::Settings { max_flows: 1024, seed: 7, start: now }).unwrap()
+    Engine::new(identity, strait_engine::Settings { max_flows: 1024, seed: 7, start: now }).unwrap()
 }
 
 fn peer(key: &PrivateKey) -> PeerConfig {

@@ -4,7 +4,6 @@
 //! With `STRAIT_FIGURES` set, in the release build on a quiet machine, the throughput that is promised is demanded.
 //! Needs root and `/dev/net/tun`; what needs more says so.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::print_stderr, reason = "what was measured is worth reading")]
 
@@ -22,11 +21,11 @@ use std::time::{Duration, Instant};
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::SockRef;
-use strait_gateway::lab::gateway::METRICS_ADDRESS;
-use strait_gateway::lab::netlink::connect;
-use strait_gateway::lab::topology::UNDERLAY_LINK;
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Cluster, LabError, Layout, Namespace, Underlay, scrape, wait_until};
+use strait_lab::gateway::METRICS_ADDRESS;
+use strait_lab::netlink::connect;
+use strait_lab::topology::UNDERLAY_LINK;
+use strait_lab::traffic::Ping;
+use strait_lab::{Cluster, LabError, Layout, Namespace, Underlay, scrape, wait_until};
 use world::{STRAIT, World, assert_traffic};
 
 /// The device of a gateway.
@@ -387,7 +386,7 @@ fn run(namespace: &Namespace, tool: &'static str, arguments: &str) -> String {
 }
 
 fn try_run(namespace: &Namespace, tool: &'static str, arguments: &str) -> Output {
-    let program = strait_gateway::lab::process::find(tool).unwrap();
+    let program = strait_lab::process::find(tool).unwrap();
     let words: Vec<_> = arguments.split(' ').map(ToOwned::to_owned).collect();
     namespace
         .run(move || {

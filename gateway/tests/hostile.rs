@@ -9,15 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, Table};
-use strait_gateway::buffer::TransmitBatch;
-use strait_gateway::engine::inbound::Received;
-use strait_gateway::engine::{self, Engine, PeerConfig};
-use strait_gateway::packet::ecn::Ecn;
-use strait_gateway::packet::virtio::VirtioHeader;
-use strait_gateway::wg::message::Message;
-use strait_gateway::wg::native::{Epoch, Surroundings};
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{self, PrivateKey};
+use strait_engine::inbound::Received;
+use strait_engine::{Engine, PeerConfig};
+use strait_packet::buffer::TransmitBatch;
+use strait_packet::ecn::Ecn;
+use strait_packet::virtio::VirtioHeader;
+use strait_wg::PrivateKey;
+use strait_wg::message::Message;
+use strait_wg::native::{Epoch, Surroundings};
+use strait_wg::tunnel::PeerKeys;
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -129,9 +129,9 @@ impl World {
         let surroundings = Surroundings::new(Epoch::new(now, Duration::from_secs(1)), 1420);
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
         let sides = [MILAN, ROME].map(|own| {
-            let identity = wg::Engine::Native.identity(&keys[own], &surroundings);
-            let settings = engine::Settings { max_flows: 16, seed: 7, start: now };
-            let mut engine = engine::new(identity, settings).unwrap();
+            let identity = strait_wg::Engine::Native.identity(&keys[own], &surroundings);
+            let settings = strait_engine::Settings { max_flows: 16, seed: 7, start: now };
+            let mut engine = Engine::new(identity, settings).unwrap();
             let pods = if own == MILAN { "10.2.0.0/16" } else { "10.1.0.0/16" };
             let peer = PeerConfig {
                 name: "peer".into(),

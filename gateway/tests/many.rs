@@ -6,7 +6,6 @@
 //! and a build without optimisation must reach. `STRAIT_IMAGE_BINARY` names the program of the image, to
 //! take its figures instead. Most of it needs root, `/dev/net/tun` and a native engine.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stderr, reason = "what was measured is worth reading")]
 

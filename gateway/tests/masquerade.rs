@@ -5,7 +5,6 @@
 //! Both sides keep the source port where it is free, and here it always is, so packets are compared
 //! byte by byte. Needs root, `/dev/net/tun`, `nft` and `ip`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 #[path = "harness/compare.rs"]
@@ -28,15 +27,15 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use remap::checksum::{Delta, adjust};
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
-use strait_gateway::engine::translate::{self, Context, Memory};
-use strait_gateway::engine::{self, Engine, PeerConfig};
-use strait_gateway::lab::layout::host;
-use strait_gateway::lab::{Layout, Realm};
-use strait_gateway::packet::Header;
-use strait_gateway::packet::rewrite::Checksum;
-use strait_gateway::wg::boringtun::BoringtunIdentity;
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{PrivateKey, PublicKey};
+use strait_engine::translate::{self, Context, Memory};
+use strait_engine::{Engine, PeerConfig};
+use strait_lab::layout::host;
+use strait_lab::{Layout, Realm};
+use strait_packet::Header;
+use strait_packet::rewrite::Checksum;
+use strait_wg::boringtun::BoringtunIdentity;
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{PrivateKey, PublicKey};
 
 use compare::{one_hop_later, with_one_zero};
 use kernel::{Kernel, Side, remaps};
@@ -146,8 +145,8 @@ impl Pair {
 
         let start = Instant::now();
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
-        let settings = engine::Settings { max_flows: 1 << 16, seed: 7, start };
-        let mut engine = engine::new(identity, settings).unwrap();
+        let settings = strait_engine::Settings { max_flows: 1 << 16, seed: 7, start };
+        let mut engine = Engine::new(identity, settings).unwrap();
         let prefix = |net: ipnet::IpNet| Prefix::new(net.network(), net.prefix_len()).unwrap();
         let rules: Vec<_> = remaps
             .iter()

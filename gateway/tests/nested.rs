@@ -2,7 +2,6 @@
 //!
 //! Needs root and `/dev/net/tun`; what needs more says so.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -16,11 +15,11 @@ use std::time::Duration;
 
 use require::Need::{Root, Tool, Tun};
 use require::require;
-use strait_gateway::lab::gateway::{GatewayConfig, GatewayProcess};
-use strait_gateway::lab::netlink::connect;
-use strait_gateway::lab::traffic::{Amount, Ping, tcp};
-use strait_gateway::lab::{LabError, Namespace, PeerSection, Scratch};
-use strait_gateway::wg::PrivateKey;
+use strait_lab::gateway::{GatewayConfig, GatewayProcess};
+use strait_lab::netlink::connect;
+use strait_lab::traffic::{Amount, Ping, tcp};
+use strait_lab::{LabError, Namespace, PeerSection, Scratch};
+use strait_wg::PrivateKey;
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 

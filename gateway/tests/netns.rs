@@ -3,7 +3,6 @@
 //! Needs root and `/dev/net/tun`; what needs more says so. At the end of every test the
 //! packet-for-packet account of both gateways must balance, and both must exit with status 0.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -20,16 +19,16 @@ use std::time::Duration;
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::{Domain, Protocol, Socket, Type};
-use strait_gateway::io::Offload;
-use strait_gateway::lab::netlink::{Via, connect};
-use strait_gateway::lab::topology::{CLUSTER_LINK, POD_LINK};
-use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_gateway::lab::{
+use strait_io::Offload;
+use strait_lab::netlink::{Via, connect};
+use strait_lab::topology::{CLUSTER_LINK, POD_LINK};
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::{
     Cluster, ClusterSection, HostMapSection, LabError, Layout, Namespace, PeerSection,
     RemapSection, Underlay, wait_until,
 };
-use strait_gateway::wg::native::Lanes;
-use strait_gateway::wg::{Engine, PrivateKey};
+use strait_wg::native::Lanes;
+use strait_wg::{Engine, PrivateKey};
 use world::{STRAIT, World};
 
 const ECT_0: u8 = 2;
@@ -495,14 +494,14 @@ fn join(gateway: &Namespace, link: &'static str, address: IpAddr) -> Namespace {
 }
 
 fn ip(namespace: &Namespace, arguments: &str) {
-    let mut ip = Command::new(strait_gateway::lab::process::find("ip").unwrap());
+    let mut ip = Command::new(strait_lab::process::find("ip").unwrap());
     ip.args(arguments.split(' '));
 
     assert!(namespace.start(ip).unwrap().wait().unwrap().success(), "ip {arguments}");
 }
 
 fn nft(namespace: &Namespace, command: &'static str) {
-    let mut nft = Command::new(strait_gateway::lab::process::find("nft").unwrap());
+    let mut nft = Command::new(strait_lab::process::find("nft").unwrap());
     nft.arg(command);
 
     let status = namespace.start(nft).unwrap().wait().unwrap();

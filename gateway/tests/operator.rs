@@ -2,7 +2,6 @@
 //!
 //! Needs what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
 
-#![cfg(feature = "daemon")]
 #![expect(
     clippy::indexing_slicing,
     clippy::print_stderr,
@@ -30,8 +29,8 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use strait_gateway::lab::now;
-use strait_gateway::lab::scrape::{self, Metrics};
+use strait_lab::now;
+use strait_lab::scrape::{self, Metrics};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;

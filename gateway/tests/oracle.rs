@@ -5,7 +5,6 @@
 //! state, so that wrong checksums and fragments take part; ICMP errors it translates only with
 //! NETMAP, which tracks flows. Needs root, `/dev/net/tun`, `nft` and `ip`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 #[path = "harness/compare.rs"]
@@ -24,9 +23,9 @@ use ipnet::IpNet;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
-use strait_gateway::lab::Layout;
-use strait_gateway::packet::rewrite::{self, Checksum};
-use strait_gateway::packet::{Header, icmp};
+use strait_lab::Layout;
+use strait_packet::rewrite::{self, Checksum};
+use strait_packet::{Header, icmp};
 
 use compare::{one_hop_later, with_one_zero};
 use kernel::{Kernel, Method, Side, remaps};

@@ -3,7 +3,6 @@
 //!
 //! Needs root and `/dev/net/tun`; what needs more says so.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -19,10 +18,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
-use strait_gateway::lab::netlink::Via;
-use strait_gateway::lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Cluster, LabError, Layout, Namespace, Underlay};
+use strait_lab::netlink::Via;
+use strait_lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
+use strait_lab::traffic::Ping;
+use strait_lab::{Cluster, LabError, Layout, Namespace, Underlay};
 use world::World;
 
 const TUNNEL_LINK: &str = "strait0";
@@ -213,7 +212,7 @@ fn nft(namespace: &Namespace, command: &str) {
 }
 
 fn run(namespace: &Namespace, tool: &'static str, arguments: &str) {
-    let mut command = Command::new(strait_gateway::lab::process::find(tool).unwrap());
+    let mut command = Command::new(strait_lab::process::find(tool).unwrap());
     command.args(arguments.split(' '));
 
     assert!(namespace.start(command).unwrap().wait().unwrap().success(), "{tool} {arguments}");

@@ -5,7 +5,6 @@
 //! promised is demanded; without, what even a busy machine must reach. Needs root, `/dev/net/tun`, `wg` and
 //! `ip`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::print_stderr, reason = "what was measured is worth reading")]
 
@@ -25,9 +24,9 @@ use devices::Maker;
 use nix::sys::signal::Signal;
 use require::Need::{Root, Tool, Tun};
 use require::require;
-use strait_gateway::lab::netlink::Via;
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Layout, now};
+use strait_lab::netlink::Via;
+use strait_lab::traffic::Ping;
+use strait_lab::{Layout, now};
 
 /// How long something is in the way.
 const AWAY: Duration = Duration::from_millis(300);
@@ -98,7 +97,7 @@ fn every_millisecond(target: std::net::IpAddr) -> Ping {
     }
 }
 
-fn first_reply(ping: &Ping, from: &strait_gateway::lab::Namespace) -> Instant {
+fn first_reply(ping: &Ping, from: &strait_lab::Namespace) -> Instant {
     ping.run(from).unwrap().first_reply.unwrap()
 }
 

@@ -3,7 +3,6 @@
 //!
 //! Needs root, `/dev/net/tun`, `unshare`, `mount`, `wg` and `wireguard-go`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[expect(dead_code, reason = "only a few of their words are needed")]
@@ -24,8 +23,8 @@ use devices::{Host, Maker};
 use hypervisor::Hypervisor;
 use require::Need::{Root, Tool, Tun};
 use require::require;
-use strait_gateway::lab::traffic::{Ping, PingReport};
-use strait_gateway::lab::{Cluster, Layout, Namespace, Process, wait_until};
+use strait_lab::traffic::{Ping, PingReport};
+use strait_lab::{Cluster, Layout, Namespace, Process, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -12,7 +12,6 @@
 //!
 //! Needs root and `/dev/net/tun`, and the tools themselves.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -29,12 +28,12 @@ use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::SockRef;
-use strait_gateway::lab::layout::host;
-use strait_gateway::lab::netlink::{Via, connect};
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::topology::POD_LINK;
-use strait_gateway::lab::traffic::{Amount, IcmpError, Ping, tcp};
-use strait_gateway::lab::{LabError, Layout, Namespace, Underlay, wait_until};
+use strait_lab::layout::host;
+use strait_lab::netlink::{Via, connect};
+use strait_lab::process::find;
+use strait_lab::topology::POD_LINK;
+use strait_lab::traffic::{Amount, IcmpError, Ping, tcp};
+use strait_lab::{LabError, Layout, Namespace, Underlay, wait_until};
 use world::World;
 
 /// Hosts in Milan's pod CIDRs: the node, and the pod on it.

@@ -2,7 +2,6 @@
 //!
 //! Needs root and `/dev/net/tun`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[expect(dead_code, reason = "no tools are needed here")]
@@ -14,10 +13,10 @@ mod world;
 
 use require::Need::{Root, Tun};
 use require::require;
-use strait_gateway::lab::topology::UNDERLAY_LINK;
-use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_gateway::lab::{Layout, Underlay};
-use strait_gateway::wg::Engine;
+use strait_lab::topology::UNDERLAY_LINK;
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::{Layout, Underlay};
+use strait_wg::Engine;
 use world::World;
 
 /// Less than the MTU of the device, so that no full packet fits into one datagram. Senders get an ICMP error, and nothing

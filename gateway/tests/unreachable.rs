@@ -3,7 +3,6 @@
 //!
 //! Needs root and `/dev/net/tun`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -19,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use require::Need::{Root, Tool, Tun};
 use require::require;
-use strait_gateway::lab::netlink::Via;
-use strait_gateway::lab::traffic::{Ping, PingReport};
-use strait_gateway::lab::{Cluster, Layout, Namespace};
-use strait_gateway::wg::Engine;
+use strait_lab::netlink::Via;
+use strait_lab::traffic::{Ping, PingReport};
+use strait_lab::{Cluster, Layout, Namespace};
+use strait_wg::Engine;
 use world::{STRAIT, World};
 
 /// The device of a gateway.
@@ -212,7 +211,7 @@ fn assert_told(cluster: &Cluster, target: IpAddr, own: IpAddr) {
 }
 
 fn nft(namespace: &Namespace, rule: &str) {
-    let mut command = Command::new(strait_gateway::lab::process::find("nft").unwrap());
+    let mut command = Command::new(strait_lab::process::find("nft").unwrap());
     command.args(rule.split(' '));
 
     assert!(namespace.start(command).unwrap().wait().unwrap().success(), "nft {rule}");

@@ -2,7 +2,6 @@
 //!
 //! Needs root and `/dev/net/tun`. Two workers are forced, whatever the cores.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "harness/require.rs"]
@@ -23,10 +22,10 @@ use std::time::Duration;
 use require::Need::{Root, Tun};
 use require::require;
 use socket2::{Domain, Protocol, Socket, Type};
-use strait_gateway::io::Offload;
-use strait_gateway::lab::topology::LISTEN_PORT;
-use strait_gateway::lab::traffic::{Amount, Datagrams, tcp, udp};
-use strait_gateway::lab::{Cluster, LabError, Layout, Namespace};
+use strait_io::Offload;
+use strait_lab::topology::LISTEN_PORT;
+use strait_lab::traffic::{Amount, Datagrams, tcp, udp};
+use strait_lab::{Cluster, LabError, Layout, Namespace};
 use world::World;
 
 /// How often order is looked for where there may be none.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use strait_gateway::lab::process;
+use strait_lab::process;
 
 pub(super) fn of(program: &Path, arguments: &[&str]) -> String {
     output(Command::new(program).args(arguments))

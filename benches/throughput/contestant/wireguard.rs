@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use ipnet::{IpNet, Ipv4Net};
-use strait_gateway::lab::topology::{CLUSTER_LINK, Cluster, LISTEN_PORT};
-use strait_gateway::lab::{Namespace, PeerSection, Scratch};
-use strait_gateway::wg::PrivateKey;
+use strait_lab::topology::{CLUSTER_LINK, Cluster, LISTEN_PORT};
+use strait_lab::{Namespace, PeerSection, Scratch};
+use strait_wg::PrivateKey;
 
 use super::{TUNNEL_MTU, run, tool};
 

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
-use strait_gateway::lab::traffic::Ping;
+use strait_lab::traffic::Ping;
 
 use crate::contestant::Contestant;
 

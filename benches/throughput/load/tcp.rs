@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use serde_json::Value;
-use strait_gateway::lab::wait_until;
+use strait_lab::wait_until;
 
 use super::round_trips::{Pings, loaded};
 use crate::contestant::{Contestant, tool};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use strait_gateway::io::Offload;
+use strait_io::Offload;
 
 use super::{Plan, Sample};
 use crate::contestant::{Contestant, Kind, Variation};

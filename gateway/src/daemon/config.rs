@@ -25,9 +25,9 @@ use std::time::Duration;
 use control::plan::{self, Plan, Wanted, WantedPeer};
 use ipnet::IpNet;
 use remap::{Cluster, Prefix, Rule};
-use strait_gateway::io::{Offload, PeerConfig, Settings, Workers};
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
+use strait_io::{Offload, PeerConfig, Settings, Workers};
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
 pub(crate) use endpoint::{Endpoint, HostPort, address_of_one_host};
 pub(crate) use interface::{interface_flag, is_interface_name};
@@ -35,7 +35,7 @@ pub(crate) use keyfile::KeyFileError;
 pub(crate) use origin::{OFFLOAD, Origin, Origins};
 pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN, MTU_MIN_IPV6};
 pub(crate) use problem::{Finding, Findings, Problem};
-pub(crate) use strait_gateway::wg::Engine;
+pub(crate) use strait_wg::Engine;
 
 /// How many peers are logged: a line of megabytes is no use to anybody, and `/config` has them all.
 const SHOWN_PEERS: usize = 64;

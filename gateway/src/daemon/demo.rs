@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::signal::Signal;
-use strait_gateway::lab::{CleanUp, Cluster, TwoClusters, privilege};
+use strait_lab::{CleanUp, Cluster, TwoClusters, privilege};
 use tokio::signal::unix::{SignalKind, signal};
 
 use report::Report;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::FalseyValueParser;
-use strait_gateway::io::Monitor;
+use strait_io::Monitor;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};

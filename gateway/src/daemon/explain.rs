@@ -8,13 +8,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use strait_gateway::engine::translate::{Context, Memory};
-use strait_gateway::engine::{self, Engine};
-use strait_gateway::explain::{
+use strait_engine::Engine;
+use strait_engine::explain::{
     Content, Direction, Explanation, Question, QuestionError, Situation, explain,
 };
-use strait_gateway::io::Monitor;
-use strait_gateway::wg::boringtun::BoringtunIdentity;
+use strait_engine::translate::{Context, Memory};
+use strait_io::Monitor;
+use strait_wg::boringtun::BoringtunIdentity;
 
 use super::admin::Board;
 use super::args::ExplainArgs;
@@ -125,9 +125,9 @@ fn from_file(file: &Path, question: &Question) -> anyhow::Result<Report> {
 /// What a gateway with this configuration would say, before it knows more than its file.
 fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Result<Explanation> {
     let start = now();
-    let settings = engine::Settings { max_flows: config.max_flows, seed: 0, start };
+    let settings = strait_engine::Settings { max_flows: config.max_flows, seed: 0, start };
     let identity = Arc::new(BoringtunIdentity::new(&config.private_key));
-    let Engine { mut control, flows, .. } = engine::new(identity, settings)?;
+    let Engine { mut control, flows, .. } = Engine::new(identity, settings)?;
     let clamp_mtu = config.mss_clamp.then_some(mtu_bytes);
     let peers = config
         .peers

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use strait_gateway::wg::{KeyError, PrivateKey};
+use strait_wg::{KeyError, PrivateKey};
 use zeroize::Zeroizing;
 
 use super::args::KeyCommand;

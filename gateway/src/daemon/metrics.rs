@@ -21,9 +21,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use remap::masquerade::Statistics;
-use strait_gateway::DropReason;
-use strait_gateway::counters::Snapshot;
-use strait_gateway::io::{PeerStatus, Status};
+use strait_io::{PeerStatus, Status};
+use strait_packet::DropReason;
+use strait_packet::counters::Snapshot;
 
 use super::cluster::Observed;
 use liqo::Liqo;

@@ -76,7 +76,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::path::PathBuf;
 
-    use strait_gateway::io::StartError;
+    use strait_io::StartError;
 
     use super::super::config::Config;
     use super::super::socket::SocketError;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use strait_gateway::wg::PrivateKey;
+use strait_wg::PrivateKey;
 use tokio::time::Instant;
 use tracing::{info, warn};
 

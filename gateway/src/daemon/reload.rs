@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use strait_gateway::engine::counterparts::Counterparts;
+use strait_engine::counterparts::Counterparts;
 
 use super::config::{Config, OFFLOAD, Peer, or_else};
 
@@ -159,7 +159,7 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
 
 #[cfg(test)]
 mod tests {
-    use strait_gateway::wg::{PrivateKey, PublicKey};
+    use strait_wg::{PrivateKey, PublicKey};
 
     use super::super::config::{AdminSocket, Origin, Origins, example};
     use super::*;

@@ -13,8 +13,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use strait_gateway::io::PeerStatus;
-use strait_gateway::wg::PublicKey;
+use strait_io::PeerStatus;
+use strait_wg::PublicKey;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use strait_gateway::io::{Gateway, Monitor, PeerStatus, trim_heap};
-use strait_gateway::wg::succession::GRACE;
-use strait_gateway::wg::{PrivateKey, PublicKey};
+use strait_io::{Gateway, Monitor, PeerStatus, trim_heap};
+use strait_wg::succession::GRACE;
+use strait_wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
-use strait_gateway::uapi::{ReadError, Report};
+use strait_wg::uapi::{ReadError, Report};
 use zeroize::Zeroizing;
 
 use super::config::interface_flag;

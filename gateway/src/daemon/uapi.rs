@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strait_gateway::uapi::{Conversation, Operation, Refusal, Report, Step, ending};
+use strait_wg::uapi::{Conversation, Operation, Refusal, Report, Step, ending};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::time::timeout;

@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
 use std::net::SocketAddr;
 
-use strait_gateway::io::{Gateway, Monitor, PeerStatus};
-use strait_gateway::wg::PublicKey;
+use strait_io::{Gateway, Monitor, PeerStatus};
+use strait_wg::PublicKey;
 use tracing::info;
 
 use super::config::MTU_MIN;
@@ -194,7 +194,7 @@ fn inner(outer: u32, endpoint: SocketAddr, device_mtu: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use strait_gateway::wg::PrivateKey;
+    use strait_wg::PrivateKey;
 
     use super::*;
 

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use strait_gateway::lab::Layout;
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::traffic::Ping;
+use strait_lab::Layout;
+use strait_lab::process::find;
+use strait_lab::traffic::Ping;
 use tempfile::TempDir;
 
 use crate::image;

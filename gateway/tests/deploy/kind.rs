@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use strait_gateway::lab::process::find;
+use strait_lab::process::find;
 use tempfile::TempDir;
 
 use crate::root;

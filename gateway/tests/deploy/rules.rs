@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use strait_gateway::lab::process::find;
+use strait_lab::process::find;
 
 use crate::require::Need::Tool;
 use crate::require::check;

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
-use strait_gateway::lab::process::find;
+use strait_lab::process::find;
 use tempfile::TempDir;
 
 use crate::api_server::{self, ApiServer};

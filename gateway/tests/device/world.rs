@@ -9,11 +9,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use strait_gateway::lab::netlink::{Via, connect};
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::traffic::{Ping, PingReport};
-use strait_gateway::lab::{Namespace, Process, Scratch, wait_until};
-use strait_gateway::wg::PrivateKey;
+use strait_lab::netlink::{Via, connect};
+use strait_lab::process::find;
+use strait_lab::traffic::{Ping, PingReport};
+use strait_lab::{Namespace, Process, Scratch, wait_until};
+use strait_wg::PrivateKey;
 
 pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 

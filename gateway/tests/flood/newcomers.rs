@@ -16,15 +16,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use strait_gateway::buffer::TransmitBatch;
-use strait_gateway::lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
-use strait_gateway::lab::netlink::{Via, connect};
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::topology::LISTEN_PORT;
-use strait_gateway::lab::{LabError, Namespace, Scratch, now};
-use strait_gateway::wg::native::{Epoch, Surroundings};
-use strait_gateway::wg::tunnel::{PeerKeys, Upkeep};
-use strait_gateway::wg::{Engine, PrivateKey, PublicKey, Slot, Tunnel};
+use strait_lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
+use strait_lab::netlink::{Via, connect};
+use strait_lab::process::find;
+use strait_lab::topology::LISTEN_PORT;
+use strait_lab::{LabError, Namespace, Scratch, now};
+use strait_packet::buffer::TransmitBatch;
+use strait_wg::native::{Epoch, Surroundings};
+use strait_wg::tunnel::{PeerKeys, Upkeep};
+use strait_wg::{Engine, PrivateKey, PublicKey, Slot, Tunnel};
 
 use crate::require::Need::{Root, Tool, Tun};
 use crate::require::require;

@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use strait_gateway::lab::Realm;
-use strait_gateway::lab::layout::host;
+use strait_lab::Realm;
+use strait_lab::layout::host;
 
 use super::kernel::Side;
 
@@ -90,8 +90,8 @@ pub(crate) struct Packet {
     pub(crate) destination_host: u32,
     pub(crate) ports: [u16; 2],
     pub(crate) id: u16,
-    pub(crate) traffic_class: u8,
-    pub(crate) hop_limit: u8,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
     pub(crate) payload: Vec<u8>,
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use strait_gateway::lab::process::find;
+use strait_lab::process::find;
 
 /// Something that not every machine has.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
 
-use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_gateway::lab::{Cluster, Layout, TwoClusters};
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::{Cluster, Layout, TwoClusters};
 
 /// The program under test.
 pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");

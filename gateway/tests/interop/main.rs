@@ -4,7 +4,6 @@
 //! and `ip`. boringtun-cli and gotatun-cli take part if they are in `target/peers/bin`, where `make bench`
 //! puts them. The test across a rekey takes more than two minutes: it runs in CI, or with `STRAIT_SLOW=1`.
 
-#![cfg(feature = "daemon")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod matrix;
@@ -21,9 +20,9 @@ use std::time::Duration;
 use partner::{Initiator, Installed, Pair, Partner, Terms, last_handshake};
 use require::Need::{Root, Tool, Tun};
 use require::{Need, require};
-use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, PingReport, UdpReport, tcp, udp};
-use strait_gateway::lab::{Cluster, Layout, TwoClusters, wait_until};
-use strait_gateway::wg::{Engine, PrivateKey};
+use strait_lab::traffic::{Amount, Datagrams, Ping, PingReport, UdpReport, tcp, udp};
+use strait_lab::{Cluster, Layout, TwoClusters, wait_until};
+use strait_wg::{Engine, PrivateKey};
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 

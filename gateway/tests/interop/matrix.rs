@@ -6,9 +6,9 @@ use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use strait_gateway::lab::TwoClusters;
-use strait_gateway::lab::traffic::{Amount, Ping, tcp};
-use strait_gateway::wg::Engine;
+use strait_lab::TwoClusters;
+use strait_lab::traffic::{Amount, Ping, tcp};
+use strait_wg::Engine;
 
 use crate::NEEDS;
 use crate::partner::{Initiator, Installed, Pair, Partner, Terms};

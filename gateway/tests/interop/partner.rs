@@ -11,13 +11,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use strait_gateway::lab::layout::Underlay;
-use strait_gateway::lab::netlink::Via;
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::topology::LISTEN_PORT;
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Cluster, Layout, Namespace, Process, TwoClusters, wait_until};
-use strait_gateway::wg::{Engine, PrivateKey};
+use strait_lab::layout::Underlay;
+use strait_lab::netlink::Via;
+use strait_lab::process::find;
+use strait_lab::topology::LISTEN_PORT;
+use strait_lab::traffic::Ping;
+use strait_lab::{Cluster, Layout, Namespace, Process, TwoClusters, wait_until};
+use strait_wg::{Engine, PrivateKey};
 
 use crate::STRAIT;
 use crate::require::{self, Need::Tool};

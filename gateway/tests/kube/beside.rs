@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use control::api::Connection;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
-use strait_gateway::lab::process::find;
-use strait_gateway::lab::topology::CLUSTER_LINK;
-use strait_gateway::lab::{Cluster, Layout, Namespace, TwoClusters, wait_until};
+use strait_lab::process::find;
+use strait_lab::topology::CLUSTER_LINK;
+use strait_lab::{Cluster, Layout, Namespace, TwoClusters, wait_until};
 
 use crate::api_server::roles::stock_role;
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, UID, wait_for_ping};

@@ -24,11 +24,11 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use strait_gateway::lab::process::Process;
-use strait_gateway::lab::scrape::{self, Metrics};
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Cluster, LabError, Namespace, TwoClusters, wait_until};
-use strait_gateway::wg::PrivateKey;
+use strait_lab::process::Process;
+use strait_lab::scrape::{self, Metrics};
+use strait_lab::traffic::Ping;
+use strait_lab::{Cluster, LabError, Namespace, TwoClusters, wait_until};
+use strait_wg::PrivateKey;
 
 use crate::api_server::{ApiServer, create, install_api};
 use crate::world::STRAIT;
@@ -367,7 +367,7 @@ pub(crate) fn whole(other: &Cluster, mode: Mode) -> Vec<String> {
 
 /// Until a ping arrives, and how long that took.
 pub(crate) fn wait_for_ping(from: &Namespace, target: IpAddr) -> Duration {
-    let start = strait_gateway::lab::now();
+    let start = strait_lab::now();
     wait_until(format!("{target} answers"), PATIENCE, || {
         Ok(Ping::new(target, 1).run(from).is_ok_and(|ping| ping.is_perfect()))
     })

@@ -15,10 +15,10 @@ use control::api::Configuration;
 use futures_util::AsyncReadExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use strait_gateway::lab::gateway::{PeerSection, RemapSection};
-use strait_gateway::lab::traffic::{Amount, Ping, tcp};
-use strait_gateway::lab::{Layout, TwoClusters, now, wait_until};
-use strait_gateway::wg::PrivateKey;
+use strait_lab::gateway::{PeerSection, RemapSection};
+use strait_lab::traffic::{Amount, Ping, tcp};
+use strait_lab::{Layout, TwoClusters, now, wait_until};
+use strait_wg::PrivateKey;
 
 use crate::fed::{Mode, NAMESPACE, put, wait_for_ping};
 use crate::peering::{Peering, alone};

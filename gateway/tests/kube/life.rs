@@ -7,9 +7,9 @@ use std::time::Duration;
 use control::api::{Configuration, PublicKey};
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Cluster, Layout, wait_until};
-use strait_gateway::wg::PrivateKey;
+use strait_lab::traffic::Ping;
+use strait_lab::{Cluster, Layout, wait_until};
+use strait_wg::PrivateKey;
 
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping};
 use crate::observed::{assert_observed, assert_only_read_from_outside};

@@ -2,7 +2,6 @@
 //!
 //! Needs root, `/dev/net/tun`, and what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
 
-#![cfg(feature = "daemon")]
 #![expect(
     clippy::indexing_slicing,
     clippy::print_stderr,

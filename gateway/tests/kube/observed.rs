@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use strait_gateway::lab::{Cluster, scrape};
+use strait_lab::{Cluster, scrape};
 
 use crate::fed::{Fed, HEALTH, NAMESPACE};
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{Cluster, Layout, TwoClusters, wait_until};
+use strait_lab::traffic::Ping;
+use strait_lab::{Cluster, Layout, TwoClusters, wait_until};
 
 use crate::api_server::roles::shipped_role;
 use crate::fed::{Fed, Mode, PATIENCE, whole};

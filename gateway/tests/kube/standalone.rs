@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
 
-use strait_gateway::lab::{Layout, Namespace, TwoClusters};
+use strait_lab::{Layout, Namespace, TwoClusters};
 
 use crate::world::{STRAIT, assert_traffic};
 use site::{Place, Site};

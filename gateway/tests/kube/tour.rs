@@ -2,8 +2,8 @@
 //!
 //! Prints all of it: `cargo test -p strait-gateway --test kube -- --nocapture tour`.
 
-use strait_gateway::lab::Layout;
-use strait_gateway::lab::traffic::Ping;
+use strait_lab::Layout;
+use strait_lab::traffic::Ping;
 
 use crate::fed::{Mode, NAMESPACE, wait_for_ping};
 use crate::peering::Peering;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use remap::Table;
-use strait_gateway::buffer::TransmitBatch;
-use strait_gateway::engine::{self, PeerConfig};
-use strait_gateway::lab::{now as clock, thread_time};
-use strait_gateway::wg::message::RESPONSE_BYTES;
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{self, Engine, PrivateKey};
+use strait_engine::PeerConfig;
+use strait_lab::{now as clock, thread_time};
+use strait_packet::buffer::TransmitBatch;
+use strait_wg::message::RESPONSE_BYTES;
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{Engine, PrivateKey};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 use crate::hub::other_key;
@@ -37,8 +37,8 @@ pub(crate) fn measure(count: usize) -> Figures {
     let keys: Vec<_> = (0..count).map(|_| PrivateKey::generate()).collect();
     let messages: Vec<_> = keys.iter().map(|key| initiation(key, own.public_key(), now)).collect();
     let identity = Engine::Native.identity(&own, &surroundings(now));
-    let settings = engine::Settings { max_flows: 1024, seed: 7, start: now };
-    let mut hub = engine::new(identity, settings).unwrap();
+    let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now };
+    let mut hub = strait_engine::Engine::new(identity, settings).unwrap();
     hub.control.apply(keys.iter().map(|key| peer(key.public_key())).collect(), Table::default());
     let curve = Curve::new();
     let mut out = TransmitBatch::default();
@@ -72,8 +72,8 @@ pub(crate) fn measure(count: usize) -> Figures {
 pub(crate) fn apply_again(count: u32) -> Duration {
     let now = clock();
     let identity = Engine::Boringtun.identity(&PrivateKey::generate(), &surroundings(now));
-    let settings = engine::Settings { max_flows: 1024, seed: 7, start: now };
-    let mut hub = engine::new(identity, settings).unwrap();
+    let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now };
+    let mut hub = strait_engine::Engine::new(identity, settings).unwrap();
     let peers = |epithet: &str| {
         let named = |number| PeerConfig {
             name: format!("{} {number}", if number % 2 == 0 { "peer" } else { epithet }),
@@ -116,7 +116,7 @@ impl Curve {
     }
 }
 
-fn peer(key: wg::PublicKey) -> PeerConfig {
+fn peer(key: strait_wg::PublicKey) -> PeerConfig {
     PeerConfig {
         name: key.to_string(),
         keys: PeerKeys { public_key: key, preshared_key: None },

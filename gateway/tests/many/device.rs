@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use strait_gateway::lab::{Namespace, Process, Scratch, now, wait_until};
-use strait_gateway::wg::{PrivateKey, PublicKey};
+use strait_lab::{Namespace, Process, Scratch, now, wait_until};
+use strait_wg::{PrivateKey, PublicKey};
 
 use crate::hub::{Resident, many_prefixes, other_key, strait};
 

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::sys::signal::Signal;
 use socket2::{Domain, Protocol, Socket, Type};
-use strait_gateway::lab::gateway::METRICS_ADDRESS;
-use strait_gateway::lab::netlink::connect;
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::{
+use strait_lab::gateway::METRICS_ADDRESS;
+use strait_lab::netlink::connect;
+use strait_lab::traffic::Ping;
+use strait_lab::{
     GatewayConfig, GatewayProcess, LabError, Namespace, PeerSection, Process, Scratch, now, scrape,
     wait_until,
 };
-use strait_gateway::wg::{Engine, PrivateKey, PublicKey};
+use strait_wg::{Engine, PrivateKey, PublicKey};
 
 use crate::initiator::initiation;
 

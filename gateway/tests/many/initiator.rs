@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use strait_gateway::buffer::TransmitBatch;
-use strait_gateway::wg::native::{Epoch, Surroundings};
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{Engine, PrivateKey, PublicKey, Slot};
+use strait_packet::buffer::TransmitBatch;
+use strait_wg::native::{Epoch, Surroundings};
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{Engine, PrivateKey, PublicKey, Slot};
 
 /// What the owner of `key` sends to begin a handshake with the owner of `responder`.
 pub(crate) fn initiation(key: &PrivateKey, responder: PublicKey, now: Instant) -> Vec<u8> {

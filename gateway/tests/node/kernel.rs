@@ -6,7 +6,7 @@ use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::route::RouteAttribute;
 use rtnetlink::packet_route::rule::RuleAttribute;
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
-use strait_gateway::lab::Namespace;
+use strait_lab::Namespace;
 
 /// The letter S.
 const PROTOCOL: u8 = 83;

@@ -2,7 +2,6 @@
 //!
 //! Needs root, and what builds an API server: Go, or `KUBEBUILDER_ASSETS`.
 
-#![cfg(feature = "daemon")]
 #![expect(
     clippy::indexing_slicing,
     clippy::print_stderr,
@@ -23,8 +22,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use strait_gateway::lab::traffic::Ping;
-use strait_gateway::lab::wait_until;
+use strait_lab::traffic::Ping;
+use strait_lab::wait_until;
 
 use kernel::{Ours, foreign, ours};
 use require::Need::{Root, Tool};

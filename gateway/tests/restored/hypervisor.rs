@@ -7,7 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use strait_gateway::lab::Scratch;
+use strait_lab::Scratch;
 
 /// `struct vmclock_abi` (Linux, `include/uapi/linux/vmclock-abi.h`), in bytes.
 const PAGE_BYTES: usize = 112;

@@ -15,9 +15,10 @@ use super::peering;
 use crate::api::Configuration;
 use crate::conditions::{Outcome, merged};
 use crate::desired::Desired;
+use crate::ipam;
 use crate::ipam::{CONFIGURED_CONDITION, Rehearsal, Snapshot};
+use crate::node;
 use crate::objects::{Listed, Objects, Scope, judge};
-use crate::{ipam, node};
 
 /// Prefixes that can be had.
 const RIGHT: [&str; 7] = [

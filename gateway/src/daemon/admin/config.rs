@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use strait_gateway::io::Offload;
+use strait_io::Offload;
 
 use crate::daemon::args::{self, Given, Setting};
 use crate::daemon::config::{Config, Origin, Origins, Peer};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::{Method, StatusCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use strait_gateway::io::Status;
+use strait_io::Status;
 
 use super::*;
 use crate::daemon::args::LogFormat;

@@ -10,8 +10,8 @@ use control::identity::{Identity, Mode};
 use control::objects::{Remapping, Scope};
 use ipnet::{IpNet, Ipv4Net};
 use remap::Cluster;
-use strait_gateway::io::{Offload, Workers};
-use strait_gateway::wg::endpoints::MAX_CANDIDATES;
+use strait_io::{Offload, Workers};
+use strait_wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 
 use super::flags::ClusterFlags;

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use control::identity::Identity;
 use remap::{Cluster, Rule};
 use serde::{Deserialize, Serialize};
-use strait_gateway::io::PeerStatus;
-use strait_gateway::wg::PublicKey;
+use strait_io::PeerStatus;
+use strait_wg::PublicKey;
 use tracing::{info, warn};
 
 use super::Wanted;

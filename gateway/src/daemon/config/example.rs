@@ -1,8 +1,8 @@
 //! A small valid configuration for tests.
 
 use remap::{Cluster, Rule};
-use strait_gateway::io::{Offload, Workers};
-use strait_gateway::wg::{PresharedKey, PrivateKey, PublicKey};
+use strait_io::{Offload, Workers};
+use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
 use super::{AdminSocket, Config, Engine, Origins, Peer};
 

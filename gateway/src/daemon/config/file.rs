@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use strait_gateway::io::Offload;
+use strait_io::Offload;
 use toml::Spanned;
 use toml::de::DeTable;
 

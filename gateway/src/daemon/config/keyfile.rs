@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use strait_gateway::wg::{KeyError, PresharedKey, PrivateKey};
+use strait_wg::{KeyError, PresharedKey, PrivateKey};
 use zeroize::Zeroizing;
 
 /// More than any form of a key with white space around it. Reading stops here, so that a device

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use remap::{Prefix, special};
-use strait_gateway::io::{Offload, Workers};
-use strait_gateway::wg::PrivateKey;
+use strait_io::{Offload, Workers};
+use strait_wg::PrivateKey;
 use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};

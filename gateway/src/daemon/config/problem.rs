@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use control::plan::Rejection;
 use ipnet::IpNet;
 use remap::{HostMapError, Prefix, PrefixError, RuleError};
-use strait_gateway::wg::KeyError;
-use strait_gateway::wg::redact::without_keys;
+use strait_wg::KeyError;
+use strait_wg::redact::without_keys;
 
 use super::endpoint::EndpointError;
 use super::keyfile::KeyFileError;

@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use strait_gateway::lab::thread_time;
+use strait_lab::thread_time;
 
 use super::*;
 use crate::daemon::reload::Reload;

@@ -8,11 +8,9 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use strait_gateway::lab::process::{Process, find};
-use strait_gateway::lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_gateway::lab::{
-    CleanUp, Cluster, Direction, LabError, Layout, Metrics, TwoClusters, wait_until,
-};
+use strait_lab::process::{Process, find};
+use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
+use strait_lab::{CleanUp, Cluster, Direction, LabError, Layout, Metrics, TwoClusters, wait_until};
 
 use super::picture;
 use super::report::{Passage, Report, Way};

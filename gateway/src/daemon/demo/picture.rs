@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use strait_gateway::lab::Layout;
+use strait_lab::Layout;
 
 /// Width of a box, without its borders.
 const BOX: usize = 20;

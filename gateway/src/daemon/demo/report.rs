@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use serde::Serialize;
-use strait_gateway::lab::Account;
-use strait_gateway::lab::traffic::{PingReport, TcpReport, UdpReport};
+use strait_lab::Account;
+use strait_lab::traffic::{PingReport, TcpReport, UdpReport};
 
 /// Everything, in the order in which it happened.
 #[derive(Debug, Default, Serialize)]

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
-use strait_gateway::lab::{self, Direction, Metrics, TwoClusters};
+use strait_lab::{Direction, Metrics, TwoClusters};
 
 use super::super::output;
 use super::report::Report;
@@ -73,10 +73,10 @@ impl Screen {
         thread::scope(|scope| {
             let worker = scope.spawn(traffic);
             let mut table = Table::new(clusters)?;
-            let mut due = lab::now() + REFRESH;
+            let mut due = strait_lab::now() + REFRESH;
             while !worker.is_finished() {
                 thread::sleep(POLL);
-                if lab::now() >= due && !self.is_json {
+                if strait_lab::now() >= due && !self.is_json {
                     due += REFRESH;
                     self.show(&mut table, clusters)?;
                 }
@@ -133,12 +133,12 @@ struct Row {
 
 impl Table {
     fn new(clusters: &TwoClusters) -> anyhow::Result<Self> {
-        Ok(Self { at: lab::now(), metrics: scrape(clusters)?, height: 0 })
+        Ok(Self { at: strait_lab::now(), metrics: scrape(clusters)?, height: 0 })
     }
 
     /// What happened since the last look.
     fn refresh(&mut self, clusters: &TwoClusters) -> anyhow::Result<Vec<Row>> {
-        let (at, metrics) = (lab::now(), scrape(clusters)?);
+        let (at, metrics) = (strait_lab::now(), scrape(clusters)?);
         let elapsed = at - self.at;
         let mut rows = Vec::new();
         for ((gateway, before), (_, after)) in self.metrics.iter().zip(&metrics) {
@@ -151,8 +151,8 @@ impl Table {
                 rows.push(Row {
                     gateway,
                     direction,
-                    packets_per_second: lab::rate(packets, elapsed),
-                    megabits_per_second: lab::rate(bytes, elapsed) * 8.0 / 1e6,
+                    packets_per_second: strait_lab::rate(packets, elapsed),
+                    megabits_per_second: strait_lab::rate(bytes, elapsed) * 8.0 / 1e6,
                     dropped: after.account(direction).dropped(),
                 });
             }

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
-use strait_gateway::io::PeerStatus;
-use strait_gateway::uapi::PeerReport;
-use strait_gateway::wg::PublicKey;
+use strait_io::PeerStatus;
+use strait_wg::PublicKey;
+use strait_wg::uapi::PeerReport;
 
 /// By peer. Nobody is in it before a private key was taken away for the first time.
 #[derive(Debug, Default)]

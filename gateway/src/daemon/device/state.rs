@@ -7,12 +7,12 @@ use std::mem;
 use std::sync::Arc;
 
 use remap::Table;
-use strait_gateway::io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError, Workers};
-use strait_gateway::uapi::{
+use strait_io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError, Workers};
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::uapi::{
     Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
 };
-use strait_gateway::wg::tunnel::PeerKeys;
-use strait_gateway::wg::{Engine, PrivateKey};
+use strait_wg::{Engine, PrivateKey};
 use tracing::info;
 
 use super::kept::Kept;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use strait_gateway::explain::{
+use strait_engine::explain::{
     After, Content, Direction, Explanation, Outcome, PeerFacts, Question, Routing, Summary,
     Treatment,
 };
-use strait_gateway::packet::reply::Cause;
+use strait_packet::reply::Cause;
 
 use super::protocol;
 

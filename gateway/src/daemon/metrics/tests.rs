@@ -1,8 +1,8 @@
 use std::time::{Duration, SystemTime};
 
 use control::conncheck::State;
-use strait_gateway::counters::Counters;
-use strait_gateway::wg::PublicKey;
+use strait_packet::counters::Counters;
+use strait_wg::PublicKey;
 use tokio::sync::watch;
 
 use super::*;

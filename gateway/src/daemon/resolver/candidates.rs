@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use strait_gateway::wg::endpoints::MAX_CANDIDATES;
+use strait_wg::endpoints::MAX_CANDIDATES;
 
 /// Chooses from `sources`, one per configured endpoint, each with the best first.
 ///

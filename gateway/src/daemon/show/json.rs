@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use strait_gateway::uapi::{Drops, PeerReport};
-use strait_gateway::wg::PrivateKey;
+use strait_wg::PrivateKey;
+use strait_wg::uapi::{Drops, PeerReport};
 
 use super::Shown;
 
@@ -111,8 +111,8 @@ fn by_reason(drops: &[Drops]) -> BTreeMap<&str, u64> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use strait_gateway::uapi::{DeviceReport, Report};
-    use strait_gateway::wg::{PresharedKey, PublicKey};
+    use strait_wg::uapi::{DeviceReport, Report};
+    use strait_wg::{PresharedKey, PublicKey};
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use strait_gateway::uapi::{Drops, PeerReport};
-use strait_gateway::wg::PrivateKey;
+use strait_wg::PrivateKey;
+use strait_wg::uapi::{Drops, PeerReport};
 
 use super::Shown;
 
@@ -140,8 +140,8 @@ fn milliseconds(time: Duration) -> String {
 mod tests {
     use std::num::NonZeroU16;
 
-    use strait_gateway::uapi::{DeviceReport, Report};
-    use strait_gateway::wg::{PresharedKey, PublicKey};
+    use strait_wg::uapi::{DeviceReport, Report};
+    use strait_wg::{PresharedKey, PublicKey};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
 
-use strait_gateway::explain::{Content, Direction};
+use strait_engine::explain::{Content, Direction};
 use tokio::sync::oneshot;
 
 use super::*;

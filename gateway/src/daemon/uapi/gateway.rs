@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use strait_gateway::io::Monitor;
-use strait_gateway::uapi::{Errno, Operation, Refusal, Report};
+use strait_io::Monitor;
+use strait_wg::uapi::{Errno, Operation, Refusal, Report};
 use tracing::info;
 
 use super::{Serving, bind, serve, status};

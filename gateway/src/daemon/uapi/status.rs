@@ -2,8 +2,8 @@
 
 use std::time::UNIX_EPOCH;
 
-use strait_gateway::io::{PeerStatus, Status};
-use strait_gateway::uapi::{DeviceReport, Drops, PeerReport};
+use strait_io::{PeerStatus, Status};
+use strait_wg::uapi::{DeviceReport, Drops, PeerReport};
 
 /// Of the whole, as far as it was learned and not configured.
 pub(crate) fn of_device(status: &Status) -> DeviceReport {

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
-use strait_gateway::uapi::{Configuration, DeviceReport};
+use strait_wg::uapi::{Configuration, DeviceReport};
 use tokio::io::AsyncReadExt;
 
 use super::*;

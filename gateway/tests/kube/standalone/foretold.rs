@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use strait_gateway::lab::wait_until;
+use strait_lab::wait_until;
 
 use super::Two;
 use super::site::Site;

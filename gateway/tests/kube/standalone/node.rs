@@ -19,8 +19,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use strait_gateway::lab::process::Process;
-use strait_gateway::lab::{Namespace, scrape};
+use strait_lab::process::Process;
+use strait_lab::{Namespace, scrape};
 
 use super::garbage::collect_garbage;
 use super::pods::{self, Exposed, PodNetwork};

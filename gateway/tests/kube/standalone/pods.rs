@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
-use strait_gateway::lab::Namespace;
-use strait_gateway::lab::netlink::{Via, connect};
+use strait_lab::Namespace;
+use strait_lab::netlink::{Via, connect};
 
 use super::forward;
 

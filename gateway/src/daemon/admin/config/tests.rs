@@ -1,4 +1,4 @@
-use strait_gateway::wg::PresharedKey;
+use strait_wg::PresharedKey;
 
 use super::*;
 use crate::daemon::args::LogFormat;

@@ -1,0 +1,605 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use proptest::prelude::*;
+use remap::{Cluster, HostMap, Prefix, Rule, Table};
+
+use super::*;
+use crate::outbound::Disposition;
+use crate::translate::Memory;
+use crate::{Engine, PeerConfig, Settings};
+use strait_packet::buffer::TransmitBatch;
+use strait_packet::reply::{self, MAX_REPLY_BYTES};
+use strait_packet::virtio::VirtioHeader;
+use strait_wg::PrivateKey;
+use strait_wg::boringtun::BoringtunIdentity;
+use strait_wg::tunnel::PeerKeys;
+
+const MTU: u16 = 1420;
+
+const TCP: Content = Content::Tcp { source_port: 40_000, destination_port: 443 };
+const UDP: Content = Content::Udp { source_port: 40_000, destination_port: 53 };
+const ECHO: Content = Content::Echo { identifier: 7 };
+const ESP: Content = Content::Other { protocol: 50 };
+const AH: Content = Content::Other { protocol: 51 };
+
+#[test]
+fn a_packet_to_a_remapped_address_is_sent_by_its_rule() {
+    let explanation = World::new().ask(&outbound("10.1.0.9", "10.71.2.7", TCP));
+
+    let after = explanation.after.unwrap();
+    assert_eq!(explanation.outcome, Outcome::Sent);
+    assert_eq!(explanation.peer.unwrap().name, "milan");
+    assert_eq!(explanation.routing, Some(Routing::Rule(milan_rule())));
+    assert_eq!(after.packet, summary("10.1.0.9", "10.244.2.7", TCP));
+    assert_eq!((after.source, after.destination), (Treatment::Unchanged, Treatment::Rule));
+    assert_eq!((explanation.mtu_bytes, after.mss_bytes), (Some(MTU), Some(MTU - 40)));
+}
+
+#[test]
+fn every_kind_of_content_is_carried() {
+    for content in [TCP, UDP, ECHO, ESP, Content::UdpLite { source_port: 1, destination_port: 2 }] {
+        for (source, destination, real) in [
+            ("10.1.0.9", "10.71.2.7", "10.244.2.7"),
+            ("fd00:1::9", "fd00:10:73::7", "fd00:10:244::7"),
+        ] {
+            let explanation = World::new().ask(&outbound(source, destination, content));
+
+            let after = explanation.after.unwrap();
+            assert_eq!(explanation.outcome, Outcome::Sent, "{content:?}");
+            assert_eq!(explanation.before, summary(source, destination, content));
+            assert_eq!(after.packet, summary(source, real, content));
+        }
+    }
+}
+
+#[test]
+fn a_packet_to_an_address_as_it_is_is_sent_by_allowed_ips() {
+    let explanation = World::new().ask(&outbound("10.1.0.9", "198.18.5.5", UDP));
+
+    let after = explanation.after.unwrap();
+    assert_eq!(explanation.outcome, Outcome::Sent);
+    assert_eq!(explanation.peer.unwrap().name, "turin");
+    assert_eq!(explanation.routing, Some(Routing::AllowedIps(prefix("198.18.0.0/15"))));
+    assert_eq!(after.packet, explanation.before);
+    assert_eq!(after.mss_bytes, None, "only TCP has one");
+}
+
+#[test]
+fn a_destination_that_nobody_has_is_named_with_the_remedy() {
+    let (reason, remedy) = dropped(&World::new().ask(&outbound("10.1.0.9", "10.99.0.1", TCP)));
+
+    assert_eq!(reason, DropReason::NoRoute);
+    assert_eq!(
+        remedy,
+        "no remap covers 10.99.0.1 and it is in nobody's allowed_ips: add it to the peer that has it"
+    );
+}
+
+#[test]
+fn who_asks_for_a_real_address_is_told_its_name_here() {
+    let (reason, remedy) = dropped(&World::new().ask(&outbound("10.1.0.9", "10.244.2.7", TCP)));
+
+    assert_eq!(reason, DropReason::NoRoute);
+    assert_eq!(
+        remedy,
+        "10.244.2.7 is what milan itself calls it: send to 10.71.2.7 (10.244.0.0/16 as 10.71.0.0/16)"
+    );
+}
+
+#[test]
+fn an_address_without_a_counterpart_is_named_with_its_rule() {
+    let question = outbound("fd00:1::9", "fd00:10:71:ffff::1", TCP);
+
+    let explanation = World::new().ask(&question);
+
+    let (reason, remedy) = dropped(&explanation);
+    assert_eq!(reason, DropReason::Untranslatable);
+    assert!(remedy.starts_with("fd00:10:71:ffff::1 has no counterpart in "), "{remedy}");
+    assert!(remedy.contains("(checksum-neutral)"), "{remedy}");
+    assert_eq!(explanation.peer.unwrap().name, "milan");
+}
+
+#[test]
+fn a_datagram_of_the_tunnel_itself_needs_another_route() {
+    let world = World::new();
+    world.engine.control.set_port(51840);
+    let asked = |destination_port| {
+        let content = Content::Udp { source_port: 51840, destination_port };
+        world.ask(&outbound("10.1.0.9", "198.51.100.3", content))
+    };
+
+    let (reason, remedy) = dropped(&asked(51840));
+
+    assert_eq!(reason, DropReason::RoutingLoop);
+    assert_eq!(
+        remedy,
+        "this is a datagram of the tunnel, which cannot carry itself: give 198.51.100.3 a route of \
+         its own that does not lead to the device"
+    );
+    assert_eq!(dropped(&asked(53)).0, DropReason::NoRoute);
+}
+
+#[test]
+fn an_authentication_header_cannot_change_addresses() {
+    let changed = World::new().ask(&outbound("10.1.0.9", "10.71.2.7", AH));
+    let kept = World::new().ask(&outbound("10.1.0.9", "198.18.5.5", AH));
+
+    assert_eq!(dropped(&changed).0, DropReason::AddressAuthenticated);
+    assert_eq!(kept.outcome, Outcome::Sent);
+}
+
+#[test]
+fn a_peer_without_an_endpoint_is_a_drop_of_a_running_gateway_only() {
+    let world = World::new();
+    let question = outbound("10.1.0.9", "192.0.2.7", TCP);
+
+    let running = world.ask(&question);
+    let planned = world.ask_in(Situation { mtu_bytes: MTU, is_running: false }, &question).unwrap();
+
+    assert_eq!(dropped(&running).0, DropReason::NoEndpoint);
+    assert!(dropped(&running).1.starts_with("nobody knows where oslo is"));
+    assert_eq!(planned.outcome, Outcome::Sent);
+    assert_eq!(planned.peer.unwrap().has_session, None);
+}
+
+#[test]
+fn a_source_with_a_host_map_leaves_under_it() {
+    let explanation = World::new().ask(&outbound("172.16.0.9", "10.71.2.7", UDP));
+
+    let after = explanation.after.unwrap();
+    assert_eq!(after.packet, summary("10.70.0.9", "10.244.2.7", UDP));
+    assert_eq!(after.source, Treatment::HostMap);
+}
+
+#[test]
+fn a_packet_to_an_external_address_of_ours_is_returned() {
+    let explanation = World::new().ask(&outbound("172.16.0.10", "10.70.0.9", UDP));
+
+    let after = explanation.after.unwrap();
+    assert_eq!(explanation.outcome, Outcome::Returned);
+    assert_eq!(explanation.peer, None);
+    assert_eq!(after.packet, summary("10.70.0.10", "172.16.0.9", UDP));
+    assert_eq!((after.source, after.destination), (Treatment::HostMap, Treatment::HostMap));
+}
+
+#[test]
+fn a_return_needs_a_source_that_can_be_answered() {
+    let (reason, remedy) = dropped(&World::new().ask(&outbound("10.1.0.7", "10.70.0.9", UDP)));
+
+    assert_eq!(reason, DropReason::NoRoute);
+    assert!(remedy.starts_with("10.70.0.9 is an external address of this cluster"), "{remedy}");
+}
+
+#[test]
+fn asking_masquerades_nobody() {
+    let world = World::masquerading();
+    let question = outbound("203.0.113.77", "10.71.2.7", UDP);
+
+    let first = world.ask(&question);
+    let second = world.ask(&question);
+
+    assert_eq!(first.outcome, second.outcome);
+    assert_eq!(first.after, second.after);
+    let after = first.after.unwrap();
+    assert_eq!(after.packet.source, ip("10.70.0.1"));
+    assert_eq!(after.source, Treatment::Masquerade { is_new: true });
+}
+
+#[test]
+fn a_source_that_has_used_up_its_share_is_told_so() {
+    let mut world = World::masquerading();
+    let content = |source_port| Content::Udp { source_port, destination_port: 53 };
+    let question = |port| outbound("203.0.113.77", "10.71.2.7", content(port));
+
+    // An eighth of what there is room for.
+    for port in 2_000..2_128 {
+        assert_eq!(world.ask(&question(port)).outcome, Outcome::Sent);
+        world.send(&question(port));
+    }
+
+    let (reason, remedy) = dropped(&world.ask(&question(3_000)));
+    assert_eq!(reason, DropReason::MasqueradeShare);
+    assert!(remedy.starts_with("203.0.113.77 has as many masqueraded flows"), "{remedy}");
+    assert_eq!(world.send(&question(3_000)), Some(DropReason::MasqueradeShare));
+    assert_eq!(world.ask(&question(2_000)).outcome, Outcome::Sent, "that flow is there");
+}
+
+#[test]
+fn a_port_that_another_has_is_not_promised() {
+    let mut world = World::masquerading();
+    let question = |source| outbound(source, "10.71.2.7", UDP);
+    world.send(&question("203.0.113.77"));
+
+    let after = world.ask(&question("203.0.113.78")).after.unwrap();
+
+    assert_eq!(after.source, Treatment::Masquerade { is_new: true });
+    assert_ne!(after.packet.content, UDP, "port 40000 is taken");
+}
+
+#[test]
+fn a_shared_address_without_a_flow_is_named_with_its_port() {
+    let question = inbound("10.244.2.7", "10.70.0.1", UDP, Some("milan"));
+
+    let (reason, remedy) = dropped(&World::masquerading().ask(&question));
+
+    assert_eq!(reason, DropReason::NoMapping);
+    assert!(remedy.contains("to milan uses 10.70.0.1 port 53"), "{remedy}");
+}
+
+#[test]
+fn an_inbound_packet_is_delivered_under_the_name_of_its_source_here() {
+    let question = inbound("10.244.2.7", "10.1.0.9", TCP, Some("milan"));
+
+    let explanation = World::new().ask(&question);
+
+    let after = explanation.after.unwrap();
+    assert_eq!(explanation.outcome, Outcome::Delivered);
+    assert_eq!(explanation.routing, Some(Routing::Rule(milan_rule())));
+    assert_eq!(after.packet, summary("10.71.2.7", "10.1.0.9", TCP));
+    assert_eq!(after.mss_bytes, Some(MTU - 40));
+    assert_eq!(explanation.mtu_bytes, None);
+    assert_eq!(explanation.may_send, ["milan", "genoa"]);
+}
+
+#[test]
+fn an_inbound_packet_for_an_external_address_goes_to_its_host() {
+    for (external, internal) in [("10.70.0.9", "172.16.0.9"), ("10.70.0.5", "10.1.0.5")] {
+        let explanation = World::new().ask(&inbound("198.18.5.5", external, UDP, None));
+
+        let after = explanation.after.unwrap();
+        assert_eq!(after.packet, summary("198.18.5.5", internal, UDP));
+        assert_eq!(after.destination, Treatment::HostMap);
+        assert_eq!(explanation.peer.unwrap().name, "turin");
+    }
+}
+
+#[test]
+fn a_source_that_the_peer_may_not_use_is_named_with_its_owner() {
+    for (source, peer, expected) in [
+        ("198.18.5.5", "milan", "198.18.5.5 belongs to 198.18.0.0/15 of turin, not to milan"),
+        ("10.99.0.1", "milan", "10.99.0.1 is not in the allowed_ips of milan: add it to milan"),
+        ("10.71.2.7", "milan", "10.71.2.7 is only what this cluster calls an address of milan"),
+        ("10.71.2.7", "turin", "on the wire it is 10.244.2.7"),
+    ] {
+        let explanation = World::new().ask(&inbound(source, "10.1.0.9", TCP, Some(peer)));
+
+        let (reason, remedy) = dropped(&explanation);
+        assert_eq!(reason, DropReason::SourceNotAllowed);
+        assert!(remedy.contains(expected), "{remedy}");
+    }
+}
+
+#[test]
+fn a_source_that_nobody_may_use_needs_no_peer() {
+    let explanation = World::new().ask(&inbound("10.99.0.1", "10.1.0.9", TCP, None));
+
+    let (reason, remedy) = dropped(&explanation);
+    assert_eq!((reason, explanation.peer), (DropReason::SourceNotAllowed, None));
+    assert!(remedy.starts_with("10.99.0.1 is in no peer's allowed_ips"), "{remedy}");
+}
+
+#[test]
+fn inbound_drops_are_those_of_the_outbound_direction_too() {
+    let world = World::new();
+
+    let neutral = world.ask(&inbound("fd00:10:245:ffff::1", "fd00:1::9", TCP, None));
+    let authenticated = world.ask(&inbound("10.244.2.7", "10.1.0.9", AH, Some("milan")));
+
+    assert_eq!(dropped(&neutral).0, DropReason::Untranslatable);
+    assert_eq!(dropped(&authenticated).0, DropReason::AddressAuthenticated);
+}
+
+#[test]
+fn a_size_fits_or_the_sender_is_told() {
+    let sized = |size| Question { size: Some(size), ..outbound("10.1.0.9", "10.71.2.7", UDP) };
+    let world = World::new();
+
+    assert_eq!(world.ask(&sized(MTU)).outcome, Outcome::Sent);
+    assert_eq!(world.ask(&sized(MTU + 1)).outcome, Outcome::TooBig);
+    assert_eq!(sized(65_535).packet().unwrap().len(), 65_535);
+}
+
+#[test]
+fn a_question_that_has_no_answer_says_why() {
+    let world = World::new();
+    let error = |question| world.ask_in(RUNNING, &question).unwrap_err().to_string();
+
+    for (question, expected) in [
+        (outbound("10.1.0.9", "fd00::1", TCP), "not of the same IP version"),
+        (
+            Question { size: Some(43), ..outbound("10.1.0.9", "10.71.2.7", TCP) },
+            "ask for 44 or more",
+        ),
+        (
+            outbound("fd00:1::9", "fd00:10:73::7", Content::Other { protocol: 44 }),
+            "IPv6 extension header",
+        ),
+        (inbound("10.244.2.7", "10.1.0.9", TCP, Some("naples")), "there is milan, oslo, turin"),
+        (inbound("10.244.2.7", "10.1.0.9", TCP, None), "milan, genoa: choose one with --peer"),
+    ] {
+        let text = error(question);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn the_only_peer_is_the_one_that_sends() {
+    let mut world = World::new();
+    world.engine.control.apply(vec![peers().remove(0)], Table::default());
+
+    let explanation = world.ask(&inbound("10.99.0.1", "10.1.0.9", TCP, None));
+
+    assert_eq!(explanation.peer.unwrap().name, "milan");
+}
+
+proptest! {
+    /// Whatever is asked: the packet path does to the same packet what the explanation said, and its
+    /// checksums are right.
+    #[test]
+    fn the_packet_path_does_what_was_explained(
+        source in address(),
+        destination in address(),
+        content in content(),
+        is_masquerading: bool,
+    ) {
+        let question = Question {
+            direction: Direction::Outbound, source, destination, content, size: None, peer: None,
+        };
+        let mut world = if is_masquerading { World::masquerading() } else { World::new() };
+        let Ok(explanation) = world.ask_in(RUNNING, &question) else {
+            prop_assert!(source.is_ipv4() != destination.is_ipv4());
+            return Ok(());
+        };
+        let as_sent = question.packet().unwrap();
+        let mut frame = as_sent.clone();
+
+        let mut out = TransmitBatch::default();
+        let disposition = world.engine.outbound.handle_frame(
+            &VirtioHeader::default(), &mut frame, world.start, &mut out, TransmitBatch::clear,
+        );
+
+        let account = world.engine.control.accounts().outbound.snapshot();
+        let reason = DropReason::ALL.into_iter().find(|reason| account.drops(*reason) > 0);
+        match &explanation.outcome {
+            Outcome::Dropped { reason: expected, told, .. } => {
+                prop_assert_eq!(reason, Some(*expected));
+                prop_assert_eq!(disposition == Disposition::Reply, told.is_some());
+                if let Some(cause) = told {
+                    let mut buffer = [0; MAX_REPLY_BYTES];
+                    let expected = reply::write(&as_sent, *cause, &mut buffer).unwrap();
+                    prop_assert_eq!(world.engine.outbound.reply(), expected);
+                }
+            }
+            Outcome::Returned => {
+                prop_assert_eq!((disposition, reason), (Disposition::Hairpin, None));
+            }
+            outcome @ (Outcome::Sent | Outcome::Delivered | Outcome::TooBig) => {
+                prop_assert_eq!(outcome, &Outcome::Sent);
+                prop_assert_eq!((disposition, reason), (Disposition::Taken, None));
+            }
+        }
+        if let (None, Some(after)) = (reason, explanation.after) {
+            let header = Header::parse(&frame).unwrap();
+            prop_assert_eq!(Summary::read(&frame, &header), after.packet);
+            prop_assert!(packet::is_checksum_right(&frame, &header));
+        }
+    }
+}
+
+/// Addresses of every kind that the world knows, and some that it does not.
+fn address() -> impl Strategy<Value = IpAddr> {
+    let v4 = prop::sample::select(vec![
+        "10.1.0.0",
+        "10.70.0.0",
+        "10.71.2.0",
+        "10.72.0.0",
+        "10.244.2.0",
+        "172.16.0.0",
+        "192.0.2.0",
+        "198.18.5.0",
+        "203.0.113.0",
+    ]);
+    let v6 = prop::sample::select(vec![
+        "fd00:1::",
+        "fd00:10:71:1::",
+        "fd00:10:71:ffff::",
+        "fd00:10:73::",
+        "fd00:10:244::",
+    ]);
+    let with_host = |network: &str, host: u8| match ip(network) {
+        IpAddr::V4(network) => IpAddr::V4((network.to_bits() | u32::from(host)).into()),
+        IpAddr::V6(network) => IpAddr::V6((network.to_bits() | u128::from(host)).into()),
+    };
+
+    (prop_oneof![2 => v4, 1 => v6], 0_u8..12).prop_map(move |(n, host)| with_host(n, host))
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        any::<[u16; 2]>().prop_map(|[source_port, destination_port]| Content::Tcp {
+            source_port,
+            destination_port
+        }),
+        any::<[u16; 2]>().prop_map(|[source_port, destination_port]| Content::Udp {
+            source_port,
+            destination_port
+        }),
+        any::<u16>().prop_map(|identifier| Content::Echo { identifier }),
+        prop::sample::select(vec![47, 50, 51, 132, 200])
+            .prop_map(|protocol| Content::Other { protocol }),
+    ]
+}
+
+const RUNNING: Situation = Situation { mtu_bytes: MTU, is_running: true };
+
+/// An engine in memory and the time it lives in.
+struct World {
+    engine: Engine,
+    start: Instant,
+}
+
+impl World {
+    /// Pods and two external addresses that stand for hosts; nothing is shared.
+    fn new() -> Self {
+        Self::with(Vec::new())
+    }
+
+    fn masquerading() -> Self {
+        Self::with(vec![ip("10.70.0.1")])
+    }
+
+    fn with(masquerade: Vec<IpAddr>) -> Self {
+        let start = now();
+        let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
+        let settings = Settings { max_flows: 1024, seed: 7, start };
+        let engine = Engine::new(identity, settings);
+        let host_map = |internal, external| HostMap::new(ip(internal), ip(external)).unwrap();
+        let cluster = Cluster {
+            prefixes: vec![prefix("10.1.0.0/16"), prefix("10.70.0.0/24"), prefix("fd00:1::/48")],
+            host_maps: vec![
+                host_map("172.16.0.9", "10.70.0.9"),
+                host_map("172.16.0.10", "10.70.0.10"),
+                host_map("10.1.0.5", "10.70.0.5"),
+            ],
+            masquerade,
+        };
+        let (table, conflicts) = Table::build(3, &cluster, rules());
+        assert_eq!(conflicts, []);
+        let mut engine = engine.unwrap();
+        engine.control.apply(peers(), table);
+
+        Self { engine, start }
+    }
+
+    /// Sends the packet that `question` asks about, and tells why it was dropped.
+    fn send(&mut self, question: &Question) -> Option<DropReason> {
+        let mut frame = question.packet().unwrap();
+        let mut out = TransmitBatch::default();
+        let drops = |world: &Self| {
+            let account = world.engine.control.accounts().outbound.snapshot();
+            DropReason::ALL.map(|reason| account.drops(reason))
+        };
+        let before = drops(self);
+
+        let outbound = &mut self.engine.outbound;
+        let virtio = VirtioHeader::default();
+        let _disposition =
+            outbound.handle_frame(&virtio, &mut frame, self.start, &mut out, TransmitBatch::clear);
+
+        let after = drops(self);
+        DropReason::ALL
+            .into_iter()
+            .zip(before.into_iter().zip(after))
+            .find_map(|(reason, (before, after))| (after > before).then_some(reason))
+    }
+
+    fn ask(&self, question: &Question) -> Explanation {
+        self.ask_in(RUNNING, question).unwrap()
+    }
+
+    fn ask_in(
+        &self,
+        situation: Situation,
+        question: &Question,
+    ) -> Result<Explanation, QuestionError> {
+        let context = Context {
+            forwarding: &self.engine.control.current(),
+            flows: &self.engine.flows,
+            memory: Memory::Unchanged,
+            now: self.engine.flows.tick(self.start),
+        };
+
+        explain(&context, situation, question)
+    }
+}
+
+/// Milan and Genoa are realms of their own, with the same pods; Oslo and Turin share ours.
+fn peers() -> Vec<PeerConfig> {
+    let milan = ["10.244.0.0/16", "fd00:10:244::/48", "fd00:10:245::/48"];
+    let called = |name, allowed| PeerConfig {
+        endpoints: vec!["198.51.100.3:51840".parse().unwrap()],
+        ..peer(name, allowed)
+    };
+
+    vec![
+        called("milan", &milan),
+        peer("oslo", &["192.0.2.0/24"]),
+        called("turin", &["198.18.0.0/15"]),
+        called("genoa", &["10.244.0.0/16"]),
+    ]
+}
+
+fn peer(name: &str, allowed_ips: &[&str]) -> PeerConfig {
+    let keys = PeerKeys { public_key: PrivateKey::generate().public_key(), preshared_key: None };
+
+    PeerConfig {
+        name: name.to_owned(),
+        keys,
+        endpoints: Vec::new(),
+        allowed_ips: allowed_ips.iter().map(|text| prefix(text)).collect(),
+        clamp_mtu: Some(MTU),
+        persistent_keepalive: None,
+    }
+}
+
+fn rules() -> Vec<(PeerId, Rule)> {
+    let neutral = (prefix("fd00:10:245::/48"), prefix("fd00:10:71::/48"));
+    let plain = |remote, local| Rule::new(prefix(remote), prefix(local)).unwrap();
+
+    vec![
+        (PeerId(0), milan_rule()),
+        (PeerId(0), Rule::checksum_neutral(neutral.0, neutral.1).unwrap()),
+        (PeerId(0), plain("fd00:10:244::/48", "fd00:10:73::/48")),
+        (PeerId(3), plain("10.244.0.0/16", "10.72.0.0/16")),
+    ]
+}
+
+fn milan_rule() -> Rule {
+    Rule::new(prefix("10.244.0.0/16"), prefix("10.71.0.0/16")).unwrap()
+}
+
+fn outbound(source: &str, destination: &str, content: Content) -> Question {
+    Question {
+        direction: Direction::Outbound,
+        source: ip(source),
+        destination: ip(destination),
+        content,
+        size: None,
+        peer: None,
+    }
+}
+
+fn inbound(source: &str, destination: &str, content: Content, peer: Option<&str>) -> Question {
+    Question {
+        direction: Direction::Inbound,
+        peer: peer.map(str::to_owned),
+        ..outbound(source, destination, content)
+    }
+}
+
+fn summary(source: &str, destination: &str, content: Content) -> Summary {
+    Summary { source: ip(source), destination: ip(destination), content }
+}
+
+#[track_caller]
+fn dropped(explanation: &Explanation) -> (DropReason, String) {
+    let Outcome::Dropped { reason, remedy, .. } = &explanation.outcome else {
+        panic!("it is {:?}", explanation.outcome);
+    };
+
+    (*reason, remedy.clone())
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test has to begin at some time")]
+fn now() -> Instant {
+    Instant::now()
+}

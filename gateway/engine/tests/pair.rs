@@ -1,0 +1,47 @@
+//! Two engines in memory: a virtual clock, a network that loses, repeats and reorders. All of it with
+//! either implementation of WireGuard at either end.
+//!
+//! Built with the feature `virtual-clock` only, because one of the implementations reads a clock of its
+//! own: `cargo test -p strait-engine --features virtual-clock --test pair`.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+/// The same tests once more, with these engines at Milan and at Rome.
+macro_rules! between {
+    ($name:ident, $milan:ident, $rome:ident) => {
+        mod $name {
+            const ENGINES: [strait_wg::Engine; 2] =
+                [strait_wg::Engine::$milan, strait_wg::Engine::$rome];
+
+            mod cases {
+                include!("pair/cases.rs");
+            }
+            mod endpoints {
+                include!("pair/endpoints.rs");
+            }
+            mod keys {
+                include!("pair/keys.rs");
+            }
+            mod reloads {
+                include!("pair/reloads.rs");
+            }
+            mod renewal {
+                include!("pair/renewal.rs");
+            }
+            mod seeds {
+                include!("pair/seeds.rs");
+            }
+            mod watcher {
+                include!("pair/watcher.rs");
+            }
+            mod world {
+                include!("pair/world.rs");
+            }
+        }
+    };
+}
+
+between!(boringtun, Boringtun, Boringtun);
+between!(native, Native, Native);
+between!(native_server, Native, Boringtun);
+between!(native_client, Boringtun, Native);

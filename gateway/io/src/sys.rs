@@ -1,0 +1,536 @@
+//! Every system call that needs `unsafe`, and nothing else.
+//!
+//! Each function wraps one call and turns its result into values that cannot be misread. Policy (when
+//! to call, what to do about an error) is in the modules above.
+#![expect(unsafe_code, reason = "DESIGN.md decision 11: this module is the one exception")]
+#![expect(clippy::as_conversions, reason = "lengths and constants of the C interface")]
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use socket2::SockAddr;
+
+use strait_packet::path::Local;
+
+/// Checksums may be left to us.
+pub(super) const TUN_F_CSUM: u32 = 0x01;
+/// TCP over IPv4 may come unsegmented.
+pub(super) const TUN_F_TSO4: u32 = 0x02;
+/// TCP over IPv6 may come unsegmented.
+pub(super) const TUN_F_TSO6: u32 = 0x04;
+/// UDP over IPv4 may come unsegmented (Linux 6.2).
+pub(super) const TUN_F_USO4: u32 = 0x20;
+/// UDP over IPv6 may come unsegmented (Linux 6.2).
+pub(super) const TUN_F_USO6: u32 = 0x40;
+
+const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
+
+/// Room for two control messages of an integer each and one of an address, aligned as the kernel wants
+/// them.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+const CONTROL_BYTES: usize = 112;
+
+const EMPTY_CONTROL: Control = Control([0; CONTROL_BYTES]);
+
+/// Tells a TUN device which offload frames we take.
+///
+/// # Errors
+///
+/// `EINVAL` if the kernel does not know one of them.
+pub(super) fn set_tun_offload(device: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    // SAFETY:
+    // - `device` is an open descriptor for the duration of the call.
+    // - TUNSETOFFLOAD takes its argument by value; no memory is touched.
+    let result =
+        unsafe { libc::ioctl(device.as_raw_fd(), TUNSETOFFLOAD, libc::c_ulong::from(flags)) };
+
+    check(result).map(drop)
+}
+
+/// Sets an integer socket option.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub(super) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - The pointer and the length describe `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+
+    check(result).map(drop)
+}
+
+/// Lets `program` say which socket of a port gets a datagram, by its place among them.
+///
+/// # Errors
+///
+/// What the kernel says; `ENOPROTOOPT` if it knows no such programs.
+pub(super) fn steer(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - The pointer and the length describe a `sock_fprog`, and that one describes the program; both
+    //   outlive the call, which reads and copies them.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+
+    check(result).map(drop)
+}
+
+/// How many datagrams the kernel has dropped for want of room in `socket`, or for a wrong checksum. Begins
+/// again at 0 behind [`u32::MAX`].
+///
+/// # Errors
+///
+/// What the kernel says; it knows the question since Linux 4.12.
+pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    const FIELDS: usize = 9;
+    let mut report = [0_u32; FIELDS];
+    let mut len = size_of_val(&report) as libc::socklen_t;
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - The pointer and the length describe `report`, which outlives the call; any bytes are values of it.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            (&raw mut report).cast(),
+            &raw mut len,
+        )
+    };
+    check(result)?;
+    let [.., drops] = report;
+
+    // A kernel with fewer fields has left the last one alone.
+    Ok(drops)
+}
+
+/// One send of one or more datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Send<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) destination: &'a SockAddr,
+    /// From where, if not from the address that the route says.
+    pub(super) source: Option<Local>,
+    /// Length of each datagram but the last; `None` if `bytes` is one datagram.
+    pub(super) segment_bytes: Option<u16>,
+    /// Type-of-service byte (IPv4) or traffic class (IPv6) of the outer header; 0 leaves it alone.
+    pub(super) traffic_class: u8,
+    /// Time to live (IPv4) or hop limit (IPv6) of the outer header, if it is not that of the host.
+    pub(super) hop_limit: Option<u8>,
+    /// Whether the outer header is IPv6 (an IPv4-mapped destination is not).
+    pub(super) is_ipv6: bool,
+}
+
+/// Sends on a blocking socket.
+///
+/// # Errors
+///
+/// What the kernel says; `EIO` or `EINVAL` may mean that it cannot segment, and `EINVAL` or
+/// `ENETUNREACH`, among others, that it cannot send from that source.
+pub(super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
+    let mut control = EMPTY_CONTROL;
+    let mut slice =
+        libc::iovec { iov_base: send.bytes.as_ptr().cast_mut().cast(), iov_len: send.bytes.len() };
+    // SAFETY: `msghdr` is plain data for which all zeroes is a valid value.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_name = send.destination.as_ptr().cast_mut().cast();
+    message.msg_namelen = send.destination.len();
+    message.msg_iov = &raw mut slice;
+    message.msg_iovlen = 1;
+    message.msg_controllen = encode_control(&mut control, send) as _;
+    // Only behind the last use of `control` itself, which would end what a pointer made before may do.
+    message.msg_control = (&raw mut control).cast();
+
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - Every pointer in `message` refers to a value that outlives the call, with its true length;
+    //   the kernel only reads through them.
+    let result = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Writes the control messages that `send` needs and returns their length.
+fn encode_control(control: &mut Control, send: Send<'_>) -> usize {
+    let mut len = 0;
+    if let Some(segment_bytes) = send.segment_bytes {
+        len += put(
+            &mut control.0,
+            len,
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            &segment_bytes.to_ne_bytes(),
+        );
+    }
+    if send.traffic_class != 0 {
+        let (level, name) = if send.is_ipv6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        };
+        let value = libc::c_int::from(send.traffic_class).to_ne_bytes();
+        len += put(&mut control.0, len, level, name, &value);
+    }
+    if let Some(hop_limit) = send.hop_limit {
+        let (level, name) = if send.is_ipv6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TTL)
+        };
+        let value = libc::c_int::from(hop_limit).to_ne_bytes();
+        len += put(&mut control.0, len, level, name, &value);
+    }
+    len += match send.source.map(|source| (source.address(), source.interface())) {
+        // Through a dual-stack socket too: the kernel takes this message for a mapped destination.
+        Some((IpAddr::V4(address), _)) => {
+            let mut info = [0; size_of::<libc::in_pktinfo>()];
+            // Interface, the address to send from, and one that matters only when receiving.
+            if let Some(field) = info.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
+                *field = address.octets();
+            }
+            put(&mut control.0, len, libc::IPPROTO_IP, libc::IP_PKTINFO, &info)
+        }
+        Some((IpAddr::V6(address), interface)) => {
+            let mut info = [0; size_of::<libc::in6_pktinfo>()];
+            let fields = address.octets().into_iter().chain(interface.to_ne_bytes());
+            for (to, from) in info.iter_mut().zip(fields) {
+                *to = from;
+            }
+            put(&mut control.0, len, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
+        }
+        None => 0,
+    };
+
+    len
+}
+
+/// Appends one control message at `offset` and returns the space it takes.
+///
+/// The layout is that of `struct cmsghdr` on Linux: length as a word, level, type, then the data,
+/// padded to a word.
+fn put(
+    control: &mut [u8],
+    offset: usize,
+    level: libc::c_int,
+    name: libc::c_int,
+    data: &[u8],
+) -> usize {
+    const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
+    let word = size_of::<usize>();
+    let len = HEADER_BYTES + data.len();
+    let space = len.next_multiple_of(word);
+
+    let fields = (len.to_ne_bytes(), level.to_ne_bytes(), name.to_ne_bytes());
+    let bytes = fields.0.iter().chain(&fields.1).chain(&fields.2).chain(data);
+    let room = control.get_mut(offset..offset + space).unwrap_or_default();
+    for (to, from) in room.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+
+    space
+}
+
+/// What one message of [`receive`] brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    /// Bytes received.
+    pub(super) len: usize,
+    /// Length of each datagram but the last, as the kernel says.
+    pub(super) stride: usize,
+    /// The outer source as the socket reports it.
+    pub(super) source: Option<SocketAddr>,
+    /// Where it was sent to, if the socket is asked to report it.
+    pub(super) local: Option<Local>,
+    /// Type-of-service byte or traffic class of the outer header.
+    pub(super) traffic_class: u8,
+    /// The message was longer than its buffer.
+    pub(super) is_truncated: bool,
+}
+
+impl Message {
+    const EMPTY: Self = Self {
+        len: 0,
+        stride: 0,
+        source: None,
+        local: None,
+        traffic_class: 0,
+        is_truncated: false,
+    };
+}
+
+/// Receives up to `N` messages without waiting, each into a buffer of its own.
+///
+/// # Errors
+///
+/// `WouldBlock` if there is nothing to receive.
+pub(super) fn receive<const N: usize>(
+    socket: BorrowedFd<'_>,
+    buffers: &mut [Box<[u8]>; N],
+    messages: &mut [Message; N],
+) -> io::Result<usize> {
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; N];
+    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; N];
+    let mut controls = [EMPTY_CONTROL; N];
+    // SAFETY: `mmsghdr` is plain data for which all zeroes is a valid value.
+    let mut headers: [libc::mmsghdr; N] = unsafe { mem::zeroed() };
+
+    let mut count = 0;
+    let buffers = buffers.iter_mut().zip(&mut slices).zip(&mut names);
+    for (((buffer, slice), name), (control, header)) in
+        buffers.zip(controls.iter_mut().zip(&mut headers))
+    {
+        *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        header.msg_hdr.msg_name = name.as_mut_ptr().cast();
+        header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        header.msg_hdr.msg_iov = slice;
+        header.msg_hdr.msg_iovlen = 1;
+        header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_hdr.msg_controllen = control.0.len() as _;
+        count += 1;
+    }
+
+    // SAFETY:
+    // - `socket` is an open descriptor for the duration of the call.
+    // - The first `count` headers point to buffers, names and control space that outlive the call and
+    //   are not read or written by anybody else meanwhile, with their true lengths.
+    let received = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            count,
+            // Signed or not, as the C library has it.
+            libc::MSG_DONTWAIT as _,
+            ptr::null_mut(),
+        )
+    };
+    let received = check(received)?;
+
+    for (((message, header), name), control) in
+        messages.iter_mut().zip(&headers).zip(&names).zip(&controls).take(received)
+    {
+        let len = header.msg_len as usize;
+        *message = Message {
+            len,
+            stride: len,
+            source: socket_address(name, header.msg_hdr.msg_namelen),
+            is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            ..Message::EMPTY
+        };
+        let control_len: usize = header.msg_hdr.msg_controllen as _;
+        let control_len = control_len.min(control.0.len());
+        decode_control(control.0.get(..control_len).unwrap_or_default(), message);
+    }
+
+    Ok(received)
+}
+
+/// An empty array to receive into.
+pub(super) const fn no_messages<const N: usize>() -> [Message; N] {
+    [Message::EMPTY; N]
+}
+
+fn socket_address(
+    name: &MaybeUninit<libc::sockaddr_storage>,
+    len: libc::socklen_t,
+) -> Option<SocketAddr> {
+    let mut storage = socket2::SockAddrStorage::zeroed();
+    let copied = (len as usize).min(size_of::<libc::sockaddr_storage>());
+    // SAFETY:
+    // - The kernel wrote `len` bytes to `name`, and at most its size are copied.
+    // - `storage` is a `sockaddr_storage` of its own, so the two cannot overlap.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            name.as_ptr().cast::<u8>(),
+            (&raw mut storage).cast::<u8>(),
+            copied,
+        );
+    }
+    // SAFETY: `storage` holds an address of `copied` bytes as the kernel wrote it, zeroes behind it.
+    let address = unsafe { SockAddr::new(storage, copied as libc::socklen_t) };
+
+    address.as_socket()
+}
+
+/// Reads the control messages the kernel wrote: segment size, traffic class and destination.
+///
+/// Anything unknown, cut short or contradictory ends the walk: a wrong length must not loop.
+fn decode_control(mut control: &[u8], message: &mut Message) {
+    const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
+    const WORD: usize = size_of::<usize>();
+
+    while let Some((header, _)) = control.split_first_chunk::<HEADER_BYTES>() {
+        let Some((len, rest)) = header.split_first_chunk::<WORD>() else { return };
+        let Some((level, rest)) = rest.split_first_chunk::<4>() else { return };
+        let Some((name, _)) = rest.split_first_chunk::<4>() else { return };
+        let len = usize::from_ne_bytes(*len);
+        let Some(data) = control.get(HEADER_BYTES..len) else { return };
+
+        match (i32::from_ne_bytes(*level), i32::from_ne_bytes(*name)) {
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                if let Some(size) = data.first_chunk::<4>() {
+                    let size = i32::from_ne_bytes(*size);
+                    message.stride =
+                        usize::try_from(size).unwrap_or(0).clamp(1, message.len.max(1));
+                }
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                message.traffic_class = data.first().copied().unwrap_or(0);
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                if let Some(class) = data.first_chunk::<4>() {
+                    message.traffic_class = u8::try_from(i32::from_ne_bytes(*class)).unwrap_or(0);
+                }
+            }
+            // A dual-stack socket gives an IPv4 address as well in this form, mapped into IPv6.
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                if let Some((address, rest)) = data.split_first_chunk::<16>()
+                    && let Some(interface) = rest.first_chunk::<4>()
+                {
+                    let address = Ipv6Addr::from(*address).into();
+                    message.local = Local::new(address, u32::from_ne_bytes(*interface));
+                }
+            }
+            // Interface, the address of ours that this counts as sent to, and the one in the header.
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                if let Some(address) = data.get(4..).and_then(|rest| rest.first_chunk::<4>()) {
+                    message.local = Local::new(Ipv4Addr::from(*address).into(), 0);
+                }
+            }
+            _ => {}
+        }
+        control = control.get(len.next_multiple_of(WORD)..).unwrap_or_default();
+    }
+}
+
+/// Has the C library ask the kernel for each piece of memory of at least so many bytes, and give it back when it is
+/// freed. Says whether it does.
+pub(super) fn set_mmap_threshold(bytes: libc::c_int) -> bool {
+    // SAFETY:
+    // - The arguments are numbers; what is allocated stays as it is.
+    // - glibc takes the lock of its heap.
+    #[cfg(target_env = "gnu")]
+    let result = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) };
+    // musl does so anyway, from 128 KiB.
+    #[cfg(not(target_env = "gnu"))]
+    let result = libc::c_int::from(bytes >= 128 << 10);
+
+    result == 1
+}
+
+/// Has the C library give the kernel back what it holds free, also between pieces that are in use.
+pub(super) fn trim_heap() {
+    // SAFETY: the argument is a number, and only memory that is free is given back. glibc takes the locks of its heaps.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Which is read as what: the kernel puts the same messages into what it hands out.
+        #[test]
+        fn what_was_encoded_is_decoded(
+            segment_bytes in prop::option::of(1..u16::MAX),
+            traffic_class: u8,
+            hop_limit: Option<u8>,
+            source in prop::option::of((any::<IpAddr>(), 1..u32::MAX)),
+            is_ipv6: bool,
+        ) {
+            let destination = SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 1)));
+            let mut control = EMPTY_CONTROL;
+            let source = source.and_then(|(address, interface)| Local::new(address, interface));
+            let send =
+                Send { bytes: &[], destination: &destination, source, segment_bytes, traffic_class, hop_limit, is_ipv6 };
+
+            let len = encode_control(&mut control, send);
+
+            let messages = usize::from(segment_bytes.is_some()) + usize::from(traffic_class != 0)
+                + usize::from(hop_limit.is_some());
+            let address_bytes = source.map_or(0, |source| if source.address().is_ipv6() { 40 } else { 32 });
+            prop_assert_eq!(len, 24 * messages + address_bytes);
+            prop_assert!(len <= CONTROL_BYTES);
+            // The kernel reads a segment size, and writes one under another name.
+            let at = if segment_bytes.is_some() { 24 } else { 0 };
+            let mut message = Message { len: 60_000, ..Message::EMPTY };
+            decode_control(&control.0[at..len], &mut message);
+            prop_assert_eq!((message.traffic_class, message.local), (traffic_class, source));
+        }
+
+        #[test]
+        fn a_mapped_destination_is_an_ipv4_address(address: [u8; 4], interface: u32) {
+            let mut control = EMPTY_CONTROL;
+            let mapped = Ipv4Addr::from(address).to_ipv6_mapped().octets();
+            let info = [&mapped[..], &interface.to_ne_bytes()].concat();
+            let len = put(&mut control.0, 0, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+            let mut message = Message::EMPTY;
+
+            decode_control(&control.0[..len], &mut message);
+
+            prop_assert_eq!(message.local, Local::new(address.into(), 0));
+        }
+
+        /// wireguard-go once looped for ever on a control message that said its length was zero.
+        #[test]
+        fn any_control_bytes_are_read_without_a_panic_or_a_loop(
+            control in prop::collection::vec(any::<u8>(), 0..96),
+            len in 0usize..65_536,
+        ) {
+            let mut message = Message { len, ..Message::EMPTY };
+
+            decode_control(&control, &mut message);
+
+            prop_assert!(message.stride <= len.max(1));
+        }
+
+        #[test]
+        fn a_stride_never_exceeds_what_was_received(len in 1usize..65_536, size: i32) {
+            let mut control = [0; 24];
+            put(&mut control, 0, libc::SOL_UDP, libc::UDP_GRO, &size.to_ne_bytes());
+            let mut message = Message { len, stride: len, ..Message::EMPTY };
+
+            decode_control(&control, &mut message);
+
+            prop_assert!((1..=len).contains(&message.stride));
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! A `strait gateway` in a namespace: its configuration file, its process and its metrics.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+
+use strait_io::Offload;
+use strait_wg::PublicKey;
+
+use super::{Direction, LabError, Metrics, Namespace, Process, Scratch, scrape, wait_until};
+
+/// Where every gateway of the lab serves metrics: each is alone in its namespace.
+pub const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
+/// How long a gateway may take to start, and two of them to find each other.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long packets may be under way.
+const REST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The configuration file of a gateway. Field names are its keys.
+#[derive(Clone, Debug, Serialize)]
+pub struct GatewayConfig {
+    gateway: GatewaySection,
+    /// What is ours, if anything is said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterSection>,
+    /// In the order of the file.
+    #[serde(rename = "peer")]
+    pub peers: Vec<PeerSection>,
+}
+
+/// `[gateway]`
+#[derive(Clone, Debug, Serialize)]
+struct GatewaySection {
+    name: String,
+    interface: String,
+    addresses: Vec<IpNet>,
+    listen_port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u16>,
+    private_key_file: PathBuf,
+    metrics_address: SocketAddr,
+    admin_socket: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<u8>,
+    routes: bool,
+    offload: OffloadSection,
+}
+
+/// `[gateway.offload]`
+#[derive(Clone, Copy, Debug, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
+struct OffloadSection {
+    tun_tso: bool,
+    tun_uso: bool,
+    udp_gso: bool,
+    udp_gro: bool,
+    /// Left out while it is on: binaries to compare with may not know it.
+    #[serde(skip_serializing_if = "is_on")]
+    udp_steering: bool,
+    #[serde(skip_serializing_if = "is_on")]
+    vector_aead: bool,
+}
+
+impl OffloadSection {
+    const fn new(offload: Offload) -> Self {
+        let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = offload;
+
+        Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_on(switch: &bool) -> bool {
+    *switch
+}
+
+/// `[cluster]`
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ClusterSection {
+    /// Known to the remotes.
+    pub pod_cidrs: Vec<IpNet>,
+    /// Set aside for what is no pod.
+    pub external_cidrs: Vec<IpNet>,
+    /// What everybody else shares.
+    pub masquerade: Vec<IpAddr>,
+    /// Hosts with an external address of their own.
+    #[serde(rename = "host_map")]
+    pub host_maps: Vec<HostMapSection>,
+}
+
+/// `[[cluster.host_map]]`
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HostMapSection {
+    /// As this cluster knows the host.
+    pub internal: IpAddr,
+    /// As remotes know it.
+    pub external: IpAddr,
+}
+
+/// `[[peer]]`
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerSection {
+    /// For logs and metrics.
+    pub name: String,
+    /// As base64.
+    pub public_key: String,
+    /// Mixed into the handshake if present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preshared_key_file: Option<PathBuf>,
+    /// Host or address, and port. A server learns it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The same, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<String>,
+    /// In seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_keepalive: Option<u16>,
+    /// The remote's real prefixes.
+    pub allowed_ips: Vec<IpNet>,
+    /// How they are seen here.
+    #[serde(rename = "remap", skip_serializing_if = "Vec::is_empty")]
+    pub remaps: Vec<RemapSection>,
+}
+
+impl PeerSection {
+    /// A peer that is waited for, and whose pods are called here as they are there.
+    #[must_use]
+    pub fn new(name: &str, public_key: PublicKey, allowed_ips: Vec<IpNet>) -> Self {
+        Self {
+            name: name.to_owned(),
+            public_key: public_key.to_string(),
+            preshared_key_file: None,
+            endpoint: None,
+            endpoints: Vec::new(),
+            persistent_keepalive: None,
+            allowed_ips,
+            remaps: Vec::new(),
+        }
+    }
+}
+
+/// `[[peer.remap]]`
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RemapSection {
+    /// As the remote calls its pods.
+    pub remote: IpNet,
+    /// As this cluster sees them.
+    pub local: IpNet,
+}
+
+impl GatewayConfig {
+    /// A gateway without peers, with every offload on and the MTU derived from the underlay. Its admin
+    /// socket is beside its key: namespaces of the network share the files of this machine.
+    #[must_use]
+    pub fn new(
+        name: &str,
+        addresses: Vec<IpNet>,
+        listen_port: u16,
+        private_key_file: PathBuf,
+    ) -> Self {
+        Self {
+            gateway: GatewaySection {
+                name: name.to_owned(),
+                interface: "strait0".to_owned(),
+                addresses,
+                listen_port,
+                mtu: None,
+                admin_socket: private_key_file.with_extension("sock"),
+                private_key_file,
+                metrics_address: METRICS_ADDRESS,
+                engine: None,
+                workers: None,
+                routes: true,
+                offload: OffloadSection::new(Offload::ON),
+            },
+            cluster: None,
+            peers: Vec::new(),
+        }
+    }
+
+    /// Where the gateway answers questions.
+    #[must_use]
+    pub fn admin_socket(&self) -> &Path {
+        &self.gateway.admin_socket
+    }
+
+    /// Sets the kill switches.
+    pub const fn set_offload(&mut self, offload: Offload) {
+        self.gateway.offload = OffloadSection::new(offload);
+    }
+
+    /// Chooses the engine by name instead of the default one.
+    pub fn set_engine(&mut self, engine: &str) {
+        self.gateway.engine = Some(engine.to_owned());
+    }
+
+    /// Sets how many threads help with backlog, whatever the cores.
+    pub const fn set_workers(&mut self, workers: u8) {
+        self.gateway.workers = Some(workers);
+    }
+
+    /// Chooses whether the gateway installs routes. It does unless told otherwise.
+    pub const fn set_routes(&mut self, routes: bool) {
+        self.gateway.routes = routes;
+    }
+
+    /// Sets the MTU of the device in bytes.
+    pub const fn set_mtu(&mut self, mtu_bytes: u16) {
+        self.gateway.mtu = Some(mtu_bytes);
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Protocol`] if a path is not text.
+    pub fn to_toml(&self) -> Result<String, LabError> {
+        toml::to_string(self).map_err(|error| LabError::Protocol(error.to_string()))
+    }
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct GatewayProcess {
+    namespace: Arc<Namespace>,
+    process: Process,
+    file: PathBuf,
+}
+
+impl GatewayProcess {
+    /// Starts `binary gateway --config FILE` in `namespace` and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Process`] with the last line of its log if it ends instead.
+    pub fn start(
+        namespace: &Arc<Namespace>,
+        binary: &Path,
+        config: &GatewayConfig,
+        scratch: &Scratch,
+    ) -> Result<Self, LabError> {
+        let name = &config.gateway.name;
+        let file = scratch.write(&format!("{name}.toml"), &config.to_toml()?)?;
+        let log = scratch.path().join(format!("{name}.log"));
+        let arguments = ["gateway".as_ref(), "--config".as_ref(), file.as_os_str()];
+        let process = Process::start(namespace, format!("gateway {name}"), binary, arguments, log)?;
+        let mut gateway = Self { namespace: Arc::clone(namespace), process, file };
+
+        let condition = format!("gateway {name} was ready");
+        wait_until(condition, START_TIMEOUT, || {
+            if let Some(status) = gateway.process.status()? {
+                return Err(gateway.process.failed(format!("ended with {status}")));
+            }
+            Ok(gateway.is_ready())
+        })?;
+
+        Ok(gateway)
+    }
+
+    /// Writes the configuration anew and has it read again.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Io`] if the file cannot be written or the process is gone.
+    pub fn reload(&self, config: &GatewayConfig, scratch: &Scratch) -> Result<(), LabError> {
+        let name = self.file.file_name().unwrap_or_default().to_string_lossy();
+        scratch.write(&name, &config.to_toml()?)?;
+
+        self.process.signal(Signal::SIGHUP)
+    }
+
+    /// One scrape.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Io`] if nobody listens.
+    pub fn metrics(&self) -> Result<Metrics, LabError> {
+        self.namespace.run(|| {
+            let (_, text) = scrape::get(METRICS_ADDRESS, "/metrics")?;
+            Ok(Metrics::parse(&text))
+        })
+    }
+
+    /// Waits until nothing is under way and every packet is accounted for.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::TimedOut`] with the account that does not balance.
+    pub fn metrics_at_rest(&self) -> Result<Metrics, LabError> {
+        let mut last = self.metrics()?;
+        let result = wait_until("", REST_TIMEOUT, || {
+            let metrics = self.metrics()?;
+            let is_at_rest = Direction::ALL.into_iter().all(|direction| {
+                let account = metrics.account(direction);
+                account.is_balanced() && account == last.account(direction)
+            });
+            last = metrics;
+            Ok(is_at_rest)
+        });
+
+        match result {
+            Ok(()) => Ok(last),
+            Err(LabError::TimedOut { .. }) => {
+                let [outbound, inbound] = Direction::ALL.map(|d| last.account(d).to_string());
+                let name = self.namespace.name();
+                let condition = format!(
+                    "the account of {name} balanced; outbound: {outbound}; inbound: {inbound}"
+                );
+                Err(LabError::TimedOut { condition })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until a session with every peer is established.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::TimedOut`].
+    pub fn wait_for_session(&self) -> Result<(), LabError> {
+        let condition = format!("{} had a session", self.namespace.name());
+
+        wait_until(condition, START_TIMEOUT, || {
+            let metrics = self.metrics()?;
+            Ok(metrics.sum("strait_peer_has_session", &[]) > 0)
+        })
+    }
+
+    /// The process.
+    #[must_use]
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Ends it with SIGTERM.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Process`] if it does not exit with status 0.
+    pub fn stop(self) -> Result<(), LabError> {
+        self.process.stop()
+    }
+
+    fn is_ready(&self) -> bool {
+        let answer = self.namespace.run(|| scrape::get(METRICS_ADDRESS, "/readyz"));
+
+        answer.is_ok_and(|(status, _)| status == 200)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_has_the_keys_of_the_documentation_and_no_others() {
+        let mut config = GatewayConfig::new(
+            "milan",
+            vec!["169.254.18.1/30".parse().unwrap()],
+            51840,
+            "/k".into(),
+        );
+        config.peers.push(PeerSection {
+            name: "rome".to_owned(),
+            public_key: "key".to_owned(),
+            preshared_key_file: None,
+            endpoint: Some("198.51.100.2:51840".to_owned()),
+            endpoints: Vec::new(),
+            persistent_keepalive: Some(25),
+            allowed_ips: vec!["10.244.0.0/16".parse().unwrap()],
+            remaps: vec![RemapSection {
+                remote: "10.244.0.0/16".parse().unwrap(),
+                local: "10.71.0.0/16".parse().unwrap(),
+            }],
+        });
+
+        let text = config.to_toml().unwrap();
+
+        assert_eq!(
+            text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>(),
+            [
+                "[gateway]",
+                "name = \"milan\"",
+                "interface = \"strait0\"",
+                "addresses = [\"169.254.18.1/30\"]",
+                "listen_port = 51840",
+                "private_key_file = \"/k\"",
+                "metrics_address = \"127.0.0.1:9090\"",
+                "admin_socket = \"/k.sock\"",
+                "routes = true",
+                "[gateway.offload]",
+                "tun_tso = true",
+                "tun_uso = true",
+                "udp_gso = true",
+                "udp_gro = true",
+                "[[peer]]",
+                "name = \"rome\"",
+                "public_key = \"key\"",
+                "endpoint = \"198.51.100.2:51840\"",
+                "persistent_keepalive = 25",
+                "allowed_ips = [\"10.244.0.0/16\"]",
+                "[[peer.remap]]",
+                "remote = \"10.244.0.0/16\"",
+                "local = \"10.71.0.0/16\"",
+            ]
+        );
+    }
+}

@@ -1,0 +1,327 @@
+//! Echo requests through a raw socket, with what comes back: replies and ICMP errors.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use socket2::{Protocol, Socket, Type};
+
+use super::super::{LabError, Namespace, now};
+use super::pattern::Pattern;
+use super::{domain, is_timeout};
+use strait_packet::counters::as_u64;
+
+/// Type, code, checksum, identifier, sequence number (RFC 792, RFC 4443 section 4.1).
+const HEADER_LEN: usize = 8;
+
+/// Reading more often than this gains no precision that matters.
+const MIN_READ_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// Identifiers, so that several pings in one namespace do not take each other's replies.
+static NEXT_IDENTIFIER: AtomicU16 = AtomicU16::new(1);
+
+/// What to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Ping {
+    /// Where to.
+    pub target: IpAddr,
+    /// How many requests.
+    pub count: u16,
+    /// From one request to the next.
+    pub interval: Duration,
+    /// Bytes behind the ICMP header.
+    pub payload_bytes: usize,
+    /// Type of service or traffic class: DSCP and ECN.
+    pub traffic_class: u8,
+    /// How long to wait for the last reply.
+    pub timeout: Duration,
+}
+
+/// What came back.
+#[derive(Clone, Debug, Default)]
+pub struct PingReport {
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests with a reply from the target that carries what was sent.
+    pub received: u64,
+    /// Replies beyond the first.
+    pub duplicated: u64,
+    /// Replies with another content than was sent.
+    pub corrupted: u64,
+    /// When the first of them came.
+    pub first_reply: Option<Instant>,
+    /// Round trip of each reply, in the order of arrival.
+    pub round_trips: Vec<Duration>,
+    /// Numbers of the requests without a reply, from 0.
+    pub unanswered: Vec<usize>,
+    /// Errors about our requests.
+    pub errors: Vec<IcmpError>,
+}
+
+/// An ICMP error as the sender of the offending packet sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IcmpError {
+    /// The ICMP or ICMPv6 type.
+    pub kind: u8,
+    /// The code.
+    pub code: u8,
+    /// The next-hop MTU in bytes, where the type has one.
+    pub mtu_bytes: u32,
+    /// Source of the packet that the error is about.
+    pub embedded_source: IpAddr,
+    /// Destination of the packet that the error is about.
+    pub embedded_destination: IpAddr,
+}
+
+impl Ping {
+    /// `count` requests of 56 bytes every 50 ms, as `ping` makes them but quicker.
+    #[must_use]
+    pub const fn new(target: IpAddr, count: u16) -> Self {
+        Self {
+            target,
+            count,
+            interval: Duration::from_millis(50),
+            payload_bytes: 56,
+            traffic_class: 0,
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    /// Sends the requests from `from` and collects what comes back.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Io`] if there is no route or no permission for raw sockets.
+    pub fn run(self, from: &Namespace) -> Result<PingReport, LabError> {
+        let operation = format!("ping {} from {}", self.target, from.name());
+        let worker = from.spawn(move || self.run_here())?;
+
+        worker
+            .join()
+            .map_err(|_| LabError::Panicked { namespace: from.name().to_owned() })?
+            .map_err(LabError::io(operation))
+    }
+
+    /// The same from the namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// The socket's.
+    pub fn run_here(self) -> io::Result<PingReport> {
+        let mut session = Session::new(self)?;
+        let start = now();
+        for number in 0..self.count {
+            session.receive_until(start + self.interval * u32::from(number))?;
+            session.send(number)?;
+        }
+        session.receive_until(now() + self.timeout)?;
+
+        let unanswered = session.pending.iter().enumerate().filter(|(_, sent)| sent.is_some());
+        session.report.unanswered = unanswered.map(|(number, _)| number).collect();
+
+        Ok(session.report)
+    }
+}
+
+impl PingReport {
+    /// Requests without a reply.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// Whether each request had one reply, as it was sent.
+    #[must_use]
+    pub const fn is_perfect(&self) -> bool {
+        self.sent > 0 && self.lost() == 0 && self.duplicated == 0 && self.corrupted == 0
+    }
+
+    /// The middle one of all round trips.
+    #[must_use]
+    pub fn median_round_trip(&self) -> Option<Duration> {
+        let mut sorted = self.round_trips.clone();
+        sorted.sort_unstable();
+
+        sorted.get(sorted.len() / 2).copied()
+    }
+}
+
+struct Session {
+    ping: Ping,
+    socket: Socket,
+    identifier: u16,
+    pattern: Pattern,
+    /// When each request was sent; `None` once it has its reply.
+    pending: Vec<Option<Instant>>,
+    report: PingReport,
+}
+
+impl Session {
+    fn new(ping: Ping) -> io::Result<Self> {
+        let protocol = match ping.target {
+            IpAddr::V4(_) => Protocol::ICMPV4,
+            IpAddr::V6(_) => Protocol::ICMPV6,
+        };
+        let socket = Socket::new(domain(ping.target), Type::RAW, Some(protocol))?;
+        match ping.target {
+            IpAddr::V4(_) => socket.set_tos_v4(ping.traffic_class.into())?,
+            IpAddr::V6(_) => socket.set_tclass_v6(ping.traffic_class.into())?,
+        }
+
+        Ok(Self {
+            ping,
+            socket,
+            identifier: NEXT_IDENTIFIER.fetch_add(1, Ordering::Relaxed),
+            pattern: Pattern::new(),
+            pending: Vec::new(),
+            report: PingReport::default(),
+        })
+    }
+
+    fn send(&mut self, number: u16) -> io::Result<()> {
+        let is_ipv4 = self.ping.target.is_ipv4();
+        let mut message = vec![if is_ipv4 { 8 } else { 128 }, 0, 0, 0];
+        message.extend(self.identifier.to_be_bytes());
+        message.extend(number.to_be_bytes());
+        message.resize(HEADER_LEN + self.ping.payload_bytes, 0);
+        if let Some(payload) = message.get_mut(HEADER_LEN..) {
+            self.pattern.fill(payload, number.into());
+        }
+        let checksum = checksum(&message);
+        // For ICMPv6 the kernel computes it, because it knows the source address.
+        if is_ipv4 && let Some(field) = message.get_mut(2..).and_then(|m| m.first_chunk_mut()) {
+            *field = checksum.to_be_bytes();
+        }
+
+        self.pending.push(Some(now()));
+        self.report.sent += 1;
+        let target = SocketAddr::new(self.ping.target, 0).into();
+        match self.socket.send_to(&message, &target) {
+            Ok(_) => Ok(()),
+            // Path MTU discovery has learned that this is too long; the report shows the loss.
+            Err(error) if error.raw_os_error().map(Errno::from_raw) == Some(Errno::EMSGSIZE) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Receives until `deadline`, or until every request sent so far and to come has its reply.
+    fn receive_until(&mut self, deadline: Instant) -> io::Result<()> {
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        loop {
+            let rest = deadline.saturating_duration_since(now());
+            let is_complete = as_u64(usize::from(self.ping.count)) == self.report.received;
+            if rest.is_zero() || is_complete {
+                return Ok(());
+            }
+            self.socket.set_read_timeout(Some(rest.max(MIN_READ_TIMEOUT)))?;
+            match self.socket.read(&mut buffer) {
+                Ok(len) => {
+                    self.take(buffer.get(..len).unwrap_or_default(), now());
+                }
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Looks at one message; `None` if it is too short to be one. For IPv4, the kernel hands out the IP header as well.
+    fn take(&mut self, packet: &[u8], at: Instant) -> Option<()> {
+        let (source, message) = match self.ping.target {
+            IpAddr::V4(_) => {
+                let (source, _, message) = ipv4(packet)?;
+                (Some(source), message)
+            }
+            IpAddr::V6(_) => (None, packet),
+        };
+        let (header, rest) = message.split_first_chunk::<HEADER_LEN>()?;
+        let &[kind, code, _, _, a, b, c, d] = header;
+
+        match (self.ping.target, kind) {
+            (IpAddr::V4(_), 0) | (IpAddr::V6(_), 129) => {
+                let is_ours = u16::from_be_bytes([a, b]) == self.identifier;
+                let is_from_target = source.is_none_or(|source| source == self.ping.target);
+                if is_ours && is_from_target {
+                    self.take_reply(u16::from_be_bytes([c, d]), rest, at);
+                }
+            }
+            (IpAddr::V4(_), 3..=5 | 11 | 12) | (IpAddr::V6(_), 1..=4) => {
+                let (embedded_source, embedded_destination, request) = match self.ping.target {
+                    IpAddr::V4(_) => ipv4(rest)?,
+                    IpAddr::V6(_) => ipv6(rest)?,
+                };
+                let &[_, _, _, _, identifier @ .., _, _] = request.first_chunk::<HEADER_LEN>()?;
+                if u16::from_be_bytes(identifier) == self.identifier {
+                    self.report.errors.push(IcmpError {
+                        kind,
+                        code,
+                        mtu_bytes: match self.ping.target {
+                            IpAddr::V4(_) => u16::from_be_bytes([c, d]).into(),
+                            IpAddr::V6(_) => u32::from_be_bytes([a, b, c, d]),
+                        },
+                        embedded_source,
+                        embedded_destination,
+                    });
+                }
+            }
+            _ => {}
+        }
+
+        Some(())
+    }
+
+    fn take_reply(&mut self, number: u16, payload: &[u8], at: Instant) {
+        let is_intact = payload.len() == self.ping.payload_bytes
+            && self.pattern.matches(payload, number.into());
+        let Some(sent) = self.pending.get_mut(usize::from(number)) else {
+            self.report.corrupted += 1;
+            return;
+        };
+
+        if !is_intact {
+            self.report.corrupted += 1;
+        } else if let Some(sent) = sent.take() {
+            self.report.received += 1;
+            self.report.first_reply.get_or_insert(at);
+            self.report.round_trips.push(at.saturating_duration_since(sent));
+        } else {
+            self.report.duplicated += 1;
+        }
+    }
+}
+
+/// Source, destination and content of an IPv4 packet. Not by the code of the packet path, which is
+/// what these pings are to check.
+fn ipv4(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+    let header_len = usize::from(packet.first()? & 0x0f) * 4;
+    let source = packet.get(12..16)?.first_chunk::<4>()?;
+    let destination = packet.get(16..20)?.first_chunk::<4>()?;
+
+    Some(((*source).into(), (*destination).into(), packet.get(header_len..)?))
+}
+
+/// Source, destination and content of an IPv6 packet without extension headers.
+fn ipv6(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+    let source = packet.get(8..24)?.first_chunk::<16>()?;
+    let destination = packet.get(24..40)?.first_chunk::<16>()?;
+
+    Some(((*source).into(), (*destination).into(), packet.get(40..)?))
+}
+
+/// The Internet checksum (RFC 1071 section 1).
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| match *pair {
+        [high, low] => u32::from(u16::from_be_bytes([high, low])),
+        [high] => u32::from(u16::from_be_bytes([high, 0])),
+        _ => 0,
+    });
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+
+    !u16::try_from(sum).unwrap_or(0)
+}

@@ -1,0 +1,580 @@
+//! The two buffers a batch lives in: datagrams to send, and packets that were received.
+//!
+//! Both are allocated once and reused for every batch. Nothing is zeroed in between: a range is only
+//! ever read after it was written in the same batch.
+
+use std::ops::Range;
+
+use crate::counters::as_u64;
+use crate::ecn::Ecn;
+use crate::path::Path;
+
+/// The most datagrams the kernel takes as one segmented send (`UDP_MAX_SEGMENTS` before Linux 6.9).
+pub const MAX_SEGMENTS: usize = 64;
+
+/// The most payload bytes of one segmented send: what an IPv4 datagram can carry.
+pub const MAX_TRANSMIT_BYTES: usize = 65_507;
+
+/// Room for a frame that a sender cut into the smallest segments TCP allows, and then some.
+const TRANSMIT_CAPACITY_BYTES: usize = 320 * 1024;
+
+/// Room for as many sends.
+const TRANSMIT_CAPACITY: usize = 1024;
+
+/// As long as there is so much room from what was not sent yet on, it may stay where it is: it grows to a full
+/// send, and then comes one more frame of 64 KiB, in segments of a fifth of any MTU in use.
+const GROWTH_BYTES: usize = 160 * 1024;
+
+/// The bits of [`Outer::traffic_class`] that say how urgent a handshake is: AF41 (RFC 2597), as Linux
+/// marks those of its own WireGuard. Without one nothing else can be sent.
+const HANDSHAKE_CLASS: u8 = 34 << 2;
+
+/// Where a datagram goes and comes from, and what else its outer header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    /// The peer's endpoint, and the address of ours that it knows.
+    pub path: Path,
+    /// The congestion mark.
+    pub ecn: Ecn,
+    is_handshake: bool,
+    /// Time to live or hop limit; `None` leaves it to the host.
+    pub hop_limit: Option<u8>,
+}
+
+impl Outer {
+    /// Of a datagram with a packet in it. How urgent that is stays in the tunnel.
+    #[must_use]
+    #[inline]
+    pub fn data(path: impl Into<Path>, ecn: Ecn) -> Self {
+        Self { path: path.into(), ecn, is_handshake: false, hop_limit: None }
+    }
+
+    /// Of a message of the protocol itself that begins nothing: a keepalive, a cookie reply.
+    #[must_use]
+    pub fn message(path: impl Into<Path>) -> Self {
+        Self::data(path, Ecn::NotEct)
+    }
+
+    /// Of an initiation or a response.
+    #[must_use]
+    pub fn handshake(path: impl Into<Path>) -> Self {
+        Self { is_handshake: true, ..Self::message(path) }
+    }
+
+    /// The type-of-service or traffic-class byte (RFC 2474 and RFC 3168).
+    #[must_use]
+    #[inline]
+    pub const fn traffic_class(self) -> u8 {
+        let class = if self.is_handshake { HANDSHAKE_CLASS } else { 0 };
+
+        class | self.ecn.bits()
+    }
+}
+
+/// One send: datagrams of `segment_bytes` each, the last one possibly shorter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to, and how marked.
+    pub outer: Outer,
+    /// The datagrams, one behind the other, in the bytes of the batch.
+    pub range: Range<usize>,
+    /// Length of every datagram but the last.
+    pub segment_bytes: usize,
+    /// How many of the datagrams carry a packet (the rest are messages of the protocol).
+    pub packets: u64,
+    /// Bytes of those that do.
+    pub packet_bytes: u64,
+}
+
+impl Transmit {
+    /// How many datagrams this sends.
+    #[must_use]
+    pub fn datagrams(&self) -> usize {
+        self.range.len().div_ceil(self.segment_bytes.max(1))
+    }
+
+    /// What counts as sent and what as lost, if so many of the datagrams, of so many bytes together, were
+    /// lost.
+    #[must_use]
+    pub fn divide(&self, datagrams: u64, bytes: u64) -> (Self, Self) {
+        let (packets, packet_bytes) = (datagrams.min(self.packets), bytes.min(self.packet_bytes));
+        let sent = Self {
+            packets: self.packets - packets,
+            packet_bytes: self.packet_bytes - packet_bytes,
+            ..self.clone()
+        };
+
+        (sent, Self { packets, packet_bytes, ..self.clone() })
+    }
+
+    /// Whether a datagram of `len` bytes may follow there.
+    fn takes(&self, outer: Outer, len: usize) -> bool {
+        self.outer == outer && len <= self.segment_bytes && self.has_room(len)
+    }
+
+    /// Whether there is room for another `len` bytes: only the last datagram may be shorter.
+    fn has_room(&self, len: usize) -> bool {
+        self.range.len().is_multiple_of(self.segment_bytes)
+            && self.datagrams() < MAX_SEGMENTS
+            && self.range.len() + len <= MAX_TRANSMIT_BYTES
+    }
+}
+
+/// Datagrams to send, grouped into as few sends as the kernel's rules allow, in order.
+#[derive(Debug)]
+pub struct TransmitBatch {
+    bytes: Box<[u8]>,
+    len: usize,
+    transmits: Vec<Transmit>,
+}
+
+impl Default for TransmitBatch {
+    fn default() -> Self {
+        Self::with_capacity(TRANSMIT_CAPACITY_BYTES)
+    }
+}
+
+impl TransmitBatch {
+    /// A batch of at most `capacity` bytes.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            bytes: vec![0; capacity].into_boxed_slice(),
+            len: 0,
+            transmits: Vec::with_capacity(TRANSMIT_CAPACITY),
+        }
+    }
+
+    /// Whether an empty batch of the usual size has room for so many datagrams of so many bytes together,
+    /// whatever their lengths.
+    #[must_use]
+    pub const fn is_enough_for(datagrams: usize, bytes: usize) -> bool {
+        datagrams <= TRANSMIT_CAPACITY && bytes <= TRANSMIT_CAPACITY_BYTES
+    }
+
+    /// At least `needed` bytes to write the next datagram to; `None` if the batch is too full.
+    #[inline]
+    pub fn room(&mut self, needed: usize) -> Option<&mut [u8]> {
+        if self.transmits.len() == self.transmits.capacity() {
+            return None;
+        }
+
+        self.bytes.get_mut(self.len..).filter(|room| room.len() >= needed)
+    }
+
+    /// Whether [`Self::room`] would give `needed` bytes.
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self, needed: usize) -> bool {
+        self.transmits.len() < self.transmits.capacity() && self.bytes.len() - self.len >= needed
+    }
+
+    /// Appends the first `len` bytes of the room as one datagram.
+    #[inline]
+    pub fn commit(&mut self, len: usize, outer: Outer, carries_packet: bool) {
+        let range = self.len..self.len + len;
+        self.len = range.end;
+        let packets = u64::from(carries_packet);
+        let packet_bytes = packets * as_u64(len);
+
+        match self.transmits.last_mut() {
+            Some(last) if last.takes(outer, len) => {
+                last.range.end = range.end;
+                last.packets += packets;
+                last.packet_bytes += packet_bytes;
+            }
+            _ => self.transmits.push(Transmit {
+                outer,
+                range,
+                segment_bytes: len,
+                packets,
+                packet_bytes,
+            }),
+        }
+    }
+
+    /// Appends a message of the protocol itself. If the batch is full it is lost, as on the network; says
+    /// whether it is not.
+    pub fn push_message(&mut self, message: &[u8], outer: Outer) -> bool {
+        let len = message.len();
+        let Some(room) = self.room(len).and_then(|room| room.get_mut(..len)) else { return false };
+        room.copy_from_slice(message);
+        self.commit(len, outer, false);
+
+        true
+    }
+
+    /// The sends, in order.
+    #[must_use]
+    pub fn transmits(&self) -> &[Transmit] {
+        &self.transmits
+    }
+
+    /// How many of the sends, from the first, will not become longer: all, or all but the last.
+    #[must_use]
+    pub fn complete(&self) -> usize {
+        let last = self.transmits.last();
+        let is_open = last.is_some_and(|last| last.has_room(last.segment_bytes));
+
+        self.transmits.len() - usize::from(is_open)
+    }
+
+    /// The bytes of one send.
+    #[must_use]
+    pub fn bytes(&self, transmit: &Transmit) -> &[u8] {
+        self.bytes.get(transmit.range.clone()).unwrap_or_default()
+    }
+
+    /// What was written from the byte number `start` on.
+    #[must_use]
+    #[inline]
+    pub fn bytes_from(&mut self, start: usize) -> &mut [u8] {
+        self.bytes.get_mut(start..self.len).unwrap_or_default()
+    }
+
+    /// The datagrams behind the first `len` bytes, a boundary between two, and where they go; the
+    /// order of the newest transmits first.
+    pub fn datagrams_behind(&self, len: usize) -> impl Iterator<Item = (&[u8], Path)> {
+        let newest =
+            self.transmits.iter().rev().take_while(move |transmit| transmit.range.end > len);
+
+        newest.flat_map(move |transmit| {
+            let range = transmit.range.start.max(len)..transmit.range.end;
+            let bytes = self.bytes.get(range).unwrap_or_default();
+            let datagrams = bytes.chunks(transmit.segment_bytes.max(1));
+            datagrams.map(|datagram| (datagram, transmit.outer.path))
+        })
+    }
+
+    /// Sends the handshakes behind the first `len` bytes, a boundary between two datagrams, by the path that
+    /// `redirected` makes of theirs. One that shares its send with a datagram before stays as it is.
+    pub fn redirect_handshakes(&mut self, len: usize, redirected: impl Fn(Path) -> Path) {
+        let newest = self.transmits.iter_mut().rev();
+        for transmit in newest.take_while(|transmit| transmit.range.start >= len) {
+            if transmit.outer.is_handshake {
+                transmit.outer.path = redirected(transmit.outer.path);
+            }
+        }
+    }
+
+    /// How many sends there is room for, whatever their length.
+    #[must_use]
+    pub const fn spare_transmits(&self) -> usize {
+        self.transmits.capacity() - self.transmits.len()
+    }
+
+    /// How many bytes are filled, also those of sends that were forgotten and still lie before the others.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many bytes there are to send.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.transmits.first().map_or(0, |transmit| self.len - transmit.range.start)
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.transmits.is_empty()
+    }
+
+    /// Forgets the first `count` sends.
+    pub fn forget(&mut self, count: usize) {
+        let Some(start) = self.transmits.get(count).map(|transmit| transmit.range.start) else {
+            self.clear();
+            return;
+        };
+        self.transmits.drain(..count);
+
+        if self.bytes.len() - start < GROWTH_BYTES {
+            self.bytes.copy_within(start..self.len, 0);
+            self.len -= start;
+            for Transmit { range, .. } in &mut self.transmits {
+                *range = range.start - start..range.end - start;
+            }
+        }
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.transmits.clear();
+    }
+}
+
+/// Packets that were opened, in order of arrival.
+#[derive(Debug)]
+pub struct PacketBatch {
+    bytes: Box<[u8]>,
+    len: usize,
+    packets: Vec<Range<usize>>,
+}
+
+impl PacketBatch {
+    /// A batch of at most `capacity` bytes and `packets` packets.
+    #[must_use]
+    pub fn with_capacity(capacity: usize, packets: usize) -> Self {
+        Self {
+            bytes: vec![0; capacity].into_boxed_slice(),
+            len: 0,
+            packets: Vec::with_capacity(packets),
+        }
+    }
+
+    /// At least `needed` bytes to write the next packet to; `None` if the batch is too full.
+    #[inline]
+    pub fn room(&mut self, needed: usize) -> Option<&mut [u8]> {
+        if self.packets.len() == self.packets.capacity() {
+            return None;
+        }
+
+        self.bytes.get_mut(self.len..).filter(|room| room.len() >= needed)
+    }
+
+    /// Appends the first `len` bytes of the room as one packet.
+    #[inline]
+    pub fn commit(&mut self, len: usize) {
+        self.packets.push(self.len..self.len + len);
+        self.len += len;
+    }
+
+    /// All bytes that are not filled yet, and how many packets may be appended.
+    #[inline]
+    pub fn rest(&mut self) -> (&mut [u8], usize) {
+        let packets = self.packets.capacity() - self.packets.len();
+
+        (self.bytes.get_mut(self.len..).unwrap_or_default(), packets)
+    }
+
+    /// Takes the first `room_len` bytes of the rest, and appends the first `packet_len` of those as one packet,
+    /// if there is one.
+    #[inline]
+    pub fn commit_within(&mut self, packet_len: Option<usize>, room_len: usize) {
+        self.packets.extend(packet_len.map(|len| self.len..self.len + len));
+        self.len += room_len;
+    }
+
+    /// Where the packets are.
+    #[must_use]
+    pub fn packets(&self) -> &[Range<usize>] {
+        &self.packets
+    }
+
+    /// All bytes; packets lie at [`Self::packets`].
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// All bytes, to rewrite in place, and where the packets from the one with number `first` on lie.
+    pub fn packets_from(&mut self, first: usize) -> (&mut [u8], &[Range<usize>]) {
+        (&mut self.bytes, self.packets.get(first..).unwrap_or_default())
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.packets.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::path::Local;
+
+    #[test]
+    fn equal_datagrams_to_one_peer_become_one_send() {
+        let batch = batch_of([100, 100, 60]);
+
+        let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
+        assert_eq!((transmit.range.clone(), transmit.segment_bytes), (0..260, 100));
+        assert_eq!((transmit.datagrams(), transmit.packets), (3, 3));
+    }
+
+    #[test]
+    fn what_is_lost_of_a_send_is_not_counted_as_sent() {
+        let batch = batch_of([100, 100, 60]);
+        let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
+
+        let (sent, lost) = transmit.divide(2, 160);
+
+        assert_eq!([sent.packets, lost.packets], [1, 2]);
+        assert_eq!([sent.packet_bytes, lost.packet_bytes], [100, 160]);
+    }
+
+    #[test]
+    fn nothing_follows_a_shorter_datagram() {
+        let batch = batch_of([100, 60, 60, 100]);
+
+        let lens: Vec<_> = batch.transmits().iter().map(|t| t.range.len()).collect();
+        assert_eq!(lens, [160, 60, 100]);
+    }
+
+    #[test]
+    fn another_destination_or_mark_begins_another_send() {
+        let mut batch = TransmitBatch::with_capacity(4096);
+
+        push(&mut batch, 100, outer(1));
+        push(&mut batch, 100, outer(2));
+        push(&mut batch, 100, Outer { ecn: Ecn::Ce, ..outer(2) });
+        batch.push_message(&[1; 100], Outer::handshake(outer(2).path));
+
+        assert_eq!(batch.transmits().len(), 4);
+        let classes = batch.transmits().iter().map(|transmit| transmit.outer.traffic_class());
+        assert_eq!(classes.collect::<Vec<_>>(), [0, 0, 0b11, 0x88]);
+    }
+
+    #[test]
+    fn another_address_of_ours_begins_another_send() {
+        let mut batch = TransmitBatch::with_capacity(4096);
+        let from = |last| Local::new([198, 51, 100, last].into(), 0);
+
+        for local in [None, from(1), from(1), from(2)] {
+            let path = Path { local, ..outer(1).path };
+            push(&mut batch, 100, Outer { path, ..outer(1) });
+        }
+
+        let sends = batch.transmits().iter().map(|send| (send.outer.path.local, send.packets));
+        assert_eq!(sends.collect::<Vec<_>>(), [(None, 1), (from(1), 2), (from(2), 1)]);
+    }
+
+    #[test]
+    fn a_send_stays_below_the_limits_of_the_kernel() {
+        let mut batch = TransmitBatch::default();
+
+        for _ in 0..47 {
+            push(&mut batch, 1452, outer(1));
+        }
+        for _ in 0..70 {
+            push(&mut batch, 80, outer(2));
+        }
+
+        let counts: Vec<_> = batch.transmits().iter().map(Transmit::datagrams).collect();
+        assert_eq!(counts, [45, 2, 64, 6]);
+    }
+
+    #[test]
+    fn a_send_that_is_not_full_is_completed_by_what_follows() {
+        let mut batch = TransmitBatch::default();
+        for _ in 0..47 {
+            push(&mut batch, 1452, outer(1));
+        }
+
+        assert_eq!(batch.complete(), 1);
+        batch.forget(1);
+        for _ in 0..44 {
+            push(&mut batch, 1452, outer(1));
+        }
+
+        let counts: Vec<_> = batch.transmits().iter().map(Transmit::datagrams).collect();
+        assert_eq!(counts, [45, 1]);
+    }
+
+    #[test]
+    fn a_send_that_ends_in_a_shorter_datagram_is_complete() {
+        let mut batch = TransmitBatch::default();
+
+        push(&mut batch, 100, outer(1));
+        assert_eq!(batch.complete(), 0);
+        push(&mut batch, 60, outer(1));
+
+        assert_eq!(batch.complete(), 1);
+    }
+
+    /// Else a frame is cut where the batch ends.
+    #[test]
+    fn what_waits_may_grow_to_a_send_and_a_frame() {
+        let mut batch = TransmitBatch::default();
+
+        for frame in 0..100 {
+            for _ in 0..50 {
+                push(&mut batch, 1372, outer(1));
+            }
+            let complete = batch.complete();
+            batch.forget(complete);
+
+            let room = GROWTH_BYTES - batch.unsent_bytes();
+            assert!(batch.has_room(room), "after frame {frame}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sent_early_everything_is_sent_once_and_in_order(
+            datagrams in vec((0..3_u16, select(&[60_usize, 100, 1452]), any::<bool>()), 0..300),
+        ) {
+            let mut batch = TransmitBatch::default();
+            let mut sent = Vec::new();
+            let mut pushed = Vec::new();
+
+            for (number, (port, len, is_sent)) in (0_u16..).zip(datagrams) {
+                if !batch.has_room(len) {
+                    let all = batch.transmits().len();
+                    take(&mut batch, all, &mut sent);
+                }
+                let datagram = number.to_be_bytes().repeat(len / 2);
+                batch.push_message(&datagram, outer(port));
+                pushed.push((outer(port), datagram));
+                if is_sent {
+                    let complete = batch.complete();
+                    take(&mut batch, complete, &mut sent);
+                    prop_assert!(batch.transmits().len() <= 1);
+                }
+            }
+            let all = batch.transmits().len();
+            take(&mut batch, all, &mut sent);
+
+            prop_assert!(sent == pushed);
+            prop_assert!(batch.is_empty());
+            prop_assert_eq!(batch.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_full_batch_gives_no_room() {
+        let mut batch = TransmitBatch::with_capacity(100);
+
+        push(&mut batch, 60, outer(1));
+
+        assert!(batch.room(41).is_none());
+        assert!(batch.room(40).is_some());
+    }
+
+    /// Sends the first `count` sends.
+    fn take(batch: &mut TransmitBatch, count: usize, sent: &mut Vec<(Outer, Vec<u8>)>) {
+        for transmit in batch.transmits().iter().take(count) {
+            let datagrams = batch.bytes(transmit).chunks(transmit.segment_bytes);
+            sent.extend(datagrams.map(|datagram| (transmit.outer, datagram.to_vec())));
+        }
+        batch.forget(count);
+    }
+
+    /// Datagrams of these lengths, all to one place.
+    fn batch_of<const N: usize>(lens: [usize; N]) -> TransmitBatch {
+        let mut batch = TransmitBatch::with_capacity(4096);
+        for len in lens {
+            push(&mut batch, len, outer(1));
+        }
+
+        batch
+    }
+
+    fn push(batch: &mut TransmitBatch, len: usize, outer: Outer) {
+        batch.room(len).unwrap();
+        batch.commit(len, outer, true);
+    }
+
+    fn outer(port: u16) -> Outer {
+        Outer::data(SocketAddr::from(([192, 0, 2, 1], port)), Ecn::NotEct)
+    }
+}

@@ -1,0 +1,147 @@
+//! What becomes of a packet that does not go on.
+
+use crate::rewrite::Mismatch;
+
+/// Why a packet was dropped. One variant per counter, one counter per cause an operator can act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DropReason {
+    /// Truncated, or a header field contradicts the length of the packet.
+    Malformed,
+    /// No rule and no peer covers the destination. Usually a missing or rejected remap rule.
+    NoRoute,
+    /// The inner source is outside what the sending peer may send (cryptokey routing).
+    SourceNotAllowed,
+    /// The peer has no endpoint yet: none configured, not resolved, or none learned.
+    NoEndpoint,
+    /// More packets wait for a handshake than may be staged.
+    StagingFull,
+    /// Staged packets were given up because no handshake completed in time.
+    HandshakeTimeout,
+    /// The receiver index belongs to no peer.
+    UnknownIndex,
+    /// No session has that receiver index any more.
+    NoSession,
+    /// The authentication tag, or the MAC of a handshake message, is wrong.
+    Unauthenticated,
+    /// The counter was seen before or lies behind the replay window; for a handshake, its timestamp.
+    Replayed,
+    /// A handshake came under load and without a valid cookie.
+    UnderLoad,
+    /// The outer header says congestion was experienced but the inner packet cannot say so (RFC 6040).
+    CongestionUnmarkable,
+    /// The kernel refused the datagram or the frame.
+    WriteFailed,
+    /// An authentication header (AH) covers the addresses that would have to change.
+    AddressAuthenticated,
+    /// The handshake thread could not keep up.
+    HandshakeQueueFull,
+    /// Staged packets were given up because their peer, or its keys, are configured no more.
+    PeerRemoved,
+    /// An IPv6 routing header of type 0, which nobody may forward (RFC 5095).
+    SourceRouted,
+    /// A checksum-neutral rule covers the address but has no counterpart for it (RFC 6296).
+    Untranslatable,
+    /// A packet for a shared external address, or an error about one, that belongs to no flow.
+    NoMapping,
+    /// Masquerade has no external port left, or no room for another flow.
+    MasqueradeFull,
+    /// One source has as many masqueraded flows as one source may have.
+    MasqueradeShare,
+    /// The source would have to share an address, but the protocol has no ports to tell it apart by.
+    MasqueradeProtocol,
+    /// A fragment for a shared address or host map came before the first one, which has the ports.
+    FragmentUnknown,
+    /// A datagram of our own came back from the device: the route to an endpoint leads into the tunnel.
+    RoutingLoop,
+}
+
+impl DropReason {
+    /// Every reason, in the order of [`Self::index`].
+    pub const ALL: [Self; 24] = [
+        Self::Malformed,
+        Self::NoRoute,
+        Self::SourceNotAllowed,
+        Self::NoEndpoint,
+        Self::StagingFull,
+        Self::HandshakeTimeout,
+        Self::UnknownIndex,
+        Self::NoSession,
+        Self::Unauthenticated,
+        Self::Replayed,
+        Self::UnderLoad,
+        Self::CongestionUnmarkable,
+        Self::WriteFailed,
+        Self::AddressAuthenticated,
+        Self::HandshakeQueueFull,
+        Self::PeerRemoved,
+        Self::SourceRouted,
+        Self::Untranslatable,
+        Self::NoMapping,
+        Self::MasqueradeFull,
+        Self::MasqueradeShare,
+        Self::MasqueradeProtocol,
+        Self::FragmentUnknown,
+        Self::RoutingLoop,
+    ];
+
+    /// The value of the `reason` label. Part of our public interface: renaming one breaks alerts.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::NoRoute => "no_route",
+            Self::SourceNotAllowed => "source_not_allowed",
+            Self::NoEndpoint => "no_endpoint",
+            Self::StagingFull => "staging_full",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::UnknownIndex => "unknown_index",
+            Self::NoSession => "no_session",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Replayed => "replayed",
+            Self::UnderLoad => "under_load",
+            Self::CongestionUnmarkable => "congestion_unmarkable",
+            Self::WriteFailed => "write_failed",
+            Self::AddressAuthenticated => "address_authenticated",
+            Self::HandshakeQueueFull => "handshake_queue_full",
+            Self::PeerRemoved => "peer_removed",
+            Self::SourceRouted => "source_routed",
+            Self::Untranslatable => "untranslatable",
+            Self::NoMapping => "no_mapping",
+            Self::MasqueradeFull => "masquerade_full",
+            Self::MasqueradeShare => "masquerade_share",
+            Self::MasqueradeProtocol => "masquerade_protocol",
+            Self::FragmentUnknown => "fragment_unknown",
+            Self::RoutingLoop => "routing_loop",
+        }
+    }
+
+    /// The place of this reason in [`Self::ALL`] and in arrays of counters.
+    #[must_use]
+    #[expect(clippy::as_conversions, reason = "the discriminant of a field-less enum fits")]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl From<Mismatch> for DropReason {
+    fn from(_: Mismatch) -> Self {
+        Self::Malformed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_stands_at_its_own_index_under_its_own_label() {
+        let labels: HashSet<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
+
+        assert_eq!(labels.len(), DropReason::ALL.len());
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), index);
+        }
+    }
+}

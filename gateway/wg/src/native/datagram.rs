@@ -1,0 +1,431 @@
+//! Packets in and out of the datagrams of one session: no state but the session's.
+//!
+//! Source: WireGuard whitepaper, section 5.4.6.
+//!
+//! ```text
+//! 4 0 0 0 | receiver | counter 8 | packet, and zeros up to a multiple of 16 | tag 16
+//! ```
+
+use super::cipher::{LANES, Lane};
+use super::keypair::{HEADER_LEN, Keypair};
+use super::noise::TAG_LEN;
+use super::replay::Window;
+use crate::message::DATA_OVERHEAD_BYTES;
+use crate::opening::{Authentic, OpenedRun, OpeningKeys};
+use crate::tunnel::{Opened, Sealed, SealingKeys};
+use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
+use strait_packet::counters::as_u64;
+use strait_packet::segment::Segments;
+
+/// Contents of datagrams are padded to a multiple of this, in bytes.
+const PADDING: usize = 16;
+
+/// How much content a datagram has for a packet of `len` bytes through a device with this MTU: padding
+/// makes no datagram longer than a full packet's.
+#[inline]
+fn padded(len: usize, mtu: u16) -> usize {
+    len.next_multiple_of(PADDING).min(usize::from(mtu).max(len))
+}
+
+/// Seals the segments until they or `out` are used up. Counters for all of them were taken in one step, of
+/// which `first_counter` is the first; those that are left over belong to nobody.
+#[inline]
+pub(super) fn seal_segments(
+    (keypair, first_counter): (&Keypair, u64),
+    segments: &mut Segments<'_>,
+    way: (Outer, u16),
+    out: &mut TransmitBatch,
+    sealed: &mut Sealed,
+) {
+    if keypair.width(segments.remaining()) == 1 {
+        seal_singly((keypair, first_counter), segments, way, out, sealed);
+    } else {
+        seal_in_lanes((keypair, first_counter), segments, way, out, sealed);
+    }
+}
+
+/// Each is sealed as soon as it is in its place, while it is at hand.
+#[inline]
+fn seal_singly(
+    (keypair, mut counter): (&Keypair, u64),
+    segments: &mut Segments<'_>,
+    (outer, mtu): (Outer, u16),
+    out: &mut TransmitBatch,
+    sealed: &mut Sealed,
+) {
+    while let Some(len) = segments.next_len() {
+        let Some(room) = room(out, padded(len, mtu)) else { break };
+        let Some(packet) = segments.next_segment() else { break };
+        fill(room, packet);
+        keypair.seal(counter, room);
+        counter += 1;
+        let len = room.len();
+        out.commit(len, outer, true);
+        sealed.add(len);
+    }
+}
+
+/// So many are put into their places first as there are lanes.
+fn seal_in_lanes(
+    (keypair, mut counter): (&Keypair, u64),
+    segments: &mut Segments<'_>,
+    (outer, mtu): (Outer, u16),
+    out: &mut TransmitBatch,
+    sealed: &mut Sealed,
+) {
+    loop {
+        let start = out.len();
+        let mut lens = [0; LANES];
+        let mut count = 0;
+        for len_of_room in &mut lens {
+            let Some(len) = segments.next_len() else { break };
+            let Some(room) = room(out, padded(len, mtu)) else { break };
+            let Some(packet) = segments.next_segment() else { break };
+            fill(room, packet);
+            *len_of_room = room.len();
+            out.commit(*len_of_room, outer, true);
+            sealed.add(*len_of_room);
+            count += 1;
+        }
+        if count == 0 {
+            break;
+        }
+
+        let lens = lens.get(..count).unwrap_or_default();
+        keypair.seal_all(counter, out.bytes_from(start), lens);
+        counter += as_u64(count);
+    }
+}
+
+/// What sealing all of the segments will come to, counted as [`seal_segments`] does.
+pub(super) fn foresee(segments: &Segments<'_>, mtu: u16) -> Sealed {
+    let mut sealed = Sealed::default();
+    for len in segments.lengths() {
+        sealed.add(padded(len, mtu) + DATA_OVERHEAD_BYTES);
+    }
+
+    sealed
+}
+
+impl SealingKeys for Keypair {
+    fn seal_reserved(
+        &self,
+        first_counter: u64,
+        segments: &mut Segments<'_>,
+        way: (Outer, u16),
+        out: &mut TransmitBatch,
+    ) -> Sealed {
+        let mut sealed = Sealed::default();
+        seal_segments((self, first_counter), segments, way, out, &mut sealed);
+
+        sealed
+    }
+}
+
+/// Seals one packet, or none: a keepalive. Gives the length of the datagram; `None` without room for it.
+pub(super) fn seal_one(
+    keypair: &Keypair,
+    packet: &[u8],
+    (outer, mtu): (Outer, u16),
+    out: &mut TransmitBatch,
+) -> Option<usize> {
+    let room = room(out, padded(packet.len(), mtu))?;
+    fill(room, packet);
+    keypair.seal(keypair.reserve(1), room);
+    let len = room.len();
+    out.commit(len, outer, !packet.is_empty());
+
+    Some(len)
+}
+
+/// Opens a run of datagrams, all of them of this session, and appends the packets to `out`.
+#[inline]
+pub(super) fn open_run(
+    keypair: &Keypair,
+    run: &[u8],
+    stride: usize,
+    out: &mut PacketBatch,
+) -> Opened {
+    let mut opened = Opened::default();
+    let mut window = keypair.window();
+    let before = window.next();
+    if keypair.width(run.len().div_ceil(stride)) == 1 {
+        open_singly(keypair, &mut window, (run, stride), out, &mut opened);
+    } else {
+        open_in_lanes(keypair, &mut window, (run, stride), out, &mut opened);
+    }
+    opened.is_late = window.next() == before;
+
+    opened
+}
+
+/// A datagram that may be authentic.
+struct Unopened<'a> {
+    counter: u64,
+    sealed: &'a [u8],
+    tag: [u8; TAG_LEN],
+}
+
+/// Each is opened as soon as it is in its place, while it is at hand.
+#[inline]
+fn open_singly(
+    keypair: &Keypair,
+    window: &mut Window,
+    (run, stride): (&[u8], usize),
+    out: &mut PacketBatch,
+    opened: &mut Opened,
+) {
+    for datagram in run.chunks(stride) {
+        let Some(Unopened { counter, sealed, tag }) = unopened(datagram, window, opened) else {
+            continue;
+        };
+        let Some(room) = out.room(sealed.len()).and_then(|room| room.get_mut(..sealed.len()))
+        else {
+            opened.malformed += 1;
+            continue;
+        };
+        room.copy_from_slice(sealed);
+        if !keypair.open(counter, room, tag) {
+            opened.unauthenticated += 1;
+            continue;
+        }
+        window.accept(counter);
+        if let Some(len) = count_authentic(opened, datagram.len(), room) {
+            out.commit(len);
+        }
+    }
+}
+
+/// So many are put into their places first as there are lanes.
+fn open_in_lanes(
+    keypair: &Keypair,
+    window: &mut Window,
+    (run, stride): (&[u8], usize),
+    out: &mut PacketBatch,
+    opened: &mut Opened,
+) {
+    let mut datagrams = run.chunks(stride);
+    while datagrams.len() > 0 {
+        let mut messages: [Lane<'_>; LANES] = Default::default();
+        let mut tags = [[0; TAG_LEN]; LANES];
+        let mut count = 0;
+        let mut places = messages.iter_mut().zip(&mut tags);
+        let (mut room, packets) = out.rest();
+        while count < LANES {
+            let next = datagrams.by_ref().find_map(|datagram| unopened(datagram, window, opened));
+            let Some(Unopened { counter, sealed, tag: found }) = next else { break };
+            let len = sealed.len();
+            if count == packets || len > room.len() {
+                opened.malformed += 1;
+                continue;
+            }
+            let Some((message, tag)) = places.next() else { break };
+            let (text, behind) = room.split_at_mut(len);
+            text.copy_from_slice(sealed);
+            room = behind;
+            (*message, *tag) = (Lane { counter, text }, found);
+            count += 1;
+        }
+
+        // What is no packet has no length, and takes its room as well.
+        let mut lens = [(None, 0); LANES];
+        let messages = messages.get_mut(..count).unwrap_or_default();
+        let authentic = keypair.open_all(messages, &tags);
+        for ((message, is_authentic), lens) in messages.iter().zip(authentic).zip(&mut lens) {
+            let content = &*message.text;
+            lens.1 = content.len();
+            if !is_authentic {
+                opened.unauthenticated += 1;
+            } else if !window.accept(message.counter) {
+                opened.replayed += 1;
+            } else {
+                let datagram_len = content.len() + DATA_OVERHEAD_BYTES;
+                lens.0 = count_authentic(opened, datagram_len, content);
+            }
+        }
+        for (packet_len, content_len) in lens.into_iter().take(count) {
+            out.commit_within(packet_len, content_len);
+        }
+    }
+}
+
+/// What is to be opened of a datagram, unless it is refused unopened.
+#[inline]
+fn unopened<'a>(datagram: &'a [u8], window: &Window, opened: &mut Opened) -> Option<Unopened<'a>> {
+    let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
+        opened.malformed += 1;
+        return None;
+    };
+    let Some((sealed, tag)) = rest.split_last_chunk::<TAG_LEN>() else {
+        opened.malformed += 1;
+        return None;
+    };
+    let counter = counter(header);
+    if !Keypair::allows(counter) || !window.is_new(counter) {
+        opened.replayed += 1;
+        return None;
+    }
+
+    Some(Unopened { counter, sealed, tag: *tag })
+}
+
+impl OpeningKeys for Keypair {
+    fn open_in_place(&self, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
+        if self.width(run.len().div_ceil(stride)) == 1 {
+            open_in_place_singly(self, run, stride, out);
+        } else {
+            open_in_place_in_lanes(self, run, stride, out);
+        }
+    }
+}
+
+fn open_in_place_singly(keypair: &Keypair, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
+    for (datagram, start) in run.chunks_mut(stride).zip((0..).step_by(stride)) {
+        let Some((message, tag)) = message_of(datagram, out) else { continue };
+        if keypair.open(message.counter, message.text, tag) {
+            out.push(authentic(&message, start));
+        } else {
+            out.count_unauthenticated();
+        }
+    }
+}
+
+fn open_in_place_in_lanes(keypair: &Keypair, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
+    let mut datagrams = run.chunks_mut(stride).zip((0..).step_by(stride));
+    loop {
+        let mut messages: [Lane<'_>; LANES] = Default::default();
+        let (mut tags, mut starts) = ([[0; TAG_LEN]; LANES], [0; LANES]);
+        let mut count = 0;
+        for ((message, tag), start) in messages.iter_mut().zip(&mut tags).zip(&mut starts) {
+            let next = datagrams.by_ref().find_map(|(datagram, start)| {
+                let (message, tag) = message_of(datagram, out)?;
+                Some((message, tag, start))
+            });
+            let Some(next) = next else { break };
+            (*message, *tag, *start) = next;
+            count += 1;
+        }
+        if count == 0 {
+            break;
+        }
+
+        let messages = messages.get_mut(..count).unwrap_or_default();
+        let are_authentic = keypair.open_all(messages, &tags);
+        for ((message, is_authentic), start) in messages.iter().zip(are_authentic).zip(starts) {
+            if is_authentic {
+                out.push(authentic(message, start));
+            } else {
+                out.count_unauthenticated();
+            }
+        }
+    }
+}
+
+/// What is to be opened of a datagram, and its tag, unless it is refused unopened.
+#[inline]
+fn message_of<'a>(
+    datagram: &'a mut [u8],
+    out: &mut OpenedRun,
+) -> Option<(Lane<'a>, [u8; TAG_LEN])> {
+    let parts = datagram
+        .split_first_chunk_mut::<HEADER_LEN>()
+        .and_then(|(header, rest)| Some((header, rest.split_last_chunk_mut::<TAG_LEN>()?)));
+    let Some((header, (text, tag))) = parts else {
+        out.count_malformed();
+        return None;
+    };
+    let counter = counter(header);
+    if !Keypair::allows(counter) {
+        out.count_replayed();
+        return None;
+    }
+
+    Some((Lane { counter, text }, *tag))
+}
+
+/// What was opened of the datagram that begins at the byte `start` of its run.
+#[inline]
+fn authentic(message: &Lane<'_>, start: usize) -> Authentic {
+    let content_start = start + HEADER_LEN;
+    let len = message.text.len();
+
+    Authentic {
+        counter: message.counter,
+        content: content_start..content_start + len,
+        datagram_bytes: len + DATA_OVERHEAD_BYTES,
+    }
+}
+
+/// Asks the replay window about a run that was opened in `bytes`, all of it of this session.
+pub(super) fn admit(keypair: &Keypair, run: &mut OpenedRun, bytes: &[u8]) -> Opened {
+    let mut opened = run.refused();
+    let mut window = keypair.window();
+    let before = window.next();
+    run.admit(|datagram| {
+        if !window.accept(datagram.counter) {
+            opened.replayed += 1;
+            return None;
+        }
+        let content = bytes.get(datagram.content.clone()).unwrap_or_default();
+        count_authentic(&mut opened, datagram.datagram_bytes, content)
+    });
+    opened.is_late = window.next() == before;
+
+    opened
+}
+
+/// Counts a datagram that is authentic and new. Gives the length of the packet in its content, if there is
+/// one.
+#[inline]
+fn count_authentic(opened: &mut Opened, datagram_len: usize, content: &[u8]) -> Option<usize> {
+    opened.authentic += 1;
+    opened.bytes += as_u64(datagram_len);
+    if content.is_empty() {
+        opened.keepalives += 1;
+        return None;
+    }
+    let len = packet_len(content);
+    match len {
+        Some(_) => opened.packets += 1,
+        None => opened.malformed += 1,
+    }
+
+    len
+}
+
+#[inline]
+fn counter(header: &[u8; HEADER_LEN]) -> u64 {
+    header.last_chunk::<8>().map_or(u64::MAX, |number| u64::from_le_bytes(*number))
+}
+
+/// Room for a datagram with `padded` bytes of content.
+#[inline]
+fn room(out: &mut TransmitBatch, padded: usize) -> Option<&mut [u8]> {
+    let len = padded + DATA_OVERHEAD_BYTES;
+
+    out.room(len)?.get_mut(..len)
+}
+
+/// Puts `packet` where its datagram has it, and zeros behind it.
+#[inline]
+fn fill(room: &mut [u8], packet: &[u8]) {
+    let end = room.len() - TAG_LEN;
+    let Some(content) = room.get_mut(HEADER_LEN..end) else { return };
+    if let Some((start, padding)) = content.split_at_mut_checked(packet.len()) {
+        start.copy_from_slice(packet);
+        padding.fill(0);
+    }
+}
+
+/// The length of the packet at the start of `content`, behind which there is padding; `None` if it is
+/// none, or not all of it is there.
+#[inline]
+fn packet_len(content: &[u8]) -> Option<usize> {
+    let len = match content.first()? >> 4 {
+        4 => u16::from_be_bytes(*content.get(2..)?.first_chunk::<2>()?).into(),
+        6 => usize::from(u16::from_be_bytes(*content.get(4..)?.first_chunk::<2>()?)) + 40,
+        _ => return None,
+    };
+
+    (len >= 20 && len <= content.len()).then_some(len)
+}

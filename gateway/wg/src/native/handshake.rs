@@ -1,0 +1,298 @@
+//! The three messages of a handshake, made and understood. Pure: time and what is random are passed in.
+//!
+//! Source: WireGuard whitepaper, sections 5.4.2 (initiation) and 5.4.3 (response). MACs are not made
+//! here, but in [`mac`](super::mac).
+//!
+//! ```text
+//! initiation  1 0 0 0 | sender | ephemeral 32 | static 32+16 | timestamp 12+16 | mac1 16 | mac2 16
+//! response    2 0 0 0 | sender | receiver | ephemeral 32 | nothing 0+16        | mac1 16 | mac2 16
+//! ```
+
+use x25519_dalek::StaticSecret;
+
+use super::noise::{Forged, LEN, Secret, TAG_LEN, Transcript, public, shared};
+use super::tai64n::{TIMESTAMP_LEN, Timestamp};
+use crate::PublicKey;
+use crate::message::{MAX_HANDSHAKE_BYTES, RESPONSE_BYTES};
+
+/// Length of an initiation in bytes.
+pub(super) const INITIATION_LEN: usize = MAX_HANDSHAKE_BYTES;
+
+/// Length of a response in bytes.
+const RESPONSE_LEN: usize = RESPONSE_BYTES;
+
+const INITIATION: u8 = 1;
+const RESPONSE: u8 = 2;
+
+/// Our own key, and what follows from it.
+pub(super) struct Own {
+    /// Where it stays until it is wiped: whoever moves the rest leaves no copy behind.
+    pub(super) private: Box<StaticSecret>,
+    pub(super) public: PublicKey,
+}
+
+impl Own {
+    pub(super) fn new(private: StaticSecret) -> Self {
+        Self { public: public(&private), private: Box::new(private) }
+    }
+}
+
+/// What one peer and we know of each other before any handshake. Its secrets stay where they are until they are
+/// wiped, as those of [`Own`].
+pub(super) struct Acquaintance {
+    pub(super) peer: PublicKey,
+    /// Of both static keys: the same for every handshake.
+    pub(super) static_static: Box<Secret>,
+    /// Zeros if there is none.
+    pub(super) preshared: Box<Secret>,
+}
+
+impl Acquaintance {
+    pub(super) fn new(peer: PublicKey, static_static: &[u8; LEN], preshared: &[u8; LEN]) -> Self {
+        Self { peer, static_static: boxed(static_static), preshared: boxed(preshared) }
+    }
+}
+
+/// Written where it stays.
+fn boxed(bytes: &[u8; LEN]) -> Box<Secret> {
+    let mut secret = Box::<Secret>::default();
+    secret.copy_from_slice(bytes);
+
+    secret
+}
+
+/// Keys of a session, and how its two ends call it.
+pub(super) struct Session {
+    pub(super) local_index: u32,
+    pub(super) remote_index: u32,
+    pub(super) sending: Secret,
+    pub(super) receiving: Secret,
+}
+
+/// An initiation of ours that may be answered.
+pub(super) struct Pending {
+    local_index: u32,
+    ephemeral: StaticSecret,
+    transcript: Transcript,
+}
+
+impl Pending {
+    /// Whether a response with this receiver index may answer it.
+    pub(super) const fn is_for(&self, index: u32) -> bool {
+        self.local_index == index
+    }
+
+    /// Begins a handshake with `ephemeral`, which must never be used again.
+    ///
+    /// # Errors
+    ///
+    /// [`Forged`] if the peer's key is a point of low order: nobody has it.
+    pub(super) fn initiate(
+        own: &Own,
+        peer: &Acquaintance,
+        local_index: u32,
+        ephemeral: StaticSecret,
+        timestamp: Timestamp,
+    ) -> Result<(Self, [u8; INITIATION_LEN]), Forged> {
+        let mut transcript = Transcript::new(peer.peer);
+        let mut writer = Writer::<INITIATION_LEN>::new(INITIATION);
+        writer.put(&local_index.to_le_bytes());
+
+        let point = public(&ephemeral);
+        transcript.mix_ephemeral(&point);
+        writer.put(point.as_bytes());
+        let key = transcript.mix_shared(&shared(&ephemeral, &peer.peer)?);
+        transcript.seal(&key, own.public.as_bytes(), writer.room(LEN + TAG_LEN));
+        let key = transcript.mix_shared(&peer.static_static);
+        transcript.seal(&key, timestamp.as_bytes(), writer.room(TIMESTAMP_LEN + TAG_LEN));
+
+        Ok((Self { local_index, ephemeral, transcript }, writer.message))
+    }
+
+    /// The session that `response` grants.
+    ///
+    /// # Errors
+    ///
+    /// [`Forged`] if it does not come from the peer, or answers something else.
+    pub(super) fn complete(
+        &self,
+        own: &Own,
+        peer: &Acquaintance,
+        response: &[u8],
+    ) -> Result<Session, Forged> {
+        let mut reader = Reader::new(response, RESPONSE_LEN)?;
+        let remote_index = reader.index()?;
+        if reader.index()? != self.local_index {
+            return Err(Forged);
+        }
+        let ephemeral = reader.key()?;
+        let mut transcript = self.transcript.clone();
+
+        transcript.mix_ephemeral(&ephemeral);
+        transcript.mix_shared(&shared(&self.ephemeral, &ephemeral)?);
+        transcript.mix_shared(&shared(&own.private, &ephemeral)?);
+        let key = transcript.mix_preshared(&peer.preshared);
+        transcript.open::<0>(&key, reader.take(TAG_LEN)?)?;
+        let [sending, receiving] = transcript.split();
+
+        Ok(Session { local_index: self.local_index, remote_index, sending, receiving })
+    }
+}
+
+/// An initiation of somebody, of which nothing but the sender's name is known. Anybody can write down the
+/// name of anybody: whoever knows the key as well has sealed the timestamp.
+pub(super) struct Introduced {
+    pub(super) peer: PublicKey,
+    remote_index: u32,
+    ephemeral: PublicKey,
+    sealed_timestamp: [u8; TIMESTAMP_LEN + TAG_LEN],
+    transcript: Transcript,
+}
+
+impl Introduced {
+    /// Reads who sends an `initiation` to us.
+    ///
+    /// # Errors
+    ///
+    /// [`Forged`] if it is not for us.
+    pub(super) fn read(own: &Own, initiation: &[u8]) -> Result<Self, Forged> {
+        let mut reader = Reader::new(initiation, INITIATION_LEN)?;
+        let remote_index = reader.index()?;
+        let ephemeral = reader.key()?;
+        let mut transcript = Transcript::new(own.public);
+
+        transcript.mix_ephemeral(&ephemeral);
+        let key = transcript.mix_shared(&shared(&own.private, &ephemeral)?);
+        let peer = transcript.open::<LEN>(&key, reader.take(LEN + TAG_LEN)?)?;
+        let sealed = reader.take(TIMESTAMP_LEN + TAG_LEN)?;
+        let sealed_timestamp = sealed.try_into().map_err(|_| Forged)?;
+
+        Ok(Self {
+            peer: PublicKey::from_bytes(peer),
+            remote_index,
+            ephemeral,
+            sealed_timestamp,
+            transcript,
+        })
+    }
+
+    /// Makes sure that it is the peer, and reads when it was sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Forged`] if somebody else has sent it.
+    pub(super) fn authenticate(&self, peer: &Acquaintance) -> Result<Authentic, Forged> {
+        if self.peer != peer.peer {
+            return Err(Forged);
+        }
+        let mut transcript = self.transcript.clone();
+        let key = transcript.mix_shared(&peer.static_static);
+        let timestamp = transcript.open::<TIMESTAMP_LEN>(&key, &self.sealed_timestamp)?;
+
+        Ok(Authentic {
+            timestamp: Timestamp::from_bytes(timestamp),
+            remote_index: self.remote_index,
+            ephemeral: self.ephemeral,
+            transcript,
+        })
+    }
+}
+
+/// An initiation of a peer.
+pub(super) struct Authentic {
+    pub(super) timestamp: Timestamp,
+    remote_index: u32,
+    ephemeral: PublicKey,
+    transcript: Transcript,
+}
+
+impl Authentic {
+    /// Answers with `ephemeral`, which must never be used again. The session may be used as soon as the
+    /// peer has sent something in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Forged`] if the ephemeral key of the peer is a point of low order.
+    pub(super) fn respond(
+        mut self,
+        peer: &Acquaintance,
+        local_index: u32,
+        ephemeral: &StaticSecret,
+    ) -> Result<(Session, [u8; RESPONSE_LEN]), Forged> {
+        let mut writer = Writer::<RESPONSE_LEN>::new(RESPONSE);
+        writer.put(&local_index.to_le_bytes());
+        writer.put(&self.remote_index.to_le_bytes());
+
+        let point = public(ephemeral);
+        self.transcript.mix_ephemeral(&point);
+        writer.put(point.as_bytes());
+        self.transcript.mix_shared(&shared(ephemeral, &self.ephemeral)?);
+        self.transcript.mix_shared(&shared(ephemeral, &peer.peer)?);
+        let key = self.transcript.mix_preshared(&peer.preshared);
+        self.transcript.seal(&key, &[], writer.room(TAG_LEN));
+        let [receiving, sending] = self.transcript.split();
+        let session = Session { local_index, remote_index: self.remote_index, sending, receiving };
+
+        Ok((session, writer.message))
+    }
+}
+
+/// Fills a message from its beginning. What is not filled stays zero.
+struct Writer<const N: usize> {
+    message: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Writer<N> {
+    fn new(kind: u8) -> Self {
+        let mut writer = Self { message: [0; N], len: 0 };
+        writer.put(&[kind, 0, 0, 0]);
+
+        writer
+    }
+
+    fn put(&mut self, field: &[u8]) {
+        self.room(field.len()).copy_from_slice(field);
+    }
+
+    /// The next `len` bytes, to be filled.
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        let start = self.len;
+        self.len += len;
+
+        // The fields of a message are known, and none reaches beyond its end.
+        self.message.get_mut(start..start + len).unwrap_or_default()
+    }
+}
+
+/// Reads a message behind its type, which is known.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn new(message: &'a [u8], len: usize) -> Result<Self, Forged> {
+        if message.len() != len {
+            return Err(Forged);
+        }
+
+        message.get(4..).map(Self).ok_or(Forged)
+    }
+
+    fn index(&mut self) -> Result<u32, Forged> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn key(&mut self) -> Result<PublicKey, Forged> {
+        self.array().map(PublicKey::from_bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Forged> {
+        self.take(N)?.try_into().map_err(|_| Forged)
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Forged> {
+        let (field, rest) = self.0.split_at_checked(len).ok_or(Forged)?;
+        self.0 = rest;
+
+        Ok(field)
+    }
+}

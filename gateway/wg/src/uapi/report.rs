@@ -1,0 +1,417 @@
+//! What a get is answered: the configuration, what was learned, and what only we know.
+//!
+//! Keys of ours begin with `strait_`. `wg` and `wgctrl` pass over keys that they do not know.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+use std::time::Duration;
+
+use remap::Prefix;
+use zeroize::Zeroizing;
+
+use super::value::{push_key, push_line};
+use crate::key::KEY_LEN;
+use crate::{PresharedKey, PrivateKey, PublicKey};
+use strait_packet::DropReason;
+
+/// The longest text about a device without its peers and drops, in bytes.
+const DEVICE_BYTES: usize = 512;
+
+/// The longest text about a peer without its name and allowed IPs, in bytes.
+const PEER_BYTES: usize = 768;
+
+/// The longest line of one prefix or one drop reason, in bytes.
+const ITEM_BYTES: usize = 96;
+
+/// Everything there is to tell of a device.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Of the whole.
+    pub device: DeviceReport,
+    /// In the order of the configuration.
+    pub peers: Vec<PeerReport>,
+}
+
+/// A device without its peers.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceReport {
+    /// Our identity.
+    pub private_key: Option<PrivateKey>,
+    /// UDP port in use; 0 is none.
+    pub listen_port: u16,
+    /// On what is sent; 0 is none.
+    pub fwmark: u32,
+    /// What encrypts, if it is one of ours.
+    pub engine: Option<String>,
+    /// Packets that went nowhere, cluster to tunnel. Reasons without any are left out.
+    pub outbound_drops: Vec<Drops>,
+    /// The same, tunnel to cluster.
+    pub inbound_drops: Vec<Drops>,
+}
+
+/// Packets dropped for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drops {
+    /// As [`DropReason::label`] has it.
+    pub reason: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// What a device tells of an address. Others know forms of it that we do not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told<T> {
+    /// As we have it, too.
+    Known(T),
+    /// In its own words, such as `[fe80::1%eth0]:51820`. One line at most, without control characters.
+    Text(String),
+}
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerReport {
+    /// Who it is.
+    pub public_key: PublicKey,
+    /// Mixed into the handshake if present.
+    pub preshared_key: Option<PresharedKey>,
+    /// Where datagrams to it go.
+    pub endpoint: Option<Told<SocketAddr>>,
+    /// When the last handshake completed, since 1970.
+    pub last_handshake: Option<Duration>,
+    /// UDP payload bytes from it.
+    pub receive_bytes: u64,
+    /// UDP payload bytes to it.
+    pub transmit_bytes: u64,
+    /// In seconds; `None` is off.
+    pub persistent_keepalive: Option<NonZeroU16>,
+    /// Cryptokey routing.
+    pub allowed_ips: Vec<Told<Prefix>>,
+    /// As configured, if it has a name of its own. Never with control characters.
+    pub name: Option<String>,
+    /// Round trip of the last handshake, in whole microseconds.
+    pub rtt: Option<Duration>,
+    /// The largest inner packet that the way carries, in bytes.
+    pub path_mtu_bytes: Option<u16>,
+    /// Inner packets that wait for a handshake.
+    pub staged_packets: u64,
+    /// Handshake initiations since the last one that was answered.
+    pub unanswered: u32,
+}
+
+impl<T> Told<T> {
+    /// What it takes above the longest that we know, in bytes.
+    fn excess_bytes(&self) -> usize {
+        match self {
+            Self::Known(_) => 0,
+            Self::Text(text) => text.len(),
+        }
+    }
+}
+
+impl<T> From<T> for Told<T> {
+    fn from(known: T) -> Self {
+        Self::Known(known)
+    }
+}
+
+/// Whatever is there and does nothing to the terminal that shows it.
+impl<T: FromStr> FromStr for Told<T> {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text.parse() {
+            Ok(known) => Ok(Self::Known(known)),
+            Err(_) if text.is_empty() || text.contains(char::is_control) => Err(()),
+            Err(_) => Ok(Self::Text(text.to_owned())),
+        }
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Told<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(known) => known.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Drops {
+    /// All reasons for which `count` knows of any.
+    pub fn all(count: impl Fn(DropReason) -> u64) -> Vec<Self> {
+        let counts = DropReason::ALL.into_iter().map(|reason| (reason, count(reason)));
+        let counts = counts.filter(|(_, packets)| *packets > 0);
+
+        counts
+            .map(|(reason, packets)| Self { reason: reason.label().to_owned(), packets })
+            .collect()
+    }
+}
+
+impl PeerReport {
+    /// A peer of which nothing else is known.
+    #[must_use]
+    pub const fn new(public_key: PublicKey) -> Self {
+        Self {
+            public_key,
+            preshared_key: None,
+            endpoint: None,
+            last_handshake: None,
+            receive_bytes: 0,
+            transmit_bytes: 0,
+            persistent_keepalive: None,
+            allowed_ips: Vec::new(),
+            name: None,
+            rtt: None,
+            path_mtu_bytes: None,
+            staged_packets: 0,
+            unanswered: 0,
+        }
+    }
+}
+
+impl Report {
+    /// The lines of the answer, without the last one, which says how it went. Wiped when dropped.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
+        // A text that grows leaves copies of the keys behind.
+        let mut text = Zeroizing::new(String::with_capacity(self.bytes()));
+        self.device.push(&mut text);
+        for peer in &self.peers {
+            peer.push(&mut text);
+        }
+
+        text
+    }
+
+    /// Room enough for the text.
+    fn bytes(&self) -> usize {
+        let DeviceReport { outbound_drops, inbound_drops, .. } = &self.device;
+        let drops = (outbound_drops.len() + inbound_drops.len()) * ITEM_BYTES;
+        let peers = self.peers.iter().map(|peer| {
+            let name = peer.name.as_ref().map_or(0, String::len);
+            let endpoint = peer.endpoint.as_ref().map_or(0, Told::excess_bytes);
+            let allowed_ips = peer.allowed_ips.iter().map(|told| ITEM_BYTES + told.excess_bytes());
+            PEER_BYTES + name + endpoint + allowed_ips.sum::<usize>()
+        });
+
+        DEVICE_BYTES + drops + peers.sum::<usize>()
+    }
+}
+
+impl DeviceReport {
+    fn push(&self, text: &mut String) {
+        if let Some(key) = &self.private_key {
+            // As the kernel keeps it, however it was written when it was set.
+            push_secret(text, "private_key", &key.to_clamped_bytes());
+        }
+        if self.listen_port != 0 {
+            push_line(text, "listen_port", self.listen_port);
+        }
+        if self.fwmark != 0 {
+            push_line(text, "fwmark", self.fwmark);
+        }
+        if let Some(engine) = &self.engine {
+            push_line(text, "strait_engine", engine);
+        }
+        let both =
+            [("strait_drops_out", &self.outbound_drops), ("strait_drops_in", &self.inbound_drops)];
+        for (key, drops) in both {
+            for Drops { reason, packets } in drops {
+                push_line(text, key, format_args!("{reason} {packets}"));
+            }
+        }
+    }
+}
+
+impl PeerReport {
+    fn push(&self, text: &mut String) {
+        push_secret(text, "public_key", self.public_key.as_bytes());
+        let none = [0; KEY_LEN];
+        let preshared_key = self.preshared_key.as_ref().map_or(&none, PresharedKey::as_bytes);
+        push_secret(text, "preshared_key", preshared_key);
+        push_line(text, "protocol_version", 1);
+        if let Some(endpoint) = &self.endpoint {
+            push_line(text, "endpoint", endpoint);
+        }
+        let last = self.last_handshake.unwrap_or_default();
+        push_line(text, "last_handshake_time_sec", last.as_secs());
+        push_line(text, "last_handshake_time_nsec", last.subsec_nanos());
+        push_line(text, "tx_bytes", self.transmit_bytes);
+        push_line(text, "rx_bytes", self.receive_bytes);
+        let keepalive = self.persistent_keepalive.map_or(0, NonZeroU16::get);
+        push_line(text, "persistent_keepalive_interval", keepalive);
+        for prefix in &self.allowed_ips {
+            push_line(text, "allowed_ip", prefix);
+        }
+
+        let is_plain = |name: &&String| !name.is_empty() && !name.contains(char::is_control);
+        if let Some(name) = self.name.as_ref().filter(is_plain) {
+            push_line(text, "strait_name", name);
+        }
+        if let Some(rtt) = self.rtt {
+            push_line(text, "strait_rtt_us", rtt.as_micros());
+        }
+        if let Some(bytes) = self.path_mtu_bytes {
+            push_line(text, "strait_path_mtu", bytes);
+        }
+        push_line(text, "strait_staged_packets", self.staged_packets);
+        push_line(text, "strait_unanswered", self.unanswered);
+    }
+}
+
+fn push_secret(text: &mut String, name: &str, key: &[u8; KEY_LEN]) {
+    text.push_str(name);
+    text.push('=');
+    push_key(text, key);
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_was_just_made_has_little_to_tell() {
+        assert_eq!(*Report::default().to_text(), "");
+    }
+
+    #[test]
+    fn the_lines_are_those_of_the_protocol_and_ours_come_last() {
+        let mut peer = PeerReport::new(PublicKey::from_bytes([0xab; 32]));
+        peer.endpoint = Some("[2001:db8::3]:51820".parse().unwrap());
+        peer.last_handshake = Some(Duration::new(1_795_251_261, 9));
+        peer.allowed_ips = vec!["10.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()];
+        peer.rtt = Some(Duration::from_micros(1500));
+        let device = DeviceReport {
+            listen_port: 51820,
+            fwmark: 51820,
+            engine: Some("native".to_owned()),
+            outbound_drops: vec![Drops { reason: "no_route".to_owned(), packets: 4 }],
+            ..DeviceReport::default()
+        };
+
+        let text = Report { device, peers: vec![peer] }.to_text();
+
+        let expected = format!(
+            "listen_port=51820\nfwmark=51820\nstrait_engine=native\nstrait_drops_out=no_route 4\n\
+             public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=[2001:db8::3]:51820\n\
+             last_handshake_time_sec=1795251261\nlast_handshake_time_nsec=9\ntx_bytes=0\nrx_bytes=0\n\
+             persistent_keepalive_interval=0\nallowed_ip=10.0.0.0/8\nallowed_ip=::/0\n\
+             strait_rtt_us=1500\nstrait_staged_packets=0\nstrait_unanswered=0\n",
+            "ab".repeat(32),
+            "00".repeat(32),
+        );
+        assert_eq!(*text, expected);
+    }
+
+    #[test]
+    fn a_name_is_one_line_or_left_out() {
+        for (name, is_shown) in [("milan", true), ("a=b", true), ("", false), ("a\nerrno=0", false)]
+        {
+            let mut peer = PeerReport::new(PublicKey::from_bytes([1; 32]));
+            peer.name = Some(name.to_owned());
+
+            let text = Report { peers: vec![peer], ..Report::default() }.to_text();
+
+            assert_eq!(text.contains("strait_name="), is_shown, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_private_key_is_printed_clamped() {
+        let device = DeviceReport {
+            private_key: Some(PrivateKey::from_bytes(&[0xff; 32]).unwrap()),
+            ..DeviceReport::default()
+        };
+
+        let text = Report { device, ..Report::default() }.to_text();
+
+        assert_eq!(*text, format!("private_key=f8{}7f\n", "ff".repeat(30)));
+    }
+
+    #[test]
+    fn debug_output_shows_no_secret() {
+        let device = DeviceReport {
+            private_key: Some(PrivateKey::from_bytes(&[0x5a; 32]).unwrap()),
+            ..DeviceReport::default()
+        };
+
+        let text = format!("{:?}", Report { device, ..Report::default() });
+
+        assert!(text.contains("PrivateKey(..)") && !text.contains("90, 90"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_can_be_read_and_never_outgrows_its_room(report in any_report()) {
+            let text = report.to_text();
+
+            let read = Report::parse(&format!("{}{}", *text, super::super::ending(Ok(())))).unwrap();
+
+            prop_assert!(text.len() <= report.bytes(), "{} > {}", text.len(), report.bytes());
+            prop_assert_eq!(&*read.to_text(), &*text);
+            prop_assert_eq!(&read.peers, &report.peers);
+        }
+    }
+
+    /// The widest values included.
+    fn any_report() -> impl Strategy<Value = Report> {
+        let peer = (
+            (any::<[u8; 32]>(), any::<[u8; 32]>(), any::<Option<(u128, u16)>>()),
+            (any::<Option<(u64, u64)>>(), any::<[u64; 3]>(), any::<u16>(), any::<Option<u16>>()),
+            prop::collection::vec((any::<u128>(), 0u8..=128), 0..4),
+            (prop::option::of("[a-z=/ ]{1,80}"), any::<Option<u64>>(), any::<u32>()),
+        );
+        let device = (any::<[u8; 32]>(), any::<u16>(), any::<u32>(), any::<[u64; 2]>());
+
+        (device, prop::collection::vec(peer, 0..4)).prop_map(|(device, peers)| {
+            let drops = |packets| Drops::all(|_| packets);
+            let (private_key, listen_port, fwmark, [outbound, inbound]) = device;
+            let device = DeviceReport {
+                private_key: PrivateKey::from_bytes(&private_key).ok(),
+                listen_port,
+                fwmark,
+                engine: Some("boringtun".to_owned()),
+                outbound_drops: drops(outbound),
+                inbound_drops: drops(inbound),
+            };
+            let peers = peers.into_iter().map(|(who, state, allowed_ips, ours)| {
+                let (public_key, preshared_key, endpoint) = who;
+                let (last, [receive, transmit, staged], keepalive, mtu) = state;
+                let (name, rtt, unanswered) = ours;
+                PeerReport {
+                    preshared_key: PresharedKey::from_bytes(&preshared_key).ok(),
+                    endpoint: endpoint.map(|(address, port)| {
+                        SocketAddr::from((address.to_be_bytes(), port)).into()
+                    }),
+                    last_handshake: last.map(|(seconds, nanos)| {
+                        Duration::new(seconds, u32::try_from(1 + nanos % 999_999_999).unwrap())
+                    }),
+                    receive_bytes: receive,
+                    transmit_bytes: transmit,
+                    persistent_keepalive: NonZeroU16::new(keepalive),
+                    allowed_ips: allowed_ips.into_iter().filter_map(prefix).collect(),
+                    name: name.filter(|name| name.trim() == name),
+                    rtt: rtt.map(Duration::from_micros),
+                    path_mtu_bytes: mtu,
+                    staged_packets: staged,
+                    unanswered,
+                    ..PeerReport::new(PublicKey::from_bytes(public_key))
+                }
+            });
+
+            Report { device, peers: peers.collect() }
+        })
+    }
+
+    fn prefix((bits, len): (u128, u8)) -> Option<Told<Prefix>> {
+        let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+
+        Prefix::new(std::net::Ipv6Addr::from(bits & mask).into(), len).ok().map(Told::Known)
+    }
+}
