@@ -96,17 +96,17 @@ mod tests {
 
         #[test]
         fn a_peer_that_was_heard_is_noticed_at_once(
-            count in 1u32..40,
-            heard in 0u32..40,
+            count in 1usize..40,
+            heard in 0usize..40,
             looks in 1usize..19,
         ) {
-            let mut all = All::new(count as usize);
+            let mut all = All::new(count);
             for _ in 0..looks {
                 all.look(TICK, &BTreeSet::new());
             }
             let heard = heard % count;
-            all.rest.wake(PeerId(heard));
-            let awake = BTreeSet::from([heard as usize]);
+            all.rest.wake(PeerId(u32::try_from(heard).unwrap()));
+            let awake = BTreeSet::from([heard]);
 
             prop_assert_eq!(&all.look(TICK, &awake), &awake);
         }
