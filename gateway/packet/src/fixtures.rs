@@ -109,7 +109,7 @@ impl Packet {
     }
 
     /// Where the transport header begins.
-    pub(crate) fn transport_offset(&self) -> usize {
+    pub fn transport_offset(&self) -> usize {
         self.build().len() - self.transport.len()
     }
 
