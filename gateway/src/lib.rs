@@ -31,7 +31,6 @@ pub mod buffer;
 pub mod counters;
 pub mod engine;
 pub mod explain;
-pub mod manual;
 pub mod packet;
 pub mod path;
 pub mod uapi;
