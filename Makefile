@@ -101,7 +101,7 @@ fuzz-quick: ## A minute of parse, rewrite, translate, session and uapi, a quarte
 
 .PHONY: lint
 lint: export PATH := $(PATH):$(CURDIR)/target/tools
-lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts, licences of dependencies
+lint: ## Formatting, clippy, documentation and its links, purity of the engine, shell scripts, licences of dependencies
 	@.ci/setup lint
 	.ci/deny
 	$(CARGO) fmt --all --check
@@ -111,7 +111,13 @@ lint: ## Formatting, clippy, documentation, purity of the engine, shell scripts,
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	$(MODEL) clippy -p strait-lane --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+	@if command -v python3 > /dev/null; then .ci/links; else echo "SKIPPED: links of the documents are not checked: python3 is missing" >&2; test "$$CI" != true; fi
 	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
+
+.PHONY: book
+book: ## Build the manual to target/book
+	@.ci/setup book
+	target/tools/mdbook build gateway/manual
 
 .PHONY: fmt
 fmt: ## Format the code
