@@ -60,21 +60,24 @@ fn names(shown_by: &str) -> Vec<&str> {
     shown_by.split('`').filter(|name| name.contains(".rs::")).collect()
 }
 
-/// Asserts that `command` selects the test binary of the test `name`, that no filter excludes it, and that a
-/// command with `STRAIT_FIGURES` runs the release build.
+/// Asserts that `command` selects the package and the test binary of the test `name`, that no filter excludes it, and
+/// that a command with `STRAIT_FIGURES` runs the release build.
 fn assert_runs(command: &str, name: &str) {
-    let target = match name.strip_prefix("tests/") {
+    let (package, path) = match name.split_once('/').unwrap() {
+        ("src" | "tests", _) => ("strait-gateway".to_owned(), name),
+        (layer, path) => (format!("strait-{layer}"), path),
+    };
+    let target = match path.strip_prefix("tests/") {
         Some(path) => format!("--test {}", path.split(['/', '.']).next().unwrap()),
         None => "--lib".to_owned(),
     };
     let (before, after) = command
-        .split_once(&format!(" {target}"))
+        .split_once(&format!(" -p {package} {target}"))
         .unwrap_or_else(|| panic!("{command:?} does not run {name}"));
     let filters = after.split(' ').filter(|word| !word.is_empty() && !word.starts_with("--"));
-    let path = name.replace(".rs::", "/").replace('/', "::");
+    let path = path.replace(".rs::", "/").replace('/', "::");
 
-    assert!(before.ends_with("cargo test -p strait-gateway") || before.contains(" --release "));
-    assert_eq!(before.starts_with("STRAIT_FIGURES=1 "), before.contains(" --release "));
+    assert!(before == "cargo test" || before == "STRAIT_FIGURES=1 cargo test --release", "{command}");
     for filter in filters {
         assert!(path.contains(filter), "the filter {filter} excludes {name}");
     }
