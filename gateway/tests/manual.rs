@@ -77,7 +77,10 @@ fn assert_runs(command: &str, name: &str) {
     let filters = after.split(' ').filter(|word| !word.is_empty() && !word.starts_with("--"));
     let path = path.replace(".rs::", "/").replace('/', "::");
 
-    assert!(before == "cargo test" || before == "STRAIT_FIGURES=1 cargo test --release", "{command}");
+    assert!(
+        before == "cargo test" || before == "STRAIT_FIGURES=1 cargo test --release",
+        "{command}"
+    );
     for filter in filters {
         assert!(path.contains(filter), "the filter {filter} excludes {name}");
     }
