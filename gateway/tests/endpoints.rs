@@ -27,10 +27,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use serde_json::Value;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::topology::LISTEN_PORT;
 use strait_lab::traffic::Ping;
-use strait_lab::{Layout, Namespace, TwoClusters, Underlay, wait_until};
+use strait_lab::{Cluster, Layout, Namespace, TwoClusters, Underlay, wait_until};
 use world::{STRAIT, World};
 
 /// The link of either gateway to the second router.
@@ -119,6 +120,8 @@ fn a_session_follows_its_name_to_another_address() {
     })
     .unwrap();
     let target = rome.side.sees(&milan.side).next().unwrap();
+    wait_until("the second address was used", SOON, || Ok(uses_second_address(rome, target)))
+        .unwrap();
     let before = Ping::new(target, 5).run(&rome.pod).unwrap();
     set_forwarding(router.as_ref().unwrap(), "0");
     let after = Ping::new(target, 5).run(&rome.pod).unwrap();
@@ -176,6 +179,18 @@ fn second_way(clusters: &TwoClusters) -> Namespace {
     }
 
     router
+}
+
+/// Whether the gateway of `cluster` sends to [`SECOND_ADDRESS`] what is for `target`.
+fn uses_second_address(cluster: &Cluster, target: IpAddr) -> bool {
+    let source = cluster.side.pod_addresses().next().unwrap();
+    let mut explain = Command::new(STRAIT);
+    explain.arg("explain").args([source, target].map(|address| address.to_string()));
+    explain.arg("--json").arg("--socket").arg(cluster.config.admin_socket());
+    let output = explain.output().unwrap().stdout;
+    let explanation: Value = serde_json::from_slice(&output).unwrap();
+
+    explanation["peer"]["endpoint"].as_str().unwrap().starts_with(SECOND_ADDRESS)
 }
 
 fn set_forwarding(router: &Namespace, value: &'static str) {
