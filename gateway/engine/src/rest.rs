@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use remap::PeerId;
 
-/// One of so many looks is at a peer that rests. A handshake that a packet has begun with it meanwhile is to be
-/// repeated after 5 s (whitepaper, section 6.1), and from the first message of the peer on every look is at it.
+/// A resting peer is read in every tenth look. A packet may have begun a handshake with it since the last one, but an
+/// initiation is repeated after 5 s (whitepaper, section 6.1), and [`Rest::wake`] ends the rest when the peer answers.
 const LOOKS: usize = 10;
 
 /// When nobody has looked for so long, as while the machine slept, anything may be due at once.
