@@ -201,10 +201,7 @@ async fn follow(
                 let (peers, mtu) = (monitor.peers_with_endpoint(), monitor.device_mtu());
                 let changed = ways.learn(&netlink, &peers, mtu).await;
                 let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
-                if vmclock.is_restored() {
-                    info!("this machine was restored from a snapshot: all sessions begin anew");
-                    device.renew_sessions();
-                }
+                vmclock.check(|| device.renew_sessions());
                 device.handle_timeout();
                 for change in changed {
                     device.handle_way(change);
