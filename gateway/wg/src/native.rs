@@ -40,10 +40,11 @@ mod timers;
 mod tunnel;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
@@ -168,7 +169,7 @@ impl NativeIdentity {
 
 impl Shared {
     fn guard(&self) -> MutexGuard<'_, Guard> {
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guard.lock()
     }
 
     /// Whether `message`, an initiation or a response, is worked for. If not, `out` may get a cookie reply.

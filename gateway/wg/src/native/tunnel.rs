@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
 use super::Shared;
@@ -80,7 +81,7 @@ impl NativeTunnel {
 
     /// For whoever changes nothing.
     fn look(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Seals what waits and then the segments, until either is used up.
