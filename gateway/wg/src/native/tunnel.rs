@@ -184,7 +184,7 @@ impl NativeTunnel {
         if state.has_ended {
             return;
         }
-        scrubbed(|| self.begin_handshake(state, path, out, now));
+        self.begin_handshake(state, path, out, now);
     }
 
     fn begin_handshake(
@@ -470,6 +470,7 @@ impl Tunnel for NativeTunnel {
         let mut state = self.lock();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
 
+        // The keys of the new session are not to stay on the stack.
         scrubbed(|| match kind {
             Message::Initiation => self.handle_initiation(state, message, path, out, now),
             Message::Response { .. } => self.handle_response(state, message, path, out, now),
