@@ -7,7 +7,6 @@
 #[path = "harness/require.rs"]
 #[expect(dead_code, reason = "these tests need no tool")]
 mod require;
-#[expect(dead_code, reason = "each test prepares its gateways")]
 #[path = "harness/world.rs"]
 mod world;
 
@@ -59,15 +58,11 @@ fn workers_keep_the_order_of_packets_and_of_counters() {
 }
 
 #[test]
-fn without_workers_there_are_none() {
+fn workers_are_off_by_default() {
     let Some(_turn) = require(&[Root, Tun]) else {
         return;
     };
-    let world = World::start_with(&Layout::equal().without_ipv6(), |clusters| {
-        for cluster in [&mut clusters.milan, &mut clusters.rome] {
-            cluster.config.set_workers(0);
-        }
-    });
+    let world = World::start(&Layout::equal().without_ipv6());
 
     world.assert_traffic();
 

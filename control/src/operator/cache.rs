@@ -5,7 +5,7 @@
 //! What was written a moment ago may not be heard of yet. Nobody who reads here may draw a conclusion
 //! from that which another look would not mend.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt as _};
 use futures_util::{FutureExt as _, TryStreamExt as _};
@@ -15,6 +15,7 @@ use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{Event, watcher};
 use kube::runtime::{WatchStreamExt as _, reflector::store::Writer};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -71,7 +72,7 @@ impl Cache {
 
         let tell = |object: DynamicObject| {
             let object = Arc::new(object);
-            let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut listeners = self.listeners.lock();
             listeners.retain(|listener| listener.send(Arc::clone(&object)).is_ok());
         };
         changes.for_each(async |object| tell(object)).await;
@@ -80,7 +81,7 @@ impl Cache {
     /// Those that change from now on.
     pub(super) fn changes(&self) -> impl Stream<Item = Arc<DynamicObject>> + Send + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.listeners.lock().push(sender);
 
         futures_util::stream::poll_fn(move |context| receiver.poll_recv(context))
     }

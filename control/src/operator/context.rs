@@ -1,7 +1,7 @@
 //! What all reconciliations share.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
@@ -10,6 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -95,10 +96,10 @@ impl Context {
     /// first time on.
     pub(super) fn cache(&self, resource: &ApiResource, labels: &str) -> Arc<Cache> {
         let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut caches = self.caches.lock();
         let cache = caches.entry((kind, labels.to_owned())).or_insert_with(|| {
             let (cache, hear) = Cache::new(&self.client, resource, labels);
-            self.hearing.lock().unwrap_or_else(PoisonError::into_inner).spawn(hear);
+            self.hearing.lock().spawn(hear);
             cache
         });
 
@@ -236,15 +237,15 @@ impl Context {
     }
 
     fn unmonitored(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, String>> {
-        self.unmonitored.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unmonitored.lock()
     }
 
     fn removed(&self) -> MutexGuard<'_, HashSet<ObjectRef<DynamicObject>>> {
-        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.removed.lock()
     }
 
     fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef<DynamicObject>, Failure>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failures.lock()
     }
 }
 

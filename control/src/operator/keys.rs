@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use zeroize::ZeroizeOnDrop;
 
@@ -234,7 +235,7 @@ impl Secrets {
         holder: &Holder<'_>,
     ) -> Result<Option<ObjectMeta>, KeysError> {
         let known = self.metadata.get(name, Some(holder.namespace)).await?;
-        let sound = || self.sound.lock().unwrap_or_else(PoisonError::into_inner);
+        let sound = || self.sound.lock();
         if let Some(known) = known
             && sound().has(&known.metadata)
         {

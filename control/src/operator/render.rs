@@ -1,6 +1,6 @@
 //! From what asks for a gateway, by its template, to the object that is one; and back what that says.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::DynamicObject;
@@ -126,7 +126,7 @@ async fn template<K: Gateway>(
 /// In the version in which they are stored: a reference may have that of an older document.
 fn known_template(api_version: &str, kind: &str, context: &Context) -> Option<ApiResource> {
     let (group, _) = api_version.split_once('/')?;
-    let templates = context.templates.lock().unwrap_or_else(PoisonError::into_inner);
+    let templates = context.templates.lock();
 
     templates.get(&(kind.to_owned(), group.to_owned())).cloned()
 }

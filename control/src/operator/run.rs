@@ -2,7 +2,7 @@
 //! concerns.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -78,7 +78,7 @@ async fn gateways<K: Gateway>(
     for kind in children.values() {
         inbox = inbox.and_of(&context.cache(kind, ""), owners);
     }
-    let templates = context.templates.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let templates = context.templates.lock().clone();
     for kind in templates.into_values() {
         let name = kind.kind.clone();
         let templates = context.cache(&kind, "");
@@ -213,7 +213,7 @@ fn note<'a>(context: &Context, kinds: impl Iterator<Item = &'a ApiResource>) -> 
     let kinds = own.into_iter().chain(kinds.cloned());
     let kinds: BTreeMap<_, _> =
         kinds.map(|kind| ((kind.kind.clone(), kind.group.clone()), kind)).collect();
-    let mut known = context.templates.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = context.templates.lock();
     let is_news = *known != kinds;
     *known = kinds;
 

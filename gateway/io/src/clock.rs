@@ -1,9 +1,10 @@
 //! The only clock of the data path, and the calendar for those who read reports.
 
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
+use parking_lot::Mutex;
 
 use strait_wg::native::Epoch;
 
@@ -48,7 +49,7 @@ impl Calendar {
 
     /// When `at` was, by the wall clock. `None` if that is no date.
     pub(super) fn date(&self, at: Instant) -> Option<SystemTime> {
-        let mut anchor = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut anchor = self.0.lock();
         anchor.follow(now(), wall());
 
         anchor.date(at)

@@ -37,10 +37,9 @@ const CORES_MIN: usize = 4;
 const AUTO_MAX: usize = 2;
 
 /// How many threads may help each of the packet threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
     /// As many as the cores that this process may use allow: none below four, one below six, else two.
-    #[default]
     Auto,
     /// So many, whatever the cores; 0 is none.
     Exactly(u8),
@@ -60,6 +59,13 @@ impl Workers {
 
     fn fitting(cores: usize) -> usize {
         if cores < CORES_MIN { 0 } else { ((cores - 2) / 2).min(AUTO_MAX) }
+    }
+}
+
+impl Default for Workers {
+    /// None: their gain has not been measured on four cores or more.
+    fn default() -> Self {
+        Self::Exactly(0)
     }
 }
 
@@ -242,5 +248,10 @@ mod tests {
 
         assert_eq!(counts, [0, 0, 0, 1, 1, 2, 2, 2, 2]);
         assert_eq!(Workers::Exactly(3).count(), 3);
+    }
+
+    #[test]
+    fn workers_are_off_by_default() {
+        assert_eq!(Workers::default().count(), 0);
     }
 }

@@ -19,8 +19,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// So many places. More peers than a gateway usually has, and few enough to look through.
 const SLOTS: usize = 64;
@@ -88,7 +89,7 @@ impl Refusals {
 
     /// Whether anything goes one by one, or did within [`QUIET`], as far as earlier questions can tell.
     pub(super) fn is_any(&self, now: Instant) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let mut is_any = false;
         for (slot, seen) in self.slots.iter().zip(seen.iter_mut()) {
             let left = slot.load(Ordering::Relaxed);

@@ -9,11 +9,12 @@ mod state;
 
 use std::future::ready;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::FalseyValueParser;
+use parking_lot::Mutex;
 use strait_io::Monitor;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval};
@@ -129,13 +130,9 @@ async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
     let monitor = device.monitor();
     let device = Arc::new(Mutex::new(device));
     let answering = Arc::clone(&device);
-    let serving = uapi::serve(
-        listener,
-        Arc::new(move |operation| {
-            answering.lock().unwrap_or_else(PoisonError::into_inner).answer(operation)
-        }),
-    )
-    .context("cannot serve the socket")?;
+    let serving =
+        uapi::serve(listener, Arc::new(move |operation| answering.lock().answer(operation)))
+            .context("cannot serve the socket")?;
     info!(interface = args.interface, engine = %args.engine, "the device waits for configuration");
     background::report_ready(is_heard)?;
 
@@ -180,10 +177,10 @@ async fn follow(
                 }
             }
             () = ready(()), if ways.are_due() => {
-                let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
+                let mark = device.lock().mark();
                 let netlink = netlink.with_mark(mark);
                 let changed = ways.learn_due(&netlink, monitor).await;
-                let device = device.lock().unwrap_or_else(PoisonError::into_inner);
+                let device = device.lock();
                 for change in changed {
                     device.handle_way(change);
                 }
@@ -196,15 +193,12 @@ async fn follow(
                 if changes.is_closed() {
                     follow_link(&netlink, index, &mut link, device, &mut serving).await;
                 }
-                let mark = device.lock().unwrap_or_else(PoisonError::into_inner).mark();
+                let mark = device.lock().mark();
                 let netlink = netlink.with_mark(mark);
                 let (peers, mtu) = (monitor.peers_with_endpoint(), monitor.device_mtu());
                 let changed = ways.learn(&netlink, &peers, mtu).await;
-                let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
-                if vmclock.is_restored() {
-                    info!("this machine was restored from a snapshot: all sessions begin anew");
-                    device.renew_sessions();
-                }
+                let mut device = device.lock();
+                vmclock.check(|| device.renew_sessions());
                 device.handle_timeout();
                 for change in changed {
                     device.handle_way(change);
@@ -229,7 +223,7 @@ async fn follow_link(
     }
 
     let mtu_bytes = u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX);
-    device.lock().unwrap_or_else(PoisonError::into_inner).handle_link(link.is_up, mtu_bytes);
+    device.lock().handle_link(link.is_up, mtu_bytes);
     if let Err(error) = serving.move_to(uapi::path(&link.name)) {
         warn!(%error, name = link.name, "the socket keeps its name");
     }

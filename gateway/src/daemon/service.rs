@@ -307,10 +307,7 @@ impl Service {
                     if !self.monitor.is_alive() {
                         bail!("a packet thread ended: start the gateway again and report the log");
                     }
-                    if self.vmclock.is_restored() {
-                        info!("this machine was restored from a snapshot: all sessions begin anew");
-                        self.gateway.renew_sessions();
-                    }
+                    self.vmclock.check(|| self.gateway.renew_sessions());
                     self.gateway.free_retired();
                     if self.is_device_due || self.changes.is_closed() {
                         self.keep_device().await;

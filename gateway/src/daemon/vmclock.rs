@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// The device. Only a privileged container sees it.
 const DEVICE: &str = "/dev/vmclock0";
@@ -68,8 +68,17 @@ impl VmClock {
         clock
     }
 
-    /// Whether the machine was restored from a snapshot since this was last asked. To be called now and then.
-    pub(crate) fn is_restored(&mut self) -> bool {
+    /// Calls `renew_sessions` if the machine was restored from a snapshot since the previous call. Both daemons call
+    /// this with each tick.
+    pub(crate) fn check(&mut self, renew_sessions: impl FnOnce()) {
+        if self.is_restored() {
+            info!("this machine was restored from a snapshot: all sessions begin anew");
+            renew_sessions();
+        }
+    }
+
+    /// Whether the machine was restored from a snapshot since the previous call.
+    fn is_restored(&mut self) -> bool {
         let Some(device) = &self.device else { return false };
         let mut page = [0; PAGE_BYTES];
         // The kernel waits while a hypervisor writes, but not for ever.
@@ -120,16 +129,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restored_snapshot_is_noticed_once() {
+    fn a_restored_snapshot_renews_sessions_once() {
         let file = NamedTempFile::new().unwrap();
         fs::write(&file, page(HAS_GENERATION, 3, 7)).unwrap();
         let mut clock = VmClock::of(file.path());
-        assert!(!clock.is_restored());
+        let mut renewals = 0;
+        clock.check(|| renewals += 1);
+        assert_eq!(renewals, 0);
 
         fs::write(&file, page(HAS_GENERATION, 4, 8)).unwrap();
+        clock.check(|| renewals += 1);
+        clock.check(|| renewals += 1);
 
-        assert!(clock.is_restored());
-        assert!(!clock.is_restored());
+        assert_eq!(renewals, 1);
     }
 
     #[test]

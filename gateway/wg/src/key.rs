@@ -8,8 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
-use super::scrub::scrubbed;
-
 /// Length of every key in bytes.
 pub const KEY_LEN: usize = 32;
 
@@ -69,12 +67,10 @@ impl PrivateKey {
     /// A new key from the operating system's random number generator, clamped as that of `wg genkey`.
     #[must_use]
     pub fn generate() -> Self {
-        scrubbed(|| {
-            let mut bytes = Zeroizing::new(StaticSecret::random().to_bytes());
-            clamp(&mut bytes);
+        let mut bytes = Zeroizing::new(StaticSecret::random().to_bytes());
+        clamp(&mut bytes);
 
-            Self::new(&bytes)
-        })
+        Self::new(&bytes)
     }
 
     /// Wraps 32 raw bytes.
@@ -83,7 +79,7 @@ impl PrivateKey {
     ///
     /// [`KeyError::Zero`] if all of them are zero.
     pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, KeyError> {
-        scrubbed(|| not_zero(Zeroizing::new(*bytes)).map(|bytes| Self::new(&bytes)))
+        not_zero(Zeroizing::new(*bytes)).map(|bytes| Self::new(&bytes))
     }
 
     /// Reads a key file: 32 raw bytes, or base64 text with white space around it.
@@ -92,7 +88,7 @@ impl PrivateKey {
     ///
     /// [`KeyError`] if it is neither. The error never contains the key.
     pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
-        scrubbed(|| parse(content).map(|bytes| Self::new(&bytes)))
+        parse(content).map(|bytes| Self::new(&bytes))
     }
 
     fn new(secret: &[u8; KEY_LEN]) -> Self {
@@ -161,7 +157,7 @@ impl PresharedKey {
     ///
     /// [`KeyError`] if it is neither. The error never contains the key.
     pub fn from_file_content(content: &[u8]) -> Result<Self, KeyError> {
-        scrubbed(|| parse(content).map(|bytes| Self(boxed(&bytes))))
+        parse(content).map(|bytes| Self(boxed(&bytes)))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8; KEY_LEN] {

@@ -40,10 +40,11 @@ mod timers;
 mod tunnel;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
@@ -55,7 +56,6 @@ use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
 use self::noise::{Forged, LEN, shared};
 use self::tai64n::Dates;
 use self::tunnel::NativeTunnel;
-use super::scrub::scrubbed;
 use super::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
 use super::{PresharedKey, PrivateKey, PublicKey, Slot};
 use strait_packet::DropReason;
@@ -144,7 +144,7 @@ impl NativeIdentity {
     /// The identity that `private_key` is.
     #[must_use]
     pub fn new(private_key: &PrivateKey, surroundings: Surroundings) -> Self {
-        let own = scrubbed(|| Own::new(private_key.to_secret()));
+        let own = Own::new(private_key.to_secret());
         let now = surroundings.epoch.base();
         let guard = Guard {
             now,
@@ -168,7 +168,7 @@ impl NativeIdentity {
 
 impl Shared {
     fn guard(&self) -> MutexGuard<'_, Guard> {
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guard.lock()
     }
 
     /// Whether `message`, an initiation or a response, is worked for. If not, `out` may get a cookie reply.
@@ -213,14 +213,12 @@ impl Shared {
     fn introduce(&self, initiation: &[u8]) -> Result<PublicKey, DropReason> {
         let message = initiation.try_into().map_err(|_| DropReason::Malformed)?;
 
-        scrubbed(|| {
-            let introduced =
-                Introduced::read(&self.own, initiation).map_err(|_| DropReason::Unauthenticated)?;
-            let peer = introduced.peer;
-            self.guard().introduced = Some((message, Box::new(introduced)));
+        let introduced =
+            Introduced::read(&self.own, initiation).map_err(|_| DropReason::Unauthenticated)?;
+        let peer = introduced.peer;
+        self.guard().introduced = Some((message, Box::new(introduced)));
 
-            Ok(peer)
-        })
+        Ok(peer)
     }
 
     /// Who sends an `initiation`, which was admitted.
@@ -267,20 +265,16 @@ impl Identity for NativeIdentity {
     }
 
     fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel> {
-        let (peer, is_nobody) = scrubbed(|| {
-            let static_static = shared(&self.shared.own.private, &keys.public_key);
-            let nothing = [0; LEN];
-            let peer = Acquaintance::new(
-                keys.public_key,
-                static_static.as_deref().unwrap_or(&nothing),
-                keys.preshared_key.as_ref().map_or(&nothing, PresharedKey::as_bytes),
-            );
-
-            (peer, static_static.is_err())
-        });
+        let static_static = shared(&self.shared.own.private, &keys.public_key);
+        let nothing = [0; LEN];
+        let peer = Acquaintance::new(
+            keys.public_key,
+            static_static.as_deref().unwrap_or(&nothing),
+            keys.preshared_key.as_ref().map_or(&nothing, PresharedKey::as_bytes),
+        );
 
         let tunnel = NativeTunnel::new(Arc::clone(&self.shared), peer, slot);
-        if is_nobody {
+        if static_static.is_err() {
             // With a point of low order there is no secret: whoever says to have the key is lying, and
             // to ask would be for ever in vain.
             tunnel.close();

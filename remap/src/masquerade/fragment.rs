@@ -10,7 +10,9 @@
 //! clusters seldom fragment.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
 
 use super::entry::{Kind, bits};
 use super::flow::{Protocol, Tick};
@@ -94,7 +96,7 @@ impl Fragments {
 
     pub(super) fn purge(&self, realm: u32) {
         for set in self.sets.get().into_iter().flatten() {
-            for place in set.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            for place in set.lock().iter_mut() {
                 place.take_if(|remembered| remembered.datagram.realm == realm);
             }
         }
@@ -127,6 +129,6 @@ impl Fragments {
         let place = (hash >> 32) % u64::from(self.len.max(1));
         let set = sets.get(index(super::entry::low_u32(place)))?;
 
-        Some(then(&mut set.lock().unwrap_or_else(PoisonError::into_inner)))
+        Some(then(&mut set.lock()))
     }
 }

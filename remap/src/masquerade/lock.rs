@@ -1,6 +1,6 @@
 //! Locks by hash, for those who change the table. Lookups take none.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::entry::low_u32;
 use super::slab::index;
@@ -38,12 +38,7 @@ impl Locks {
 
     /// Waits for the lock.
     pub(super) fn hold(&self, place: Place) -> Held<'_> {
-        // A lock guards no data of its own, so a thread that died with it left nothing half done
-        // that a lookup could not tell.
-        let guard = self
-            .0
-            .get(place.0)
-            .map(|Lock(mutex)| mutex.lock().unwrap_or_else(PoisonError::into_inner));
+        let guard = self.0.get(place.0).map(|Lock(mutex)| mutex.lock());
 
         Held { place, _guard: guard }
     }
@@ -55,11 +50,7 @@ impl Locks {
             return Some(Held { place, _guard: None });
         }
 
-        let guard = match self.0.get(place.0)?.0.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let guard = self.0.get(place.0)?.0.try_lock()?;
 
         Some(Held { place, _guard: Some(guard) })
     }

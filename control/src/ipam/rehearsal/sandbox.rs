@@ -1,12 +1,13 @@
 //! An API server in memory that serves one operator, as far as that can tell.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use kube::core::DeserializeGuard;
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -52,7 +53,7 @@ impl Sandbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Another one after each write that changed something.

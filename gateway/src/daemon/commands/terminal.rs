@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{process, thread};
 
 use control::commands::{Deadline, Report, Session, Side};
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
@@ -68,7 +69,7 @@ impl Terminal {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
             if self.is_watched
-                && let Some((text, since)) = &*lock(&self.waiting)
+                && let Some((text, since)) = &*self.waiting.lock()
             {
                 show(text, since.elapsed());
             }
@@ -86,7 +87,7 @@ impl Terminal {
         let (waiting, is_watched) = (Arc::clone(&self.waiting), self.is_watched);
         let end = move || {
             if runtime.block_on(interrupts.recv()).is_some() {
-                let waiting = lock(&waiting);
+                let waiting = waiting.lock();
                 let line = interrupted(waiting.as_ref().map(|(text, _)| text.as_str()));
                 tell(&format!("{}{line}", if is_watched { CLEAR } else { "" }));
                 process::exit(INTERRUPTED);
@@ -98,7 +99,7 @@ impl Terminal {
     }
 
     fn clear(&self) {
-        if lock(&self.waiting).take().is_some() && self.is_watched {
+        if self.waiting.lock().take().is_some() && self.is_watched {
             tell(CLEAR);
         }
     }
@@ -124,7 +125,7 @@ impl Report for Terminal {
         if self.is_watched {
             show(&text, Duration::ZERO);
         }
-        lock(&self.waiting).replace((text, Instant::now()));
+        self.waiting.lock().replace((text, Instant::now()));
     }
 
     fn allows(&self, side: Side, warning: &str) -> bool {
@@ -143,10 +144,6 @@ impl Drop for Terminal {
         // The error that comes next begins a line.
         self.clear();
     }
-}
-
-fn lock<T>(of_all: &Mutex<T>) -> MutexGuard<'_, T> {
-    of_all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Shows what is waited for in the place of what was shown before.

@@ -338,11 +338,11 @@ fn every_bad_value_of_ours_is_named_with_the_remedy() {
 }
 
 #[test]
-fn workers_are_as_many_as_fit_or_as_the_file_says() {
+fn workers_are_off_unless_the_file_sets_them() {
     let load = |line: &str| Site::new(&format!("{MINIMAL}{line}\n")).load();
 
     for (line, workers) in [
-        ("", Workers::Auto),
+        ("", Workers::Exactly(0)),
         ("workers = \"auto\"", Workers::Auto),
         ("workers = 0", Workers::Exactly(0)),
         ("workers = 16", Workers::Exactly(16)),

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use control::conncheck::State;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
@@ -59,8 +59,7 @@ impl Liqo {
     }
 
     fn encode_histogram(&self, families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Result {
-        // A scrape that panicked leaves at worst one observation too few.
-        let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latency = self.latency.lock();
         let names: HashSet<&str> = peers.iter().map(|peer| peer.status.name.as_str()).collect();
         latency.retain(|name, _| names.contains(name.as_str()));
         for peer in peers {

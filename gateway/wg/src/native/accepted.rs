@@ -8,8 +8,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::tai64n::{Timestamp, Timestamps};
 use super::timers::INITIATION_GAP;
@@ -34,7 +36,7 @@ struct ByPeer {
 impl AcceptedByPeer {
     /// What was answered of `peer`. It is remembered as long as somebody holds it.
     pub(super) fn of(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
-        let ByPeer { by_key, enough } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ByPeer { by_key, enough } = &mut *self.0.lock();
         if let Some(accepted) = by_key.get(&peer).and_then(Weak::upgrade) {
             return accepted;
         }
@@ -121,7 +123,7 @@ mod tests {
     #[test]
     fn each_of_our_keys_has_what_it_answered_to_itself() {
         let (accepted, now) = (AcceptedByPeer::default().of(own(0)), Instant::now());
-        let mut accepted = accepted.lock().unwrap();
+        let mut accepted = accepted.lock();
 
         assert_eq!(accepted.take(own(1), made_at(5), now), Ok(()));
         assert_eq!(accepted.take(own(2), made_at(4), now), Ok(()));
@@ -150,14 +152,14 @@ mod tests {
     fn a_peer_is_remembered_while_it_has_a_tunnel() {
         let (all, now) = (AcceptedByPeer::default(), Instant::now());
         let [first, second] = [(); 2].map(|()| all.of(own(1)));
-        first.lock().unwrap().take(own(9), made_at(5), now).unwrap();
+        first.lock().take(own(9), made_at(5), now).unwrap();
 
         drop(first);
         assert!(Arc::ptr_eq(&all.of(own(1)), &second));
         drop(second);
 
         let again = all.of(own(1));
-        assert_eq!(again.lock().unwrap().take(own(9), made_at(5), now), Ok(()));
+        assert_eq!(again.lock().take(own(9), made_at(5), now), Ok(()));
     }
 
     #[test]
@@ -168,7 +170,7 @@ mod tests {
             let _ = all.of(own(number));
         }
 
-        assert!(all.0.lock().unwrap().by_key.len() <= 16);
+        assert!(all.0.lock().by_key.len() <= 16);
     }
 
     fn own(number: u8) -> PublicKey {

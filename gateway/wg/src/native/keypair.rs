@@ -3,8 +3,9 @@
 //! Source: WireGuard whitepaper, sections 5.4.6 (data) and 6.1 (limits).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::cipher::{Cipher, LANES, Lane, Lanes};
 use super::handshake::Session;
@@ -212,7 +213,7 @@ impl Keypair {
 
     /// What was received. Nobody waits here: only the receiving thread asks.
     pub(super) fn window(&self) -> MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        self.window.lock()
     }
 }
 

@@ -3,8 +3,10 @@
 //! Only handshakes, timers and packets without a session come here; it stands behind a lock.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Shared;
 use super::accepted::Accepted;
@@ -121,7 +123,7 @@ impl State {
     }
 
     fn accepted(&self) -> MutexGuard<'_, Accepted> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.accepted.lock()
     }
 
     /// Whether nothing waits for time to pass, if there is no session.

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
 use super::Shared;
@@ -80,7 +81,7 @@ impl NativeTunnel {
 
     /// For whoever changes nothing.
     fn look(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Seals what waits and then the segments, until either is used up.
@@ -183,7 +184,7 @@ impl NativeTunnel {
         if state.has_ended {
             return;
         }
-        scrubbed(|| self.begin_handshake(state, path, out, now));
+        self.begin_handshake(state, path, out, now);
     }
 
     fn begin_handshake(
@@ -469,6 +470,7 @@ impl Tunnel for NativeTunnel {
         let mut state = self.lock();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
 
+        // The keys of the new session are not to stay on the stack.
         scrubbed(|| match kind {
             Message::Initiation => self.handle_initiation(state, message, path, out, now),
             Message::Response { .. } => self.handle_response(state, message, path, out, now),
