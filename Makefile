@@ -66,6 +66,7 @@ bench-micro: ## What each stage of the packet path costs by itself
 	$(CARGO) bench --workspace
 
 .PHONY: profile
+profile: export PATH := $(PATH):$(CURDIR)/target/tools
 profile: ## A flame graph of each gateway under load, and its busiest functions
 	@.ci/setup profile
 	$(CARGO) build --profile profiling --bin strait

@@ -51,7 +51,7 @@ struct Args {
     /// Rounds; every contestant is measured in each [default: 4, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// No comparison: a flame graph of each gateway of strait, or of whom --only names
+    /// No comparison: a flame graph of each gateway of strait, or of the contestant of --only
     #[arg(long, conflicts_with_all = ["quick", "rounds"])]
     profile: bool,
     /// No comparison with others: so many pairs of strait with 1,000 configured peers and with 1, of

@@ -1,38 +1,30 @@
-//! Pictures of one run: each as SVG for a page, and as PNG for where SVG is not shown.
+//! Charts of one run, as SVG.
 //!
 //! ```text
 //!   title                          what is shown, its unit, which direction is better
 //!   legend                         only where colours are not named by the picture itself
-//!   panel | panel                  bars, distribution or curve
+//!   panel | panel                  bars or lines
 //!   machine: kernel, CPU, cores    what the numbers hold for
 //!   how to read bars and lines
 //! ```
 //!
-//! A contestant has the same colour in every picture, and is left out of those for which nothing of
-//! it was measured: zero would be a result.
+//! A contestant has the same colour in every picture. A picture omits the contestants without a value:
+//! zero would be a result.
 
 mod axis;
 mod bars;
-mod canvas;
-mod curve;
-mod distribution;
-mod raster;
+mod lines;
+mod svg;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use plotters::prelude::{BitMapBackend, DrawingBackend, IntoDrawingArea, SVGBackend};
 
 use crate::record::Record;
 use bars::Bars;
-use canvas::{Area, Outcome};
-use curve::Curves;
-use distribution::Distribution;
-use raster::Raster;
-
-/// Width and height in pixels: twice what a page shows, so that PNGs are sharp on fine screens.
-const SIZE: (u32, u32) = (1800, 1000);
+use lines::Lines;
+use svg::Svg;
 
 /// One picture: its text, and what is drawn between.
 struct Picture {
@@ -46,8 +38,7 @@ struct Picture {
 
 enum Content {
     Bars(Bars),
-    Curves(Curves),
-    Distribution(Distribution),
+    Lines(Lines),
 }
 
 /// Draws every picture of `record` for which there are numbers, and returns the files.
@@ -57,19 +48,13 @@ enum Content {
 /// If a file in `folder` cannot be written.
 pub(crate) fn draw(record: &Record, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    canvas::register_fonts()?;
 
     let mut files = Vec::new();
     for picture in pictures(record) {
-        let svg = folder.join(picture.name).with_extension("svg");
-        picture
-            .draw(record, &SVGBackend::new(&svg, SIZE).into_drawing_area())
-            .with_context(|| format!("draw {}", svg.display()))?;
-        let png = folder.join(picture.name).with_extension("png");
-        picture
-            .draw(record, &Raster(BitMapBackend::new(&png, SIZE)).into_drawing_area())
-            .with_context(|| format!("draw {}", png.display()))?;
-        files.extend([svg, png]);
+        let path = folder.join(picture.name).with_extension("svg");
+        fs::write(&path, picture.draw(record))
+            .with_context(|| format!("write {}", path.display()))?;
+        files.push(path);
     }
 
     Ok(files)
@@ -101,24 +86,25 @@ fn pictures(record: &Record) -> Vec<Picture> {
         legend: bars.legend(),
         content: Content::Bars(bars),
     });
-    let latency = Distribution::new(record).map(|distribution| Picture {
+    let latency = Lines::latency(record).map(|lines| Picture {
         name: "latency",
         title: "Share of round trips that take at most so many µs (further left is better)",
         legend: "all rounds together; the upper part of the vertical axis is stretched to show the tail",
-        content: Content::Distribution(distribution),
+        content: Content::Lines(lines),
     });
-    let scaling = Curves::new(record).map(|curves| Picture {
+    let scaling = Lines::scaling(record).map(|lines| Picture {
         name: "scaling",
         title: "TCP upload in Gb/s by streams and by configured peers (higher is better)",
         legend: "point: median of the rounds; whisker: least to most",
-        content: Content::Curves(curves),
+        content: Content::Lines(lines),
     });
 
     [tcp, udp, cost, latency, scaling].into_iter().flatten().collect()
 }
 
 impl Picture {
-    fn draw<DB: DrawingBackend>(&self, record: &Record, area: &Area<DB>) -> Outcome<DB> {
+    /// The text of the SVG file.
+    fn draw(&self, record: &Record) -> String {
         let machine = format!(
             "kernel {}, {}, {} cores, {} rounds, {} s a measurement, {}",
             record.kernel,
@@ -128,15 +114,14 @@ impl Picture {
             record.seconds,
             record.congestion_control
         );
-        let inner = canvas::frame(area, self.title, &machine, self.legend)?;
+        let mut svg = Svg::new(self.title, &machine, self.legend);
 
         match &self.content {
-            Content::Bars(bars) => bars.draw(&inner)?,
-            Content::Curves(curves) => curves.draw(&inner)?,
-            Content::Distribution(distribution) => distribution.draw(&inner)?,
+            Content::Bars(bars) => bars.draw(&mut svg),
+            Content::Lines(lines) => lines.draw(&mut svg),
         }
 
-        area.present()
+        svg.finish()
     }
 }
 

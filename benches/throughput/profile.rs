@@ -1,11 +1,8 @@
 //! Where the gateways spend their time: a flame graph of each, and its busiest functions.
 //!
-//! `perf` takes samples of both gateways while one TCP stream goes up, so that the client's mostly
-//! seals and the server's mostly opens. A gateway that sleeps leaves no samples: shares are of the
-//! time in which it ran.
-
-mod flame;
-mod stacks;
+//! `perf` samples both gateways while one TCP stream goes up, so that the client's mostly seals and the
+//! server's mostly opens. A gateway that sleeps has no samples: shares are of the time in which it ran.
+//! `perf report` makes the table, and the program `flamegraph` the picture.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,13 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use strait_lab::process;
 
 use crate::contestant::{Contestant, Kind, Variation};
 use crate::load::{self, Direction};
 use crate::measure::Plan;
-use stacks::{Frame, Origin};
 
 /// Samples a second of each thread that runs. Not a divisor of any timer's frequency.
 const FREQUENCY: &str = "499";
@@ -28,10 +24,13 @@ const FREQUENCY: &str = "499";
 /// assembler that keeps no frame pointers. As many bytes hold the deepest one.
 const CALL_GRAPH: &str = "dwarf,16384";
 
-/// Lines of a table.
-const BUSIEST: usize = 15;
+/// Functions with less of the time are left out of the tables.
+const LEAST_PERCENT: &str = "1";
 
-/// Writes a flame graph of each gateway below `output`; returns the tables and the pictures' paths.
+/// Its callers start threads and catch panics; the flame graph begins above it.
+const OUTERMOST: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
+
+/// Writes a flame graph of each gateway below `output`; returns the tables and the paths of the graphs.
 ///
 /// What perf recorded stays beside them, for `perf report` and `perf annotate`.
 pub(crate) fn run(
@@ -41,6 +40,9 @@ pub(crate) fn run(
 ) -> anyhow::Result<(String, Vec<PathBuf>)> {
     let perf = process::find("perf")
         .context("perf is missing: run `make profile` as root, or apt-get install linux-perf")?;
+    let flamegraph = process::find("flamegraph").context(
+        "flamegraph is missing: run `make profile`, or cargo install --locked flamegraph",
+    )?;
     let duration = plan.duration;
     fs::create_dir_all(output).with_context(|| format!("create {}", output.display()))?;
     let contestant = Contestant::start(kind, plan.congestion_control, Variation::default())?;
@@ -59,13 +61,22 @@ pub(crate) fn run(
     );
     let mut files = Vec::new();
     for recording in recordings {
-        let name = recording.name;
-        let all = recording.stacks(&perf)?;
-        let title = format!("{}, gateway of {name}: {} samples", kind.name(), all.samples);
-        let path = output.join(format!("flame-{name}.svg"));
-        fs::write(&path, flame::draw(&title, &all))
-            .with_context(|| format!("write {}", path.display()))?;
-        text.push_str(&table(&title, &all));
+        let title = format!("{}, gateway of {}", kind.name(), recording.name);
+        let path = output.join(format!("flame-{}.svg", recording.name));
+        let data = recording.finish()?;
+        let mut report = Command::new(&perf);
+        report
+            .args(["report", "--stdio", "--quiet", "--no-children", "--call-graph", "none"])
+            .args(["--fields", "overhead,sym", "--percent-limit", LEAST_PERCENT, "--input"])
+            .arg(&data);
+        let _ = writeln!(text, "\n{title}\n{}", output_of(&mut report)?.trim_end());
+
+        let mut draw = Command::new(&flamegraph);
+        draw.args(["--deterministic", "--skip-after", OUTERMOST, "--title", &title, "--perfdata"])
+            .arg(&data)
+            .arg("--output")
+            .arg(&path);
+        output_of(&mut draw)?;
         files.push(path);
     }
 
@@ -106,31 +117,17 @@ impl Recording {
         Ok(Self { name, perf, data })
     }
 
-    /// Waits for the end of the recording and reads it.
-    fn stacks(self, perf: &Path) -> anyhow::Result<Frame> {
+    /// Waits for the end of the recording, and returns its file.
+    fn finish(self) -> anyhow::Result<PathBuf> {
         let recorded = self.perf.wait_with_output().context("wait for perf")?;
-        if !recorded.status.success() {
-            bail!(
-                "perf record: {}{}",
-                String::from_utf8_lossy(&recorded.stderr).trim(),
-                forbidden().unwrap_or_default()
-            );
-        }
-
-        let script = Command::new(perf)
-            .args(["script", "--fields", "comm,ip,sym,dso", "--input"])
-            .arg(&self.data)
-            .stdin(Stdio::null())
-            .output()
-            .context("start perf script")?;
-        let all = Frame::from_script(&String::from_utf8_lossy(&script.stdout));
         ensure!(
-            script.status.success() && all.samples > 0,
-            "perf script found no samples: {}",
-            String::from_utf8_lossy(&script.stderr).trim()
+            recorded.status.success(),
+            "perf record: {}{}",
+            String::from_utf8_lossy(&recorded.stderr).trim(),
+            forbidden().unwrap_or_default()
         );
 
-        Ok(all)
+        Ok(self.data)
     }
 }
 
@@ -147,25 +144,16 @@ fn forbidden() -> Option<String> {
     })
 }
 
-fn table(title: &str, all: &Frame) -> String {
-    let mut text = format!("\n{title}\n   self  function\n");
-    for ((function, host), own) in all.busiest().into_iter().take(BUSIEST) {
-        let share = percent(own, all.samples);
-        let origin = match (function.origin, host) {
-            (Origin::Kernel, _) => " [kernel]".to_owned(),
-            (_, Some(host)) => format!(", inlined into {host}"),
-            (_, None) => String::new(),
-        };
-        let _ = writeln!(text, "{share:5.1} %  {}{origin}", function.name);
-    }
+/// What a program wrote to its standard output.
+fn output_of(command: &mut Command) -> anyhow::Result<String> {
+    let program = command.get_program().display().to_string();
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("start {program}"))?;
+    ensure!(
+        output.status.success(),
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
 
-    text
-}
-
-fn percent(part: u32, all: u32) -> f64 {
-    if all == 0 {
-        return 0.0;
-    }
-
-    100.0 * f64::from(part) / f64::from(all)
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

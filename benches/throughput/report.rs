@@ -33,8 +33,7 @@ pub(crate) fn page(record: &Record, pictures: &[PathBuf]) -> String {
     let mut text = String::from(
         "# Strait beside its peers\n\nHow this is measured: `benches/throughput/README.md`.\n",
     );
-    let vector = pictures.iter().filter(|path| path.extension().is_some_and(|e| e == "svg"));
-    for name in vector.filter_map(|path| path.file_name()?.to_str()) {
+    for name in pictures.iter().filter_map(|path| path.file_name()?.to_str()) {
         let _ = write!(text, "\n![]({name})\n");
     }
 

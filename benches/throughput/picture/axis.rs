@@ -1,19 +1,11 @@
-//! Axes with round ticks, and the empty panel that two of them span.
+//! Axes with round ticks, and the panel that two of them span.
 
 use std::ops::Range;
 
-use plotters::chart::{ChartBuilder, ChartContext, LabelAreaPosition};
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
-use plotters::coord::types::RangedCoordf64;
-use plotters::prelude::{Cartesian2d, Color, DrawingBackend};
-use plotters::style::text_anchor::{HPos, VPos};
+use super::svg::{Anchor, GRID, INK, Point, SMALL, Svg};
 
-use super::canvas::{Area, GRID, INK, LABEL, Outcome, SMALL, text};
-
-pub(super) type Panel<'a, DB> = ChartContext<'a, DB, Cartesian2d<Axis, Axis>>;
-
-/// Where an axis begins and ends, and what is written at it where. Positions of a logarithmic axis
-/// are logarithms.
+/// Where an axis begins and ends, and its ticks with their labels. Positions of a logarithmic axis are
+/// logarithms.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     range: Range<f64>,
@@ -91,71 +83,52 @@ impl Axis {
         Self { range: 0.0..count, ticks: Vec::new() }
     }
 
-    /// How long it is.
     pub(super) fn length(&self) -> f64 {
         self.range.end - self.range.start
     }
+
+    /// How far along the axis `position` is: 0 at its start, 1 at its end.
+    fn share(&self, position: f64) -> f64 {
+        (position - self.range.start) / self.length()
+    }
 }
 
-impl Ranged for Axis {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
+/// The place that two axes span.
+#[derive(Debug)]
+pub(super) struct Panel {
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) upper_left: Point,
+    pub(super) lower_right: Point,
+}
 
-    fn map(&self, position: &f64, pixels: (i32, i32)) -> i32 {
-        RangedCoordf64::from(self.range.clone()).map(position, pixels)
+impl Panel {
+    /// The pixel of a position on both axes.
+    pub(super) fn at(&self, x: f64, y: f64) -> Point {
+        let (left, top) = self.upper_left;
+        let (right, bottom) = self.lower_right;
+
+        (left + self.x.share(x) * (right - left), bottom - self.y.share(y) * (bottom - top))
     }
 
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        if hint.weight().allow_light_points() {
-            return Vec::new();
+    /// Draws the axes, their ticks and the grid.
+    pub(super) fn draw(&self, svg: &mut Svg) {
+        let (left, top) = self.upper_left;
+        let (right, bottom) = self.lower_right;
+        for (position, label) in &self.y.ticks {
+            let (_, y) = self.at(0.0, *position);
+            svg.line(&[(left, y), (right, y)], GRID, 2.0);
+            svg.line(&[(left - 6.0, y), (left, y)], INK, 2.0);
+            svg.text((left - 10.0, y + 8.0), Anchor::End, SMALL, label);
         }
-
-        self.ticks.iter().map(|(position, _)| *position).collect()
+        for (position, label) in &self.x.ticks {
+            let (x, _) = self.at(*position, 0.0);
+            svg.line(&[(x, top), (x, bottom)], GRID, 2.0);
+            svg.line(&[(x, bottom), (x, bottom + 12.0)], INK, 2.0);
+            svg.text((x, bottom + 40.0), Anchor::Middle, SMALL, label);
+        }
+        svg.line(&[(left, top), (left, bottom), (right, bottom)], INK, 2.0);
     }
-
-    fn range(&self) -> Range<f64> {
-        self.range.clone()
-    }
-}
-
-impl ValueFormatter<f64> for Axis {
-    fn format_ext(&self, position: &f64) -> String {
-        let tick = self.ticks.iter().find(|(tick, _)| (tick - position).abs() < 1e-9);
-
-        tick.map(|(_, label)| label.clone()).unwrap_or_default()
-    }
-}
-
-/// Draws two axes with their grid. `below` is what the horizontal one counts; `heading`, above the
-/// panel, what the panel shows; `room` the pixels below the axis.
-pub(super) fn panel<'a, DB: DrawingBackend + 'a>(
-    area: &Area<DB>,
-    (x, y): (&Axis, &Axis),
-    (heading, below): (&str, &str),
-    room: u32,
-) -> Outcome<DB, Panel<'a, DB>> {
-    let top = if heading.is_empty() { 10 } else { 50 };
-    if !heading.is_empty() {
-        area.draw_text(heading, &text(LABEL, HPos::Left, VPos::Center), (10, 22))?;
-    }
-    let mut panel = ChartBuilder::on(area)
-        .margin_top(top)
-        .margin_right(50)
-        .x_label_area_size(room)
-        .y_label_area_size(130)
-        .build_cartesian_2d(x.clone(), y.clone())?;
-    panel
-        .configure_mesh()
-        .set_tick_mark_size(LabelAreaPosition::Bottom, 12)
-        .x_desc(below)
-        .axis_desc_style(text(LABEL, HPos::Center, VPos::Center))
-        .x_label_style(text(SMALL, HPos::Center, VPos::Top))
-        .y_label_style(text(SMALL, HPos::Right, VPos::Center))
-        .bold_line_style(GRID.stroke_width(2))
-        .axis_style(INK.stroke_width(2))
-        .draw()?;
-
-    Ok(panel)
 }
 
 /// A tick: as many decimals as it needs, thousands set apart.
