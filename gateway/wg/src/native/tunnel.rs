@@ -10,7 +10,6 @@ use arc_swap::ArcSwap;
 use zeroize::Zeroizing;
 
 use super::Shared;
-use super::cipher::Lanes;
 use super::datagram;
 use super::handshake::{Acquaintance, Pending};
 use super::keypair::Keypair;
@@ -24,6 +23,7 @@ use crate::tunnel::{
     Opened, REKEY_TIMEOUT, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
 };
 use crate::{OpenedRun, Opening, Slot, Staged};
+use strait_aead::Lanes;
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::counters::as_u64;
