@@ -93,7 +93,7 @@ proptest! {
     }
 }
 
-/// All but those that take long and rarely get anywhere with noise: handshakes, and up to 32 KiB of encryption.
+/// All but those that take long and have a test of their own: handshakes, and encryption of up to 32 KiB.
 fn quick() -> impl Iterator<Item = Target> {
     TARGETS.into_iter().filter(|(name, _)| !matches!(*name, "aead" | "session"))
 }

@@ -300,7 +300,7 @@ mod tests {
     use crate::tests::hex::{array, bytes};
     use crate::tests::{byte, lanes};
 
-    /// The tag of `message`, which consists of parts, in every lane. `by_block`: four parts at once where there are four.
+    /// The tag of `message`, which consists of parts, in every lane. With `by_block` four parts are added at once.
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
     fn authenticated(key: &[u8; 32], message: &[u8], by_block: bool) -> Tags {
         let mut one_time_keys = [_mm512_setzero_si512(); 16];
