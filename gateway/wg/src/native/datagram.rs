@@ -312,9 +312,8 @@ fn open_in_place_in_lanes(keypair: &Keypair, run: &mut [u8], stride: usize, out:
 
         let messages = messages.get_mut(..count).unwrap_or_default();
         let are_authentic = keypair.open_all(messages, &tags);
-        for ((message, is_authentic), (counter, start)) in
-            messages.iter().zip(are_authentic).zip(places)
-        {
+        let each = messages.iter().zip(are_authentic).zip(places);
+        for ((message, is_authentic), (counter, start)) in each {
             if is_authentic {
                 out.push(authentic(counter, message.text.len(), start));
             } else {

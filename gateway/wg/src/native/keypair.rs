@@ -214,7 +214,7 @@ impl Keypair {
     }
 }
 
-/// The nonce of a message: four zero bytes and its counter.
+/// The nonce of a message: four zero bytes and its counter. WireGuard whitepaper, section 5.4.6.
 #[inline]
 pub(super) fn nonce(counter: u64) -> Nonce {
     let mut nonce = [0; NONCE_LEN];
