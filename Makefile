@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 # Seconds of fuzzing for each target; as many targets run at a time as there are cores.
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= parse rewrite translate segment coalesce message table session uapi
+FUZZ_TARGETS ?= aead parse rewrite translate segment coalesce message table session uapi
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -98,7 +98,7 @@ fuzz: ## Coverage-guided fuzzing, ten minutes a target; FUZZ_SECONDS and FUZZ_TA
 fuzz-quick: ## A minute of parse, rewrite, translate, session and uapi, a quarter of that for the other targets
 	@.ci/setup fuzz
 	fuzz/run 60 parse rewrite translate session uapi
-	fuzz/run 15 segment coalesce message table
+	fuzz/run 15 aead segment coalesce message table
 
 .PHONY: lint
 lint: export PATH := $(PATH):$(CURDIR)/target/tools

@@ -10,6 +10,7 @@
 
 pub mod oracle;
 
+mod aead;
 mod coalesce;
 mod message;
 mod parse;
@@ -20,6 +21,7 @@ mod table;
 mod translate;
 mod uapi;
 
+pub use aead::aead;
 pub use coalesce::coalesce;
 pub use message::message;
 pub use parse::parse;
@@ -34,7 +36,8 @@ pub use uapi::uapi;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
+    ("aead", aead),
     ("parse", parse),
     ("rewrite", rewrite),
     ("segment", segment),

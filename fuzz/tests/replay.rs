@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use strait_fuzz::{TARGETS, Target, session};
+use strait_fuzz::{TARGETS, Target, aead, session};
 
 #[test]
 fn no_old_crash_returns() {
@@ -73,11 +73,29 @@ proptest! {
         let steps: Vec<u8> = steps.into_iter().flat_map(|(kind, argument)| [kind, argument]).collect();
         session(&steps);
     }
+
+    /// Short texts of all lengths, and bytes of 0xff, which make carries likelier.
+    #[test]
+    fn lanes_seal_and_open_as_ring(
+        key in any::<[u8; 32]>(),
+        flip in any::<[u8; 3]>(),
+        messages in prop::collection::vec((any::<[u8; 12]>(), 0_u16..400), 1..=16),
+        material in prop::collection::vec(prop_oneof![any::<u8>(), Just(0xff)], 0..500),
+    ) {
+        let count = u8::try_from(messages.len() - 1).unwrap();
+        let mut input = [&key[..], &flip, &[count]].concat();
+        for (nonce, len) in messages {
+            input.extend(nonce);
+            input.extend(len.to_le_bytes());
+        }
+        input.extend(material);
+        aead(&input);
+    }
 }
 
-/// All but the one that shakes hands, which takes a thousand times as long.
+/// All but those that take long and have a test of their own: handshakes, and encryption of up to 32 KiB.
 fn quick() -> impl Iterator<Item = Target> {
-    TARGETS.into_iter().filter(|(name, _)| *name != "session")
+    TARGETS.into_iter().filter(|(name, _)| !matches!(*name, "aead" | "session"))
 }
 
 /// An IPv4 or IPv6 header with a length that fits, a likely protocol, and random bytes behind.

@@ -24,6 +24,7 @@ type Seed = (&'static str, Vec<u8>);
 fn the_corpora_hold_the_seeds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora");
     let corpora = [
+        ("aead", sealed()),
         ("parse", packets()),
         ("rewrite", packets()),
         ("segment", frames()),
@@ -45,6 +46,36 @@ fn the_corpora_hold_the_seeds() {
             assert_eq!(fs::read(&file).unwrap_or_default(), bytes, "{}", file.display());
         }
     }
+}
+
+/// Messages to seal: too few for lanes and enough, with lengths around those of blocks.
+fn sealed() -> Vec<Seed> {
+    let case = |flip: [u8; 3], lens: &[u16], material: &[u8]| {
+        let count = u8::try_from(lens.len()).unwrap();
+        let mut bytes = [&noise(32, count.into())[..], &flip, &[count - 1]].concat();
+        for (number, len) in (0_u64..).zip(lens) {
+            bytes.extend([0; 4]);
+            bytes.extend(number.to_le_bytes());
+            bytes.extend(len.to_le_bytes());
+        }
+        bytes.extend(material);
+        bytes
+    };
+    let around_blocks = [0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128];
+    let text = noise(200, 1);
+
+    vec![
+        ("one", case([0, 0, 0], &[100], &text)),
+        ("too-few-for-lanes", case([3, 9, 0], &[100; 7], &text)),
+        ("eight", case([7, 255, 0], &[100; 8], &text)),
+        ("nine", case([8, 0, 3], &[100; 9], &text)),
+        ("around-blocks", case([2, 77, 0], &around_blocks, &text)),
+        ("carries", case([15, 1, 1], &around_blocks, &[0xff])),
+        ("zeros", case([5, 2, 0], &[64; 16], &[])),
+        ("empty", case([1, 127, 0], &[0; 16], &[])),
+        ("full-packets", case([9, 0, 45], &[1440; 16], &text)),
+        ("last-is-shorter", case([11, 90, 0], &[[1360; 11].as_slice(), &[52]].concat(), &text)),
+    ]
 }
 
 /// What a client says, and what a device answers.

@@ -5,6 +5,8 @@
 //! one follows another, the demultiplexing of messages, cryptokey routing, and what is learned about a
 //! peer.
 
+#![forbid(unsafe_code)]
+
 pub mod allowed_ips;
 pub mod boringtun;
 pub mod endpoints;

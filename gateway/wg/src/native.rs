@@ -13,7 +13,7 @@
 //! | who is answered under load | `load` |
 //! | when a message was made | `tai64n` |
 //! | the keys of a session, and the datagrams made with them | `keypair`, `datagram` |
-//! | what those are sealed with, many at once | `cipher` |
+//! | what those are sealed with, many at once | the crate `strait-aead` |
 //! | how one session follows another | `sessions` |
 //! | what was received before | `replay` |
 //! | which handshakes were answered before | `accepted` |
@@ -23,7 +23,6 @@
 //! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
 
 mod accepted;
-mod cipher;
 mod datagram;
 mod handshake;
 mod keypair;
@@ -63,7 +62,7 @@ use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::path::Path;
 
 pub use accepted::AcceptedByPeer;
-pub use cipher::Lanes;
+pub use strait_aead::Lanes;
 pub use tai64n::Epoch;
 
 /// Fills bytes with randomness that nobody can foresee.

@@ -6,13 +6,12 @@
 //! 4 0 0 0 | receiver | counter 8 | packet, and zeros up to a multiple of 16 | tag 16
 //! ```
 
-use super::cipher::{LANES, Lane};
-use super::keypair::{HEADER_LEN, Keypair};
-use super::noise::TAG_LEN;
+use super::keypair::{HEADER_LEN, Keypair, nonce};
 use super::replay::Window;
 use crate::message::DATA_OVERHEAD_BYTES;
 use crate::opening::{Authentic, OpenedRun, OpeningKeys};
 use crate::tunnel::{Opened, Sealed, SealingKeys};
+use strait_aead::{LANES, Message, TAG_LEN};
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::counters::as_u64;
 use strait_packet::segment::Segments;
@@ -206,24 +205,25 @@ fn open_in_lanes(
 ) {
     let mut datagrams = run.chunks(stride);
     while datagrams.len() > 0 {
-        let mut messages: [Lane<'_>; LANES] = Default::default();
-        let mut tags = [[0; TAG_LEN]; LANES];
+        let mut messages: [Message<'_>; LANES] = Default::default();
+        let (mut tags, mut counters) = ([[0; TAG_LEN]; LANES], [0; LANES]);
         let mut count = 0;
-        let mut places = messages.iter_mut().zip(&mut tags);
+        let mut places = messages.iter_mut().zip(&mut tags).zip(&mut counters);
         let (mut room, packets) = out.rest();
         while count < LANES {
             let next = datagrams.by_ref().find_map(|datagram| unopened(datagram, window, opened));
-            let Some(Unopened { counter, sealed, tag: found }) = next else { break };
-            let len = sealed.len();
+            let Some(unopened) = next else { break };
+            let len = unopened.sealed.len();
             if count == packets || len > room.len() {
                 opened.malformed += 1;
                 continue;
             }
-            let Some((message, tag)) = places.next() else { break };
+            let Some(((message, tag), counter)) = places.next() else { break };
             let (text, behind) = room.split_at_mut(len);
-            text.copy_from_slice(sealed);
+            text.copy_from_slice(unopened.sealed);
             room = behind;
-            (*message, *tag) = (Lane { counter, text }, found);
+            *message = Message { nonce: nonce(unopened.counter), text };
+            (*tag, *counter) = (unopened.tag, unopened.counter);
             count += 1;
         }
 
@@ -231,12 +231,13 @@ fn open_in_lanes(
         let mut lens = [(None, 0); LANES];
         let messages = messages.get_mut(..count).unwrap_or_default();
         let authentic = keypair.open_all(messages, &tags);
-        for ((message, is_authentic), lens) in messages.iter().zip(authentic).zip(&mut lens) {
+        let each = messages.iter().zip(counters).zip(authentic).zip(&mut lens);
+        for (((message, counter), is_authentic), lens) in each {
             let content = &*message.text;
             lens.1 = content.len();
             if !is_authentic {
                 opened.unauthenticated += 1;
-            } else if !window.accept(message.counter) {
+            } else if !window.accept(counter) {
                 opened.replayed += 1;
             } else {
                 let datagram_len = content.len() + DATA_OVERHEAD_BYTES;
@@ -281,9 +282,9 @@ impl OpeningKeys for Keypair {
 
 fn open_in_place_singly(keypair: &Keypair, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
     for (datagram, start) in run.chunks_mut(stride).zip((0..).step_by(stride)) {
-        let Some((message, tag)) = message_of(datagram, out) else { continue };
-        if keypair.open(message.counter, message.text, tag) {
-            out.push(authentic(&message, start));
+        let Some((counter, text, tag)) = sealed_of(datagram, out) else { continue };
+        if keypair.open(counter, text, tag) {
+            out.push(authentic(counter, text.len(), start));
         } else {
             out.count_unauthenticated();
         }
@@ -293,16 +294,16 @@ fn open_in_place_singly(keypair: &Keypair, run: &mut [u8], stride: usize, out: &
 fn open_in_place_in_lanes(keypair: &Keypair, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
     let mut datagrams = run.chunks_mut(stride).zip((0..).step_by(stride));
     loop {
-        let mut messages: [Lane<'_>; LANES] = Default::default();
-        let (mut tags, mut starts) = ([[0; TAG_LEN]; LANES], [0; LANES]);
+        let mut messages: [Message<'_>; LANES] = Default::default();
+        let (mut tags, mut places) = ([[0; TAG_LEN]; LANES], [(0, 0); LANES]);
         let mut count = 0;
-        for ((message, tag), start) in messages.iter_mut().zip(&mut tags).zip(&mut starts) {
+        for ((message, tag), place) in messages.iter_mut().zip(&mut tags).zip(&mut places) {
             let next = datagrams.by_ref().find_map(|(datagram, start)| {
-                let (message, tag) = message_of(datagram, out)?;
-                Some((message, tag, start))
+                let (counter, text, tag) = sealed_of(datagram, out)?;
+                Some((Message { nonce: nonce(counter), text }, tag, (counter, start)))
             });
             let Some(next) = next else { break };
-            (*message, *tag, *start) = next;
+            (*message, *tag, *place) = next;
             count += 1;
         }
         if count == 0 {
@@ -311,9 +312,10 @@ fn open_in_place_in_lanes(keypair: &Keypair, run: &mut [u8], stride: usize, out:
 
         let messages = messages.get_mut(..count).unwrap_or_default();
         let are_authentic = keypair.open_all(messages, &tags);
-        for ((message, is_authentic), start) in messages.iter().zip(are_authentic).zip(starts) {
+        let each = messages.iter().zip(are_authentic).zip(places);
+        for ((message, is_authentic), (counter, start)) in each {
             if is_authentic {
-                out.push(authentic(message, start));
+                out.push(authentic(counter, message.text.len(), start));
             } else {
                 out.count_unauthenticated();
             }
@@ -321,12 +323,12 @@ fn open_in_place_in_lanes(keypair: &Keypair, run: &mut [u8], stride: usize, out:
     }
 }
 
-/// What is to be opened of a datagram, and its tag, unless it is refused unopened.
+/// Counter, sealed content and tag of a datagram, unless it is refused unopened.
 #[inline]
-fn message_of<'a>(
+fn sealed_of<'a>(
     datagram: &'a mut [u8],
     out: &mut OpenedRun,
-) -> Option<(Lane<'a>, [u8; TAG_LEN])> {
+) -> Option<(u64, &'a mut [u8], [u8; TAG_LEN])> {
     let parts = datagram
         .split_first_chunk_mut::<HEADER_LEN>()
         .and_then(|(header, rest)| Some((header, rest.split_last_chunk_mut::<TAG_LEN>()?)));
@@ -340,17 +342,16 @@ fn message_of<'a>(
         return None;
     }
 
-    Some((Lane { counter, text }, *tag))
+    Some((counter, text, *tag))
 }
 
-/// What was opened of the datagram that begins at the byte `start` of its run.
+/// What was opened of the datagram that begins at the byte `start` of its run, with `len` bytes of content.
 #[inline]
-fn authentic(message: &Lane<'_>, start: usize) -> Authentic {
+fn authentic(counter: u64, len: usize, start: usize) -> Authentic {
     let content_start = start + HEADER_LEN;
-    let len = message.text.len();
 
     Authentic {
-        counter: message.counter,
+        counter,
         content: content_start..content_start + len,
         datagram_bytes: len + DATA_OVERHEAD_BYTES,
     }

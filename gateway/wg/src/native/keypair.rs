@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::cipher::{Cipher, LANES, Lane, Lanes};
 use super::handshake::Session;
-use super::noise::TAG_LEN;
 use super::replay::{WINDOW, Window};
 use super::timers::{
     CROSSING, MOMENT, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_JITTER_MILLIS,
     RESPONDER_REKEY_TIME,
 };
+use strait_aead::{Cipher, LANES, Lanes, Message, NONCE_LEN, Nonce, TAG_LEN, Tags};
 
 /// Bytes before the sealed packet: type, receiver index, counter.
 pub(super) const HEADER_LEN: usize = 16;
@@ -139,13 +138,13 @@ impl Keypair {
     #[inline]
     pub(super) fn seal(&self, counter: u64, room: &mut [u8]) {
         let Some((content, tag)) = self.begin(counter, room) else { return };
-        *tag = self.sending.seal_one(counter, content);
+        *tag = self.sending.seal_one(nonce(counter), content);
     }
 
     /// Does as much for datagrams that fill `rooms` one behind the other and have these lengths, at most
     /// [`LANES`] of them. Their counters begin at `first_counter`.
     pub(super) fn seal_all(&self, first_counter: u64, rooms: &mut [u8], lens: &[usize]) {
-        let mut messages: [Lane<'_>; LANES] = Default::default();
+        let mut messages: [Message<'_>; LANES] = Default::default();
         let mut rooms_of_tags: [Option<&mut [u8; TAG_LEN]>; LANES] = Default::default();
         let mut rest = rooms;
         let each = (first_counter..).zip(lens).zip(&mut messages).zip(&mut rooms_of_tags);
@@ -153,7 +152,7 @@ impl Keypair {
             let (room, behind) = rest.split_at_mut(rest.len().min(*len));
             rest = behind;
             if let Some((text, tag)) = self.begin(counter, room) {
-                *message = Lane { counter, text };
+                *message = Message { nonce: nonce(counter), text };
                 *room_of_tag = Some(tag);
             }
         }
@@ -191,24 +190,23 @@ impl Keypair {
     /// authentic.
     #[inline]
     pub(super) fn open(&self, counter: u64, content: &mut [u8], tag: [u8; TAG_LEN]) -> bool {
-        self.receiving.open_one(counter, content, tag)
+        self.receiving.open_one(nonce(counter), content, tag)
     }
 
     /// Opens contents of datagrams in place, at most [`LANES`] of them, of which the tags have been taken off.
     /// Says of each whether it is authentic.
     #[inline]
-    pub(super) fn open_all(
-        &self,
-        contents: &mut [Lane<'_>],
-        tags: &[[u8; TAG_LEN]],
-    ) -> [bool; LANES] {
+    pub(super) fn open_all(&self, contents: &mut [Message<'_>], tags: &Tags) -> [bool; LANES] {
         self.receiving.open(contents, tags)
     }
 
-    /// Nothing is sealed or opened with it any more.
-    pub(super) fn wipe(&mut self) {
-        self.sending.wipe();
-        self.receiving.wipe();
+    /// Zeroes the keys, as dropping does.
+    #[cfg(test)]
+    pub(super) fn zeroize(&mut self) {
+        use zeroize::Zeroize as _;
+
+        self.sending.zeroize();
+        self.receiving.zeroize();
     }
 
     /// What was received. Nobody waits here: only the receiving thread asks.
@@ -217,8 +215,13 @@ impl Keypair {
     }
 }
 
-impl Drop for Keypair {
-    fn drop(&mut self) {
-        self.wipe();
+/// The nonce of a message: four zero bytes and its counter. WireGuard whitepaper, section 5.4.6.
+#[inline]
+pub(super) fn nonce(counter: u64) -> Nonce {
+    let mut nonce = [0; NONCE_LEN];
+    if let Some(number) = nonce.last_chunk_mut() {
+        *number = counter.to_le_bytes();
     }
+
+    nonce
 }

@@ -11,7 +11,6 @@ use parking_lot::{Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
 use super::Shared;
-use super::cipher::Lanes;
 use super::datagram;
 use super::handshake::{Acquaintance, Pending};
 use super::keypair::Keypair;
@@ -25,6 +24,7 @@ use crate::tunnel::{
     Opened, REKEY_TIMEOUT, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
 };
 use crate::{OpenedRun, Opening, Slot, Staged};
+use strait_aead::Lanes;
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::counters::as_u64;

@@ -4,7 +4,6 @@ use std::mem;
 
 use proptest::collection::vec;
 
-use super::super::cipher::Lanes;
 use super::super::datagram::{admit, open_run, seal_segments};
 use super::super::handshake::Session;
 use super::super::keypair::Keypair;

@@ -2,7 +2,6 @@
 
 use x25519_dalek::StaticSecret;
 
-use super::super::cipher::Lanes;
 use super::super::handshake::Session;
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::noise::{LEN, Secret, TAG_LEN, Transcript, public};
@@ -114,7 +113,7 @@ fn nothing_is_left_of_the_keys_of_a_session_that_is_dropped() {
     let sealed = seal(&used);
     assert_ne!(sealed, seal(&empty));
 
-    used.wipe();
+    used.zeroize();
 
     assert_eq!(seal(&used), seal(&empty));
     let (content, tag) = sealed[HEADER_LEN..].split_at(32);

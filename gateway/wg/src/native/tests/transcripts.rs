@@ -7,13 +7,12 @@
 
 use x25519_dalek::StaticSecret;
 
-use super::super::cipher::Lanes;
 use super::super::handshake::{Acquaintance, Introduced, Own, Pending};
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::mac::MacKeys;
 use super::super::noise::{TAG_LEN, public, shared};
 use super::hex::{array, bytes};
-use super::{sized_packet, start};
+use super::{Lanes, sized_packet, start};
 
 const INITIATOR: [u8; 32] = [0x11; 32];
 const RESPONDER: [u8; 32] = [0x22; 32];

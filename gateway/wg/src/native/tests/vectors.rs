@@ -4,12 +4,11 @@
 //! public domain), which The Noise Protocol Framework's list of vectors names. WireGuard says nothing in
 //! the second message and has a prologue of its own; the vector has words and a name there.
 
-use super::super::cipher::Lanes;
 use super::super::handshake::Session;
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::noise::{Secret, TAG_LEN, Transcript, public, shared};
 use super::hex::{array, bytes};
-use super::start;
+use super::{Lanes, start};
 use crate::PublicKey;
 use x25519_dalek::StaticSecret;
 

@@ -2,13 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use super::super::{LANES, TAG_LEN};
-use super::{Square, stored};
+use super::memory::stored;
+use super::{LANES, Matrix, TAG_LEN, Tags};
 
-/// Bytes that are a number.
+/// Bytes of what RFC 8439 calls a block of Poly1305: one number. Here a block is one of ChaCha20, which has four.
 pub(super) const PART_LEN: usize = 16;
 
-/// Numbers in base 2^44, the lowest digit first.
+/// Eight numbers in base 2^44, the lowest digit first. Digits may be larger than the base; the bounds are at
+/// [`Product`].
 type Digits = [__m512i; 3];
 
 const MASK_44: i64 = (1 << 44) - 1;
@@ -17,24 +18,25 @@ const MASK_42: i64 = (1 << 42) - 1;
 /// Eight authenticators.
 pub(super) struct Poly1305 {
     sum: Digits,
-    /// The fourth power of the factor, the third, the second and itself.
+    /// `r^4`, `r^3`, `r^2` and `r`.
     powers: [Factor; 4],
 }
 
 impl Poly1305 {
-    /// Those of the first eight messages and of the others, with the key stream of their block 0.
+    /// The authenticators of the first eight messages and of the others. Their keys are in block 0 of the key stream.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    pub(super) fn both(one_time_keys: &Square) -> [Self; 2] {
+    pub(super) fn both(one_time_keys: &Matrix) -> [Self; 2] {
         let [words @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *one_time_keys;
-        let [first, others] = halves(words);
+        let [low, high] = halves(words);
 
-        [Self::with_factor(first), Self::with_factor(others)]
+        [Self::new(low), Self::new(high)]
     }
 
+    /// Clamps the 128 bits of `r`. RFC 8439, section 2.5.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    fn with_factor([low, high]: [__m512i; 2]) -> Self {
+    fn new([low, high]: [__m512i; 2]) -> Self {
         let low = _mm512_and_si512(low, _mm512_set1_epi64(0x0fff_fffc_0fff_ffff));
         let high = _mm512_and_si512(high, _mm512_set1_epi64(0x0fff_fffc_0fff_fffc));
         let r = Factor::new(digits([low, high], 0));
@@ -44,34 +46,34 @@ impl Poly1305 {
         Self { sum: [_mm512_setzero_si512(); 3], powers: [r_4, r_3, r_2, r] }
     }
 
-    /// Takes another 64 bytes of those messages that have them. `((((sum + a) r + b) r + c) r + d) r` is
-    /// `(sum + a) r^4 + b r^3 + c r^2 + d r`, which is carried but once.
+    /// Adds the next four parts of the messages that `mask` selects. `((((sum + a) r + b) r + c) r + d) r` is
+    /// `(sum + a) r^4 + b r^3 + c r^2 + d r`, which needs one carry.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    pub(super) fn absorb_block(&mut self, [part, parts @ ..]: &[[__m512i; 2]; 4], mask: u8) {
+    pub(super) fn add_four(&mut self, [part, parts @ ..]: &[[__m512i; 2]; 4], mask: u8) {
         let [power, powers @ ..] = &self.powers;
         let mut product = Product::zero();
         product.add(plus(digits(*part, 1), self.sum), power);
         for (part, power) in parts.iter().zip(powers) {
             product.add(digits(*part, 1), power);
         }
-        self.sum = chosen(mask, self.sum, product.carried());
+        self.sum = select(mask, self.sum, product.carried());
     }
 
-    /// Takes another 16 bytes of those messages that have them.
+    /// Adds the next part of the messages that `mask` selects.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    pub(super) fn absorb(&mut self, part: &[__m512i; 2], mask: u8) {
+    pub(super) fn add(&mut self, part: &[__m512i; 2], mask: u8) {
         let [.., r] = &self.powers;
         let mut product = Product::zero();
         product.add(plus(digits(*part, 1), self.sum), r);
-        self.sum = chosen(mask, self.sum, product.carried());
+        self.sum = select(mask, self.sum, product.carried());
     }
 
-    /// What the sums come to, and the other half of the one-time keys. RFC 8439, section 2.5.1.
+    /// The tags: the sums, reduced, plus the other halves of the one-time keys. RFC 8439, section 2.5.1.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn tags(sums: &[Self; 2], one_time_keys: &Square) -> [[u8; TAG_LEN]; LANES] {
+    pub(super) fn tags(sums: &[Self; 2], one_time_keys: &Matrix) -> Tags {
         let [_, _, _, _, pads @ .., _, _, _, _, _, _, _, _] = *one_time_keys;
         let pads = halves(pads);
         let mut tags = [[0; TAG_LEN]; LANES];
@@ -95,10 +97,10 @@ impl Poly1305 {
     }
 }
 
-/// What is multiplied by.
+/// A power of `r`.
 struct Factor {
     digits: Digits,
-    /// Its upper digits times 20, as 2^132 is 20 here.
+    /// The upper two digits times 20: 2^132 is 20 modulo 2^130 - 5.
     times_20: [__m512i; 2],
 }
 
@@ -121,10 +123,11 @@ impl Factor {
     }
 }
 
-/// The sum of up to four products: the lower 52 bits of what its digits are made of, and what is over them.
+/// The sum of up to four products, not carried: for each digit the sum of the lower 52 bits of products of digits, and
+/// the sum of the bits above.
 ///
-/// Digits stay below 2^46 and twenty of them below 2^49, so that no factor is longer than 52 bits, and a sum of
-/// twelve stays below 2^56.
+/// Digits stay below 2^46, and twenty times a digit of a factor below 2^49. So both fit into the 52 bits that the
+/// instructions multiply, and the sums of twelve stay below 2^56. `AUDIT.md` has the bounds of each step.
 struct Product {
     low: Digits,
     over: Digits,
@@ -154,8 +157,8 @@ impl Product {
         }
     }
 
-    /// What is over 2^52 is worth 2^8 in the next digit, and 2^130 is 5. The lowest digit is below 2^44
-    /// afterwards, the next is little more, and the last is below 2^42.
+    /// Carries and reduces to about 130 bits. 2^52 in one digit is 2^8 in the next, and 2^130 is 5. Afterwards the
+    /// lowest digit is below 2^44, the next below 2^44 + 2^16, and the last below 2^42.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn carried(self) -> Digits {
@@ -179,28 +182,30 @@ impl Product {
     }
 }
 
-/// The lower 64 bits and the upper ones of a number of four words, of the first eight messages and of the
-/// others.
+/// The lower and the upper 64 bits of numbers of four words, of the first eight messages and of the others.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn halves(words: [__m512i; 4]) -> [[__m512i; 2]; 2] {
     let [word_0, word_1, word_2, word_3] = words;
 
     [
-        [pairs(first(word_0), first(word_1)), pairs(first(word_2), first(word_3))],
-        [pairs(others(word_0), others(word_1)), pairs(others(word_2), others(word_3))],
+        [pairs(low_lanes(word_0), low_lanes(word_1)), pairs(low_lanes(word_2), low_lanes(word_3))],
+        [
+            pairs(high_lanes(word_0), high_lanes(word_1)),
+            pairs(high_lanes(word_2), high_lanes(word_3)),
+        ],
     ]
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn first(word: __m512i) -> __m512i {
+fn low_lanes(word: __m512i) -> __m512i {
     _mm512_cvtepu32_epi64(_mm512_castsi512_si256(word))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn others(word: __m512i) -> __m512i {
+fn high_lanes(word: __m512i) -> __m512i {
     _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(word))
 }
 
@@ -210,7 +215,7 @@ fn pairs(low: __m512i, high: __m512i) -> __m512i {
     _mm512_or_si512(low, _mm512_slli_epi64::<32>(high))
 }
 
-/// A number of 128 bits, and what is above them.
+/// The digits of a number of 128 bits, with `above` at the bit 128.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vbmi2")]
 fn digits([low, high]: [__m512i; 2], above: i64) -> Digits {
@@ -241,10 +246,10 @@ fn times_5(digit: __m512i) -> __m512i {
     _mm512_add_epi64(digit, _mm512_slli_epi64::<2>(digit))
 }
 
-/// `other` in the lanes of the mask, `one` elsewhere.
+/// The second number in the lanes that `mask` selects, the first in the others.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn chosen(mask: u8, [a_0, a_1, a_2]: Digits, [b_0, b_1, b_2]: Digits) -> Digits {
+fn select(mask: u8, [a_0, a_1, a_2]: Digits, [b_0, b_1, b_2]: Digits) -> Digits {
     [
         _mm512_mask_mov_epi64(a_0, mask, b_0),
         _mm512_mask_mov_epi64(a_1, mask, b_1),
@@ -252,19 +257,19 @@ fn chosen(mask: u8, [a_0, a_1, a_2]: Digits, [b_0, b_1, b_2]: Digits) -> Digits 
     ]
 }
 
-/// A number below 2^131 modulo 2^130 - 5: the lower 64 bits of it, and the next.
+/// A number below 2^131 modulo 2^130 - 5: bits 0 to 63 and 64 to 127.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn reduced(sum: Digits) -> [__m512i; 2] {
-    let [h_0, h_1, h_2] = whole(sum);
+    let [h_0, h_1, h_2] = carry_up(sum);
     let over = _mm512_srli_epi64::<42>(h_2);
     let h_2 = _mm512_and_si512(h_2, _mm512_set1_epi64(MASK_42));
-    let sum = whole([_mm512_add_epi64(h_0, times_5(over)), h_1, h_2]);
+    let sum = carry_up([_mm512_add_epi64(h_0, times_5(over)), h_1, h_2]);
     let zero = _mm512_setzero_si512();
-    let less_the_prime = whole(plus(sum, [_mm512_set1_epi64(5), zero, zero]));
+    let less_the_prime = carry_up(plus(sum, [_mm512_set1_epi64(5), zero, zero]));
     let [_, _, top] = less_the_prime;
     let is_above = _mm512_test_epi64_mask(top, _mm512_set1_epi64(1 << 42));
-    let [h_0, h_1, h_2] = chosen(is_above, sum, less_the_prime);
+    let [h_0, h_1, h_2] = select(is_above, sum, less_the_prime);
 
     [
         _mm512_or_si512(h_0, _mm512_slli_epi64::<44>(h_1)),
@@ -272,10 +277,10 @@ fn reduced(sum: Digits) -> [__m512i; 2] {
     ]
 }
 
-/// The lower digits below 2^44.
+/// Carries so that the lower two digits are below 2^44.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn whole([h_0, h_1, h_2]: Digits) -> Digits {
+fn carry_up([h_0, h_1, h_2]: Digits) -> Digits {
     let mask = _mm512_set1_epi64(MASK_44);
     let h_1 = _mm512_add_epi64(h_1, _mm512_srli_epi64::<44>(h_0));
     let h_2 = _mm512_add_epi64(h_2, _mm512_srli_epi64::<44>(h_1));
@@ -284,19 +289,20 @@ fn whole([h_0, h_1, h_2]: Digits) -> Digits {
 }
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "calls of functions that are compiled for AVX-512")]
 mod tests {
     use std::array;
 
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::super::super::tests::hex::{array, bytes};
-    use super::super::super::tests::{byte, lanes};
     use super::*;
+    use crate::tests::hex::{array, bytes};
+    use crate::tests::{byte, lanes};
 
-    /// The tag of `message`, of whole parts, in every lane: taken by part, or by block as far as there are.
+    /// The tag of `message`, which consists of parts, in every lane. With `by_block` four parts are added at once.
     #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-    fn authenticated(key: &[u8; 32], message: &[u8], by_block: bool) -> [[u8; TAG_LEN]; LANES] {
+    fn authenticated(key: &[u8; 32], message: &[u8], by_block: bool) -> Tags {
         let mut one_time_keys = [_mm512_setzero_si512(); 16];
         for (word, bytes) in one_time_keys.iter_mut().zip(key.as_chunks().0) {
             *word = _mm512_set1_epi32(i32::from_le_bytes(*bytes));
@@ -306,20 +312,20 @@ mod tests {
         let (blocks, parts) = if by_block { (blocks, rest) } else { (&[][..], message) };
         for sum in &mut sums {
             for block in blocks {
-                sum.absorb_block(
+                sum.add_four(
                     &array::from_fn(|number| spread(&block[number * PART_LEN..])),
                     u8::MAX,
                 );
             }
             for part in parts.chunks(PART_LEN) {
-                sum.absorb(&spread(part), u8::MAX);
+                sum.add(&spread(part), u8::MAX);
             }
         }
 
         Poly1305::tags(&sums, &one_time_keys)
     }
 
-    /// The same part in all lanes.
+    /// One part in all lanes.
     #[target_feature(enable = "avx512f")]
     fn spread(part: &[u8]) -> [__m512i; 2] {
         array::from_fn(|half| {
@@ -328,10 +334,10 @@ mod tests {
     }
 
     proptest! {
-        /// A sum, a factor and numbers as large as they may be are among them.
+        /// Bytes of 0xff are frequent, so sums, factors and numbers come close to their bounds.
         #[test]
         #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
-        fn a_block_is_four_parts(
+        fn four_parts_at_once_equal_one_by_one(
             key in vec(byte(), 32),
             message in vec(byte(), 0..40).prop_map(|words| words.repeat(PART_LEN)),
             others in vec(byte(), 40 * PART_LEN),
@@ -340,17 +346,17 @@ mod tests {
             lanes();
             let key = key.try_into().unwrap();
             let message = if is_uniform { message } else { others[..message.len()].to_vec() };
-            // SAFETY: `lanes` has detected the features.
+            // SAFETY: `lanes` panics unless the processor has the features.
             let [by_block, by_part] =
                 [true, false].map(|by_block| unsafe { authenticated(&key, &message, by_block) });
             prop_assert_eq!(by_block, by_part);
         }
     }
 
-    /// RFC 8439, appendix A.3: the test vectors 5 to 11, whose sums come close to the prime or lie beyond.
+    /// RFC 8439, appendix A.3, test vectors 5 to 11: sums close to the prime or above it.
     #[test]
     #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
-    fn sums_at_the_prime_are_those_of_rfc_8439() {
+    fn sums_near_the_prime_match_rfc_8439() {
         lanes();
         let two = "02000000000000000000000000000000";
         let one = "01000000000000000000000000000000";
@@ -395,7 +401,7 @@ mod tests {
 
         for (key, message, tag) in vectors {
             let (key, message) = (array(&key.concat()), bytes(&message.concat()));
-            // SAFETY: the features were detected above.
+            // SAFETY: `lanes` panics unless the processor has the features.
             let found = unsafe { authenticated(&key, &message, false) };
             assert_eq!(found, [array::<TAG_LEN>(tag); LANES], "{}", message.len());
         }

@@ -1,0 +1,92 @@
+//! ChaCha20 (RFC 8439, section 2.3) of sixteen messages at once, each in a lane of 32 bits.
+
+use std::arch::x86_64::*;
+
+use super::memory::load_words;
+use super::{KEY_LEN, LANES, Matrix};
+
+/// Bytes of key stream for each value of the block counter.
+pub(super) const BLOCK_LEN: usize = 64;
+
+/// What all blocks of the messages have in common.
+pub(super) struct Prepared {
+    /// The initial state. Each block puts its counter into word 12.
+    initial: Matrix,
+    /// The state after the three quarter rounds of the first round in which the block counter has no part.
+    words: Matrix,
+}
+
+impl Prepared {
+    /// RFC 8439, section 2.3. `nonces` are the words of the nonces.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn new(key: &[u8; KEY_LEN], nonces: &[[[u8; 4]; LANES]; 3]) -> Self {
+        let mut initial = [_mm512_setzero_si512(); 16];
+        let constants = [*b"expa", *b"nd 3", *b"2-by", *b"te k"];
+        let (keys, _) = key.as_chunks();
+        for (word, bytes) in initial.iter_mut().zip(constants.iter().chain(keys)) {
+            *word = _mm512_set1_epi32(i32::from_le_bytes(*bytes));
+        }
+        let [.., n0, n1, n2] = &mut initial;
+        for (word, nonces) in [n0, n1, n2].into_iter().zip(nonces) {
+            *word = load_words(nonces);
+        }
+
+        let [a0, mut a1, mut a2, mut a3, b0, mut b1, mut b2, mut b3, ..] = initial;
+        let [.., c0, mut c1, mut c2, mut c3, d0, mut d1, mut d2, mut d3] = initial;
+        [a1, b1, c1, d1] = quarter_round([a1, b1, c1, d1]);
+        [a2, b2, c2, d2] = quarter_round([a2, b2, c2, d2]);
+        [a3, b3, c3, d3] = quarter_round([a3, b3, c3, d3]);
+        let words = [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3];
+
+        Self { initial, words }
+    }
+
+    /// The key stream of the block `counter` of each message, one vector per word. RFC 8439, section 2.3.1.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn block(&self, counter: i32) -> Matrix {
+        let mut initial = self.initial;
+        initial[12] = _mm512_set1_epi32(counter);
+
+        let [mut a0, mut a1, mut a2, mut a3, mut b0, mut b1, mut b2, mut b3, ..] = self.words;
+        let [.., mut c0, mut c1, mut c2, mut c3, _, mut d1, mut d2, mut d3] = self.words;
+        let mut d0 = initial[12];
+        for round in 0..10 {
+            [a0, b0, c0, d0] = quarter_round([a0, b0, c0, d0]);
+            if round > 0 {
+                [a1, b1, c1, d1] = quarter_round([a1, b1, c1, d1]);
+                [a2, b2, c2, d2] = quarter_round([a2, b2, c2, d2]);
+                [a3, b3, c3, d3] = quarter_round([a3, b3, c3, d3]);
+            }
+
+            [a0, b1, c2, d3] = quarter_round([a0, b1, c2, d3]);
+            [a1, b2, c3, d0] = quarter_round([a1, b2, c3, d0]);
+            [a2, b3, c0, d1] = quarter_round([a2, b3, c0, d1]);
+            [a3, b0, c1, d2] = quarter_round([a3, b0, c1, d2]);
+        }
+
+        let mut words = [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3];
+        for (word, initial) in words.iter_mut().zip(initial) {
+            *word = _mm512_add_epi32(*word, initial);
+        }
+
+        words
+    }
+}
+
+/// RFC 8439, section 2.1.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn quarter_round([mut a, mut b, mut c, mut d]: [__m512i; 4]) -> [__m512i; 4] {
+    a = _mm512_add_epi32(a, b);
+    d = _mm512_rol_epi32::<16>(_mm512_xor_si512(d, a));
+    c = _mm512_add_epi32(c, d);
+    b = _mm512_rol_epi32::<12>(_mm512_xor_si512(b, c));
+    a = _mm512_add_epi32(a, b);
+    d = _mm512_rol_epi32::<8>(_mm512_xor_si512(d, a));
+    c = _mm512_add_epi32(c, d);
+    b = _mm512_rol_epi32::<7>(_mm512_xor_si512(b, c));
+
+    [a, b, c, d]
+}
