@@ -332,8 +332,8 @@ mod tests {
     use crate::{Engine, PeerConfig, Settings};
     use strait_packet::ecn::Ecn;
     use strait_packet::path::LocalPort;
+    use strait_wg::key_rotation::GRACE;
     use strait_wg::native::Surroundings;
-    use strait_wg::succession::GRACE;
     use strait_wg::tunnel::{Identity, PeerKeys};
     use strait_wg::{PresharedKey, PrivateKey, Slot};
 

@@ -9,8 +9,8 @@ use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::path::Path;
 use strait_wg::PublicKey;
+use strait_wg::key_rotation::{Deadline, MAX_OLDER};
 use strait_wg::native::{AcceptedByPeer, Epoch};
-use strait_wg::succession::{Deadline, MAX_OLDER};
 use strait_wg::tunnel::{Identity, Introduction};
 
 /// All keys that a peer may know us by. `Control` adds, `Handshakes` asks and forgets.
@@ -173,8 +173,8 @@ mod tests {
 
     use super::*;
     use crate::{Engine, PeerConfig, Settings};
+    use strait_wg::key_rotation::GRACE;
     use strait_wg::native::Surroundings;
-    use strait_wg::succession::GRACE;
     use strait_wg::tunnel::PeerKeys;
     use strait_wg::{PrivateKey, Slot};
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::keyring::Held;
-use strait_wg::succession::{Deadline, MAX_OLDER, Older, Strand};
+use strait_wg::key_rotation::{Deadline, MAX_OLDER, Older, Strand};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{Indices, Peer, PublicKey, Slot, Succession};
 
@@ -157,7 +157,7 @@ mod tests {
     use strait_packet::path::Path;
     use strait_wg::PrivateKey;
     use strait_wg::boringtun::BoringtunIdentity;
-    use strait_wg::succession::GRACE;
+    use strait_wg::key_rotation::GRACE;
     use strait_wg::tunnel::{Identity, Upkeep};
 
     #[test]

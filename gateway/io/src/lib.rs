@@ -248,7 +248,7 @@ impl Gateway {
     }
 
     /// Replaces the private key. What peers know us by until then stays good for
-    /// [`GRACE`](strait_wg::succession::GRACE), then it is wiped; no session is lost.
+    /// [`GRACE`](strait_wg::key_rotation::GRACE), then it is wiped; no session is lost.
     pub fn set_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.surroundings);
 
@@ -256,7 +256,7 @@ impl Gateway {
     }
 
     /// We are whom `private_key` says from now on: nothing more is sent in sessions of the key before. What peers
-    /// still send in them is received for [`GRACE`](strait_wg::succession::GRACE) at most.
+    /// still send in them is received for [`GRACE`](strait_wg::key_rotation::GRACE) at most.
     pub fn supersede_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.surroundings);
 

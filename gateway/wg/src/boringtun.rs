@@ -13,7 +13,7 @@
 
 mod state;
 mod tunnel;
-mod turns;
+mod yielding_mutex;
 
 use std::fmt;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use strait_packet::DropReason;
 use strait_wg::message::Message;
 use strait_wg::{Engine, PrivateKey};
-use strait_wg::succession::{GRACE, MAX_OLDER};
+use strait_wg::key_rotation::{GRACE, MAX_OLDER};
 
 use super::ENGINES;
 use super::world::{MILAN, Network, ROME, World, packet_id, udp_packet};

@@ -11,7 +11,7 @@ use boringtun::noise::{Tunn, TunnResult};
 
 use super::drop_reason;
 use super::state::{Answered, State, first_index};
-use super::turns::Turns;
+use super::yielding_mutex::Turns;
 use crate::Staged;
 use crate::message::{MAX_HANDSHAKE_BYTES, Message};
 use crate::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts};

@@ -1,18 +1,18 @@
 //! Two tunnels and the datagrams between them, one of either engine at each end.
 
 mod contents;
-mod elsewhere;
+mod dormancy;
 pub(super) mod hex;
 mod hostile;
 mod lanes;
 mod limits;
 mod load;
+mod opening;
 mod primitives;
-mod punctual;
 pub(super) mod residue;
-mod rest;
 mod session;
-mod time;
+mod timers;
+mod timing;
 mod transcripts;
 mod vectors;
 
