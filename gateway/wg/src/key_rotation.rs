@@ -1,24 +1,22 @@
-//! How one key follows another without a lost packet: make before break.
+//! Key rotation without packet loss: make before break.
 //!
-//! A peer usually has one [`Strand`]: a tunnel for the keys that the configuration names. When our key
-//! changes, or the peer's, nobody changes theirs at the same moment: the other end learns of it later,
-//! from somebody else. So the strands of the keys before stay for a grace period, one for each
-//! combination that the peer may speak, and this is who does what:
+//! A peer usually has one [`KeyedTunnel`], for the keys in the configuration. When our key or the peer's changes, the
+//! two ends do not switch at the same moment: each learns the new key from its own configuration. So the tunnels of
+//! the previous keys stay for a grace period, one for each combination of keys that the peer may use. Tunnels are
+//! ordered from the newest keys to the oldest:
 //!
-//! - The first strand that has a session seals; the strand for the newest keys is the first. What the
-//!   peer sealed for another one is opened all the same.
-//! - The strand for the newest keys begins handshakes until one is answered, as long as an older one has a
-//!   session, which is renewed meanwhile. Where no strand has a session there is nothing to agree upon: then
-//!   handshakes are begun for packets and to keep alive, as always.
-//! - One handshake is under way at a time, whatever keys it is with. The strands that want one take turns: the peer
-//!   forgets what it has answered with the next that it answers, and answers none that follows at once.
-//! - An initiation for an older strand is answered until a strand before it has a session: from then
-//!   on the peer knows better, and both ends must come to agree. An initiation does not say which
-//!   preshared key it is for: it is answered with the newest, which a peer that does not have it yet
-//!   cannot read. Until it has, the session with the older one is renewed from our end.
-//! - A key of ours may also have ended at once, for sending: its strands are there to open what the peer still sends.
-//! - At the end of the grace period the older strands are closed, which wipes their keys; soon after that
-//!   nobody remembers that they were there.
+//! - The first tunnel with a session seals. All of them open.
+//! - While an older tunnel has a session, which is renewed meanwhile, the tunnel of the newest keys begins handshakes
+//!   until one is answered. While no tunnel has a session, handshakes begin for packets and keepalives only, as
+//!   always.
+//! - One handshake is under way at a time, with any keys. The tunnels that want one alternate: a peer discards an
+//!   answered handshake when it answers the next, and does not answer initiations in quick succession.
+//! - An initiation for an older tunnel is answered until a newer one has a session: from then on the peer has the
+//!   newer keys, and both ends must use the same. An initiation does not name its preshared key: it is answered with
+//!   the newest, which a peer without that key cannot read. Until it has the key, we renew the session with the older
+//!   one.
+//! - A key of ours may stop sending at once: then its tunnels only open what the peer still sends.
+//! - At the end of the grace period the older tunnels are closed, which wipes their keys, and then removed.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -26,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::tunnel::{
-    Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
+    EndpointUpdate, Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, TimerPolicy, Tunnel,
 };
 use super::{OpenedRun, Opening, PublicKey, Staged};
 use strait_packet::DropReason;
@@ -34,31 +32,30 @@ use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::path::Path;
 use strait_packet::segment::Segments;
 
-/// How long the keys before stay in use: the whitepaper's `REJECT_AFTER_TIME`.
+/// How long previous keys stay in use: the whitepaper's `REJECT_AFTER_TIME`.
 ///
-/// Every session that there was at the change ends within it, so nobody depends on an older key by
-/// then who did not renew a session with it. It also leaves a minute between the latest rekey of such
-/// a session and its end.
+/// Every session that existed at the change ends within it, so only a peer that renewed its session with an older key
+/// still depends on one. It also leaves a minute between the latest rekey of such a session and its end.
 pub const GRACE: Duration = Duration::from_secs(180);
 
-/// How many keys before the newest are kept at once. Whoever changes a key more often than this in a
-/// grace period loses the sessions of the oldest.
-pub const MAX_OLDER: usize = 3;
+/// How many previous keys are kept at once. More changes than this within a grace period lose the sessions of the
+/// oldest.
+pub const MAX_OLDER_KEYS: usize = 3;
 
-/// The end of a key: a grace period after somebody first looked, unless it is taken back before.
+/// The deadline of a key: a grace period after the first timeout, unless it is revoked before.
 #[derive(Debug, Default)]
 pub struct Deadline {
     at: OnceLock<Instant>,
-    /// [`AHEAD`] at first. It is decided once between those who look and who takes it back.
+    /// [`PENDING`] at first. It changes once, either by a timeout or by a revocation.
     state: AtomicU8,
 }
 
-const AHEAD: u8 = 0;
+const PENDING: u8 = 0;
 const PASSED: u8 = 1;
-const TAKEN_BACK: u8 = 2;
+const REVOKED: u8 = 2;
 
 impl Deadline {
-    /// Time has advanced to `now`: whether the end has come.
+    /// Time has advanced to `now`. Returns whether the deadline has passed.
     pub fn handle_timeout(&self, now: Instant) -> bool {
         if now >= *self.at.get_or_init(|| now + GRACE) {
             self.decide(PASSED);
@@ -67,169 +64,176 @@ impl Deadline {
         self.has_passed()
     }
 
-    /// Whether the end had come when somebody last looked.
+    /// Whether the deadline had passed at the last timeout.
     #[must_use]
     pub fn has_passed(&self) -> bool {
         self.state.load(Ordering::Relaxed) == PASSED
     }
 
-    /// The key is in force again: the end never comes. Says whether it had not come yet.
-    pub fn take_back(&self) -> bool {
-        self.decide(TAKEN_BACK);
+    /// The key is in force again: the deadline never passes. Returns whether it had not passed yet.
+    pub fn revoke(&self) -> bool {
+        self.decide(REVOKED);
 
         !self.has_passed()
     }
 
     fn decide(&self, state: u8) {
-        // Whoever comes second finds it decided, which is no failure.
-        let _ = self.state.compare_exchange(AHEAD, state, Ordering::Relaxed, Ordering::Relaxed);
+        // A failure means that it was decided before, which stands.
+        let _ = self.state.compare_exchange(PENDING, state, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// A tunnel and what it was made from.
+/// A tunnel with its keys and its slot.
 #[derive(Clone, Debug)]
-pub struct Strand {
+pub struct KeyedTunnel {
     /// Our key.
     pub own: PublicKey,
     /// The peer's keys.
     pub keys: PeerKeys,
-    /// Its place in receiver indices.
+    /// Its slot in receiver indices.
     pub slot: u32,
     /// The protocol state.
     pub tunnel: Arc<dyn Tunnel>,
 }
 
-/// A strand of keys that are not the newest.
+/// A tunnel of keys that are not the newest.
 #[derive(Clone, Debug)]
-pub struct Older {
-    /// The strand.
-    pub strand: Strand,
-    /// The end of our key, unless it is the one in force.
-    pub own_end: Option<Arc<Deadline>>,
-    /// The end of the peer's keys, unless they are the newest.
-    pub peer_end: Option<Arc<Deadline>>,
+pub struct OlderTunnel {
+    /// The tunnel.
+    pub keyed: KeyedTunnel,
+    /// The deadline of our key, unless it is the one in force.
+    pub own_deadline: Option<Arc<Deadline>>,
+    /// The deadline of the peer's keys, unless they are the newest.
+    pub peer_deadline: Option<Arc<Deadline>>,
     /// Whether it only opens what the peer still sends.
     pub is_receive_only: bool,
-    /// What is still known of the tunnel since it was closed.
-    left: OnceLock<SessionState>,
+    /// The last state of the tunnel, once it is closed.
+    final_state: OnceLock<SessionState>,
 }
 
-impl Older {
-    /// A strand that ends with the first of its keys.
+impl OlderTunnel {
+    /// A tunnel that is closed at the first of its deadlines.
     #[must_use]
     pub const fn new(
-        strand: Strand,
-        own_end: Option<Arc<Deadline>>,
-        peer_end: Option<Arc<Deadline>>,
+        keyed: KeyedTunnel,
+        own_deadline: Option<Arc<Deadline>>,
+        peer_deadline: Option<Arc<Deadline>>,
     ) -> Self {
-        Self { strand, own_end, peer_end, is_receive_only: false, left: OnceLock::new() }
+        Self {
+            keyed,
+            own_deadline,
+            peer_deadline,
+            is_receive_only: false,
+            final_state: OnceLock::new(),
+        }
     }
 
-    /// The same, which only opens what the peer still sends if `is_receive_only`.
+    /// The same, with another value of `is_receive_only`.
     #[must_use]
     pub fn receive_only(self, is_receive_only: bool) -> Self {
         Self { is_receive_only, ..self }
     }
 
-    /// Wipes the keys. When there was a handshake is still known afterwards.
+    /// Wipes the keys. The time of the last handshake is kept.
     fn close(&self) -> Staged {
-        self.left.get_or_init(|| self.strand.tunnel.session().over());
+        self.final_state.get_or_init(|| self.keyed.tunnel.session().ended());
 
-        self.strand.tunnel.close()
+        self.keyed.tunnel.close()
     }
 
     fn is_closed(&self) -> bool {
-        self.left.get().is_some()
+        self.final_state.get().is_some()
     }
 
     fn session(&self) -> SessionState {
-        self.left.get().copied().unwrap_or_else(|| self.strand.tunnel.session())
+        self.final_state.get().copied().unwrap_or_else(|| self.keyed.tunnel.session())
     }
 
-    fn has_ended(&self, now: Instant) -> bool {
-        self.ends().any(|end| end.handle_timeout(now))
+    /// Whether it has ended by `now`.
+    fn handle_timeout(&self, now: Instant) -> bool {
+        self.deadlines().any(|deadline| deadline.handle_timeout(now))
     }
 
-    /// Whether it had ended when somebody last looked.
-    fn is_over(&self) -> bool {
-        self.ends().any(|end| end.has_passed())
+    /// Whether it had ended at the last timeout.
+    fn has_ended(&self) -> bool {
+        self.deadlines().any(|deadline| deadline.has_passed())
     }
 
-    /// Whether the tunnel may go on with `ends`, having none of its own that is not among them: not if it is
-    /// over, which nothing undoes.
-    fn goes_on(&self, ends: [Option<&Arc<Deadline>>; 2]) -> bool {
-        let stays = |end| ends.into_iter().flatten().any(|other| Arc::ptr_eq(other, end));
+    /// Whether the tunnel can be used with `deadlines`: not if it has ended. Revokes its own deadlines that are not
+    /// among them.
+    fn try_reuse(&self, deadlines: [Option<&Arc<Deadline>>; 2]) -> bool {
+        let stays = |own| deadlines.into_iter().flatten().any(|other| Arc::ptr_eq(other, own));
 
-        !self.is_over() && self.ends().all(|end| stays(end) || end.take_back())
+        !self.has_ended() && self.deadlines().all(|own| stays(own) || own.revoke())
     }
 
-    fn ends(&self) -> impl Iterator<Item = &Arc<Deadline>> {
-        self.own_end.iter().chain(&self.peer_end)
+    fn deadlines(&self) -> impl Iterator<Item = &Arc<Deadline>> {
+        self.own_deadline.iter().chain(&self.peer_deadline)
     }
 }
 
-/// The strands of one peer, those of the newest keys first.
+/// The tunnels of one peer, those of the newest keys first.
 #[derive(Debug)]
-pub struct Succession {
-    current: Strand,
-    older: Box<[Older]>,
-    /// Whether all older ones are over or only receive, so that nothing is sent with them.
+pub struct KeyRotation {
+    current: KeyedTunnel,
+    older: Box<[OlderTunnel]>,
+    /// Whether all older ones have ended or only receive, so that nothing is sent with them.
     is_settled: AtomicBool,
-    /// The slot of the strand that has begun the last handshake, while there are several.
-    last_asker: AtomicU32,
-    /// What is still known of strands that there were before.
-    before: SessionState,
+    /// The slot of the tunnel that began the last handshake, while there are several.
+    last_initiator: AtomicU32,
+    /// The last state of removed tunnels.
+    removed: SessionState,
 }
 
-impl Succession {
+impl KeyRotation {
     /// `older` in the order of preference.
     #[must_use]
-    pub fn new(current: Strand, older: Vec<Older>) -> Self {
+    pub fn new(current: KeyedTunnel, older: Vec<OlderTunnel>) -> Self {
         let is_settled = AtomicBool::new(older.iter().all(|older| older.is_receive_only));
-        let last_asker = AtomicU32::new(u32::MAX);
-        let before = SessionState::default();
+        let last_initiator = AtomicU32::new(u32::MAX);
+        let removed = SessionState::default();
 
-        Self { current, older: older.into_boxed_slice(), is_settled, last_asker, before }
+        Self { current, older: older.into_boxed_slice(), is_settled, last_initiator, removed }
     }
 
-    /// Takes the place of `before` and remembers its last handshake.
+    /// The same, with the last handshake of `previous`, which it replaces.
     #[must_use]
-    pub fn after(self, before: &Self) -> Self {
-        Self { before: before.session().over(), ..self }
+    pub fn with_last_handshake_of(self, previous: &Self) -> Self {
+        Self { removed: previous.session().ended(), ..self }
     }
 
-    /// The same, where the first handshake is begun with the keys that `before`, which has the same strands in the same
-    /// order, has a session with: those are known to the peer.
+    /// The same, where the first handshake uses the keys of the session of `previous`: the peer has those. `previous`
+    /// has tunnels for the same keys in the same order.
     #[must_use]
-    pub fn asking_first_as(self, before: &Self) -> Self {
-        let sealing = before.sealing().map(|strand| strand.slot);
-        let place = before.strands().position(|strand| Some(strand.slot) == sealing);
-        let previous = place.and_then(|place| self.slots().nth(place.checked_sub(1)?));
-        self.last_asker.store(previous.unwrap_or(u32::MAX), Ordering::Relaxed);
+    pub fn starting_with_session_keys_of(self, previous: &Self) -> Self {
+        let sealing = previous.sealing().map(|keyed| keyed.slot);
+        let place = previous.keyed_tunnels().position(|keyed| Some(keyed.slot) == sealing);
+        let last = place.and_then(|place| self.slots().nth(place.checked_sub(1)?));
+        self.last_initiator.store(last.unwrap_or(u32::MAX), Ordering::Relaxed);
 
         self
     }
 
-    /// The strand of the newest keys.
+    /// The tunnel of the newest keys.
     #[must_use]
-    pub const fn current(&self) -> &Strand {
+    pub const fn current(&self) -> &KeyedTunnel {
         &self.current
     }
 
     /// The others, in the order of preference.
     #[must_use]
-    pub const fn older(&self) -> &[Older] {
+    pub const fn older(&self) -> &[OlderTunnel] {
         &self.older
     }
 
     /// All of them, in the order of preference.
-    pub fn strands(&self) -> impl Iterator<Item = &Strand> {
-        std::iter::once(&self.current).chain(self.older.iter().map(|older| &older.strand))
+    pub fn keyed_tunnels(&self) -> impl Iterator<Item = &KeyedTunnel> {
+        std::iter::once(&self.current).chain(self.older.iter().map(|older| &older.keyed))
     }
 
     /// Their slots.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
-        self.strands().map(|strand| strand.slot)
+        self.keyed_tunnels().map(|keyed| keyed.slot)
     }
 
     /// Whether only the newest keys are in use.
@@ -239,51 +243,51 @@ impl Succession {
         self.is_settled.load(Ordering::Relaxed)
     }
 
-    /// Whether there are strands whose end had come when somebody last looked.
+    /// Whether a tunnel had ended at the last timeout.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.older.iter().any(Older::is_over)
+        self.older.iter().any(OlderTunnel::has_ended)
     }
 
-    /// The same strands but those.
+    /// The tunnels that have not ended.
     #[must_use]
     pub fn without_ended(&self) -> Self {
-        let older = self.older.iter().filter(|older| !older.is_over());
+        let older = self.older.iter().filter(|older| !older.has_ended());
 
         Self::new(self.current.clone(), older.cloned().collect())
     }
 
-    /// The strand of these keys, ours and the peer's, if it may go on with `ends`; those that it has beside
-    /// them are taken back. Not one that only receives, unless it `is_receive_only` from now on.
+    /// The tunnel of these keys, ours and the peer's, if it can be used with `deadlines`; its other deadlines are
+    /// revoked. A tunnel that only receives is returned only if it `is_receive_only` again.
     #[must_use]
-    pub fn going_on(
+    pub fn reuse(
         &self,
         own: PublicKey,
         keys: &PeerKeys,
-        ends: [Option<&Arc<Deadline>>; 2],
+        deadlines: [Option<&Arc<Deadline>>; 2],
         is_receive_only: bool,
-    ) -> Option<&Strand> {
-        let is_it = |strand: &Strand| strand.own == own && strand.keys == *keys;
+    ) -> Option<&KeyedTunnel> {
+        let is_it = |keyed: &KeyedTunnel| keyed.own == own && keyed.keys == *keys;
         if is_it(&self.current) {
             return Some(&self.current);
         }
         let mut older = self
             .older
             .iter()
-            .filter(|older| is_it(&older.strand) && (is_receive_only || !older.is_receive_only));
+            .filter(|older| is_it(&older.keyed) && (is_receive_only || !older.is_receive_only));
 
-        older.find(|older| older.goes_on(ends)).map(|older| &older.strand)
+        older.find(|older| older.try_reuse(deadlines)).map(|older| &older.keyed)
     }
 
-    /// Whether the peer has a newer session than that of `strand` and may have forgotten this one: it keeps no more
-    /// than two or three, whatever keys they came of.
+    /// Whether the peer has a newer session than that of `keyed`, and may have dropped this one: it keeps two or
+    /// three, with any keys.
     #[must_use]
-    pub fn is_superseded(&self, strand: &Strand) -> bool {
+    pub fn is_superseded(&self, keyed: &KeyedTunnel) -> bool {
         if self.older.is_empty() {
             return false;
         }
-        let session = strand.tunnel.session();
-        let mut others = self.strands().filter(|other| other.slot != strand.slot);
+        let session = keyed.tunnel.session();
+        let mut others = self.keyed_tunnels().filter(|other| other.slot != keyed.slot);
 
         session.is_established
             && others.any(|other| {
@@ -292,10 +296,10 @@ impl Succession {
             })
     }
 
-    /// Ends for sending what is to receive only. What is staged there waits for the newest keys.
+    /// Stops sending with the tunnels that only receive. Their staged packets wait for the newest keys.
     pub fn end_sending(&self) {
-        for older in self.older.iter().filter(|older| older.is_receive_only && !older.is_over()) {
-            self.current.tunnel.adopt(older.strand.tunnel.end_sending());
+        for older in self.older.iter().filter(|older| older.is_receive_only && !older.has_ended()) {
+            self.current.tunnel.append_staged(older.keyed.tunnel.end_sending());
         }
     }
 
@@ -309,16 +313,16 @@ impl Succession {
         now: Instant,
     ) -> Sealed {
         if !self.is_settled() {
-            for strand in self.usable() {
-                if let Some(sealed) = strand.tunnel.seal_with_session(segments, outer, out, now) {
+            for keyed in self.usable() {
+                if let Some(sealed) = keyed.tunnel.seal_with_session(segments, outer, out, now) {
                     return sealed;
                 }
             }
             let overflow = self.current.tunnel.stage(segments, outer.ecn, now);
-            if !self.is_asking(now) {
-                let strand = self.next_asker();
-                strand.tunnel.initiate(outer.path, out, now);
-                self.note_asker(strand);
+            if !self.is_handshaking(now) {
+                let keyed = self.next_initiator();
+                keyed.tunnel.initiate(outer.path, out, now);
+                self.set_last_initiator(keyed);
             }
             return Sealed { overflow, ..Sealed::default() };
         }
@@ -326,7 +330,7 @@ impl Succession {
         self.current.tunnel.seal(segments, outer, out, now)
     }
 
-    /// See [`Tunnel::reserve`]. With keys before the newest, `None`: that passes.
+    /// See [`Tunnel::reserve`]. `None` until the rotation has settled.
     #[inline]
     pub fn reserve(&self, segments: &Segments<'_>, now: Instant) -> Option<Reserved> {
         if !self.is_settled() {
@@ -336,13 +340,13 @@ impl Succession {
         self.current.tunnel.reserve(segments, now)
     }
 
-    /// See [`Tunnel::seal_staged`]; it does not matter which strand the packets waited for.
+    /// See [`Tunnel::seal_staged`]: seals the staged packets of all tunnels with the first that has a session.
     pub fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed {
         let Some(sealing) = self.sealing() else {
             return self.current.tunnel.seal_staged(path, out, now);
         };
-        for strand in self.strands().filter(|strand| strand.slot != sealing.slot) {
-            sealing.tunnel.adopt(strand.tunnel.take_staged());
+        for keyed in self.keyed_tunnels().filter(|keyed| keyed.slot != sealing.slot) {
+            sealing.tunnel.append_staged(keyed.tunnel.take_staged());
         }
 
         sealing.tunnel.seal_staged(path, out, now)
@@ -363,11 +367,11 @@ impl Succession {
             opened.has_staged |= opened.authentic > 0 && self.has_older_staged();
             return opened;
         }
-        let Some(older) = self.older.iter().find(|older| older.strand.slot == slot) else {
+        let Some(older) = self.older.iter().find(|older| older.keyed.slot == slot) else {
             return Opened::default();
         };
 
-        let mut opened = older.strand.tunnel.open(run, stride, out, now);
+        let mut opened = older.keyed.tunnel.open(run, stride, out, now);
         if opened.authentic > 0 {
             opened.has_staged |= self.has_staged();
         }
@@ -381,41 +385,43 @@ impl Succession {
         self.in_slot(slot)?.tunnel.opening(run, stride, now)
     }
 
-    /// See [`Tunnel::admit`]. The run was for a session in `slot`, which may be gone by now.
+    /// See [`Tunnel::admit`]. The run was for a session in `slot`, whose tunnel may have been removed.
     pub fn admit(
         &self,
         slot: u32,
         opening: &Opening,
-        (run, bytes): (&mut OpenedRun, &[u8]),
+        run: &mut OpenedRun,
+        bytes: &[u8],
         now: Instant,
     ) -> Opened {
-        let Some(strand) = self.in_slot(slot) else {
+        let Some(keyed) = self.in_slot(slot) else {
             return Opened { no_session: run.datagrams(), ..Opened::default() };
         };
-        let mut opened = strand.tunnel.admit(opening, run, bytes, now);
+        let mut opened = keyed.tunnel.admit(opening, run, bytes, now);
         opened.has_staged |= opened.authentic > 0 && self.has_staged();
 
         opened
     }
 
-    /// Answers an initiation that `key` sent to `own`. See [`Tunnel::handle_handshake`].
+    /// Answers an initiation of the peer with the key `sender` to our key `own`. See [`Tunnel::handle_handshake`].
     ///
     /// # Errors
     ///
     /// Why the message was dropped.
     pub fn handle_initiation(
         &self,
-        (own, key): (PublicKey, PublicKey),
+        own: PublicKey,
+        sender: PublicKey,
         message: &[u8],
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<Whereabouts, DropReason> {
-        for strand in self.usable() {
-            if (strand.own, strand.keys.public_key) == (own, key) {
-                return strand.tunnel.handle_handshake(message, path, out, now);
+    ) -> Result<EndpointUpdate, DropReason> {
+        for keyed in self.usable() {
+            if (keyed.own, keyed.keys.public_key) == (own, sender) {
+                return keyed.tunnel.handle_handshake(message, path, out, now);
             }
-            if strand.tunnel.session().is_established {
+            if keyed.tunnel.session().is_established {
                 break;
             }
         }
@@ -435,46 +441,46 @@ impl Succession {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<Whereabouts, DropReason> {
-        let strand = self.in_slot(slot).ok_or(DropReason::UnknownIndex)?;
+    ) -> Result<EndpointUpdate, DropReason> {
+        let keyed = self.in_slot(slot).ok_or(DropReason::UnknownIndex)?;
 
-        strand.tunnel.handle_handshake(message, path, out, now)
+        keyed.tunnel.handle_handshake(message, path, out, now)
     }
 
     /// See [`Tunnel::handle_timeout`].
     pub fn handle_timeout(
         &self,
-        upkeep: Upkeep,
+        policy: TimerPolicy,
         out: &mut TransmitBatch,
         now: Instant,
     ) -> TimedOut {
         self.close_ended(now);
         if self.is_settled() {
-            return self.current.tunnel.handle_timeout(upkeep, out, now);
+            return self.current.tunnel.handle_timeout(policy, out, now);
         }
 
-        let sealing = self.sealing().map(|strand| strand.slot);
-        let is_wanted = upkeep.persistent_keepalive.is_some() || self.has_staged();
-        let mut may_initiate = upkeep.may_initiate && !self.is_asking(now);
+        let sealing = self.sealing().map(|keyed| keyed.slot);
+        let is_wanted = policy.persistent_keepalive.is_some() || self.has_staged();
+        let mut may_initiate = policy.may_initiate && !self.is_handshaking(now);
         let mut timed_out = TimedOut::default();
-        for strand in self.in_turn() {
-            let is_sealing = sealing == Some(strand.slot);
-            // Where another strand has a session this one is not renewed, and where no session is wanted, none is
-            // begun with keys from before.
+        for keyed in self.round_robin() {
+            let is_sealing = sealing == Some(keyed.slot);
+            // While another tunnel has a session this one is not renewed, and while no session is wanted, none is
+            // begun with older keys.
             let is_used =
-                is_sealing || strand.slot == self.current.slot || (sealing.is_none() && is_wanted);
-            let path = upkeep.path.filter(|_| is_used);
+                is_sealing || keyed.slot == self.current.slot || (sealing.is_none() && is_wanted);
+            let path = policy.path.filter(|_| is_used);
             let persistent_keepalive =
-                upkeep.persistent_keepalive.filter(|_| is_sealing || sealing.is_none());
-            let upkeep = Upkeep { path, persistent_keepalive, may_initiate };
-            timed_out.given_up += strand.tunnel.handle_timeout(upkeep, out, now).given_up;
-            // The peer learns our keys at any moment, long after a tunnel gives up.
+                policy.persistent_keepalive.filter(|_| is_sealing || sealing.is_none());
+            let policy = TimerPolicy { path, persistent_keepalive, may_initiate };
+            timed_out.given_up += keyed.tunnel.handle_timeout(policy, out, now).given_up;
+            // The peer may get our keys at any time, also long after a tunnel has given up.
             let is_awaited = !is_sealing && (sealing.is_some() || self.has_staged());
             if let Some(path) = path.filter(|_| may_initiate && is_awaited) {
-                strand.tunnel.initiate(path, out, now);
+                keyed.tunnel.initiate(path, out, now);
             }
-            if may_initiate && strand.tunnel.is_asking(now) {
-                self.note_asker(strand);
+            if may_initiate && keyed.tunnel.is_handshaking(now) {
+                self.set_last_initiator(keyed);
                 may_initiate = false;
             }
         }
@@ -483,69 +489,71 @@ impl Succession {
         timed_out
     }
 
-    /// Closes the strands whose end has come.
+    /// Closes the tunnels that have ended by `now`.
     fn close_ended(&self, now: Instant) {
-        if self.older.iter().all(Older::is_closed) {
+        if self.older.iter().all(OlderTunnel::is_closed) {
             return;
         }
-        for older in self.older.iter().filter(|older| !older.is_closed() && older.has_ended(now)) {
-            self.current.tunnel.adopt(older.close());
+        for older in
+            self.older.iter().filter(|older| !older.is_closed() && older.handle_timeout(now))
+        {
+            self.current.tunnel.append_staged(older.close());
         }
-        if self.older.iter().all(|older| older.is_receive_only || older.is_over()) {
+        if self.older.iter().all(|older| older.is_receive_only || older.has_ended()) {
             self.is_settled.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Those that may send, from the one that begins the next handshake.
-    fn in_turn(&self) -> impl Iterator<Item = &Strand> {
-        let last = self.last_asker.load(Ordering::Relaxed);
+    /// The tunnels that may send, in rotation, beginning with the one whose handshake is next.
+    fn round_robin(&self) -> impl Iterator<Item = &KeyedTunnel> {
+        let last = self.last_initiator.load(Ordering::Relaxed);
         let count = self.usable().count();
-        let last = self.usable().position(|strand| strand.slot == last);
+        let last = self.usable().position(|keyed| keyed.slot == last);
 
         self.usable().cycle().skip(last.map_or(0, |last| last + 1)).take(count)
     }
 
-    /// The strand that begins the next handshake.
-    fn next_asker(&self) -> &Strand {
-        self.in_turn().next().unwrap_or(&self.current)
+    /// The tunnel that begins the next handshake.
+    fn next_initiator(&self) -> &KeyedTunnel {
+        self.round_robin().next().unwrap_or(&self.current)
     }
 
     /// Whether a handshake is under way.
-    fn is_asking(&self, now: Instant) -> bool {
-        self.usable().any(|strand| strand.tunnel.is_asking(now))
+    fn is_handshaking(&self, now: Instant) -> bool {
+        self.usable().any(|keyed| keyed.tunnel.is_handshaking(now))
     }
 
-    fn note_asker(&self, strand: &Strand) {
-        self.last_asker.store(strand.slot, Ordering::Relaxed);
+    fn set_last_initiator(&self, keyed: &KeyedTunnel) {
+        self.last_initiator.store(keyed.slot, Ordering::Relaxed);
     }
 
     /// See [`Tunnel::initiate`]: with the newest keys, unless a handshake with others is under way.
     pub fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
-        if self.is_settled() || !self.is_asking(now) {
-            self.note_asker(&self.current);
+        if self.is_settled() || !self.is_handshaking(now) {
+            self.set_last_initiator(&self.current);
             self.current.tunnel.initiate(path, out, now);
         }
     }
 
     /// See [`Tunnel::restart`]: with the keys of the session, if there is one.
     pub fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
-        let strand = self.sealing().unwrap_or_else(|| self.next_asker());
-        strand.tunnel.restart(path, out, now);
-        self.note_asker(strand);
+        let keyed = self.sealing().unwrap_or_else(|| self.next_initiator());
+        keyed.tunnel.restart(path, out, now);
+        self.set_last_initiator(keyed);
     }
 
-    /// See [`Tunnel::is_dormant`]. Keys before the newest have an end, for which somebody must look.
+    /// See [`Tunnel::is_dormant`]. While older tunnels have not ended, timeouts must check their deadlines.
     #[must_use]
     pub fn is_dormant(&self) -> bool {
-        self.older.iter().all(Older::is_over) && self.current.tunnel.is_dormant()
+        self.older.iter().all(OlderTunnel::has_ended) && self.current.tunnel.is_dormant()
     }
 
-    /// See [`Tunnel::session`]: of all strands together. A handshake stays the last one when its session has
-    /// ended, and when its strand has.
+    /// See [`Tunnel::session`]: of all tunnels together. The last handshake is kept when its session or its tunnel
+    /// has ended.
     #[must_use]
     pub fn session(&self) -> SessionState {
         let mut all = self.current.tunnel.session();
-        for session in self.older.iter().map(Older::session).chain([self.before]) {
+        for session in self.older.iter().map(OlderTunnel::session).chain([self.removed]) {
             all.is_established |= session.is_established;
             all.staged += session.staged;
             if session.last_handshake > all.last_handshake {
@@ -557,30 +565,30 @@ impl Succession {
         all
     }
 
-    /// The strand that seals, if any can.
-    fn sealing(&self) -> Option<&Strand> {
-        self.usable().find(|strand| strand.tunnel.session().is_established)
+    /// The tunnel that seals, if any has a session.
+    fn sealing(&self) -> Option<&KeyedTunnel> {
+        self.usable().find(|keyed| keyed.tunnel.session().is_established)
     }
 
-    /// Those that may send, in the order of preference.
-    fn usable(&self) -> impl Iterator<Item = &Strand> + Clone {
-        let older = self.older.iter().filter(|older| !older.is_receive_only && !older.is_over());
+    /// The tunnels that may send, in the order of preference.
+    fn usable(&self) -> impl Iterator<Item = &KeyedTunnel> + Clone {
+        let older = self.older.iter().filter(|older| !older.is_receive_only && !older.has_ended());
 
-        std::iter::once(&self.current).chain(older.map(|older| &older.strand))
+        std::iter::once(&self.current).chain(older.map(|older| &older.keyed))
     }
 
-    fn in_slot(&self, slot: u32) -> Option<&Strand> {
-        self.strands().find(|strand| strand.slot == slot)
+    fn in_slot(&self, slot: u32) -> Option<&KeyedTunnel> {
+        self.keyed_tunnels().find(|keyed| keyed.slot == slot)
     }
 
     fn has_staged(&self) -> bool {
         self.current.tunnel.has_staged() || self.has_older_staged()
     }
 
-    /// What is over was closed, and has nothing.
+    /// Ended tunnels were closed and have no staged packets.
     fn has_older_staged(&self) -> bool {
-        let mut older = self.older.iter().filter(|older| !older.is_over());
+        let mut older = self.older.iter().filter(|older| !older.has_ended());
 
-        older.any(|older| older.strand.tunnel.has_staged())
+        older.any(|older| older.keyed.tunnel.has_staged())
     }
 }

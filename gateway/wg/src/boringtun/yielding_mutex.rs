@@ -1,83 +1,84 @@
-//! A lock whose holder lets others in between two packets, if they ask for it.
+//! A mutex whose holder yields to brief users between two packets.
 //!
-//! Whoever opens or seals a batch holds it for tens of microseconds. Who waits for so long with a packet or two,
-//! such as acknowledgements beside a stream, goes to sleep and has to be woken, which costs both threads
-//! more than these packets. A packet takes less time than a thread spins before it goes to sleep.
+//! A thread that opens or seals a batch holds the mutex for tens of microseconds. A thread that waits for so long
+//! with a packet or two, such as acknowledgements beside a stream, goes to sleep and has to be woken, which costs
+//! both threads more than these packets. One packet takes less time than a thread spins before it goes to sleep.
 //!
-//! Two batches do not let each other in: they would take turns at every packet, and each would spin for as long
-//! as the other works.
+//! Two batches do not yield to each other: they would alternate at every packet, and each would spin while the other
+//! works.
 
 use std::hint;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// How often who let others in looks whether they came. They come at once or not for a while, as they sleep.
-const LOOKS: u32 = 24;
+/// How often a thread that yielded checks whether the waiting threads have the lock. They take it at once, or not for
+/// a while because they sleep.
+const CHECKS: u32 = 24;
 
-/// Something that threads take turns at.
-pub(super) struct Turns<T> {
+/// A mutex with two kinds of users: batches, and brief ones.
+pub(super) struct YieldingMutex<T> {
     value: Mutex<T>,
-    /// Threads that wait to be let in.
+    /// The number of brief users that wait.
     waiting: AtomicU32,
 }
 
-impl<T> Turns<T> {
+impl<T> YieldingMutex<T> {
     pub(super) const fn new(value: T) -> Self {
         Self { value: Mutex::new(value), waiting: AtomicU32::new(0) }
     }
 
-    /// Waits until nobody else has a turn.
+    /// Locks the mutex for a batch.
     #[inline]
-    pub(super) fn take(&self) -> MutexGuard<'_, T> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Self::take`], and asks to be let in. To be given back soon.
+    /// Locks the mutex for a packet or two: the holder of a batch yields.
     #[inline]
-    pub(super) fn take_briefly(&self) -> MutexGuard<'_, T> {
-        self.try_take().unwrap_or_else(|| self.ask())
+    pub(super) fn lock_briefly(&self) -> MutexGuard<'_, T> {
+        self.try_lock().unwrap_or_else(|| self.wait_briefly())
     }
 
-    /// A turn, if nobody else has one.
+    /// Locks the mutex if it is free.
     #[inline]
-    pub(super) fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.value.try_lock() {
-            Ok(turn) => Some(turn),
+            Ok(guard) => Some(guard),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// Between two packets: lets in who asks for it, and goes on.
+    /// Yields to brief users that wait. Call it between two packets.
     #[inline]
-    pub(super) fn let_in<'a>(&'a self, turn: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    pub(super) fn yield_to_brief<'a>(&'a self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
-            return turn;
+            return guard;
         }
 
-        self.step_aside(turn)
+        self.unlock_and_wait(guard)
     }
 
     #[cold]
-    fn ask(&self) -> MutexGuard<'_, T> {
+    fn wait_briefly(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let turn = self.take();
+        let guard = self.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
 
-        turn
+        guard
     }
 
     #[cold]
-    fn step_aside<'a>(&'a self, turn: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        drop(turn);
-        for _ in 0..LOOKS {
+    fn unlock_and_wait<'a>(&'a self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        drop(guard);
+        for _ in 0..CHECKS {
             if self.waiting.load(Ordering::Relaxed) == 0 {
                 break;
             }
             hint::spin_loop();
         }
 
-        self.take()
+        self.lock()
     }
 }
 
@@ -88,38 +89,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_is_let_in_before_a_batch_has_ended() {
-        let turns = Turns::new(false);
-        let mut turn = turns.take();
+    fn a_batch_yields_to_a_brief_user() {
+        let mutex = YieldingMutex::new(false);
+        let mut guard = mutex.lock();
 
         thread::scope(|scope| {
-            scope.spawn(|| *turns.take_briefly() = true);
-            // Ends only if the other one comes in.
-            while !*turn {
-                turn = turns.let_in(turn);
+            scope.spawn(|| *mutex.lock_briefly() = true);
+            // Ends only if the other thread gets the lock.
+            while !*guard {
+                guard = mutex.yield_to_brief(guard);
             }
         });
 
-        assert_eq!(turns.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(mutex.waiting.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn who_does_not_ask_waits_for_the_end_of_a_batch() {
-        let turns = Turns::new(0);
+    fn a_batch_does_not_yield_to_another() {
+        let mutex = YieldingMutex::new(0);
 
         thread::scope(|scope| {
-            let mut turn = turns.take();
-            let other = scope.spawn(|| *turns.take());
+            let mut guard = mutex.lock();
+            let other = scope.spawn(|| *mutex.lock());
             for packet in 1..=PACKETS {
-                *turn = packet;
-                turn = turns.let_in(turn);
+                *guard = packet;
+                guard = mutex.yield_to_brief(guard);
             }
-            drop(turn);
+            drop(guard);
 
             assert_eq!(other.join().unwrap(), PACKETS);
         });
     }
 
-    /// Enough for another thread to begin.
+    /// Enough for the other thread to start.
     const PACKETS: u32 = 1_000_000;
 }
