@@ -9,7 +9,8 @@ use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
-use strait_wg::native::{Epoch, Lanes, Surroundings};
+use strait_wg::Epoch;
+use strait_wg::native::{Environment, Lanes};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PrivateKey, PublicKey};
 
@@ -126,9 +127,9 @@ fn engine(
     endpoint: SocketAddr,
 ) -> Engine {
     let epoch = Epoch::new(now(), Duration::ZERO);
-    let surroundings = Surroundings { lanes, ..Surroundings::new(epoch, 1420) };
+    let environment = Environment { lanes, ..Environment::new(epoch, 1420) };
     let mut engine = Engine::new(
-        implementation.identity(own, &surroundings),
+        implementation.identity(own, &environment),
         strait_engine::Settings { max_flows: 1024, seed: 7, start: now() },
     )
     .expect("1024 flows can be remembered");

@@ -11,10 +11,11 @@ use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::ecn::Ecn;
 use strait_packet::segment::Segments;
 use strait_packet::virtio::VirtioHeader;
+use strait_wg::Epoch;
 use strait_wg::PrivateKey;
 use strait_wg::message::Message;
-use strait_wg::native::{Epoch, Lanes, NativeIdentity, Surroundings};
-use strait_wg::tunnel::{Identity, Introduction, PeerKeys, Tunnel, Upkeep};
+use strait_wg::native::{Environment, Lanes, NativeIdentity};
+use strait_wg::tunnel::{Identification, Identity, PeerKeys, TimerPolicy, Tunnel};
 
 /// Datagrams under way at the most; whoever sends more loses the oldest.
 const WIRE_MAX: usize = 64;
@@ -64,7 +65,7 @@ impl World {
         let keys = keys.map(|key| key.unwrap_or_else(|error| panic!("{error}")));
         let [one, two] = &keys;
         let end = |own: &PrivateKey, other: &PrivateKey, number: u16| {
-            let identity = NativeIdentity::new(own, surroundings(number, now));
+            let identity = NativeIdentity::new(own, environment(number, now));
             let keys = PeerKeys { public_key: other.public_key(), preshared_key: None };
             let tunnel = identity.tunnel(&keys, number.into());
             let address = SocketAddr::from(([192, 0, 2, 1], number));
@@ -152,7 +153,7 @@ impl World {
             }
             Some(Message::Initiation) => {
                 let known = receiver.identity.identify(datagram, source.into(), &mut out);
-                if matches!(known, Ok(Introduction::By(_))) {
+                if matches!(known, Ok(Identification::Peer(_))) {
                     let _ =
                         receiver.tunnel.handle_handshake(datagram, source.into(), &mut out, now);
                 }
@@ -184,8 +185,8 @@ impl World {
                 let destination = self.end(1 - number).address;
                 self.end(number).identity.handle_timeout(self.now);
                 let path = Some(destination.into());
-                let upkeep = Upkeep { path, persistent_keepalive: None, may_initiate: true };
-                self.end(number).tunnel.handle_timeout(upkeep, &mut out, self.now);
+                let policy = TimerPolicy { path, persistent_keepalive: None, may_initiate: true };
+                self.end(number).tunnel.handle_timeout(policy, &mut out, self.now);
                 self.put(number, &out);
             }
         }
@@ -231,7 +232,7 @@ impl World {
 }
 
 /// The same with every run, so that what was found can be found again.
-fn surroundings(seed: u16, now: Instant) -> Surroundings {
+fn environment(seed: u16, now: Instant) -> Environment {
     let state = AtomicU64::new(seed.into());
     let randomness = move |bytes: &mut [u8]| {
         for chunk in bytes.chunks_mut(8) {
@@ -251,7 +252,7 @@ fn surroundings(seed: u16, now: Instant) -> Surroundings {
     let lanes = if seed == 1 { Lanes::detect() } else { Lanes::none() };
     let mtu = Arc::new(AtomicU16::new(1420));
 
-    Surroundings { randomness: Arc::new(randomness), epoch, mtu, lanes }
+    Environment { randomness: Arc::new(randomness), epoch, mtu, lanes }
 }
 
 /// An IPv4 packet with its sender and a number in it.

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use strait_wg::PrivateKey;
-use strait_wg::uapi::conversation::MAX_REQUEST_BYTES;
+use strait_wg::uapi::requests::MAX_REQUEST_BYTES;
 use strait_wg::uapi::{
-    Configuration, Conversation, DeviceReport, Operation, PeerReport, Report, Step, ending,
+    Configuration, DeviceReport, Operation, PeerReport, Report, RequestParser, Step, ending,
 };
 
 /// Whatever is sent, a configuration keeps its promises and can be told and set again; whatever is
@@ -25,7 +25,7 @@ pub fn uapi(bytes: &[u8]) {
 
 fn ask(bytes: &[u8]) {
     assert!(bytes.len() <= MAX_REQUEST_BYTES, "the target bounds its inputs");
-    let mut conversation = Conversation::default();
+    let mut conversation = RequestParser::default();
     let mut kept = Configuration::default();
 
     for line in bytes.split(|byte| *byte == b'\n') {
@@ -79,7 +79,7 @@ fn as_report(kept: &Configuration) -> Report {
 
 /// What a device without anything is after a set of `lines`.
 fn set<'a>(lines: impl Iterator<Item = &'a str>) -> Configuration {
-    let mut conversation = Conversation::default();
+    let mut conversation = RequestParser::default();
     let mut last = conversation.take(b"set=1");
     for line in lines.chain([""]) {
         last = conversation.take(line.as_bytes());

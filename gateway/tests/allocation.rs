@@ -15,7 +15,8 @@ use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::{Transmit, TransmitBatch};
 use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
-use strait_wg::native::{Epoch, Surroundings};
+use strait_wg::Epoch;
+use strait_wg::native::Environment;
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{OpenedRun, PrivateKey};
 
@@ -171,12 +172,12 @@ fn tell(
 }
 
 fn engines(implementation: strait_wg::Engine) -> [Engine; 2] {
-    let surroundings = Surroundings::new(Epoch::new(now(), Duration::ZERO), 1340);
+    let environment = Environment::new(Epoch::new(now(), Duration::ZERO), 1340);
     let keys = [PrivateKey::generate(), PrivateKey::generate()];
 
     [(0, 1), (1, 0)].map(|(own, other)| {
         let mut engine = Engine::new(
-            implementation.identity(&keys[own], &surroundings),
+            implementation.identity(&keys[own], &environment),
             strait_engine::Settings { max_flows: 1024, seed: 7, start: now() },
         )
         .unwrap();

@@ -428,7 +428,7 @@ fn what_is_wrong_is_refused_and_changes_nothing() {
     assert_eq!(nonsense, "");
     assert_eq!(left.wg(&["showconf", &left.interface]), before);
     let log = left.process.as_ref().unwrap().log();
-    assert!(log.contains("refused: fwmark \"none\" is wrong: use a decimal number"), "{log}");
+    assert!(log.contains("refused: fwmark \"none\" is invalid: use a decimal number"), "{log}");
     assert!(!log.contains(&*left.key.to_base64()), "{log}");
     world.assert_talk(5);
     world.stop();

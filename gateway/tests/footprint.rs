@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use initiator::{initiation, surroundings};
+use initiator::{environment, initiation};
 use remap::Table;
 use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::TransmitBatch;
@@ -68,7 +68,7 @@ fn a_peer_takes_little_and_gives_back_what_its_session_took() {
 }
 
 fn engine(own: &PrivateKey, now: Instant) -> Engine {
-    let identity: Arc<_> = strait_wg::Engine::Native.identity(own, &surroundings(now));
+    let identity: Arc<_> = strait_wg::Engine::Native.identity(own, &environment(now));
 
     Engine::new(identity, strait_engine::Settings { max_flows: 1024, seed: 7, start: now }).unwrap()
 }

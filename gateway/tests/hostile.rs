@@ -14,9 +14,10 @@ use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
+use strait_wg::Epoch;
 use strait_wg::PrivateKey;
 use strait_wg::message::Message;
-use strait_wg::native::{Epoch, Surroundings};
+use strait_wg::native::Environment;
 use strait_wg::tunnel::PeerKeys;
 
 #[global_allocator]
@@ -126,10 +127,10 @@ impl World {
     #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
     fn new() -> Self {
         let now = Instant::now();
-        let surroundings = Surroundings::new(Epoch::new(now, Duration::from_secs(1)), 1420);
+        let environment = Environment::new(Epoch::new(now, Duration::from_secs(1)), 1420);
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
         let sides = [MILAN, ROME].map(|own| {
-            let identity = strait_wg::Engine::Native.identity(&keys[own], &surroundings);
+            let identity = strait_wg::Engine::Native.identity(&keys[own], &environment);
             let settings = strait_engine::Settings { max_flows: 16, seed: 7, start: now };
             let mut engine = Engine::new(identity, settings).unwrap();
             let pods = if own == MILAN { "10.2.0.0/16" } else { "10.1.0.0/16" };

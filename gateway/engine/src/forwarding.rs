@@ -56,7 +56,7 @@ impl Forwarding {
         let names = configs.iter().map(|config| config.name.clone()).collect();
         let strands = || {
             let peers = peers.iter().zip(ids());
-            peers.flat_map(|(peer, id)| peer.tunnel.strands().map(move |strand| (strand, id)))
+            peers.flat_map(|(peer, id)| peer.tunnel.keyed_tunnels().map(move |strand| (strand, id)))
         };
         let mut by_key: HashMap<_, _> =
             peers.iter().map(|peer| peer.keys.public_key).zip(ids()).collect();

@@ -14,11 +14,11 @@ use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::as_u64;
 use strait_packet::path::Path;
+use strait_wg::Epoch;
 use strait_wg::endpoints::MAX_CANDIDATES;
 use strait_wg::message::Message;
-use strait_wg::native::Epoch;
-use strait_wg::tunnel::{Introduction, Whereabouts};
-use strait_wg::{Indices, Peer, PublicKey};
+use strait_wg::tunnel::{EndpointUpdate, Identification};
+use strait_wg::{Peer, PublicKey, ReceiverIndices};
 
 /// What one peer may need: a full-size packet that was staged.
 const FLUSH_BELOW_BYTES: usize = 68 * 1024;
@@ -35,7 +35,7 @@ const BEGINNINGS: usize = 200;
 #[derive(Debug)]
 pub struct Handshakes {
     forwarding: Reader<Forwarding>,
-    indices: Indices,
+    indices: ReceiverIndices,
     flows: Arc<Flows>,
     keyring: Arc<Keyring>,
     accounts: Accounts,
@@ -51,7 +51,7 @@ pub struct Handshakes {
 impl Handshakes {
     pub(super) fn new(
         mut forwarding: Reader<Forwarding>,
-        indices: Indices,
+        indices: ReceiverIndices,
         flows: Arc<Flows>,
         keyring: Arc<Keyring>,
         accounts: Accounts,
@@ -173,7 +173,7 @@ impl Handshakes {
                 begun += race::seek(peer, out, now);
             }
             let sought = out.len();
-            let timed_out = peer.tunnel.handle_timeout(peer.upkeep(path), out, now);
+            let timed_out = peer.tunnel.handle_timeout(peer.timer_policy(path), out, now);
             begun += race::spread(peer, sought, out, now);
             count_sent(peer, before, out);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
@@ -217,10 +217,10 @@ impl Handshakes {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
         match kind {
             Message::Initiation => match self.keyring.identify(message, path, out)? {
-                (own, Introduction::By(sender)) => {
+                (own, Identification::Peer(sender)) => {
                     self.answer_initiation((own, sender), message, path, now, out)?;
                 }
-                (_, Introduction::TurnedAway) => return Err(DropReason::UnderLoad),
+                (_, Identification::UnderLoad) => return Err(DropReason::UnderLoad),
             },
             Message::Data { .. } => return Err(DropReason::Malformed),
             Message::Response { receiver_index } | Message::CookieReply { receiver_index } => {
@@ -229,16 +229,17 @@ impl Handshakes {
                     self.forwarding.load().by_slot(slot).ok_or(DropReason::UnknownIndex)?;
                 self.rest.wake(id);
                 let before = out.len();
-                let mut whereabouts = peer.tunnel.handle_answer(slot, message, path, out, now)?;
+                let mut endpoint_update =
+                    peer.tunnel.handle_answer(slot, message, path, out, now)?;
                 count_sent(peer, before, out);
                 // The peer may have moved when the answer was under way, and have said so since.
-                if peer.endpoints.has_roamed_since_asked() {
-                    whereabouts = Whereabouts::Unknown;
+                if peer.endpoints.has_roamed_since_initiation() {
+                    endpoint_update = EndpointUpdate::Keep;
                 }
                 // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
                 if !matches!(kind, Message::CookieReply { .. }) {
                     peer.receive.bytes.add(as_u64(message.len()));
-                    note_answer(peer, whereabouts, path, now, out);
+                    note_answer(peer, endpoint_update, path, now, out);
                 }
             }
         }
@@ -255,16 +256,17 @@ impl Handshakes {
         now: Instant,
         out: &mut TransmitBatch,
     ) -> Result<(), DropReason> {
-        let (_, sender) = keys;
+        let (own, sender) = keys;
         let forwarding = self.forwarding.load();
         let id = forwarding.id_of(sender).ok_or(DropReason::Unauthenticated)?;
         let peer = forwarding.peer(id).ok_or(DropReason::Unauthenticated)?;
         self.rest.wake(id);
         let before = out.len();
-        let whereabouts = peer.tunnel.handle_initiation(keys, message, path, out, now)?;
+        let endpoint_update =
+            peer.tunnel.handle_initiation(own, sender, message, path, out, now)?;
         count_sent(peer, before, out);
         peer.receive.bytes.add(as_u64(message.len()));
-        note_answer(peer, whereabouts, path, now, out);
+        note_answer(peer, endpoint_update, path, now, out);
 
         Ok(())
     }
@@ -273,15 +275,15 @@ impl Handshakes {
 /// A peer has begun or answered a handshake.
 fn note_answer(
     peer: &Peer,
-    whereabouts: Whereabouts,
+    endpoint_update: EndpointUpdate,
     path: Path,
     now: Instant,
     out: &mut TransmitBatch,
 ) {
-    if whereabouts == Whereabouts::Here {
+    if endpoint_update == EndpointUpdate::Learn {
         peer.learn_path(path);
     }
-    peer.endpoints.forget_unanswered();
+    peer.endpoints.reset_unanswered();
     seal_staged(peer, peer.path().unwrap_or(path), out, now);
 }
 
@@ -332,10 +334,10 @@ mod tests {
     use crate::{Engine, PeerConfig, Settings};
     use strait_packet::ecn::Ecn;
     use strait_packet::path::LocalPort;
-    use strait_wg::native::Surroundings;
-    use strait_wg::succession::GRACE;
+    use strait_wg::key_rotation::GRACE;
+    use strait_wg::native::Environment;
     use strait_wg::tunnel::{Identity, PeerKeys};
-    use strait_wg::{PresharedKey, PrivateKey, Slot};
+    use strait_wg::{IndexSlot, PresharedKey, PrivateKey};
 
     const TICK: Duration = Duration::from_millis(100);
 
@@ -401,7 +403,7 @@ mod tests {
 
         for peer in forwarding.peers() {
             hub.asked_within(Duration::from_secs(200));
-            peer.endpoints.seek();
+            peer.endpoints.request_candidate_handshakes();
             assert_eq!(hub.tick(TICK).len(), 1);
         }
     }
@@ -413,7 +415,7 @@ mod tests {
         let endpoints = &forwarding.peers()[0].endpoints;
         let heard = Path { port: LocalPort::Spare, ..endpoints.in_use().unwrap() };
         endpoints.learn(heard);
-        endpoints.ask();
+        endpoints.request_handshake();
 
         assert_eq!(hub.paths_asked(TICK)[0].port, LocalPort::Spare);
     }
@@ -423,7 +425,8 @@ mod tests {
         let mut hub = Hub::new(0, Some(25));
         let peer = identity(hub.now);
         let own = hub.engine.control.keyring.keys().current.identity.public_key();
-        let tunnel = peer.tunnel(&PeerKeys { public_key: own, preshared_key: None }, Slot::from(1));
+        let tunnel =
+            peer.tunnel(&PeerKeys { public_key: own, preshared_key: None }, IndexSlot::from(1));
         let keys = PeerKeys { public_key: peer.public_key(), preshared_key: None };
         let config = PeerConfig { keys, ..hub.peer(0) };
         hub.engine.control.apply(vec![config], Table::build(1, &Cluster::default(), []).0);
@@ -607,6 +610,6 @@ mod tests {
     fn identity(now: Instant) -> Arc<dyn Identity> {
         let epoch = Epoch::new(now, Duration::from_secs(1_700_000_000));
 
-        strait_wg::Engine::Native.identity(&PrivateKey::generate(), &Surroundings::new(epoch, 1420))
+        strait_wg::Engine::Native.identity(&PrivateKey::generate(), &Environment::new(epoch, 1420))
     }
 }

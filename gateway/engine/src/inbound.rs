@@ -22,7 +22,7 @@ use strait_packet::path::Path;
 use strait_packet::{Header, rewrite};
 use strait_wg::message::Message;
 use strait_wg::tunnel::Opened;
-use strait_wg::{Indices, OpenedRun, Opening, Peer};
+use strait_wg::{OpenedRun, Opening, Peer, ReceiverIndices};
 
 /// Messages that one system call may receive, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;
@@ -81,7 +81,7 @@ impl Job {
 #[derive(Debug)]
 pub struct Inbound {
     forwarding: Reader<Forwarding>,
-    indices: Indices,
+    indices: ReceiverIndices,
     /// The last receiver index and its slot: mostly the next is the same.
     last_index: (u32, u32),
     flows: Arc<Flows>,
@@ -94,7 +94,7 @@ pub struct Inbound {
 impl Inbound {
     pub(super) fn new(
         forwarding: Reader<Forwarding>,
-        indices: Indices,
+        indices: ReceiverIndices,
         flows: Arc<Flows>,
         accounts: Accounts,
     ) -> Self {
@@ -203,7 +203,7 @@ impl Inbound {
             return;
         };
 
-        let result = peer.tunnel.admit(slot, &opening, (&mut *opened, buffer), now);
+        let result = peer.tunnel.admit(slot, &opening, opened, buffer, now);
         count(account, &result);
         if result.authentic == 0 {
             return;
@@ -280,7 +280,7 @@ impl Inbound {
 
 /// The slot of a receiver index. `last` is what was asked before.
 #[inline]
-fn slot_of(indices: Indices, last: &mut (u32, u32), receiver_index: u32) -> u32 {
+fn slot_of(indices: ReceiverIndices, last: &mut (u32, u32), receiver_index: u32) -> u32 {
     if last.0 != receiver_index {
         *last = (receiver_index, indices.slot(receiver_index));
     }

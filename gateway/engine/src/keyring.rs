@@ -9,9 +9,9 @@ use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::path::Path;
 use strait_wg::PublicKey;
-use strait_wg::native::{AcceptedByPeer, Epoch};
-use strait_wg::succession::{Deadline, MAX_OLDER};
-use strait_wg::tunnel::{Identity, Introduction};
+use strait_wg::key_rotation::{Deadline, MAX_OLDER_KEYS};
+use strait_wg::tunnel::{Identification, Identity};
+use strait_wg::{AcceptedByPeer, Epoch};
 
 /// All keys that a peer may know us by. `Control` adds, `Handshakes` asks and forgets.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Held {
 impl Keyring {
     pub(super) fn new(identity: Arc<dyn Identity>) -> Self {
         let accepted = AcceptedByPeer::default();
-        identity.remember_in(&accepted);
+        identity.share_accepted(&accepted);
         let keys = Keys { current: Held::in_force(identity), older: Vec::new() };
 
         Self { keys: ArcSwap::from_pointee(keys), accepted }
@@ -72,10 +72,10 @@ impl Keyring {
             return false;
         }
         let same = before.older.iter().find(|held| {
-            held.identity.public_key() == key && held.end.as_ref().is_none_or(|end| end.take_back())
+            held.identity.public_key() == key && held.end.as_ref().is_none_or(|end| end.revoke())
         });
         let identity = same.map_or(identity, |held| &held.identity);
-        identity.remember_in(&self.accepted);
+        identity.share_accepted(&self.accepted);
 
         self.keys.rcu(|before| {
             let older = before.all().filter(|held| held.identity.public_key() != key);
@@ -87,7 +87,7 @@ impl Keyring {
 
             Keys {
                 current: Held::in_force(Arc::clone(identity)),
-                older: older.take(MAX_OLDER).collect(),
+                older: older.take(MAX_OLDER_KEYS).collect(),
             }
         });
 
@@ -97,7 +97,7 @@ impl Keyring {
     /// Puts `identity` in force and forgets every other.
     pub(super) fn replace(&self, identity: &Arc<dyn Identity>) {
         let current = Held::in_force(Arc::clone(identity));
-        identity.remember_in(&self.accepted);
+        identity.share_accepted(&self.accepted);
 
         self.keys.store(Arc::new(Keys { current, older: Vec::new() }));
     }
@@ -108,7 +108,7 @@ impl Keyring {
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<(PublicKey, Introduction), DropReason> {
+    ) -> Result<(PublicKey, Identification), DropReason> {
         for Held { identity, .. } in self.keys.load().all().filter(|held| !held.is_superseded) {
             match identity.identify(initiation, path, out) {
                 Ok(introduction) => return Ok((identity.public_key(), introduction)),
@@ -173,10 +173,10 @@ mod tests {
 
     use super::*;
     use crate::{Engine, PeerConfig, Settings};
-    use strait_wg::native::Surroundings;
-    use strait_wg::succession::GRACE;
+    use strait_wg::key_rotation::GRACE;
+    use strait_wg::native::Environment;
     use strait_wg::tunnel::PeerKeys;
-    use strait_wg::{PrivateKey, Slot};
+    use strait_wg::{IndexSlot, PrivateKey};
 
     /// Somebody may have recorded it, and be taken for the peer now, wherever that is.
     #[test]
@@ -217,7 +217,7 @@ mod tests {
     fn native(key: &PrivateKey, start: Instant) -> Arc<dyn Identity> {
         let epoch = Epoch::new(start, Duration::from_secs(1_700_000_000));
 
-        strait_wg::Engine::Native.identity(key, &Surroundings::new(epoch, 1420))
+        strait_wg::Engine::Native.identity(key, &Environment::new(epoch, 1420))
     }
 
     fn peer(public_key: PublicKey) -> PeerConfig {
@@ -237,7 +237,7 @@ mod tests {
 
     fn initiation(identity: &Arc<dyn Identity>, to: PublicKey, now: Instant) -> Vec<u8> {
         let mut out = TransmitBatch::default();
-        identity.tunnel(&keys(to), Slot::from(1)).initiate(path(), &mut out, now);
+        identity.tunnel(&keys(to), IndexSlot::from(1)).initiate(path(), &mut out, now);
 
         out.bytes(&out.transmits()[0]).to_vec()
     }

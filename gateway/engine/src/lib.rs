@@ -59,9 +59,9 @@ use strait_packet::DropReason;
 use strait_packet::buffer::Transmit;
 use strait_packet::counters::{Counters, as_u64};
 use strait_packet::path::LocalPort;
-use strait_wg::native::Epoch;
+use strait_wg::Epoch;
 use strait_wg::tunnel::{Identity, PeerKeys};
-use strait_wg::{Indices, Peer, PublicKey};
+use strait_wg::{Peer, PublicKey, ReceiverIndices};
 
 use counterparts::Counterparts;
 pub use flows::Flows;
@@ -128,10 +128,10 @@ impl Engine {
     pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Self, LimitsError> {
         let (publisher, reader) = remap::channel(Forwarding::default());
         let accounts = Accounts::default();
-        let indices = if identity.takes_indices() {
-            Indices::secret(settings.seed)
+        let indices = if identity.uses_slot_indices() {
+            ReceiverIndices::secret(settings.seed)
         } else {
-            Indices::plain()
+            ReceiverIndices::plain()
         };
         let keyring = Arc::new(Keyring::new(identity));
         let flows = Arc::new(Flows::new(settings)?);
@@ -255,11 +255,11 @@ impl Control {
         }
         for peer in old.peers() {
             let heir = heirs.get(&peer.realm);
-            for gone in peer.tunnel.strands().filter(|strand| !kept.contains(&strand.slot)) {
+            for gone in peer.tunnel.keyed_tunnels().filter(|strand| !kept.contains(&strand.slot)) {
                 self.strands.free(gone.slot);
                 let staged = gone.tunnel.close();
                 match heir {
-                    Some(heir) => heir.tunnel.current().tunnel.adopt(staged),
+                    Some(heir) => heir.tunnel.current().tunnel.append_staged(staged),
                     None => {
                         let lost = as_u64(staged.len());
                         self.accounts.outbound.count_drops(DropReason::PeerRemoved, lost);
@@ -289,7 +289,7 @@ impl Control {
             if !peer.tunnel.has_ended() {
                 return Arc::clone(peer);
             }
-            Arc::new(peer.heir(peer.keys.clone(), peer.tunnel.without_ended()))
+            Arc::new(peer.with_tunnel(peer.keys.clone(), peer.tunnel.without_ended()))
         });
         let peers = peers.collect();
 
@@ -349,15 +349,15 @@ impl Control {
                 in_use.insert(peer.realm);
             }
             let tunnel = self.strands.anew(peer, &keys, (&held.current, &held.older));
-            peers.push(Arc::new(peer.heir(peer.keys.clone(), tunnel)));
+            peers.push(Arc::new(peer.with_tunnel(peer.keys.clone(), tunnel)));
         }
         self.publish(peers, before.table().clone());
 
         for peer in self.publisher.current().peers() {
             if in_use.contains(&peer.realm) || peer.tunnel.session().staged > 0 {
                 // Nobody waits for an answer to what was asked in the sessions before.
-                peer.endpoints.forget_unanswered();
-                peer.endpoints.ask();
+                peer.endpoints.reset_unanswered();
+                peer.endpoints.request_handshake();
             }
         }
     }
@@ -372,7 +372,7 @@ impl Control {
     /// if no peer has this key.
     pub fn move_peer(&self, key: PublicKey, endpoint: SocketAddr) {
         if let Some(peer) = self.publisher.current().by_key(key) {
-            peer.endpoints.tell(endpoint);
+            peer.endpoints.set_endpoint(endpoint);
         }
     }
 
@@ -387,14 +387,14 @@ impl Control {
     /// Has every peer with a persistent keepalive sent one at once.
     pub fn keep_alive(&self) {
         for peer in self.publisher.current().peers() {
-            peer.owe_keepalive();
+            peer.request_keepalive();
         }
     }
 
     /// Looks for every peer at all addresses where it may be: it does not seem to be where it was.
     pub fn seek_peers(&self) {
         for peer in self.publisher.current().peers() {
-            peer.endpoints.seek();
+            peer.endpoints.request_candidate_handshakes();
         }
     }
 
@@ -424,8 +424,8 @@ impl Control {
             Some(known) if known.tunnel.slots().eq(tunnel.slots()) => known,
             Some(known) => {
                 // Nobody waits for an answer to what was asked with other keys.
-                known.endpoints.forget_unanswered();
-                Arc::new(known.heir(keys.clone(), tunnel))
+                known.endpoints.reset_unanswered();
+                Arc::new(known.with_tunnel(keys.clone(), tunnel))
             }
             None => {
                 let realm = self.next_realm;

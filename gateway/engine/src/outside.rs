@@ -30,7 +30,7 @@ use strait_packet::path::{LocalPort, canonical};
 use strait_packet::ports::Ports;
 use strait_packet::{Fragment, Header};
 use strait_wg::Peer;
-use strait_wg::endpoints::Moves;
+use strait_wg::endpoints::EndpointEvents;
 
 const UDP: u8 = 17;
 
@@ -49,7 +49,7 @@ pub struct Outside {
     /// 0 as long as there is none.
     ports: [AtomicU16; 2],
     /// Of all peers.
-    moves: Arc<Moves>,
+    moves: Arc<EndpointEvents>,
 }
 
 /// Where the peers of one generation are.
@@ -72,13 +72,13 @@ struct Known {
 
 impl Outside {
     /// What counts the moves of peers.
-    pub(super) fn moves(&self) -> Arc<Moves> {
+    pub(super) fn moves(&self) -> Arc<EndpointEvents> {
         Arc::clone(&self.moves)
     }
 
     /// How often a peer was sought until now.
     pub(super) fn count_sought(&self) -> u64 {
-        self.moves.count_sought()
+        self.moves.handshake_requests()
     }
 
     pub(super) fn set_port(&self, of: LocalPort, port: u16) {
@@ -113,7 +113,7 @@ impl Outside {
     ) -> bool {
         let Some(ports) = Ports::read(packet, header) else { return false };
         let first = SocketAddr::new(header.destination(), ports.destination);
-        let known = ends.known(self.moves.count(), forwarding.peers(), now);
+        let known = ends.known(self.moves.path_changes(), forwarding.peers(), now);
         let Some(returned) = known.returned.get(&first) else { return false };
         if memory == Memory::Updated {
             returned.store(now.as_secs() + 1, Ordering::Relaxed);

@@ -53,7 +53,7 @@ pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: I
         return 0;
     }
     let unanswered = peer.endpoints.unanswered();
-    let addresses = peer.endpoints.to_seek();
+    let addresses = peer.endpoints.handshake_targets();
     peer.endpoints.handle_initiation();
     let is_renewal = unanswered == 0 && is_renewal(peer.tunnel.session(), now);
     let alone = alone(&addresses, unanswered);
@@ -77,10 +77,10 @@ pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: I
 
 /// Begins a handshake at all addresses of `peer` if that was asked for. Says how many it began.
 pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize {
-    if !peer.endpoints.poll_seek() {
+    if !peer.endpoints.poll_handshake_request() {
         return 0;
     }
-    let addresses = peer.endpoints.to_seek();
+    let addresses = peer.endpoints.handshake_targets();
     let Some(first) = addresses.first().copied() else {
         return 0;
     };

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::keyring::Held;
-use strait_wg::succession::{Deadline, MAX_OLDER, Older, Strand};
+use strait_wg::key_rotation::{Deadline, KeyedTunnel, MAX_OLDER_KEYS, OlderTunnel};
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{Indices, Peer, PublicKey, Slot, Succession};
+use strait_wg::{IndexSlot, KeyRotation, Peer, PublicKey, ReceiverIndices};
 
 /// Makes strands, and gives each a slot of its own.
 #[derive(Debug)]
 pub(super) struct Strands {
-    indices: Indices,
+    indices: ReceiverIndices,
     free_slots: Vec<u32>,
     next_slot: u32,
 }
@@ -21,7 +21,7 @@ type Variant = (PeerKeys, Option<Arc<Deadline>>);
 
 impl Strands {
     /// No strands yet. Those of this engine have their slots among `indices`.
-    pub(super) const fn new(indices: Indices) -> Self {
+    pub(super) const fn new(indices: ReceiverIndices) -> Self {
         Self { indices, free_slots: Vec::new(), next_slot: 0 }
     }
 
@@ -33,7 +33,7 @@ impl Strands {
         keys: &PeerKeys,
         wanted: &HashSet<PublicKey>,
         keyring: (&Held, &[Held]),
-    ) -> Succession {
+    ) -> KeyRotation {
         let variants = older_variants(known, keys, wanted);
 
         self.combine(known, keys, &variants, keyring)
@@ -46,10 +46,11 @@ impl Strands {
         peer: &Peer,
         wanted: &HashSet<PublicKey>,
         keyring: (&Held, &[Held]),
-    ) -> Succession {
+    ) -> KeyRotation {
         let variants = older_variants(Some(peer), &peer.keys, wanted);
 
-        self.combine(None, &peer.keys, &variants, keyring).asking_first_as(&peer.tunnel)
+        self.combine(None, &peer.keys, &variants, keyring)
+            .starting_with_session_keys_of(&peer.tunnel)
     }
 
     /// Nobody has this slot any more.
@@ -64,10 +65,10 @@ impl Strands {
         keys: &PeerKeys,
         variants: &[Variant],
         (current, older): (&Held, &[Held]),
-    ) -> Succession {
+    ) -> KeyRotation {
         let going_on = known.and_then(|peer| {
             let own = current.identity.public_key();
-            let strand = peer.tunnel.going_on(own, keys, [None; 2], false)?;
+            let strand = peer.tunnel.reuse(own, keys, [None; 2], false)?;
             let stays = strand.slot == peer.tunnel.current().slot;
             (stays || !peer.tunnel.is_superseded(strand)).then(|| strand.clone())
         });
@@ -79,13 +80,13 @@ impl Strands {
             let first = end.as_ref().map(|_| current);
             for held in first.into_iter().chain(older) {
                 if let Some(strand) = self.strand(known, held, (keys, end.as_ref())) {
-                    let older = Older::new(strand, held.end.clone(), end.clone());
+                    let older = OlderTunnel::new(strand, held.end.clone(), end.clone());
                     strands.push(older.receive_only(held.is_superseded));
                 }
             }
         }
 
-        Succession::new(first, strands)
+        KeyRotation::new(first, strands)
     }
 
     /// The strand of our key and the peer's, which may have an end: as there was before, if it is not over. A key that
@@ -95,25 +96,24 @@ impl Strands {
         known: Option<&Peer>,
         held: &Held,
         (keys, end): (&PeerKeys, Option<&Arc<Deadline>>),
-    ) -> Option<Strand> {
+    ) -> Option<KeyedTunnel> {
         let own = held.identity.public_key();
         let ends = [held.end.as_ref(), end];
-        let before =
-            known.and_then(|peer| peer.tunnel.going_on(own, keys, ends, held.is_superseded));
+        let before = known.and_then(|peer| peer.tunnel.reuse(own, keys, ends, held.is_superseded));
 
         before.cloned().or_else(|| (!held.is_superseded).then(|| self.new_strand(held, keys)))
     }
 
-    fn new_strand(&mut self, held: &Held, keys: &PeerKeys) -> Strand {
+    fn new_strand(&mut self, held: &Held, keys: &PeerKeys) -> KeyedTunnel {
         let own = held.identity.public_key();
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.next_slot;
             self.next_slot += 1;
             slot
         });
-        let tunnel = held.identity.tunnel(keys, Slot::new(slot, self.indices));
+        let tunnel = held.identity.tunnel(keys, IndexSlot::new(slot, self.indices));
 
-        Strand { own, keys: keys.clone(), slot, tunnel }
+        KeyedTunnel { own, keys: keys.clone(), slot, tunnel }
     }
 }
 
@@ -128,14 +128,14 @@ fn older_variants(
     };
     let newest = (&known.keys, None);
     let older = known.tunnel.older().iter();
-    let older = older.map(|older| (&older.strand.keys, older.peer_end.as_ref()));
+    let older = older.map(|older| (&older.keyed.keys, older.peer_deadline.as_ref()));
 
     let mut variants: Vec<Variant> = Vec::new();
     for (before, end) in std::iter::once(newest).chain(older) {
         let is_free = before.public_key == keys.public_key || !wanted.contains(&before.public_key);
         let is_known = before == keys || variants.iter().any(|(known, _)| known == before);
         let has_ended = end.is_some_and(|end| end.has_passed());
-        if is_free && !is_known && !has_ended && variants.len() < MAX_OLDER {
+        if is_free && !is_known && !has_ended && variants.len() < MAX_OLDER_KEYS {
             variants.push((before.clone(), Some(end.cloned().unwrap_or_default())));
         }
     }
@@ -157,8 +157,8 @@ mod tests {
     use strait_packet::path::Path;
     use strait_wg::PrivateKey;
     use strait_wg::boringtun::BoringtunIdentity;
-    use strait_wg::succession::GRACE;
-    use strait_wg::tunnel::{Identity, Upkeep};
+    use strait_wg::key_rotation::GRACE;
+    use strait_wg::tunnel::{Identity, TimerPolicy};
 
     #[test]
     fn a_peer_with_another_key_keeps_the_strand_of_the_key_before() {
@@ -223,8 +223,11 @@ mod tests {
 
         let [rome] = apply(&mut engine, [peer("rome", 2)]);
 
-        let keys: HashSet<_> =
-            rome.tunnel.strands().map(|strand| (strand.own, strand.keys.public_key)).collect();
+        let keys: HashSet<_> = rome
+            .tunnel
+            .keyed_tunnels()
+            .map(|strand| (strand.own, strand.keys.public_key))
+            .collect();
         let slots: HashSet<_> = rome.tunnel.slots().collect();
         assert_eq!((keys.len(), slots.len(), rome.tunnel.slots().count()), (6, 6, 6));
     }
@@ -254,7 +257,7 @@ mod tests {
         // Who does not know yet what is in force now looks at the end once more.
         for peer in before.peers() {
             peer.tunnel.handle_timeout(
-                Upkeep::default(),
+                TimerPolicy::default(),
                 &mut TransmitBatch::default(),
                 start + 2 * GRACE,
             );
@@ -365,7 +368,7 @@ mod tests {
 
         let [after] = peers_of(&engine);
         let keys = |peer: &Peer| -> Vec<_> {
-            peer.tunnel.strands().map(|strand| (strand.own, strand.keys.public_key)).collect()
+            peer.tunnel.keyed_tunnels().map(|strand| (strand.own, strand.keys.public_key)).collect()
         };
         assert_eq!(keys(&after), keys(&before_both));
         let slots: HashSet<_> = after.tunnel.slots().collect();
@@ -403,7 +406,7 @@ mod tests {
         }
 
         let [rome] = apply(&mut engine, [peer("rome", 100)]);
-        let combinations = (MAX_OLDER + 1) * (MAX_OLDER + 1);
+        let combinations = (MAX_OLDER_KEYS + 1) * (MAX_OLDER_KEYS + 1);
         assert_eq!(rome.tunnel.slots().count(), combinations);
         let highest = rome.tunnel.slots().max().unwrap();
         assert!(usize::try_from(highest).unwrap() < 3 * combinations, "slot {highest}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
 
-use strait_wg::native::Epoch;
+use strait_wg::Epoch;
 
 /// How far the wall clock may be from where the calendar expects it before the calendar follows: far
 /// more than two readings one after the other can differ, far less than anybody would call a step.

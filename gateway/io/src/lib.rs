@@ -32,7 +32,8 @@ use tokio::sync::Notify;
 
 use clock::Calendar;
 use strait_engine::{Control, Engine, Forwarding};
-use strait_wg::native::{Epoch, Lanes, Surroundings};
+use strait_wg::Epoch;
+use strait_wg::native::{Environment, Lanes};
 use strait_wg::{PrivateKey, PublicKey};
 use tun::Tun;
 use udp::Udp;
@@ -133,7 +134,7 @@ pub struct Gateway {
     offload: Offload,
     mark: u32,
     engine: strait_wg::Engine,
-    surroundings: Surroundings,
+    environment: Environment,
     outbound: Option<Thread>,
     inbound: Option<Thread>,
     handshakes: Option<Thread>,
@@ -156,11 +157,11 @@ impl Gateway {
     pub fn start(settings: &Settings, private_key: &PrivateKey) -> Result<Self, StartError> {
         let udp = Udp::bind(settings.listen_port, settings.offload)?;
         let tun = Tun::create(settings)?;
-        let mut surroundings = Surroundings::new(clock::epoch(), settings.mtu_bytes);
+        let mut environment = Environment::new(clock::epoch(), settings.mtu_bytes);
         if !settings.offload.vector_aead {
-            surroundings.lanes = Lanes::none();
+            environment.lanes = Lanes::none();
         }
-        let identity = settings.engine.identity(private_key, &surroundings);
+        let identity = settings.engine.identity(private_key, &environment);
         let Engine { outbound, inbound, handshakes, control, forwarding, flows } = Engine::new(
             identity,
             strait_engine::Settings {
@@ -194,7 +195,7 @@ impl Gateway {
             offload: settings.offload,
             mark: 0,
             engine: settings.engine,
-            surroundings,
+            environment,
             outbound: None,
             inbound: None,
             handshakes: None,
@@ -248,17 +249,17 @@ impl Gateway {
     }
 
     /// Replaces the private key. What peers know us by until then stays good for
-    /// [`GRACE`](strait_wg::succession::GRACE), then it is wiped; no session is lost.
+    /// [`GRACE`](strait_wg::key_rotation::GRACE), then it is wiped; no session is lost.
     pub fn set_private_key(&mut self, private_key: &PrivateKey) {
-        let identity = self.engine.identity(private_key, &self.surroundings);
+        let identity = self.engine.identity(private_key, &self.environment);
 
         self.control.succeed(&identity);
     }
 
     /// We are whom `private_key` says from now on: nothing more is sent in sessions of the key before. What peers
-    /// still send in them is received for [`GRACE`](strait_wg::succession::GRACE) at most.
+    /// still send in them is received for [`GRACE`](strait_wg::key_rotation::GRACE) at most.
     pub fn supersede_private_key(&mut self, private_key: &PrivateKey) {
-        let identity = self.engine.identity(private_key, &self.surroundings);
+        let identity = self.engine.identity(private_key, &self.environment);
 
         self.control.supersede(&identity);
     }
@@ -266,7 +267,7 @@ impl Gateway {
     /// We are whom `private_key` says from now on, and what peers knew us by until then is wiped, with
     /// every session.
     pub fn replace_private_key(&mut self, private_key: &PrivateKey) {
-        let identity = self.engine.identity(private_key, &self.surroundings);
+        let identity = self.engine.identity(private_key, &self.environment);
 
         self.control.replace(&identity);
     }
@@ -359,7 +360,7 @@ impl Gateway {
     /// The device has this MTU in bytes from now on: what packets are checked against, and contents padded up to.
     pub fn set_device_mtu(&self, bytes: u16) {
         self.shared.mtu_bytes.store(bytes, Ordering::Relaxed);
-        self.surroundings.mtu.store(bytes, Ordering::Relaxed);
+        self.environment.mtu.store(bytes, Ordering::Relaxed);
     }
 
     /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this
@@ -397,8 +398,7 @@ impl Gateway {
         Monitor {
             shared: Arc::clone(&self.shared),
             forwarding: self.forwarding.clone(),
-            has_lanes: self.engine == strait_wg::Engine::Native
-                && self.surroundings.lanes.is_some(),
+            has_lanes: self.engine == strait_wg::Engine::Native && self.environment.lanes.is_some(),
         }
     }
 

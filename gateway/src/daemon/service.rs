@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use strait_io::{Gateway, Monitor, PeerStatus, trim_heap};
-use strait_wg::succession::GRACE;
+use strait_wg::key_rotation::GRACE;
 use strait_wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, sleep};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strait_wg::uapi::{Conversation, Operation, Refusal, Report, Step, ending};
+use strait_wg::uapi::{Operation, Refusal, Report, RequestParser, Step, ending};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -101,7 +101,7 @@ pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Se
 async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut lines = Lines::new(read);
-    let mut conversation = Conversation::default();
+    let mut conversation = RequestParser::default();
 
     loop {
         let line = timeout(PATIENCE, lines.next()).await??;
@@ -109,7 +109,7 @@ async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -
         let step = match line {
             Line::End => return Ok(()),
             Line::Text(line) => conversation.take(&zone::with_index(line)),
-            Line::TooLong => Step::Last(Conversation::too_big()),
+            Line::TooLong => Step::Last(RequestParser::too_big()),
         };
         let (result, is_last) = match step {
             Step::More => continue,

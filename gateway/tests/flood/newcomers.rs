@@ -22,9 +22,10 @@ use strait_lab::process::find;
 use strait_lab::topology::LISTEN_PORT;
 use strait_lab::{LabError, Namespace, Scratch, now};
 use strait_packet::buffer::TransmitBatch;
-use strait_wg::native::{Epoch, Surroundings};
-use strait_wg::tunnel::{PeerKeys, Upkeep};
-use strait_wg::{Engine, PrivateKey, PublicKey, Slot, Tunnel};
+use strait_wg::Epoch;
+use strait_wg::native::Environment;
+use strait_wg::tunnel::{PeerKeys, TimerPolicy};
+use strait_wg::{Engine, IndexSlot, PrivateKey, PublicKey, Tunnel};
 
 use crate::require::Need::{Root, Tool, Tun};
 use crate::require::require;
@@ -191,8 +192,8 @@ impl Hub {
             Ok(socket)
         });
         let peer = PeerKeys { public_key: self.key, preshared_key: None };
-        let identity = Engine::Native.identity(key, &Surroundings::new(self.epoch, 1420));
-        let tunnel = identity.tunnel(&peer, Slot::from(1));
+        let identity = Engine::Native.identity(key, &Environment::new(self.epoch, 1420));
+        let tunnel = identity.tunnel(&peer, IndexSlot::from(1));
         let mut newcomer = Newcomer { tunnel, socket: socket.unwrap(), begun: now(), took: None };
         let mut out = TransmitBatch::default();
         newcomer.tunnel.initiate(HUB_ENDPOINT.into(), &mut out, newcomer.begun);
@@ -265,8 +266,8 @@ impl Newcomer {
         }
         if is_look {
             let path = Some(HUB_ENDPOINT.into());
-            let upkeep = Upkeep { path, persistent_keepalive: None, may_initiate: true };
-            self.tunnel.handle_timeout(upkeep, &mut out, now());
+            let policy = TimerPolicy { path, persistent_keepalive: None, may_initiate: true };
+            self.tunnel.handle_timeout(policy, &mut out, now());
         }
         self.send(&out);
     }

@@ -15,7 +15,7 @@ use strait_wg::{Engine, PrivateKey};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 use crate::hub::other_key;
-use crate::initiator::{initiation, surroundings};
+use crate::initiator::{environment, initiation};
 
 /// Handshakes between two looks at the clock, and far enough apart that the gateway is not under load:
 /// it would rightly answer fewer.
@@ -36,7 +36,7 @@ pub(crate) fn measure(count: usize) -> Figures {
     let own = PrivateKey::generate();
     let keys: Vec<_> = (0..count).map(|_| PrivateKey::generate()).collect();
     let messages: Vec<_> = keys.iter().map(|key| initiation(key, own.public_key(), now)).collect();
-    let identity = Engine::Native.identity(&own, &surroundings(now));
+    let identity = Engine::Native.identity(&own, &environment(now));
     let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now };
     let mut hub = strait_engine::Engine::new(identity, settings).unwrap();
     hub.control.apply(keys.iter().map(|key| peer(key.public_key())).collect(), Table::default());
@@ -71,7 +71,7 @@ pub(crate) fn measure(count: usize) -> Figures {
 /// shortest of a few times.
 pub(crate) fn apply_again(count: u32) -> Duration {
     let now = clock();
-    let identity = Engine::Boringtun.identity(&PrivateKey::generate(), &surroundings(now));
+    let identity = Engine::Boringtun.identity(&PrivateKey::generate(), &environment(now));
     let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now };
     let mut hub = strait_engine::Engine::new(identity, settings).unwrap();
     let peers = |epithet: &str| {

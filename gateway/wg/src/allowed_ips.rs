@@ -1,10 +1,9 @@
-//! Cryptokey routing: which peer may send from an address, and which is sent to.
+//! Cryptokey routing: the peer that packets to an address go to, and the peer that may send from it.
 //!
-//! Two kinds of peers, told apart by whether they have remap rules:
+//! There are two kinds of peers:
 //!
-//! - A peer *with* rules is a realm of its own. Its allowed IPs hold addresses as the remote calls
-//!   them, which may overlap with another peer's and with our own. Only its own set decides what it
-//!   may send.
+//! - A peer *with* remap rules is a realm of its own. Its allowed IPs hold addresses as used in the remote realm,
+//!   which may overlap with another peer's and with our own. Only its own set decides what it may send.
 //! - A peer *without* rules shares our realm. As in the kernel, an address belongs to the peer with
 //!   the longest prefix among all such peers.
 //!
@@ -24,7 +23,7 @@ use remap::{PeerId, Prefix, PrefixMap, Table};
 pub struct AllowedIps {
     shared: Lpm<PeerId>,
     realms: Vec<Option<Lpm<()>>>,
-    /// What each peer was given. Whoever configures has the same lists.
+    /// The configured list of each peer, shared with the configuration.
     given: Vec<Arc<[Prefix]>>,
 }
 
@@ -47,7 +46,7 @@ impl AllowedIps {
             }
             realms.push(table.has_rules(id).then(|| unique(prefixes)));
         }
-        // Who claims a prefix last stands last among those who do.
+        // The sort is stable: of the peers with the same prefix, the last one stays last.
         shared.sort_by_key(|(prefix, _)| *prefix);
         shared.dedup_by(|later, first| {
             let is_same = later.0 == first.0;
@@ -80,12 +79,12 @@ impl AllowedIps {
         }
     }
 
-    /// The allowed prefix by which `peer` may send from `address`, or is sent to: the longest of its own
-    /// that covers it. Looks at all of them: for whoever explains a decision.
+    /// The longest allowed prefix of `peer` that covers `address`, if `peer` may send from it or owns it. Linear in
+    /// the number of prefixes: for `explain`, not for packets.
     #[must_use]
     pub fn covering(&self, peer: PeerId, address: IpAddr) -> Option<Prefix> {
         let given = usize::try_from(peer.0).ok().and_then(|index| self.given.get(index))?;
-        // Were a longer one somebody else's by now, the address would be as well.
+        // If another peer had a longer prefix, it would own the address.
         if !self.allows(peer, address) && self.owner(address) != Some(peer) {
             return None;
         }
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_rules_the_longest_prefix_among_all_peers_owns_an_address() {
+    fn the_longest_prefix_owns_an_address() {
         let wide = [prefix("10.0.0.0/8")];
         let narrow = [prefix("10.1.0.0/16")];
 
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_with_rules_may_use_the_same_real_addresses() {
+    fn peers_with_rules_may_overlap() {
         let pods = [prefix("10.244.0.0/16")];
         let table =
             table(&[(0, "10.244.0.0/16", "10.71.0.0/16"), (1, "10.244.0.0/16", "10.72.0.0/16")]);
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_outside_every_rule_is_reachable_as_it_is() {
+    fn an_address_outside_all_rules_is_shared() {
         let prefixes = [prefix("10.244.0.0/16"), prefix("169.254.18.1/32")];
         let table = table(&[(0, "10.244.0.0/16", "10.71.0.0/16")]);
 
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_several_claim_is_of_the_last_of_them() {
+    fn the_last_peer_with_a_prefix_owns_it() {
         let prefixes = [prefix("10.1.0.0/16"), prefix("10.2.0.0/16")];
 
         let peers = [&prefixes[..], &prefixes[..1], &prefixes[..1]].map(Arc::from);
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_another_generation_may_send_nothing() {
+    fn an_unknown_peer_may_send_nothing() {
         let allowed = AllowedIps::new([], &Table::default());
 
         assert!(!allowed.allows(PeerId(7), ip("10.0.0.1")));

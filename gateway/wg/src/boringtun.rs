@@ -1,19 +1,19 @@
-//! The first engine: `boringtun`, unmodified, behind the [`Tunnel`] seam.
+//! The library `boringtun`, unmodified, behind the [`Tunnel`] seam.
 //!
-//! `Tunn` wants `&mut self` for both directions, so a lock stands around it: taken once per batch,
-//! never per packet. What the library leaves out is added here where it can be added from outside:
-//! staged packets are ours (the library drops some without saying so), the round trip of a handshake
-//! is measured, and a persistent keepalive goes on after the library has given a peer up.
+//! `Tunn` takes `&mut self` in both directions, so a lock is around it: taken once per batch, never per packet. Some
+//! functions that the library lacks are added here: staged packets are ours (the library drops some without an
+//! error), the round trip of a handshake is measured, and persistent keepalives continue after the library has given
+//! up a handshake.
 //!
-//! The library keeps its own clock, which [`Tunnel::handle_timeout`] makes it read; `now` serves the
-//! round trip only.
+//! The library has its own clock, which it reads in [`Tunnel::handle_timeout`]; `now` is used for the round trip
+//! only.
 //!
 //! Known limits of the library, which the native engine does not share: a replay window of 1024, no
 //! padding, no limit on messages per session, cookies over the address without the port.
 
 mod state;
 mod tunnel;
-mod turns;
+mod yielding_mutex;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use boringtun::x25519;
 
 use self::tunnel::BoringtunTunnel;
 use super::message::MAX_HANDSHAKE_BYTES;
-use super::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
-use super::{PrivateKey, PublicKey, Slot};
+use super::tunnel::{Identification, Identity, PeerKeys, Tunnel};
+use super::{IndexSlot, PrivateKey, PublicKey};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::path::Path;
 
-/// Initiations a second from all sources before cookies are asked for.
+/// Initiations a second from all sources, above which cookies are required.
 const INITIATIONS_PER_SECOND: u64 = 100;
 
 /// One key of ours, for boringtun. The library wipes it when it is dropped.
@@ -44,7 +44,7 @@ pub struct BoringtunIdentity {
 }
 
 impl BoringtunIdentity {
-    /// The identity that `private_key` is.
+    /// The identity of the owner of `private_key`.
     #[must_use]
     pub fn new(private_key: &PrivateKey) -> Self {
         let private_key = private_key.to_secret();
@@ -63,13 +63,14 @@ impl Identity for BoringtunIdentity {
         PublicKey::from_bytes(self.public_key.to_bytes())
     }
 
-    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel> {
+    fn tunnel(&self, keys: &PeerKeys, slot: IndexSlot) -> Arc<dyn Tunnel> {
         let peer = x25519::PublicKey::from(*keys.public_key.as_bytes());
         let tunn = Tunn::new(
             self.private_key.clone(),
             peer,
             keys.preshared_key.as_ref().map(|key| *key.as_bytes()),
-            // The library counts from the last keepalive, not from the last message, and never lets it change.
+            // No persistent keepalive: the library counts from the last keepalive, not from the last message, and
+            // cannot change it.
             None,
             // The library puts it into the upper 24 bits of its receiver indices.
             slot.number(),
@@ -78,14 +79,14 @@ impl Identity for BoringtunIdentity {
 
         let tunnel = BoringtunTunnel::new(tunn);
         if !self.private_key.diffie_hellman(&peer).was_contributory() {
-            // With a point of low order there is no secret, and the library would talk to anybody.
+            // With a point of low order there is no shared secret, and the library would accept any sender.
             tunnel.close();
         }
 
         Arc::new(tunnel)
     }
 
-    fn takes_indices(&self) -> bool {
+    fn uses_slot_indices(&self) -> bool {
         false
     }
 
@@ -94,14 +95,14 @@ impl Identity for BoringtunIdentity {
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Introduction, DropReason> {
+    ) -> Result<Identification, DropReason> {
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
         let packet =
             match self.limiter.verify_packet(Some(path.remote.ip()), initiation, &mut reply) {
                 Ok(packet) => packet,
                 Err(TunnResult::WriteToNetwork(cookie)) => {
                     out.push_message(cookie, Outer::message(path));
-                    return Ok(Introduction::TurnedAway);
+                    return Ok(Identification::UnderLoad);
                 }
                 Err(TunnResult::Err(error)) => return Err(drop_reason(&error)),
                 Err(_) => return Err(DropReason::Malformed),
@@ -111,7 +112,7 @@ impl Identity for BoringtunIdentity {
         };
 
         match parse_handshake_anon(&self.private_key, &self.public_key, &initiation) {
-            Ok(half) => Ok(Introduction::By(PublicKey::from_bytes(half.peer_static_public))),
+            Ok(half) => Ok(Identification::Peer(PublicKey::from_bytes(half.peer_static_public))),
             Err(error) => Err(drop_reason(&error)),
         }
     }

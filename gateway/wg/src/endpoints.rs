@@ -1,16 +1,15 @@
-//! Where a peer may be, and where it is.
+//! The endpoint of a peer, and the candidates for it.
 //!
-//! Datagrams go by one path, the one *in use*: to where the peer was heard from last, and from the address
-//! of ours that it had called. The *candidates* are where the configuration and the DNS say that it may
-//! be. They matter while nobody is heard: then the engine sends a handshake to all of them, and whoever
-//! answers is in use from then on.
+//! Datagrams go by one path, the one *in use*: to the source of the last authentic datagram, and from the local
+//! address that it was sent to. The *candidates* come from the configuration and the DNS. While the peer does not
+//! answer, the engine sends initiations to all of them, and the one that answers becomes the endpoint.
 //!
 //! # Invariants
 //!
-//! - An address in use is given up for one that answers, or if the peer has no session and the
-//!   configuration takes the address back. Other candidates alone never replace it.
-//! - An address of ours is learned from what came in, and from nothing else.
-//! - Packets read the path in use and nothing else of this.
+//! - The endpoint changes when another address answers, or if the peer has no session and the configuration removes
+//!   the address. Other candidates alone never replace it.
+//! - A local address is learned from received datagrams only.
+//! - The packet path reads only the path in use.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,33 +19,33 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use strait_packet::path::{LocalPort, Path};
 
-/// The most candidates of a peer. A stock peer answers ten initiations a second, and they may all be
-/// its own.
+/// The most candidates of a peer. A stock implementation answers ten initiations a second, and all candidates may be
+/// addresses of the same peer.
 pub const MAX_CANDIDATES: usize = 8;
 
-/// How often a peer came to be reached by another path, and how often one was sought: any of those that have
-/// this in common. Thousands of peers are looked through only after one of these counts has changed.
+/// Counts path changes and handshake requests of all peers that share it: the engine walks its peers only after a
+/// count has changed.
 #[derive(Debug, Default)]
-pub struct Moves {
-    moved: AtomicU64,
-    sought: AtomicU64,
+pub struct EndpointEvents {
+    path_changes: AtomicU64,
+    handshake_requests: AtomicU64,
 }
 
-impl Moves {
-    /// How often one has moved until now. A path that is read afterwards is no older than this.
+impl EndpointEvents {
+    /// How often a path changed. A path that is read afterwards is at least this new.
     #[must_use]
-    pub fn count(&self) -> u64 {
-        self.moved.load(Ordering::Acquire)
+    pub fn path_changes(&self) -> u64 {
+        self.path_changes.load(Ordering::Acquire)
     }
 
-    /// How often one was sought until now: see [`Endpoints::poll_seek`].
+    /// How often a handshake was requested: see [`Endpoints::poll_handshake_request`].
     #[must_use]
-    pub fn count_sought(&self) -> u64 {
-        self.sought.load(Ordering::Acquire)
+    pub fn handshake_requests(&self) -> u64 {
+        self.handshake_requests.load(Ordering::Acquire)
     }
 
-    fn add_one(&self) {
-        self.moved.fetch_add(1, Ordering::Release);
+    fn count_path_change(&self) {
+        self.path_changes.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -54,78 +53,77 @@ impl Moves {
 #[derive(Debug, Default)]
 pub struct Endpoints {
     in_use: ArcSwapOption<Path>,
-    moves: Arc<Moves>,
+    events: Arc<EndpointEvents>,
     candidates: ArcSwap<Vec<SocketAddr>>,
-    /// The address in use was a candidate and is none any more.
+    /// The endpoint was removed from the candidates.
     is_withdrawn: AtomicBool,
-    is_sought: AtomicBool,
+    is_handshake_requested: AtomicBool,
     unanswered: AtomicU32,
-    /// How often the peer was heard elsewhere than before.
+    /// How often the peer roamed: an authentic datagram came from another address than the endpoint.
     roamed: AtomicU32,
-    /// The same when the first initiation went out that is unanswered.
-    roamed_before_asking: AtomicU32,
+    /// The value of `roamed` when the first unanswered initiation was sent.
+    roamed_at_initiation: AtomicU32,
 }
 
 impl Endpoints {
-    /// Of a peer that was not heard of, and whose `moves` are counted.
-    pub(super) fn new(moves: Arc<Moves>) -> Self {
-        Self { moves, ..Self::default() }
+    /// Without an endpoint or candidates. Changes are counted in `events`.
+    pub(super) fn new(events: Arc<EndpointEvents>) -> Self {
+        Self { events, ..Self::default() }
     }
 
-    /// Where to send to, and from where.
+    /// The path to send by: remote and local address.
     #[must_use]
     #[inline]
     pub fn in_use(&self) -> Option<Path> {
         self.in_use.load().as_deref().copied()
     }
 
-    /// The peer was heard by `path`: goes that way from now on.
+    /// Sends by `path` from now on: an authentic datagram arrived by it.
     #[inline]
     pub fn learn(&self, path: Path) {
-        if self.go(path) {
+        if self.set_path(path) {
             self.roamed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The peer is said to be at `endpoint`: goes there from now on. Wherever it answers from instead, to
-    /// whatever it was asked before, is better known.
-    pub fn tell(&self, endpoint: SocketAddr) {
+    /// Sets the endpoint from the configuration. It does not count as roaming: an answer to an earlier initiation,
+    /// from any address, still replaces it.
+    pub fn set_endpoint(&self, endpoint: SocketAddr) {
         let in_use = self.in_use().filter(|path| path.remote == endpoint);
         let port = in_use.map_or(LocalPort::Listen, |path| path.port);
 
-        self.go(Path { port, ..endpoint.into() });
+        self.set_path(Path { port, ..endpoint.into() });
     }
 
-    /// Goes by `path` from now on. Says whether that leads elsewhere.
+    /// Sends by `path` from now on. Returns whether the endpoint changes.
     #[inline]
-    fn go(&self, path: Path) -> bool {
+    fn set_path(&self, path: Path) -> bool {
         let in_use = self.in_use.load();
         if in_use.as_deref() == Some(&path) {
             return false;
         }
-        let is_elsewhere = in_use.as_deref().is_none_or(|before| before.remote != path.remote);
+        let is_other_endpoint = in_use.as_deref().is_none_or(|before| before.remote != path.remote);
         self.in_use.store(Some(Arc::new(path)));
-        self.moves.add_one();
-        if is_elsewhere {
+        self.events.count_path_change();
+        if is_other_endpoint {
             self.is_withdrawn.store(false, Ordering::Relaxed);
         }
 
-        is_elsewhere
+        is_other_endpoint
     }
 
-    /// Our end of `path` is no good any more: the route chooses one from now on, unless the peer has been
-    /// heard by another path since.
+    /// The local address of `path` does not work any more: the route chooses one from now on, unless another path is
+    /// in use meanwhile.
     pub fn forget_local(&self, path: Path) {
         let in_use = self.in_use.load();
         if path.local.is_some() && in_use.as_deref() == Some(&path) {
             self.in_use.compare_and_swap(&*in_use, Some(Arc::new(path.without_local())));
-            self.moves.add_one();
+            self.events.count_path_change();
         }
     }
 
-    /// From now on the peer may be at `candidates`, the best first; those beyond
-    /// [`MAX_CANDIDATES`] are left out. What has not changed has no consequence, and nobody is asked then
-    /// whether the peer `has_session`.
+    /// Replaces the candidates, the best first; those beyond [`MAX_CANDIDATES`] are ignored. If they have not
+    /// changed, nothing happens, and `has_session` is not called.
     pub fn set_candidates(&self, candidates: &[SocketAddr], has_session: impl FnOnce() -> bool) {
         if self.candidates.load().as_slice() == candidates {
             return;
@@ -152,45 +150,46 @@ impl Endpoints {
         let is_taken_back = !is_wanted && (was_wanted || self.is_withdrawn.load(Ordering::Relaxed));
         match first {
             Some(first) if in_use.is_none() || (is_taken_back && !has_session) => {
-                self.tell(first);
+                self.set_endpoint(first);
             }
             Some(_) => self.is_withdrawn.store(is_taken_back, Ordering::Relaxed),
             None => {}
         }
         if is_taken_back || (is_news && (!has_session || self.unanswered() > 0)) {
-            self.seek();
+            self.request_candidate_handshakes();
         }
     }
 
-    /// Has the peer looked for at all candidates, whether or not it has a session. Without candidates
-    /// there is nowhere to look.
-    pub fn seek(&self) {
+    /// Requests a handshake at all candidates, even with a session. Without candidates nothing happens.
+    pub fn request_candidate_handshakes(&self) {
         if !self.candidates.load().is_empty() {
-            self.ask();
+            self.request_handshake();
         }
     }
 
-    /// Has a handshake begun wherever the peer may be, also if that is only where it was heard last.
-    pub fn ask(&self) {
-        self.is_sought.store(true, Ordering::Relaxed);
-        self.moves.sought.fetch_add(1, Ordering::Release);
+    /// Requests a handshake at the endpoint and all candidates, even if there is only the endpoint.
+    pub fn request_handshake(&self) {
+        self.is_handshake_requested.store(true, Ordering::Relaxed);
+        self.events.handshake_requests.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether [`Self::poll_seek`] would say so.
+    /// What [`Self::poll_handshake_request`] would return, without clearing it.
     #[must_use]
-    pub fn is_sought(&self) -> bool {
-        self.is_sought.load(Ordering::Relaxed)
+    pub fn is_handshake_requested(&self) -> bool {
+        self.is_handshake_requested.load(Ordering::Relaxed)
     }
 
-    /// Whether the peer is to be looked for. Taking it clears it.
+    /// Whether a handshake is requested. Clears the request.
     #[must_use]
-    pub fn poll_seek(&self) -> bool {
-        self.is_sought.load(Ordering::Relaxed) && self.is_sought.swap(false, Ordering::Relaxed)
+    pub fn poll_handshake_request(&self) -> bool {
+        self.is_handshake_requested.load(Ordering::Relaxed)
+            && self.is_handshake_requested.swap(false, Ordering::Relaxed)
     }
 
-    /// Where to look for the peer: the address in use first, unless it was taken back.
+    /// The addresses to send initiations to: the endpoint first, unless it was removed from the candidates and no
+    /// initiation is unanswered yet.
     #[must_use]
-    pub fn to_seek(&self) -> Vec<SocketAddr> {
+    pub fn handshake_targets(&self) -> Vec<SocketAddr> {
         let is_withdrawn = self.is_withdrawn.load(Ordering::Relaxed) && self.unanswered() == 0;
         let mut addresses: Vec<_> = self.endpoint().filter(|_| !is_withdrawn).into_iter().collect();
         for candidate in self.candidates.load().iter() {
@@ -202,35 +201,33 @@ impl Endpoints {
         addresses
     }
 
-    /// An initiation goes out.
+    /// An initiation was sent.
     pub fn handle_initiation(&self) {
         let unanswered = self.unanswered();
         if unanswered == 0 {
             let roamed = self.roamed.load(Ordering::Relaxed);
-            self.roamed_before_asking.store(roamed, Ordering::Relaxed);
+            self.roamed_at_initiation.store(roamed, Ordering::Relaxed);
         }
         self.unanswered.store(unanswered.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Whether the peer was heard elsewhere since the first initiation went out that is unanswered: an answer
-    /// may be older than that.
+    /// Whether the peer roamed since the first unanswered initiation: an answer may be older than that.
     #[must_use]
-    pub fn has_roamed_since_asked(&self) -> bool {
-        self.roamed.load(Ordering::Relaxed) != self.roamed_before_asking.load(Ordering::Relaxed)
+    pub fn has_roamed_since_initiation(&self) -> bool {
+        self.roamed.load(Ordering::Relaxed) != self.roamed_at_initiation.load(Ordering::Relaxed)
     }
 
-    /// A handshake with the peer succeeds, or others begin with other keys.
-    pub fn forget_unanswered(&self) {
+    /// A handshake completed, or the keys changed.
+    pub fn reset_unanswered(&self) {
         self.unanswered.store(0, Ordering::Relaxed);
     }
 
-    /// The far end of the path in use.
+    /// The remote address of the path in use.
     fn endpoint(&self) -> Option<SocketAddr> {
         self.in_use().map(|path| path.remote)
     }
 
-    /// How many initiations went out since a handshake succeeded. The last of them may yet be
-    /// answered.
+    /// How many initiations were sent since the last completed handshake. The last may still be answered.
     #[must_use]
     pub fn unanswered(&self) -> u32 {
         self.unanswered.load(Ordering::Relaxed)
@@ -245,58 +242,58 @@ mod tests {
     use strait_packet::path::Local;
 
     #[test]
-    fn an_answer_may_be_older_than_what_was_heard_since_it_was_asked_for() {
+    fn roaming_is_counted_since_the_first_unanswered_initiation() {
         let endpoints = Endpoints::default();
         endpoints.learn(at(1).into());
 
         endpoints.handle_initiation();
-        assert!(!endpoints.has_roamed_since_asked());
+        assert!(!endpoints.has_roamed_since_initiation());
         endpoints.learn(at(1).into());
-        assert!(!endpoints.has_roamed_since_asked(), "it was heard where it was");
+        assert!(!endpoints.has_roamed_since_initiation(), "the same address");
         endpoints.learn(at(2).into());
-        assert!(endpoints.has_roamed_since_asked());
+        assert!(endpoints.has_roamed_since_initiation());
         endpoints.handle_initiation();
-        assert!(endpoints.has_roamed_since_asked(), "the first may yet be answered");
+        assert!(endpoints.has_roamed_since_initiation(), "the first may still be answered");
 
-        endpoints.forget_unanswered();
+        endpoints.reset_unanswered();
         endpoints.handle_initiation();
-        assert!(!endpoints.has_roamed_since_asked());
+        assert!(!endpoints.has_roamed_since_initiation());
     }
 
     #[test]
-    fn what_somebody_says_of_a_peer_makes_its_answer_no_older() {
+    fn configured_endpoints_are_not_roaming() {
         let endpoints = Endpoints::default();
         endpoints.set_candidates(&[at(1)], || false);
         endpoints.handle_initiation();
 
         endpoints.set_candidates(&[at(2), at(3)], || false);
-        endpoints.tell(at(4));
+        endpoints.set_endpoint(at(4));
 
         assert_eq!(endpoints.endpoint(), Some(at(4)));
-        assert!(!endpoints.has_roamed_since_asked());
+        assert!(!endpoints.has_roamed_since_initiation());
     }
 
     #[test]
-    fn the_first_candidate_is_in_use_until_somebody_is_heard() {
+    fn the_first_candidate_is_the_initial_endpoint() {
         let endpoints = Endpoints::default();
 
         endpoints.set_candidates(&[at(1), at(2)], || false);
 
         assert_eq!(endpoints.endpoint(), Some(at(1)));
-        assert_eq!(endpoints.to_seek(), [at(1), at(2)]);
-        assert!(endpoints.poll_seek());
-        assert!(!endpoints.poll_seek());
+        assert_eq!(endpoints.handshake_targets(), [at(1), at(2)]);
+        assert!(endpoints.poll_handshake_request());
+        assert!(!endpoints.poll_handshake_request());
     }
 
     #[test]
-    fn a_learned_address_is_looked_at_as_well() {
+    fn a_learned_address_is_a_handshake_target() {
         let endpoints = with_session_at(at(9), &[at(1), at(2)]);
 
-        assert_eq!(endpoints.to_seek(), [at(9), at(1), at(2)]);
+        assert_eq!(endpoints.handshake_targets(), [at(9), at(1), at(2)]);
     }
 
     #[test]
-    fn what_works_outlives_every_other_list() {
+    fn a_session_keeps_its_endpoint_without_candidates() {
         let endpoints = with_session_at(at(2), &[at(1), at(2)]);
 
         endpoints.set_candidates(&[at(3)], || true);
@@ -306,62 +303,62 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_looked_for_elsewhere_when_its_address_is_taken_back() {
+    fn a_removed_endpoint_is_tried_last() {
         let endpoints = with_session_at(at(1), &[at(1)]);
 
         endpoints.set_candidates(&[at(2)], || true);
 
-        assert!(endpoints.poll_seek());
-        assert_eq!(endpoints.to_seek(), [at(2)], "it would win where it is");
+        assert!(endpoints.poll_handshake_request());
+        assert_eq!(endpoints.handshake_targets(), [at(2)], "the old endpoint would answer first");
         endpoints.handle_initiation();
-        assert_eq!(endpoints.to_seek(), [at(1), at(2)], "better there than nowhere");
+        assert_eq!(endpoints.handshake_targets(), [at(1), at(2)], "nothing has answered");
     }
 
     #[test]
-    fn an_address_that_is_taken_back_is_so_whatever_end_of_ours_it_calls() {
+    fn another_local_address_keeps_an_endpoint_removed() {
         let endpoints = with_session_at(at(1), &[at(1)]);
         endpoints.set_candidates(&[at(2)], || true);
 
         endpoints.learn(Path { local: Local::new([198, 51, 100, 1].into(), 0), ..at(1).into() });
 
-        assert_eq!(endpoints.to_seek(), [at(2)]);
+        assert_eq!(endpoints.handshake_targets(), [at(2)]);
     }
 
     #[test]
-    fn more_candidates_do_not_disturb_a_session() {
+    fn more_candidates_do_not_change_the_endpoint() {
         let endpoints = with_session_at(at(1), &[at(1)]);
 
         endpoints.set_candidates(&[at(2), at(1)], || true);
 
-        assert!(!endpoints.poll_seek());
+        assert!(!endpoints.poll_handshake_request());
         assert_eq!(endpoints.endpoint(), Some(at(1)));
     }
 
     #[test]
-    fn without_a_session_an_address_that_is_taken_back_is_left() {
+    fn without_a_session_a_removed_endpoint_is_replaced() {
         let endpoints = Endpoints::default();
         endpoints.set_candidates(&[at(1)], || false);
 
         endpoints.set_candidates(&[at(2)], || false);
 
         assert_eq!(endpoints.endpoint(), Some(at(2)));
-        assert_eq!(endpoints.to_seek(), [at(2)]);
+        assert_eq!(endpoints.handshake_targets(), [at(2)]);
     }
 
     #[test]
-    fn a_peer_without_candidates_is_nowhere_to_be_looked_for() {
+    fn without_candidates_no_handshake_is_requested() {
         let endpoints = Endpoints::default();
         endpoints.learn(at(1).into());
 
-        endpoints.seek();
+        endpoints.request_candidate_handshakes();
 
-        assert!(!endpoints.poll_seek());
+        assert!(!endpoints.poll_handshake_request());
     }
 
     proptest! {
-        /// Whatever is configured, heard and refused, in whatever order.
+        /// For any order of configurations, received datagrams and failed local addresses.
         #[test]
-        fn an_address_in_use_was_heard_last_or_configured(
+        fn the_endpoint_was_heard_last_or_is_configured(
             steps in prop::collection::vec(
                 (
                     prop::collection::vec(0u8..12, 0..12),
@@ -400,20 +397,20 @@ mod tests {
                 let is_learned = endpoints.in_use() == heard;
                 prop_assert!(is_learned || endpoints.in_use().and_then(local).is_none());
 
-                let sought = endpoints.to_seek();
-                prop_assert!(sought.len() <= MAX_CANDIDATES + 1);
+                let targets = endpoints.handshake_targets();
+                prop_assert!(targets.len() <= MAX_CANDIDATES + 1);
                 if !candidates.is_empty() {
                     prop_assert!(endpoints.in_use().is_some());
-                    prop_assert!(candidates.iter().take(1).all(|first| sought.contains(first)));
+                    prop_assert!(candidates.iter().take(1).all(|first| targets.contains(first)));
                 }
                 if let (Some(heard), []) = (heard, candidates.as_slice()) {
-                    prop_assert!(endpoints.in_use().is_some(), "{heard:?} was forgotten");
+                    prop_assert!(endpoints.in_use().is_some(), "{heard:?} was lost");
                 }
             }
         }
     }
 
-    /// A few that have an end in common.
+    /// A few paths, some with a common local or remote address.
     fn path() -> impl Strategy<Value = Path> {
         (0u8..12, 0u8..3).prop_map(|(remote, local)| Path {
             local: Local::new([198, 51, 100, local].into(), 0).filter(|_| local > 0),
@@ -425,8 +422,8 @@ mod tests {
         let endpoints = Endpoints::default();
         endpoints.set_candidates(candidates, || false);
         endpoints.learn(address.into());
-        endpoints.forget_unanswered();
-        let _ = endpoints.poll_seek();
+        endpoints.reset_unanswered();
+        let _ = endpoints.poll_handshake_request();
 
         endpoints
     }

@@ -1,4 +1,4 @@
-//! Which implementation of the protocol stands behind the seam.
+//! The implementation of the protocol behind the seam.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::PrivateKey;
 use super::boringtun::BoringtunIdentity;
-use super::native::{NativeIdentity, Surroundings};
+use super::native::{Environment, NativeIdentity};
 use super::tunnel::Identity;
 
-/// The implementations of WireGuard to choose from.
+/// An implementation of WireGuard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// Our own.
@@ -20,10 +20,10 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Every one of them.
+    /// All implementations.
     pub const ALL: [Self; 2] = [Self::Native, Self::Boringtun];
 
-    /// How it is called in configurations.
+    /// Its name in configurations.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,16 +32,16 @@ impl Engine {
         }
     }
 
-    /// The identity that `private_key` is.
+    /// The identity of the owner of `private_key`.
     #[must_use]
     pub fn identity(
         self,
         private_key: &PrivateKey,
-        surroundings: &Surroundings,
+        environment: &Environment,
     ) -> Arc<dyn Identity> {
         match self {
             Self::Boringtun => Arc::new(BoringtunIdentity::new(private_key)),
-            Self::Native => Arc::new(NativeIdentity::new(private_key, surroundings.clone())),
+            Self::Native => Arc::new(NativeIdentity::new(private_key, environment.clone())),
         }
     }
 }
@@ -54,7 +54,7 @@ impl fmt::Display for Engine {
 
 /// There is no engine of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no engine is called so: use \"native\" or \"boringtun\"")]
+#[error("unknown engine: use \"native\" or \"boringtun\"")]
 pub struct UnknownEngine;
 
 impl FromStr for Engine {

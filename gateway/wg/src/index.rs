@@ -1,38 +1,38 @@
-//! Receiver indices: a slot is found in one step, and nobody else can read or guess it.
+//! Receiver indices: they map to slots without a table, and observers cannot read or guess the slot.
 //!
-//! Every datagram carries its receiver index in clear. If slots could be read there, whoever listens could
-//! tell that two sessions, perhaps from two networks, are of one peer, and how many peers there are; and
-//! whoever does not listen could guess an index and make us try keys. So an index is a slot and the number of
-//! a handshake, enciphered under a key of this process: it looks random, and is taken apart without a table.
+//! Every datagram carries its receiver index in clear. If an observer could read slots there, it could tell that two
+//! sessions, perhaps from two networks, belong to one peer, and how many peers there are; an attacker who sees no
+//! traffic could guess an index and make us try keys. So an index is a slot and the number of a handshake,
+//! enciphered with a key of this process: it looks random.
 //!
 //! The cipher is Speck32/64, because its block is as long as an index: R. Beaulieu et al., The Simon and
-//! Speck Families of Lightweight Block Ciphers, IACR ePrint 2013/404. It protects no content: who breaks it
-//! can tell sessions apart as if there were no cipher.
+//! Speck Families of Lightweight Block Ciphers, IACR ePrint 2013/404. It protects no content: breaking it reveals
+//! the slots, as if there were no cipher.
 
 use std::fmt;
 
 use blake2::{Blake2s256, Digest as _};
 
-/// The lower bits of an index in clear, with which a tunnel tells its sessions apart.
+/// The lower bits of an index before enciphering: they distinguish the sessions of a tunnel.
 const SESSION_BITS: u32 = 8;
 
 const ROUNDS: usize = 22;
 
-/// How receiver indices stand for slots, in one engine.
+/// The mapping between receiver indices and slots of one engine.
 #[derive(Clone, Copy)]
-pub struct Indices {
-    /// `None` if slots stand in clear.
+pub struct ReceiverIndices {
+    /// `None` if slots are not enciphered.
     round_keys: Option<[u16; ROUNDS]>,
 }
 
-impl Indices {
-    /// In clear, for implementations of the protocol that choose their indices themselves.
+impl ReceiverIndices {
+    /// Not enciphered, for implementations of the protocol that choose their indices themselves.
     #[must_use]
     pub const fn plain() -> Self {
         Self { round_keys: None }
     }
 
-    /// Enciphered under a key that follows from `seed`, which nobody outside may foresee.
+    /// Enciphered with a key derived from `seed`, which must be unpredictable.
     #[must_use]
     pub fn secret(seed: u64) -> Self {
         let digest =
@@ -46,7 +46,7 @@ impl Indices {
         Self { round_keys: Some(expand(key)) }
     }
 
-    /// The slot that `index` belongs to, if we have chosen it: one below 2^24.
+    /// The slot of an `index` that we have chosen, below 2^24. Other indices give any slot.
     #[must_use]
     #[inline]
     pub fn slot(&self, index: u32) -> u32 {
@@ -56,24 +56,24 @@ impl Indices {
     }
 }
 
-/// Whoever had the keys could tell which sessions are of one peer.
-impl fmt::Debug for Indices {
+/// Without the keys: they would reveal which sessions belong to one peer.
+impl fmt::Debug for ReceiverIndices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Indices").field("is_secret", &self.round_keys.is_some()).finish()
+        f.debug_struct("ReceiverIndices").field("is_secret", &self.round_keys.is_some()).finish()
     }
 }
 
-/// The place of one tunnel in receiver indices.
+/// The part of a receiver index that identifies one tunnel.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot {
+pub struct IndexSlot {
     number: u32,
-    indices: Indices,
+    indices: ReceiverIndices,
 }
 
-impl Slot {
-    /// Slot `number`, below 2^24, among `indices`.
+impl IndexSlot {
+    /// IndexSlot `number`, below 2^24, among `indices`.
     #[must_use]
-    pub const fn new(number: u32, indices: Indices) -> Self {
+    pub const fn new(number: u32, indices: ReceiverIndices) -> Self {
         Self { number, indices }
     }
 
@@ -83,7 +83,7 @@ impl Slot {
         self.number
     }
 
-    /// The receiver index of a session that the tunnel calls `session`.
+    /// The receiver index of the session with the number `session` of this tunnel.
     #[must_use]
     pub fn index(&self, session: u8) -> u32 {
         let clear = self.number << SESSION_BITS | u32::from(session);
@@ -92,14 +92,14 @@ impl Slot {
     }
 }
 
-/// A slot in clear: for a tunnel that is alone.
-impl From<u16> for Slot {
+/// A slot that is not enciphered: for a single tunnel.
+impl From<u16> for IndexSlot {
     fn from(number: u16) -> Self {
-        Self::new(number.into(), Indices::plain())
+        Self::new(number.into(), ReceiverIndices::plain())
     }
 }
 
-/// The keys of all rounds. `key` begins with the word that is the key of the first round.
+/// The round keys. The first word of `key` is the key of the first round.
 fn expand([first, rest @ ..]: [u16; 4]) -> [u16; ROUNDS] {
     let (mut key, [mut next, mut second, mut third]) = (first, rest);
     let mut round = 0;
@@ -156,9 +156,9 @@ mod tests {
 
     use super::*;
 
-    /// The paper, appendix C.
+    /// Source: the paper, appendix C.
     #[test]
-    fn the_cipher_is_the_one_of_the_paper() {
+    fn the_cipher_matches_the_test_vector() {
         let keys = expand([0x0100, 0x0908, 0x1110, 0x1918]);
 
         assert_eq!(encipher(&keys, 0x6574_694c), 0xa868_42f2);
@@ -166,21 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn the_sessions_of_one_slot_have_nothing_in_common() {
-        let slot = Slot::new(0, Indices::secret(7));
+    fn indices_of_one_slot_look_random() {
+        let slot = IndexSlot::new(0, ReceiverIndices::secret(7));
 
         let indices: Vec<_> = (0..=255).map(|session| slot.index(session)).collect();
 
         let [upper, lower] = [24, 0].map(|shift| {
             indices.iter().map(|index| index >> shift & 0xff).collect::<HashSet<_>>().len()
         });
-        // Of 256 random bytes about 162 differ; in clear it is one, and all.
+        // Of 256 random bytes about 162 differ; not enciphered it would be 1 and 256.
         assert!((130..195).contains(&upper) && (130..195).contains(&lower), "{upper}, {lower}");
     }
 
     #[test]
-    fn another_process_has_other_indices() {
-        let [one, other] = [1, 2].map(|seed| Slot::new(3, Indices::secret(seed)));
+    fn another_seed_gives_other_indices() {
+        let [one, other] = [1, 2].map(|seed| IndexSlot::new(3, ReceiverIndices::secret(seed)));
 
         let equal = (0..=255).filter(|session| one.index(*session) == other.index(*session));
 
@@ -188,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_meets_one_of_a_thousand_slots_as_rarely_as_chance() {
-        let indices = Indices::secret(7);
+    fn guessed_indices_hit_slots_only_by_chance() {
+        let indices = ReceiverIndices::secret(7);
         let hits = |guesses: &mut dyn Iterator<Item = u32>| {
             guesses.filter(|guess| indices.slot(*guess) < 1_000).count()
         };
@@ -205,17 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_printed_tells_the_keys() {
-        let [one, other] = [1, 2].map(|seed| format!("{:?}", Slot::new(3, Indices::secret(seed))));
+    fn debug_output_hides_the_round_keys() {
+        let [one, other] =
+            [1, 2].map(|seed| format!("{:?}", IndexSlot::new(3, ReceiverIndices::secret(seed))));
 
         assert_eq!(one, other);
     }
 
     proptest! {
         #[test]
-        fn the_slot_of_an_index_is_found(number in 0..1_u32 << 24, session: u8, seed: u64) {
-            for indices in [Indices::plain(), Indices::secret(seed)] {
-                prop_assert_eq!(indices.slot(Slot::new(number, indices).index(session)), number);
+        fn an_index_maps_back_to_its_slot(number in 0..1_u32 << 24, session: u8, seed: u64) {
+            for indices in [ReceiverIndices::plain(), ReceiverIndices::secret(seed)] {
+                prop_assert_eq!(indices.slot(IndexSlot::new(number, indices).index(session)), number);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The three kinds of keys, and how they are written.
+//! Public, private and preshared keys, and their text forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,15 +51,15 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A secret where it stays until it is wiped: whoever moves a key, or a list that grows, moves a pointer
-/// and leaves no copy behind.
+/// A secret on the heap until it is wiped: moving a key, or growing a list of keys, moves a pointer and leaves no
+/// copy.
 type Secret = Box<Zeroizing<[u8; KEY_LEN]>>;
 
 /// Our own identity. Wiped from memory when dropped; never shown.
 #[derive(Clone)]
 pub struct PrivateKey {
     secret: Secret,
-    /// Asked for at each change of the configuration, and a multiplication on the curve.
+    /// Cached: it is needed at each change of the configuration, and costs a multiplication on the curve.
     public: PublicKey,
 }
 
@@ -104,14 +104,13 @@ impl PrivateKey {
         self.public
     }
 
-    /// The key itself, as a secret of the API has it. Wiped when dropped.
+    /// The raw bytes, as stored in a Kubernetes Secret. Wiped when dropped.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; KEY_LEN]> {
         (*self.secret).clone()
     }
 
-    /// The key as the curve takes it: bits that count for nothing are the same in all keys. Wiped when
-    /// dropped.
+    /// The key after clamping (RFC 7748, section 5). Wiped when dropped.
     #[must_use]
     pub fn to_clamped_bytes(&self) -> Zeroizing<[u8; KEY_LEN]> {
         let mut bytes = self.to_bytes();
@@ -178,7 +177,7 @@ pub enum KeyError {
     /// Neither 32 raw bytes nor base64 text.
     #[error("{len} bytes that are neither 32 raw bytes nor base64 text of 32 bytes")]
     NotAKey {
-        /// Length of what was given, in bytes.
+        /// Length of the input in bytes.
         len: usize,
     },
     /// Base64 text of another length.
@@ -187,7 +186,7 @@ pub enum KeyError {
         /// Decoded length in bytes.
         len: usize,
     },
-    /// All bytes are zero: what an unset key looks like.
+    /// All bytes are zero: an unset key.
     #[error("all 32 bytes are zero: the key was never set")]
     Zero,
 }
@@ -199,7 +198,7 @@ fn parse(content: &[u8]) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     }
 }
 
-/// Written where it stays.
+/// Copies into the box, without another copy on the stack.
 fn boxed(bytes: &[u8; KEY_LEN]) -> Secret {
     let mut secret = Secret::default();
     secret.copy_from_slice(bytes);
@@ -235,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_survives_being_written_and_read() {
+    fn a_private_key_is_read_back_as_written() {
         let key = PrivateKey::generate();
 
         let raw = PrivateKey::from_file_content(&*key.to_bytes()).unwrap();
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_length_and_not_the_key() {
+    fn an_error_shows_the_length_only() {
         let error = |content: &[u8]| PrivateKey::from_file_content(content).unwrap_err();
 
         assert_eq!(error(&[7; 31]), KeyError::NotAKey { len: 31 });
@@ -269,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_show_in_debug_output() {
+    fn debug_output_hides_the_private_key() {
         let key = PrivateKey::generate();
 
         assert_eq!(format!("{key:?}"), "PrivateKey(..)");
     }
 
     #[test]
-    fn a_list_of_keys_that_grows_copies_no_secret() {
+    fn growing_a_list_copies_no_secret() {
         let secret = |keys: &[PresharedKey]| keys[0].as_bytes().as_ptr();
         let own = |keys: &[PrivateKey]| keys[0].secret.as_ptr();
         let mut preshared = vec![PresharedKey::from_bytes(&[7; 32]).unwrap()];
@@ -291,7 +290,7 @@ mod tests {
 
     /// RFC 7748 section 6.1, the keys of Alice.
     #[test]
-    fn the_public_key_is_that_of_the_rfc() {
+    fn the_public_key_matches_the_rfc() {
         let private = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
         let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
 

@@ -1,11 +1,11 @@
-//! The four message types, told apart by their first bytes.
+//! The four message types, distinguished by type field and length.
 //!
 //! Source: WireGuard whitepaper, section 5.4 "Messages". All integers are little-endian.
 
 /// Bytes that transport data adds to a packet: header of 16, authentication tag of 16.
 pub const DATA_OVERHEAD_BYTES: usize = 32;
 
-/// What it adds at the most: the padding to a multiple of 16 as well.
+/// The most that it adds: with the padding to a multiple of 16.
 pub const MAX_DATAGRAM_OVERHEAD_BYTES: usize = DATA_OVERHEAD_BYTES + 15;
 
 /// Length of the longest handshake message, the initiation.
@@ -17,10 +17,10 @@ pub const RESPONSE_BYTES: usize = 92;
 /// Length of a cookie reply.
 pub const COOKIE_REPLY_BYTES: usize = 64;
 
-/// What a datagram claims to be. Nothing of it is authenticated yet.
+/// The message type of a datagram. Nothing of it is authenticated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Begins a handshake. Says who sends it only under encryption.
+    /// Begins a handshake. The identity of its sender is encrypted.
     Initiation,
     /// Answers an initiation of ours that carried this sender index.
     Response {
@@ -40,7 +40,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Tells what `datagram` claims to be; `None` if its type or length fits no message.
+    /// The type of `datagram`; `None` if its type field or length fits no message.
     #[must_use]
     #[inline]
     pub fn classify(datagram: &[u8]) -> Option<Self> {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_type_is_recognised_at_its_length_only() {
+    fn each_type_needs_its_length() {
         let index = 0x0403_0201;
 
         assert_eq!(Message::classify(&message(1, 148)), Some(Message::Initiation));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_reserved_byte_is_no_message() {
+    fn reserved_bytes_must_be_zero() {
         let mut datagram = message(4, 64);
         datagram[2] = 1;
 
@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_classified_without_a_panic(
+        fn no_datagram_causes_a_panic(
             datagram in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let _ = Message::classify(&datagram);

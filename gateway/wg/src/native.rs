@@ -1,28 +1,25 @@
-//! The second engine: our own WireGuard core behind the [`Tunnel`] seam.
+//! Our own implementation of WireGuard behind the [`Tunnel`] seam.
 //!
-//! Pure: time, randomness and packets are passed in. The two directions share no lock: a packet takes the
-//! session in use from one published value, its counter from one atomic step per batch, and the replay
-//! window is the receiving thread's. Handshakes and timers have a lock of their own, which no packet with
-//! a session asks for.
+//! Pure: time, randomness and packets are passed in. The two directions share no lock: a packet reads the current
+//! sessions from one published value, counters are reserved in one atomic step per batch, and the replay window is
+//! used by the receiving thread only. Handshakes and timers have a lock of their own, which a packet with a session
+//! never takes.
 //!
-//! | | module |
+//! | module | content |
 //! |---|---|
-//! | what is hashed, mixed and sealed in a handshake | `noise` |
-//! | the three messages of one | `handshake` |
-//! | their MACs, and cookies | `mac` |
-//! | who is answered under load | `load` |
-//! | when a message was made | `tai64n` |
-//! | the keys of a session, and the datagrams made with them | `keypair`, `datagram` |
-//! | what those are sealed with, many at once | the crate `strait-aead` |
-//! | how one session follows another | `sessions` |
-//! | what was received before | `replay` |
-//! | which handshakes were answered before | `accepted` |
-//! | when a peer is owed something | `timers` |
-//! | all of it for one peer | `tunnel`, `state` |
+//! | `noise` | hashing, key mixing and encryption of the handshake |
+//! | `handshake` | the messages of a handshake |
+//! | `mac` | their MACs, and cookies |
+//! | `load` | rate limits for handshake messages under load |
+//! | `keypair`, `datagram` | the keys of a session, and its transport data messages |
+//! | the crate `strait-aead` | the AEAD for many datagrams at once |
+//! | `sessions` | current, previous and next session |
+//! | `replay` | the replay window |
+//! | `timers` | rekey and keepalive timers |
+//! | `tunnel`, `state` | all of it for one peer |
 //!
 //! Source: WireGuard: Next Generation Kernel Network Tunnel, J. A. Donenfeld, revision of 2020-06-01.
 
-mod accepted;
 mod datagram;
 mod handshake;
 mod keypair;
@@ -32,7 +29,6 @@ mod noise;
 mod replay;
 mod sessions;
 mod state;
-mod tai64n;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -48,52 +44,49 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
-use self::accepted::Accepted;
-use self::handshake::{Acquaintance, INITIATION_LEN, Introduced, Own};
+use self::handshake::{INITIATION_LEN, IdentifiedInitiation, PeerStatics, StaticKeypair};
 use self::load::Load;
 use self::mac::{COOKIE_NONCE_LEN, CookieMint, MacKeys, has_cookie};
-use self::noise::{Forged, LEN, shared};
-use self::tai64n::Dates;
+use self::noise::{AuthError, LEN, shared};
 use self::tunnel::NativeTunnel;
-use super::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
-use super::{PresharedKey, PrivateKey, PublicKey, Slot};
+use super::accepted::Accepted;
+use super::tai64n::InitiationClock;
+use super::tunnel::{Identification, Identity, PeerKeys, Tunnel};
+use super::{AcceptedByPeer, Epoch, IndexSlot, PresharedKey, PrivateKey, PublicKey};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::path::Path;
 
-pub use accepted::AcceptedByPeer;
 pub use strait_aead::Lanes;
-pub use tai64n::Epoch;
 
-/// Fills bytes with randomness that nobody can foresee.
+/// Fills bytes with unpredictable randomness.
 pub type Randomness = dyn Fn(&mut [u8]) + Send + Sync;
 
-/// What the core is given from outside.
+/// The inputs of the protocol core, passed in.
 #[derive(Clone)]
-pub struct Surroundings {
-    /// Where randomness comes from.
+pub struct Environment {
+    /// The source of randomness.
     pub randomness: Arc<Randomness>,
-    /// What time it is.
+    /// The wall-clock time.
     pub epoch: Epoch,
-    /// The MTU of the device in bytes, which may change at any time: padding makes no datagram longer than a full
-    /// packet's.
+    /// The MTU of the device in bytes, which may change at any time. Padding makes no content longer than this.
     pub mtu: Arc<AtomicU16>,
     /// How many datagrams are sealed or opened at once.
     pub lanes: Lanes,
 }
 
-impl Surroundings {
-    /// With the randomness of the operating system, and with the lanes that the processor has.
+impl Environment {
+    /// With the randomness of the operating system, and the lanes of the processor.
     ///
     /// # Panics
     ///
-    /// Not here, but whenever there is no randomness to be had: see getrandom(2), which gives it for ever
-    /// once it has given any.
+    /// Not here, but in [`Self::randomness`] if the operating system returns an error: see getrandom(2), which cannot
+    /// fail any more once it was initialised.
     #[must_use]
     pub fn new(epoch: Epoch, mtu: u16) -> Self {
         let random = SystemRandom::new();
         let randomness = move |bytes: &mut [u8]| {
-            // Every key made later would be known to everybody: better to have no gateway.
+            // Without randomness every later key would be known to attackers.
             assert!(random.fill(bytes).is_ok(), "the operating system gives no randomness");
         };
 
@@ -106,9 +99,9 @@ impl Surroundings {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings")
+        f.debug_struct("Environment")
             .field("mtu", &self.mtu)
             .field("lanes", &self.lanes)
             .finish_non_exhaustive()
@@ -120,37 +113,37 @@ pub struct NativeIdentity {
     shared: Arc<Shared>,
 }
 
-/// What all tunnels under one key have in common, the key with it. A tunnel that is closed has let go of it.
+/// State that all tunnels under one key share, and the key itself. A closed tunnel has dropped its reference.
 struct Shared {
-    own: Own,
+    own: StaticKeypair,
     macs: MacKeys,
-    surroundings: Surroundings,
-    guard: Mutex<Guard>,
+    environment: Environment,
+    handshakes: Mutex<HandshakeState>,
 }
 
-/// Decides who is answered, and when what is asked was asked. Only handshakes come here.
-struct Guard {
+/// State shared by all handshakes under one key: load, cookies, timestamps.
+struct HandshakeState {
     now: Instant,
     load: Load,
     mint: CookieMint,
-    /// The last initiation, of which half is understood: it is looked at again in a moment.
-    introduced: Option<([u8; INITIATION_LEN], Box<Introduced>)>,
-    dates: Dates,
+    /// The last initiation whose sender was read, kept for the tunnel that handles it next.
+    identified: Option<([u8; INITIATION_LEN], Box<IdentifiedInitiation>)>,
+    clock: InitiationClock,
     accepted: AcceptedByPeer,
 }
 
 impl NativeIdentity {
-    /// The identity that `private_key` is.
+    /// The identity of the owner of `private_key`.
     #[must_use]
-    pub fn new(private_key: &PrivateKey, surroundings: Surroundings) -> Self {
-        let own = Own::new(private_key.to_secret());
-        let now = surroundings.epoch.base();
-        let guard = Guard {
+    pub fn new(private_key: &PrivateKey, environment: Environment) -> Self {
+        let own = StaticKeypair::new(private_key.to_secret());
+        let now = environment.epoch.base();
+        let handshakes = HandshakeState {
             now,
             load: Load::new(now),
             mint: CookieMint::new(),
-            introduced: None,
-            dates: Dates::new(surroundings.epoch),
+            identified: None,
+            clock: InitiationClock::new(environment.epoch),
             accepted: AcceptedByPeer::default(),
         };
 
@@ -158,19 +151,19 @@ impl NativeIdentity {
             shared: Arc::new(Shared {
                 macs: MacKeys::new(own.public),
                 own,
-                surroundings,
-                guard: Mutex::new(guard),
+                environment,
+                handshakes: Mutex::new(handshakes),
             }),
         }
     }
 }
 
 impl Shared {
-    fn guard(&self) -> MutexGuard<'_, Guard> {
-        self.guard.lock()
+    fn handshakes(&self) -> MutexGuard<'_, HandshakeState> {
+        self.handshakes.lock()
     }
 
-    /// Whether `message`, an initiation or a response, is worked for. If not, `out` may get a cookie reply.
+    /// Whether `message`, an initiation or a response, is processed further. If not, `out` may get a cookie reply.
     ///
     /// # Errors
     ///
@@ -182,7 +175,7 @@ impl Shared {
         out: &mut TransmitBatch,
     ) -> Result<bool, DropReason> {
         let source = path.remote.ip();
-        let Guard { now, load, mint, .. } = &mut *self.guard();
+        let HandshakeState { now, load, mint, .. } = &mut *self.handshakes();
         let has_cookie = has_cookie(message);
         if !has_cookie && load.is_under(*now) && !load.may_reply(source, *now) {
             return Ok(false);
@@ -192,13 +185,13 @@ impl Shared {
             return Ok(true);
         }
 
-        mint.refresh(*now, |bytes| (self.surroundings.randomness)(bytes));
+        mint.refresh(*now, |bytes| (self.environment.randomness)(bytes));
         if mint.check(message, path.remote) {
             return Ok(load.admit(source, *now));
         }
         if !has_cookie || load.may_reply(source, *now) {
             let mut nonce = [0; COOKIE_NONCE_LEN];
-            (self.surroundings.randomness)(&mut nonce);
+            (self.environment.randomness)(&mut nonce);
             if let Some(reply) = mint.reply(&self.macs, message, path.remote, &nonce) {
                 out.push_message(&reply, Outer::message(path));
                 load.handle_reply(source, *now);
@@ -208,50 +201,50 @@ impl Shared {
         Ok(false)
     }
 
-    /// Reads who sends an `initiation`, and remembers what that took.
-    fn introduce(&self, initiation: &[u8]) -> Result<PublicKey, DropReason> {
+    /// Reads the sender of an `initiation`, and keeps the result for [`Self::take_identified`].
+    fn identify(&self, initiation: &[u8]) -> Result<PublicKey, DropReason> {
         let message = initiation.try_into().map_err(|_| DropReason::Malformed)?;
 
-        let introduced =
-            Introduced::read(&self.own, initiation).map_err(|_| DropReason::Unauthenticated)?;
-        let peer = introduced.peer;
-        self.guard().introduced = Some((message, Box::new(introduced)));
+        let identified = IdentifiedInitiation::read(&self.own, initiation)
+            .map_err(|_| DropReason::Unauthenticated)?;
+        let peer = identified.peer;
+        self.handshakes().identified = Some((message, Box::new(identified)));
 
         Ok(peer)
     }
 
-    /// Who sends an `initiation`, which was admitted.
-    fn introduced(&self, initiation: &[u8]) -> Result<Box<Introduced>, Forged> {
-        match self.guard().introduced.take() {
-            Some((known, introduced)) if known == initiation => Ok(introduced),
-            _ => Introduced::read(&self.own, initiation).map(Box::new),
+    /// An admitted `initiation` whose sender was read, now or before.
+    fn take_identified(&self, initiation: &[u8]) -> Result<Box<IdentifiedInitiation>, AuthError> {
+        match self.handshakes().identified.take() {
+            Some((known, identified)) if known == initiation => Ok(identified),
+            _ => IdentifiedInitiation::read(&self.own, initiation).map(Box::new),
         }
     }
 
-    /// Of an initiation. See [`Dates::date`].
-    fn date(&self, now: Instant) -> Duration {
-        self.guard().dates.date(now)
+    /// See [`InitiationClock::since_1970`].
+    fn since_1970(&self, now: Instant) -> Duration {
+        self.handshakes().clock.since_1970(now)
     }
 
     fn accepted(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
-        self.guard().accepted.of(peer)
+        self.handshakes().accepted.of(peer)
     }
 
     const fn base(&self) -> Instant {
-        self.surroundings.epoch.base()
+        self.environment.epoch.base()
     }
 
-    /// A key for one message and never another.
+    /// A new ephemeral key, for one message.
     fn ephemeral(&self) -> StaticSecret {
         let mut bytes = Zeroizing::new([0; 32]);
-        (self.surroundings.randomness)(&mut *bytes);
+        (self.environment.randomness)(&mut *bytes);
 
         StaticSecret::from(*bytes)
     }
 
     fn random_byte(&self) -> u8 {
         let mut byte = [0];
-        (self.surroundings.randomness)(&mut byte);
+        (self.environment.randomness)(&mut byte);
         let [byte] = byte;
 
         byte
@@ -263,10 +256,10 @@ impl Identity for NativeIdentity {
         self.shared.own.public
     }
 
-    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel> {
+    fn tunnel(&self, keys: &PeerKeys, slot: IndexSlot) -> Arc<dyn Tunnel> {
         let static_static = shared(&self.shared.own.private, &keys.public_key);
         let nothing = [0; LEN];
-        let peer = Acquaintance::new(
+        let peer = PeerStatics::new(
             keys.public_key,
             static_static.as_deref().unwrap_or(&nothing),
             keys.preshared_key.as_ref().map_or(&nothing, PresharedKey::as_bytes),
@@ -274,15 +267,15 @@ impl Identity for NativeIdentity {
 
         let tunnel = NativeTunnel::new(Arc::clone(&self.shared), peer, slot);
         if static_static.is_err() {
-            // With a point of low order there is no secret: whoever says to have the key is lying, and
-            // to ask would be for ever in vain.
+            // A point of low order has no private key: a claim to have it is false, and no initiation would be
+            // answered.
             tunnel.close();
         }
 
         Arc::new(tunnel)
     }
 
-    fn takes_indices(&self) -> bool {
+    fn uses_slot_indices(&self) -> bool {
         true
     }
 
@@ -291,31 +284,31 @@ impl Identity for NativeIdentity {
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Introduction, DropReason> {
+    ) -> Result<Identification, DropReason> {
         if !self.shared.admit(initiation, path, out)? {
-            return Ok(Introduction::TurnedAway);
+            return Ok(Identification::UnderLoad);
         }
 
-        self.shared.introduce(initiation).map(Introduction::By)
+        self.shared.identify(initiation).map(Identification::Peer)
     }
 
     fn handle_timeout(&self, now: Instant) {
-        let mut guard = self.shared.guard();
-        guard.now = now;
-        guard.introduced = None;
-        guard.load.handle_timeout(now);
+        let mut handshakes = self.shared.handshakes();
+        handshakes.now = now;
+        handshakes.identified = None;
+        handshakes.load.handle_timeout(now);
     }
 
     fn handle_wall_clock(&self, epoch: Epoch) {
-        self.shared.guard().dates.follow(epoch);
+        self.shared.handshakes().clock.set(epoch);
     }
 
     fn continue_after(&self, epoch: Epoch) {
-        self.shared.guard().dates.continue_after(epoch);
+        self.shared.handshakes().clock.continue_after(epoch);
     }
 
-    fn remember_in(&self, accepted: &AcceptedByPeer) {
-        self.shared.guard().accepted = accepted.clone();
+    fn share_accepted(&self, accepted: &AcceptedByPeer) {
+        self.shared.handshakes().accepted = accepted.clone();
     }
 }
 

@@ -1,7 +1,7 @@
-//! Opening in two steps: what any thread can do, and what is done in the order of arrival.
+//! Opening in two steps: decryption on any thread, then admission in the order of arrival.
 //!
-//! The first takes keys and nothing else, and is nearly all of the work. The second asks the replay window,
-//! learns that the peer uses a session, and counts.
+//! Decryption needs only the key, and is nearly all of the work. Admission checks the replay window, confirms a new
+//! session, and counts.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use super::tunnel::Opened;
 use strait_packet::counters::as_u64;
 
-/// The keys of a session, for who opens without a look at what was received before.
+/// The receiving key of a session, to open datagrams without the replay window.
 pub trait OpeningKeys: Send + Sync {
-    /// Opens every datagram of `run` in place, each `stride` bytes long but the last one, and notes in `out`
-    /// what is authentic.
+    /// Opens every datagram of `run` in place, each `stride` bytes long but the last one, and records the authentic
+    /// ones in `out`.
     fn open_in_place(&self, run: &mut [u8], stride: usize, out: &mut OpenedRun);
 }
 
-/// What it takes to open a run of transport data messages of one session.
+/// The key to open a run of transport data messages of one session.
 pub struct Opening {
     keys: Arc<dyn OpeningKeys>,
 }
@@ -28,13 +28,13 @@ impl Opening {
         Self { keys }
     }
 
-    /// Opens `run` in place: that which this was made for. `out` has nothing else afterwards.
+    /// Opens in place the `run` that this was made for. Replaces the content of `out`.
     pub fn open(&self, run: &mut [u8], stride: usize, out: &mut OpenedRun) {
         out.clear();
         self.keys.open_in_place(run, stride.max(1), out);
     }
 
-    /// Whether it is done with these keys.
+    /// Whether it uses these keys.
     pub(super) fn is_with<K>(&self, keys: &Arc<K>) -> bool {
         ptr::addr_eq(Arc::as_ptr(&self.keys), Arc::as_ptr(keys))
     }
@@ -46,18 +46,18 @@ impl fmt::Debug for Opening {
     }
 }
 
-/// A datagram that comes from the peer, perhaps for the second time.
+/// A datagram with a valid tag; it may be a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authentic {
     /// Its counter.
     pub counter: u64,
-    /// Where its content is, in the bytes of the run.
+    /// The range of its content in the bytes of the run.
     pub content: Range<usize>,
     /// Its length, in bytes.
     pub datagram_bytes: usize,
 }
 
-/// What became of a run that was opened in place. Reused for many.
+/// The result of opening a run in place. Reused for many runs.
 #[derive(Debug)]
 pub struct OpenedRun {
     authentic: Vec<Authentic>,
@@ -68,7 +68,7 @@ pub struct OpenedRun {
 }
 
 impl OpenedRun {
-    /// Room for so many datagrams; for more, it grows.
+    /// With room for this many datagrams; it grows for more.
     #[must_use]
     pub fn with_capacity(datagrams: usize) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl OpenedRun {
         }
     }
 
-    /// Where the packets are that the peer has sent, in the bytes of the run, once they are admitted.
+    /// The ranges of the admitted packets in the bytes of the run.
     #[must_use]
     pub fn packets(&self) -> &[Range<usize>] {
         &self.packets
@@ -92,7 +92,7 @@ impl OpenedRun {
         as_u64(self.authentic.len()) + self.unauthenticated + self.malformed + self.replayed
     }
 
-    /// What is known of the run before anybody has asked the replay window.
+    /// The counts of the datagrams that were refused before admission.
     pub(super) fn refused(&self) -> Opened {
         Opened {
             unauthenticated: self.unauthenticated,
@@ -102,8 +102,8 @@ impl OpenedRun {
         }
     }
 
-    /// Has `admit` say of every authentic datagram, in the order of the run, how long the packet is that it
-    /// begins with; `None` if there is none, or none that counts.
+    /// Calls `admit` with each authentic datagram, in the order of the run. It returns the length of the packet at
+    /// the start of the content; `None` drops the datagram.
     pub(super) fn admit(&mut self, mut admit: impl FnMut(&Authentic) -> Option<usize>) {
         let Self { authentic, packets, .. } = self;
         for datagram in authentic.drain(..) {
@@ -124,7 +124,7 @@ impl OpenedRun {
         self.malformed += 1;
     }
 
-    /// One with a counter that no message may have.
+    /// Counts a datagram whose counter is beyond `REJECT_AFTER_MESSAGES`.
     pub(super) const fn count_replayed(&mut self) {
         self.replayed += 1;
     }

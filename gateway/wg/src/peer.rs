@@ -1,7 +1,7 @@
 //! One peer: its protocol state, and what was learned about it.
 //!
-//! A `Peer` outlives generations. Applying a configuration never touches its endpoint, session or
-//! counters; if the keys themselves change, the session before stays until there is a new one.
+//! A `Peer` outlives generations of the configuration. Applying one never changes its endpoint, session or counters;
+//! if the keys change, the old session stays until there is a new one.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
-use super::endpoints::Moves;
-use super::tunnel::{PeerKeys, Upkeep};
-use super::{Endpoints, Succession};
+use super::endpoints::EndpointEvents;
+use super::tunnel::{PeerKeys, TimerPolicy};
+use super::{Endpoints, KeyRotation};
 use strait_packet::counters::Counter;
 use strait_packet::path::Path;
 
@@ -28,17 +28,17 @@ pub struct Traffic {
 /// One peer.
 #[derive(Debug)]
 pub struct Peer {
-    /// The keys it is to have.
+    /// The keys in the configuration.
     pub keys: PeerKeys,
-    /// Its address realm, as the memory of flows knows it. Never given to another peer.
+    /// The number of its address realm in the flow table. Never reused for another peer.
     pub realm: u32,
-    /// Its protocol state, for these keys and those before.
-    pub tunnel: Succession,
+    /// Its protocol state, for these keys and the previous ones.
+    pub tunnel: KeyRotation,
     /// Received from the peer: authentic datagrams only.
     pub receive: Arc<Traffic>,
     /// Sent to the peer.
     pub transmit: Arc<Traffic>,
-    /// Where it may be and where it is.
+    /// Its endpoint, and the candidates for it.
     pub endpoints: Arc<Endpoints>,
     /// In bytes; 0 is unknown.
     device_mtu: AtomicU16,
@@ -51,35 +51,40 @@ pub struct Peer {
 struct Keepalive {
     /// 0 is off.
     seconds: AtomicU16,
-    /// One is to be sent at once.
-    is_owed: AtomicBool,
+    /// One is sent at the next timeout.
+    is_requested: AtomicBool,
 }
 
 impl Peer {
-    /// A peer nothing is known about yet, but that its `moves` are counted.
+    /// A peer without a session or an endpoint. Its changes are counted in `events`.
     #[must_use]
-    pub fn new(keys: PeerKeys, realm: u32, tunnel: Succession, moves: Arc<Moves>) -> Self {
+    pub fn new(
+        keys: PeerKeys,
+        realm: u32,
+        tunnel: KeyRotation,
+        events: Arc<EndpointEvents>,
+    ) -> Self {
         Self {
             keys,
             realm,
             tunnel,
             receive: Arc::default(),
             transmit: Arc::default(),
-            endpoints: Arc::new(Endpoints::new(moves)),
+            endpoints: Arc::new(Endpoints::new(events)),
             device_mtu: AtomicU16::new(0),
             path_mtu: Arc::default(),
             keepalive: Arc::default(),
         }
     }
 
-    /// The same peer with other keys, or other strands for them. They have in common what is known of it: a
-    /// thread that has not seen the heir yet learns for both.
+    /// The same peer with other keys, or other tunnels for them. Both values share what is learned: a thread that
+    /// still uses the old one updates both.
     #[must_use]
-    pub fn heir(&self, keys: PeerKeys, tunnel: Succession) -> Self {
+    pub fn with_tunnel(&self, keys: PeerKeys, tunnel: KeyRotation) -> Self {
         Self {
             keys,
             realm: self.realm,
-            tunnel: tunnel.after(&self.tunnel),
+            tunnel: tunnel.with_last_handshake_of(&self.tunnel),
             receive: Arc::clone(&self.receive),
             transmit: Arc::clone(&self.transmit),
             endpoints: Arc::clone(&self.endpoints),
@@ -89,63 +94,62 @@ impl Peer {
         }
     }
 
-    /// Where to send to, and from where.
+    /// The path to send by: remote and local address.
     #[must_use]
     #[inline]
     pub fn path(&self) -> Option<Path> {
         self.endpoints.in_use()
     }
 
-    /// Where to send to.
+    /// The endpoint: where datagrams to the peer go.
     #[must_use]
     pub fn endpoint(&self) -> Option<SocketAddr> {
         self.path().map(|path| path.remote)
     }
 
-    /// Sends by `path` from now on. Reached only with one by which something authentic came (roaming), or
-    /// to an endpoint that somebody with the right to configure names.
+    /// Sends by `path` from now on. Call it only with the path of an authentic datagram (roaming), or with a
+    /// configured endpoint.
     #[inline]
     pub fn learn_path(&self, path: Path) {
         self.endpoints.learn(path);
     }
 
-    /// Sends a keepalive whenever nothing has gone either way for `interval`, in seconds. If there was none before,
-    /// the first is sent at once.
+    /// Sets the persistent keepalive to `interval`, in seconds. If there was none, the first is sent at the next
+    /// timeout.
     pub fn set_persistent_keepalive(&self, interval: Option<NonZeroU16>) {
         let seconds = interval.map_or(0, NonZeroU16::get);
         if self.keepalive.seconds.swap(seconds, Ordering::Relaxed) == 0 && seconds > 0 {
-            self.owe_keepalive();
+            self.request_keepalive();
         }
     }
 
-    /// Has a keepalive sent at once, if the peer has a persistent keepalive.
-    pub fn owe_keepalive(&self) {
-        self.keepalive.is_owed.store(true, Ordering::Relaxed);
+    /// Sends a keepalive at the next timeout, if the peer has a persistent keepalive.
+    pub fn request_keepalive(&self) {
+        self.keepalive.is_requested.store(true, Ordering::Relaxed);
     }
 
-    /// What the peer is owed as time passes, by `path`.
+    /// What the tunnel may send by `path` at this timeout.
     #[must_use]
-    pub fn upkeep(&self, path: Option<Path>) -> Upkeep {
-        let Keepalive { seconds, is_owed } = &*self.keepalive;
+    pub fn timer_policy(&self, path: Option<Path>) -> TimerPolicy {
+        let Keepalive { seconds, is_requested } = &*self.keepalive;
         let seconds = seconds.load(Ordering::Relaxed);
-        let is_owed = path.is_some() && is_owed.swap(false, Ordering::Relaxed);
-        let interval = Duration::from_secs(if is_owed { 0 } else { seconds.into() });
+        let is_requested = path.is_some() && is_requested.swap(false, Ordering::Relaxed);
+        let interval = Duration::from_secs(if is_requested { 0 } else { seconds.into() });
 
         let persistent_keepalive = Some(interval).filter(|_| seconds > 0);
-        Upkeep { path, persistent_keepalive, may_initiate: true }
+        TimerPolicy { path, persistent_keepalive, may_initiate: true }
     }
 
-    /// Whether the passing of time has nothing to do for the peer, and it is not sought. See
+    /// Whether a timeout has nothing to do for the peer, and no handshake is requested. See
     /// [`Tunnel::is_dormant`](super::tunnel::Tunnel::is_dormant).
     #[must_use]
     pub fn is_dormant(&self) -> bool {
         self.keepalive.seconds.load(Ordering::Relaxed) == 0
-            && !self.endpoints.is_sought()
+            && !self.endpoints.is_handshake_requested()
             && self.tunnel.is_dormant()
     }
 
-    /// The largest inner packet, in bytes, that TCP should be told of; `None` if it is to be told
-    /// nothing.
+    /// The MTU to clamp the MSS of TCP to, in bytes; `None` if the MSS is not clamped.
     #[must_use]
     #[inline]
     pub fn clamp_mtu(&self) -> Option<u16> {
@@ -159,13 +163,12 @@ impl Peer {
         }
     }
 
-    /// Tells TCP of packets of up to `mtu` bytes, or of none. The way to the peer may carry less:
-    /// see [`Self::learn_path_mtu`].
+    /// Clamps the MSS of TCP to `mtu` bytes, or to the path MTU if that is less; `None` switches it off.
     pub fn set_clamp_mtu(&self, mtu: Option<u16>) {
         self.device_mtu.store(mtu.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The largest inner packet, in bytes, that the way to the peer carries; `None` until it is known.
+    /// The path MTU: the largest inner packet in bytes; `None` until it is known.
     #[must_use]
     pub fn path_mtu(&self) -> Option<u16> {
         match self.path_mtu.load(Ordering::Relaxed) {
@@ -174,7 +177,7 @@ impl Peer {
         }
     }
 
-    /// The way to the peer carries inner packets of up to `mtu` bytes.
+    /// Sets the path MTU, for inner packets, in bytes.
     pub fn learn_path_mtu(&self, mtu: u16) {
         self.path_mtu.store(mtu, Ordering::Relaxed);
     }

@@ -1,26 +1,25 @@
-//! What may be a key in a text that somebody wrote, and must not be repeated: a secret may have come to the
-//! wrong place.
+//! Redacts keys in user input before it is repeated in an error or a log: a secret may stand in the wrong place.
 //!
-//! Keys are written in base64, or in hexadecimal digits with or without something in between: `aabb..`,
-//! `aa:bb:..`, `aabbccdd eeff..`, `0xaa, 0xbb, ..`. What is worth repeating is shorter: an IPv6 address has 32
-//! digits in eight groups, and a port.
+//! Keys are written in base64, or in hexadecimal digits with or without separators: `aabb..`, `aa:bb:..`,
+//! `aabbccdd eeff..`, `0xaa, 0xbb, ..`. Values worth repeating are shorter: an IPv6 address has 32 digits in eight
+//! groups, and a port.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What stands where a key stood.
+/// Replaces a key.
 const HIDDEN: &str = "(hidden)";
 
-/// So many characters of base64 in a row are most of a key, which has 43.
+/// This many characters of base64 in a row are most of a key, which has 43.
 const BASE64_LEN: usize = 40;
 
-/// So many hexadecimal digits are more than an address with its port, and less than a key, which has 64.
+/// This many hexadecimal digits are more than an address with its port, and less than a key, which has 64.
 const HEX_DIGITS: usize = 42;
 
-/// So many bytes, each written as two digits, are no address either.
+/// This many bytes, each written as two digits, are no address either.
 const HEX_BYTES: usize = 12;
 
-/// `text` without what may be a key.
+/// `text` with everything that may be a key replaced.
 #[must_use]
 pub fn without_keys(text: &str) -> Cow<'_, str> {
     let hidden: Vec<_> = base64_keys(text).chain(hex_keys(text)).collect();
@@ -43,8 +42,8 @@ pub fn without_keys(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Words of base64, of either alphabet. All three kinds of characters are in every key but one in ten thousand, and
-/// hardly ever in a path or a name of that length.
+/// Words of base64, of either alphabet, with lower case, upper case and digits: all but one key in ten thousand have
+/// all three, and hardly any path or name of that length has.
 fn base64_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
     let words = words(text, |c| c.is_ascii_alphanumeric() || "+/-_".contains(c));
 
@@ -57,7 +56,7 @@ fn base64_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
         .map(|(range, _)| range)
 }
 
-/// Groups of hexadecimal digits that follow one another.
+/// Sequences of groups of hexadecimal digits.
 fn hex_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut runs: Vec<Run> = Vec::new();
     let mut is_open = false;
@@ -80,7 +79,7 @@ fn hex_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
 struct Run {
     range: Range<usize>,
     digits: usize,
-    /// Groups of two digits, until there is another one.
+    /// Groups so far.
     bytes: usize,
     has_bytes_only: bool,
 }
@@ -102,14 +101,14 @@ impl Run {
     }
 }
 
-/// How many digits `word` has, if it has nothing else but a mark that they are hexadecimal.
+/// How many digits `word` has, if it is hexadecimal, with or without a prefix `0x` or `x`.
 fn hex_digits(word: &str) -> Option<usize> {
     let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix('x')).unwrap_or(word);
 
     digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(digits.len())
 }
 
-/// The longest pieces of `text` in which every character is one that `is_of_word` wants.
+/// The longest pieces of `text` in which all characters satisfy `is_of_word`.
 fn words(
     text: &str,
     is_of_word: impl Fn(char) -> bool,
@@ -130,7 +129,7 @@ mod tests {
     use crate::PrivateKey;
 
     #[test]
-    fn what_is_no_key_is_repeated() {
+    fn text_without_a_key_is_unchanged() {
         for text in [
             "",
             "[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:51820",
@@ -147,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_of_a_key_in_bytes_is_hidden() {
+    fn part_of_a_key_is_hidden() {
         let piece = "a5:46:e3:6b:f0:52:7c:9d:3b:16:15:4b";
 
         assert_eq!(without_keys(&format!("from {piece} on")), "from (hidden) on");
     }
 
     proptest! {
-        /// However it is written, and whatever is around it.
+        /// In all notations, with any text around it.
         #[test]
         fn a_key_is_hidden(
             secret in any::<[u8; 32]>(),

@@ -1,4 +1,4 @@
-//! Packets that wait for a session.
+//! Staged packets: those that wait for a handshake.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use super::tunnel::MAX_STAGED_PACKETS;
 use strait_packet::ecn::Ecn;
 use strait_packet::segment::Segments;
 
-/// Packets in the order they came, each with the congestion mark its datagram is to have.
+/// Packets in the order of arrival, each with the ECN mark for its datagram.
 #[derive(Debug, Default)]
 pub struct Staged {
     packets: VecDeque<(Vec<u8>, Ecn)>,
 }
 
 impl Staged {
-    /// Keeps the segments of a frame, as many as may be kept; returns how many were too many.
+    /// Stages the segments of a frame, up to [`MAX_STAGED_PACKETS`]. Returns how many were dropped.
     pub fn stage(&mut self, segments: &mut Segments<'_>, ecn: Ecn) -> u64 {
         let mut overflow = 0;
         while let Some(packet) = segments.next_segment() {
@@ -27,18 +27,18 @@ impl Staged {
         overflow
     }
 
-    /// Adds what waited elsewhere. It may have been kept there, so it may be kept here.
+    /// Appends the packets of another tunnel, even beyond [`MAX_STAGED_PACKETS`].
     pub fn append(&mut self, mut others: Self) {
         self.packets.append(&mut others.packets);
     }
 
-    /// The packet that waits longest.
+    /// The oldest packet.
     #[must_use]
     pub fn first(&self) -> Option<(&[u8], Ecn)> {
         self.packets.front().map(|(packet, ecn)| (packet.as_slice(), *ecn))
     }
 
-    /// Forgets the packet that waits longest.
+    /// Removes the oldest packet.
     pub fn remove_first(&mut self) {
         self.packets.pop_front();
     }
@@ -48,13 +48,13 @@ impl Staged {
         Self { packets: [(packet.to_vec(), Ecn::NotEct)].into() }
     }
 
-    /// How many wait.
+    /// How many packets are staged.
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether none waits.
+    /// Whether no packet is staged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()

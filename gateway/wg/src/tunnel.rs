@@ -1,18 +1,19 @@
 //! The seam between the engine and a WireGuard implementation: batch in, batch out.
 //!
-//! A [`Tunnel`] is the protocol state of one peer under one key of ours, an [`Identity`] is such a key.
-//! Both directions call the same tunnel from their own threads; how it keeps them apart is its
-//! business. Time comes in as `now`.
+//! A [`Tunnel`] is the protocol state of one peer under one private key of ours; an [`Identity`] is such a key.
+//! Both directions call the same tunnel from their own threads; synchronisation is the tunnel's. Time is passed in
+//! as `now`.
 //!
-//! Keys never change within a tunnel: other keys take another tunnel, and
-//! [`Succession`](super::Succession) leads from one to the next.
+//! The keys of a tunnel never change: other keys take another tunnel, and [`KeyRotation`](super::KeyRotation)
+//! switches from one to the next.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::native::{AcceptedByPeer, Epoch};
-use super::{OpenedRun, Opening, PresharedKey, PublicKey, Slot, Staged};
+use super::{
+    AcceptedByPeer, Epoch, IndexSlot, OpenedRun, Opening, PresharedKey, PublicKey, Staged,
+};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::counters::as_u64;
@@ -20,18 +21,18 @@ use strait_packet::ecn::Ecn;
 use strait_packet::path::Path;
 use strait_packet::segment::Segments;
 
-/// The most packets of one peer that wait for a handshake.
+/// The most staged packets of one peer.
 pub const MAX_STAGED_PACKETS: usize = 256;
 
-/// How long an initiation may be on its way before another one is sent (whitepaper, section 6.1).
+/// How long an initiation may stay unanswered before the next one is sent (whitepaper, section 6.1).
 pub(super) const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The protocol state of one peer.
 pub trait Tunnel: Send + Sync + fmt::Debug {
     /// Seals the segments of a frame into `out`, until either is used up.
     ///
-    /// Without a session the segments are staged and a handshake is begun. If `out` is full,
-    /// segments are left: empty it and call again.
+    /// Without a session the segments are staged and a handshake begins. If `out` is full, segments are left: empty
+    /// it and call again.
     fn seal(
         &self,
         segments: &mut Segments<'_>,
@@ -40,7 +41,7 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         now: Instant,
     ) -> Sealed;
 
-    /// As [`Self::seal`] if there is a session. Without one nothing happens, and the answer is `None`.
+    /// As [`Self::seal`] if there is a session. Without one nothing happens, and the result is `None`.
     fn seal_with_session(
         &self,
         segments: &mut Segments<'_>,
@@ -49,34 +50,34 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         now: Instant,
     ) -> Option<Sealed>;
 
-    /// Takes what it needs to seal all of `segments` later, on whatever thread: what is sealed afterwards
-    /// has later counters.
+    /// Reserves counters to seal all of `segments` later, on any thread. Packets sealed after this call have later
+    /// counters.
     ///
-    /// `None`, and nothing has happened, if this cannot be done in two steps or not at once: without a
-    /// session, with packets staged, near the end of a session. Then [`Self::seal`] is to be called, after
-    /// everything that was reserved before is on its way.
+    /// `None`, without any effect, if sealing cannot be deferred: without a session, with packets staged, near the
+    /// end of a session, or if the implementation does not support it. Then call [`Self::seal`], after everything
+    /// that was reserved before has been sent.
     fn reserve(&self, _segments: &Segments<'_>, _now: Instant) -> Option<Reserved> {
         None
     }
 
-    /// Seals what was staged, if there is a session by now.
+    /// Seals the staged packets if there is a session.
     fn seal_staged(&self, path: Path, out: &mut TransmitBatch, now: Instant) -> Sealed;
 
     /// Opens a run of transport data messages, each `stride` bytes long but the last one, and
     /// appends the packets to `out`.
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened;
 
-    /// Takes what it needs to open `run` later, on whatever thread. What was opened is handed to
-    /// [`Self::admit`] then, behind everything that was received before.
+    /// Takes the keys to open `run` later, on any thread. Pass the opened run to [`Self::admit`] then, in the order
+    /// of arrival.
     ///
-    /// `None` if this cannot be done in two steps, or if there is no session for it. Then [`Self::open`] is
-    /// to be called, after everything that was received before is admitted.
+    /// `None` if there is no session for `run`, or if the implementation does not support it. Then call
+    /// [`Self::open`], after everything that was received before is admitted.
     fn opening(&self, _run: &[u8], _stride: usize, _now: Instant) -> Option<Opening> {
         None
     }
 
-    /// Does with a run that was opened in `bytes` what [`Self::open`] does besides. Its packets are what the
-    /// run says afterwards.
+    /// Does the rest of [`Self::open`] for a run that was opened in `bytes`: replay window, timers and counts.
+    /// Afterwards `run` lists its packets.
     fn admit(
         &self,
         _opening: &Opening,
@@ -87,8 +88,8 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         Opened { no_session: run.datagrams(), ..Opened::default() }
     }
 
-    /// Takes a handshake message or a cookie reply, and writes what answers it to `out`. Says what a
-    /// handshake message tells of where its sender is.
+    /// Handles a handshake message or a cookie reply, and writes the answer to `out`. Returns whether the endpoint of
+    /// the peer is that of the message.
     ///
     /// # Errors
     ///
@@ -99,69 +100,75 @@ pub trait Tunnel: Send + Sync + fmt::Debug {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<Whereabouts, DropReason>;
+    ) -> Result<EndpointUpdate, DropReason>;
 
-    /// Time has advanced to `now`: handshakes, keepalives, expiry, as far as `upkeep` allows.
-    fn handle_timeout(&self, upkeep: Upkeep, out: &mut TransmitBatch, now: Instant) -> TimedOut;
+    /// Time has advanced to `now`: handshakes, keepalives and expiry, as far as `policy` allows.
+    fn handle_timeout(
+        &self,
+        policy: TimerPolicy,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> TimedOut;
 
-    /// Whether [`Self::handle_timeout`] without a persistent keepalive would find nothing to do, and will not
-    /// before something else is called that gives it something. As far as can be said without waiting for a lock.
+    /// Whether [`Self::handle_timeout`] without a persistent keepalive has nothing to do until another method is
+    /// called. Takes no lock, so `false` may be out of date.
     fn is_dormant(&self) -> bool {
         false
     }
 
-    /// Whether a handshake is under way: a message of it was sent within `REKEY_TIMEOUT` (5 s), and no session has
-    /// come of it yet.
-    fn is_asking(&self, now: Instant) -> bool;
+    /// Whether a handshake is under way: one of its messages was sent within `REKEY_TIMEOUT` (5 s), and it has not
+    /// completed.
+    fn is_handshaking(&self, now: Instant) -> bool;
 
     /// Begins a handshake unless one is under way.
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant);
 
-    /// Begins a handshake even if one is under way, which may still be answered.
+    /// Begins a handshake even if one is under way; the earlier one may still complete.
     fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant);
 
-    /// Stages the segments of a frame and begins no handshake. Returns how many packets were dropped because too
-    /// many are staged.
+    /// Stages the segments of a frame without beginning a handshake. Returns how many packets were dropped because
+    /// too many are staged.
     fn stage(&self, segments: &mut Segments<'_>, ecn: Ecn, now: Instant) -> u64;
 
-    /// Whether anything is staged, as far as can be said without waiting for anybody.
+    /// Whether packets are staged. Does not wait for a lock, so the result may be out of date.
     fn has_staged(&self) -> bool;
 
-    /// Gives away what is staged.
+    /// Removes and returns the staged packets.
     fn take_staged(&self) -> Staged;
 
-    /// Stages what another tunnel gave away.
-    fn adopt(&self, staged: Staged);
+    /// Stages packets taken from another tunnel, behind its own.
+    fn append_staged(&self, staged: Staged);
 
-    /// Ends the sessions for sending, and every handshake, and gives away what is staged. What the peer sends in
-    /// these sessions is still opened until they expire, unless the implementation cannot tell the directions
-    /// apart: that closes the tunnel.
+    /// Stops sending: ends all handshakes, and returns the staged packets. Datagrams of the peer are still opened
+    /// until the sessions expire, unless the implementation cannot stop one direction alone: then the tunnel is
+    /// closed.
     fn end_sending(&self) -> Staged {
         self.close()
     }
 
-    /// Wipes its keys and sessions, lets go of ours, and gives away what is staged. From now on nothing is
-    /// sealed or opened, whoever still holds the tunnel.
+    /// Wipes its keys and sessions, drops its reference to our key, and returns the staged packets. Afterwards
+    /// nothing is sealed or opened, even through other references to the tunnel.
     fn close(&self) -> Staged;
 
-    /// What there is to tell about the session.
+    /// The state of the session, for status and decisions.
     fn session(&self) -> SessionState;
 }
 
-/// The keys of a session, for who seals with counters that were taken before.
+/// The sending key of a session, to seal with counters that were reserved before.
 pub trait SealingKeys: Send + Sync {
-    /// Seals the segments into `out`, until either is used up, for a device with this MTU. Their counters
-    /// begin at `first_counter`, and nothing else is ever sealed with those.
+    /// Seals the segments into `out`, until either is used up. Their counters begin at `first_counter`, and must
+    /// never be used for anything else. `mtu` is the device's, in bytes: it bounds the padding.
     fn seal_reserved(
         &self,
         first_counter: u64,
         segments: &mut Segments<'_>,
-        way: (Outer, u16),
+        outer: Outer,
+        mtu: u16,
         out: &mut TransmitBatch,
     ) -> Sealed;
 }
 
-/// The right to seal the segments of one frame, once: keys, and counters that nobody else has.
+/// Permission to seal the segments of one frame once: the key, and counters reserved for them.
 pub struct Reserved {
     keys: Arc<dyn SealingKeys>,
     first_counter: u64,
@@ -170,7 +177,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// `sealed` is what will have become of the segments.
+    /// `sealed` is the result that sealing all of the segments will have.
     pub(super) fn new(
         keys: Arc<dyn SealingKeys>,
         first_counter: u64,
@@ -180,20 +187,20 @@ impl Reserved {
         Self { keys, first_counter, mtu, sealed }
     }
 
-    /// What will have become of the segments, if there is room for them.
+    /// The result of sealing the segments, if there is room for all of them.
     #[must_use]
     pub const fn sealed(&self) -> Sealed {
         self.sealed
     }
 
-    /// Seals the segments that this was reserved for into `out`, and lets go of the keys.
+    /// Seals the segments that this was reserved for into `out`, and drops the key.
     pub fn seal(
         self,
         segments: &mut Segments<'_>,
         outer: Outer,
         out: &mut TransmitBatch,
     ) -> Sealed {
-        self.keys.seal_reserved(self.first_counter, segments, (outer, self.mtu), out)
+        self.keys.seal_reserved(self.first_counter, segments, outer, self.mtu, out)
     }
 }
 
@@ -203,73 +210,72 @@ impl fmt::Debug for Reserved {
     }
 }
 
-/// One key of ours: recognises who begins a handshake, and creates the state for a peer.
+/// One private key of ours: identifies the senders of initiations, and creates tunnels.
 ///
-/// Wipes the key when it is dropped and all its tunnels are dropped or closed.
+/// The key is wiped when the identity is dropped and all its tunnels are dropped or closed.
 pub trait Identity: Send + Sync + fmt::Debug {
     /// Our public key.
     fn public_key(&self) -> PublicKey;
 
-    /// The state for a peer, which stays where it is: whoever moved it would leave copies of secrets behind. No
-    /// other live tunnel has `slot`; every receiver index of the tunnel belongs to it.
-    fn tunnel(&self, keys: &PeerKeys, slot: Slot) -> Arc<dyn Tunnel>;
+    /// Creates the tunnel of a peer, behind a pointer: moving it would leave copies of secrets behind. No other live
+    /// tunnel may have `slot`; every receiver index of the tunnel belongs to it.
+    fn tunnel(&self, keys: &PeerKeys, slot: IndexSlot) -> Arc<dyn Tunnel>;
 
-    /// Whether its tunnels take their receiver indices from their [`Slot`], so that they may be
-    /// [secret](super::Indices::secret). Otherwise slots stand in clear.
-    fn takes_indices(&self) -> bool;
+    /// Whether its tunnels take their receiver indices from [`IndexSlot::index`], so that slots can be
+    /// [enciphered](super::ReceiverIndices::secret). Otherwise the upper 24 bits of an index are the slot.
+    fn uses_slot_indices(&self) -> bool;
 
-    /// Who sends this initiation. Under load the answer may be a cookie reply, which is written to
-    /// `out`.
+    /// Reads the static public key of the sender of an initiation. Under load a cookie reply may be written to `out`
+    /// instead.
     ///
     /// # Errors
     ///
-    /// Why the message was dropped: [`DropReason::Unauthenticated`] if it is for another key than
-    /// this, which its first MAC tells.
+    /// Why the message was dropped: [`DropReason::Unauthenticated`] if its mac1 is for another key than this one.
     fn identify(
         &self,
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
-    ) -> Result<Introduction, DropReason>;
+    ) -> Result<Identification, DropReason>;
 
     /// Time has advanced to `now`.
     fn handle_timeout(&self, now: Instant);
 
-    /// The clock of the wall says `epoch`, which may be another time than was to be expected.
+    /// The wall clock was read as `epoch`; it may have been set.
     fn handle_wall_clock(&self, _epoch: Epoch) {}
 
-    /// Whoever had this key before may have begun sessions until `epoch`: what is begun now is to be dated
-    /// later, or peers take it for old. An implementation that dates by its own clock does nothing.
+    /// Another holder of this key may have sent initiations until `epoch`: later ones need later timestamps, or peers
+    /// drop them as replayed. An implementation with a clock of its own does nothing.
     fn continue_after(&self, _epoch: Epoch) {}
 
-    /// Which initiations are answered, and how ours are dated, is remembered in `accepted` from now on, with those
-    /// of all other keys that do so. To be called before there are tunnels. An implementation whose tunnels remember it
-    /// themselves does nothing.
-    fn remember_in(&self, _accepted: &AcceptedByPeer) {}
+    /// Shares the record of accepted initiations, and of the timestamps of ours, with the other keys that use
+    /// `accepted`. Call it before creating tunnels. An implementation that keeps this record in its tunnels does
+    /// nothing.
+    fn share_accepted(&self, _accepted: &AcceptedByPeer) {}
 }
 
-/// What an initiation tells.
+/// The result of reading an initiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Introduction {
-    /// This peer says that it has sent it.
-    By(PublicKey),
-    /// Nothing: there are too many, and its sender may have been sent a cookie.
-    TurnedAway,
+pub enum Identification {
+    /// It names this peer as its sender. That is not authenticated yet.
+    Peer(PublicKey),
+    /// It was not read because of load; its sender may have been sent a cookie.
+    UnderLoad,
 }
 
-/// What passing time may make a tunnel send.
+/// What a tunnel may send because time has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
+pub struct TimerPolicy {
     /// Where to send to. Without it nothing is sent.
     pub path: Option<Path>,
-    /// A keepalive is sent, or a session is asked for, when nothing authenticated has gone either way for so long;
-    /// zero is now.
+    /// Without authenticated traffic in either direction for this long, a keepalive is sent, or a handshake begins if
+    /// there is no session. Zero is now.
     pub persistent_keepalive: Option<Duration>,
     /// Whether a handshake may begin.
     pub may_initiate: bool,
 }
 
-/// What a tunnel must know about its peer. A change of any of it takes a new tunnel.
+/// The keys of a peer. Other keys take another tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerKeys {
     /// Identity of the peer.
@@ -278,7 +284,7 @@ pub struct PeerKeys {
     pub preshared_key: Option<PresharedKey>,
 }
 
-/// What became of packets on their way out.
+/// The result of sealing packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sealed {
     /// Packets sealed.
@@ -290,7 +296,7 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// One more datagram of so many bytes.
+    /// Counts one more datagram.
     #[inline]
     pub(super) fn add(&mut self, datagram_len: usize) {
         self.packets += 1;
@@ -298,7 +304,7 @@ impl Sealed {
     }
 }
 
-/// What became of a run of datagrams.
+/// The result of opening a run of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Packets appended.
@@ -317,49 +323,49 @@ pub struct Opened {
     pub unauthenticated: u64,
     /// Authentic, but no IP packet, or longer than the batch has room for.
     pub malformed: u64,
-    /// Something newer had arrived before, as far as the implementation can tell: where these come from is
-    /// where the peer was.
+    /// Newer datagrams had arrived before, as far as the implementation can tell: do not learn the endpoint from
+    /// these.
     pub is_late: bool,
-    /// There is a session now, and packets wait for it: call [`Tunnel::seal_staged`].
+    /// There is a session now, and packets are staged: call [`Tunnel::seal_staged`].
     pub has_staged: bool,
 }
 
-/// What an authentic message of a handshake tells of where its sender is.
+/// Whether the endpoint of a peer is learned from an authentic handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
-    /// It is where the message came from.
-    Here,
-    /// It was heard since, perhaps elsewhere: by packets that may have overtaken the message. It is where they
-    /// came from, and the next one will say so again.
-    Unknown,
+pub enum EndpointUpdate {
+    /// The endpoint is the source of the message.
+    Learn,
+    /// The endpoint stays: data was received meanwhile that may have overtaken the message. The next datagram of the
+    /// peer updates it.
+    Keep,
 }
 
-/// What the passing of time did to a tunnel.
+/// The result of [`Tunnel::handle_timeout`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimedOut {
-    /// Staged packets that were given up.
+    /// Staged packets that were dropped because the handshake failed.
     pub given_up: u64,
-    /// There is a session, and packets wait for it: call [`Tunnel::seal_staged`].
+    /// There is a session, and packets are staged: call [`Tunnel::seal_staged`].
     pub has_staged: bool,
 }
 
-/// What there is to tell about a session.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionState {
     /// Whether packets can be sealed right away.
     pub is_established: bool,
     /// When the last handshake completed.
     pub last_handshake: Option<Instant>,
-    /// Time between our last handshake message that was answered and its answer.
+    /// Round trip of the last handshake: from our message to its answer.
     pub rtt: Option<Duration>,
-    /// Packets that wait for a handshake.
+    /// Staged packets.
     pub staged: usize,
 }
 
 impl SessionState {
-    /// What is left of it when the session has ended and nothing waits any more.
+    /// The state after the session has ended: without staged packets.
     #[must_use]
-    pub fn over(self) -> Self {
+    pub fn ended(self) -> Self {
         Self { is_established: false, staged: 0, ..self }
     }
 }

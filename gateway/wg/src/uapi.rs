@@ -1,31 +1,31 @@
-//! What `wg` says to a device in user space, and what it hears: text in, values out, and back.
+//! The configuration protocol between `wg` and a device in user space: parsing requests, and formatting answers.
 //!
 //! ```text
-//!              Conversation          Changes               Configuration
-//!   lines ──▶ get=1 or set=1 ──▶ what a set wants ──▶ what holds from then on
-//!   lines ◀──────────────────── Report ◀─────────────  and what was learned
+//!             RequestParser          Changes             Configuration
+//!   lines ──▶ get=1 or set=1 ──▶ content of a set ──▶ the device from now on
+//!   lines ◀──────────────────── Report ◀──────────── and learned values
 //! ```
 //!
 //! # Invariants
 //!
-//! - A set is all or nothing: a wrong line anywhere in it, or no blank line at its end, changes nothing.
-//!   wireguard-go keeps what stood before the wrong line.
-//! - Nothing that a client sends takes more memory than [`conversation::MAX_REQUEST_BYTES`] allows for.
+//! - A set is atomic: with an invalid line, or without a blank line at its end, it changes nothing. wireguard-go
+//!   applies the lines before an invalid one.
+//! - The memory for a request is bounded by [`requests::MAX_REQUEST_BYTES`].
 //! - No secret is in an error, in a log or in memory that is not wiped.
 //!
 //! # Not here
 //!
-//! The socket, the device, and what becomes of sessions (see `strait-engine`).
+//! The socket, the device, and sessions (see `strait-engine`).
 //!
 //! # Source
 //!
-//! The "Cross-platform Userspace Implementation" page of the WireGuard project. Where it leaves
-//! something open, wireguard-go: its `device/uapi.go` answers, and `ipc-uapi.h` of wireguard-tools asks.
+//! The "Cross-platform Userspace Implementation" page of the WireGuard project. Where it is incomplete:
+//! `device/uapi.go` of wireguard-go for the device, and `ipc-uapi.h` of wireguard-tools for the client.
 
 pub mod change;
 pub mod configuration;
-pub mod conversation;
 pub mod report;
+pub mod requests;
 
 mod read;
 #[cfg(test)]
@@ -34,22 +34,22 @@ mod value;
 
 pub use change::{AllowedIp, Changes, PeerChange};
 pub use configuration::{Configuration, Peer};
-pub use conversation::{Conversation, Operation, Step};
 pub use read::ReadError;
-pub use report::{DeviceReport, Drops, PeerReport, Report, Told};
+pub use report::{DeviceReport, Drops, PeerReport, Report, Reported};
+pub use requests::{Operation, RequestParser, Step};
 
-/// The number of an error of the operating system, as Linux has it on x86, ARM and RISC-V.
+/// An error number of Linux on x86, ARM and RISC-V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// `EPERM`: not here.
+    /// `EPERM`: not permitted.
     pub const NOT_PERMITTED: Self = Self(1);
-    /// `EIO`: the device cannot.
+    /// `EIO`: the device failed.
     pub const IO: Self = Self(5);
-    /// `E2BIG`: more than is taken.
+    /// `E2BIG`: the request is too long.
     pub const TOO_BIG: Self = Self(7);
-    /// `EINVAL`: a key or a value that is none.
+    /// `EINVAL`: an unknown key or an invalid value.
     pub const INVALID: Self = Self(22);
     /// `EPROTO`: not a line of the protocol.
     pub const PROTOCOL: Self = Self(71);
@@ -59,22 +59,22 @@ impl Errno {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refusal {
-    /// What the client is told.
+    /// For the client.
     pub errno: Errno,
-    /// The offending key and value with the remedy. Never a secret.
+    /// For the log: the offending key and value with the remedy. Never a secret.
     pub text: String,
 }
 
 impl Refusal {
-    /// A refusal.
+    /// A refusal with this number and text.
     #[must_use]
     pub fn new(errno: Errno, text: impl Into<String>) -> Self {
         Self { errno, text: text.into() }
     }
 }
 
-/// The end of every answer. An error is a negative number, as wireguard-go writes it: `wg set` takes
-/// the number for a result of the kernel.
+/// The end of every answer. An error is a negative number, as in wireguard-go: `wg set` handles it as a return value
+/// of the kernel.
 #[must_use]
 pub fn ending(result: Result<(), Errno>) -> String {
     let number = match result {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_negative_and_an_answer_ends_with_a_blank_line() {
+    fn an_answer_ends_with_a_negative_error_number() {
         assert_eq!(ending(Ok(())), "errno=0\n\n");
         assert_eq!(ending(Err(Errno::INVALID)), "errno=-22\n\n");
         assert_eq!(ending(Err(Errno(-98))), "errno=-98\n\n");

@@ -129,7 +129,7 @@ fn the_peers_are_looked_through_again_when_one_has_moved_and_not_before() {
     let world = World::new(LOOP);
     let (ends, forwarding) = (Ends::default(), world.control.current());
     let now = Tick::from_secs(7);
-    let look = || ends.known(world.control.outside.moves().count(), forwarding.peers(), now);
+    let look = || ends.known(world.control.outside.moves().path_changes(), forwarding.peers(), now);
     let (first, again) = (look(), look());
     let peer = &forwarding.peers()[0];
     let path = peer.path().unwrap();
@@ -156,7 +156,7 @@ fn peers_that_move_all_the_time_are_looked_through_some_times_in_a_second() {
         for port in 1..=1000 {
             let remote = SocketAddr::new(ip("198.51.100.1"), port);
             peer.learn_path(remote.into());
-            let count = world.control.outside.moves().count();
+            let count = world.control.outside.moves().path_changes();
             let known = ends.known(count, forwarding.peers(), Tick::from_secs(second));
             looks += u32::from(!last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &known)));
             last = Some(known);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use strait_packet::DropReason;
 use strait_wg::message::Message;
 use strait_wg::{Engine, PrivateKey};
-use strait_wg::succession::{GRACE, MAX_OLDER};
+use strait_wg::key_rotation::{GRACE, MAX_OLDER_KEYS};
 
 use super::ENGINES;
 use super::world::{MILAN, Network, ROME, World, packet_id, udp_packet};
@@ -359,7 +359,7 @@ proptest! {
         for (at, event) in events {
             talk.go_on((began + Duration::from_millis(at)).saturating_sub(talk.world.elapsed()));
             match event {
-                0 | 1 if changes[event] < MAX_OLDER => {
+                0 | 1 if changes[event] < MAX_OLDER_KEYS => {
                     talk.world.change_key(event);
                     changes[event] += 1;
                 }
@@ -381,7 +381,7 @@ proptest! {
             prop_assert_eq!(ids.len(), usize::from(sent), "a packet arrived twice");
             prop_assert!(talk.has_newest_session(side));
             prop_assert!(world.peer(side).tunnel.older().iter().all(|older| {
-                !older.strand.tunnel.session().is_established
+                !older.keyed.tunnel.session().is_established
             }), "a key before is still in use");
         }
         world.assert_accounts_balance();

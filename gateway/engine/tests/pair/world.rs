@@ -16,7 +16,8 @@ use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
 use strait_packet::path::{Local, Path};
 use strait_wg::message::Message;
-use strait_wg::native::{Epoch, Surroundings};
+use strait_wg::Epoch;
+use strait_wg::native::Environment;
 use strait_wg::tunnel::{Identity, PeerKeys, SessionState};
 use strait_wg::{Peer, PrivateKey};
 
@@ -31,8 +32,8 @@ pub(crate) const ROME: usize = 1;
 const STEP: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(100);
 
-fn surroundings(start: Instant) -> Surroundings {
-    Surroundings::new(Epoch::new(start, SINCE_1970), 1420)
+fn environment(start: Instant) -> Environment {
+    Environment::new(Epoch::new(start, SINCE_1970), 1420)
 }
 
 /// When everything begins.
@@ -114,7 +115,7 @@ impl World {
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
         let addresses = ["192.0.2.1:51840", "198.51.100.1:40000"].map(|a| a.parse().unwrap());
         let side = |own: usize, other: usize| {
-            let identity = ENGINES[own].identity(&keys[own], &surroundings(start));
+            let identity = ENGINES[own].identity(&keys[own], &environment(start));
             let peer = PeerConfig {
                 name: format!("side-{other}"),
                 keys: PeerKeys {
@@ -211,7 +212,7 @@ impl World {
 
     /// `side` ends and begins again: it knows what its configuration says and nothing else.
     pub(crate) fn restart(&mut self, side: usize) {
-        self.restart_with(side, &surroundings(self.start), None);
+        self.restart_with(side, &environment(self.start), None);
     }
 
     /// The same, on a machine whose clock is `behind`. It was told until when the one before dated initiations,
@@ -221,13 +222,13 @@ impl World {
         let epoch = Epoch::new(self.now(), right - behind);
         let before = is_told.then(|| Epoch::new(self.now(), right));
 
-        self.restart_with(side, &Surroundings { epoch, ..surroundings(self.start) }, before);
+        self.restart_with(side, &Environment { epoch, ..environment(self.start) }, before);
     }
 
-    fn restart_with(&mut self, side: usize, surroundings: &Surroundings, before: Option<Epoch>) {
+    fn restart_with(&mut self, side: usize, environment: &Environment, before: Option<Epoch>) {
         self.restarts += 1;
         self.watcher.forget(side);
-        let identity = ENGINES[side].identity(&self.sides[side].key, surroundings);
+        let identity = ENGINES[side].identity(&self.sides[side].key, environment);
         let settings =
             strait_engine::Settings { max_flows: 1024, seed: 7 + self.restarts, start: self.now() };
         let restarted = &mut self.sides[side];
@@ -368,7 +369,7 @@ impl World {
     }
 
     pub(crate) fn take_key(&mut self, side: usize, key: &PrivateKey) {
-        let identity = ENGINES[side].identity(key, &surroundings(self.start));
+        let identity = ENGINES[side].identity(key, &environment(self.start));
         let side = &mut self.sides[side];
         side.key = key.clone();
         side.identity = Arc::downgrade(&identity);
@@ -378,7 +379,7 @@ impl World {
 
     /// The private key of `side` changes to `key`, and nothing is sent with the one before any more.
     pub(crate) fn supersede_key(&mut self, side: usize, key: &PrivateKey) {
-        let identity = ENGINES[side].identity(key, &surroundings(self.start));
+        let identity = ENGINES[side].identity(key, &environment(self.start));
         let side = &mut self.sides[side];
         side.key = key.clone();
 

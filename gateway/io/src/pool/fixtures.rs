@@ -14,8 +14,9 @@ use strait_packet::buffer::TransmitBatch;
 use strait_packet::ecn::Ecn;
 use strait_packet::fixtures::noise;
 use strait_packet::virtio::VirtioHeader;
+use strait_wg::Epoch;
 use strait_wg::PrivateKey;
-use strait_wg::native::{Epoch, Lanes, Surroundings};
+use strait_wg::native::{Environment, Lanes};
 use strait_wg::tunnel::PeerKeys;
 
 /// Two engines with a session whose keys are the same every time.
@@ -24,7 +25,7 @@ pub(super) fn engines() -> [Engine; 2] {
     let source = SocketAddr::from(([192, 0, 2, 1], 51840));
     let [mut rome, mut milan] = [(0, 1), (1, 0)].map(|(own, other)| {
         let next = AtomicU8::new(0);
-        let surroundings = Surroundings {
+        let environment = Environment {
             randomness: Arc::new(move |bytes| {
                 bytes.fill_with(|| next.fetch_add(1, Ordering::Relaxed));
             }),
@@ -32,7 +33,7 @@ pub(super) fn engines() -> [Engine; 2] {
             mtu: Arc::new(AtomicU16::new(1400)),
             lanes: Lanes::detect(),
         };
-        let identity = strait_wg::Engine::Native.identity(&keys[own], &surroundings);
+        let identity = strait_wg::Engine::Native.identity(&keys[own], &environment);
         let settings = strait_engine::Settings { max_flows: 1024, seed: 7, start: now() };
         let mut engine = Engine::new(identity, settings).unwrap();
         let peer = PeerConfig {

@@ -121,11 +121,11 @@ impl Device {
             self.kept.take(&self.monitor.status().peers);
         }
         self.take_key(&wanted);
-        let moved = self.configuration.moved(changes);
+        let moved = self.configuration.endpoint_changes(changes);
         self.configuration = wanted;
 
         // Without a key there is nobody to talk to; who and where they are is kept.
-        let renewed = self.configuration.renewed(changes);
+        let renewed = self.configuration.recreated(changes);
         let peers = self.configuration.peers.iter().map(|peer| peer.public_key);
         self.kept.retain(&peers.filter(|peer| !renewed.contains(peer)).collect::<HashSet<_>>());
         if !renewed.is_empty() {

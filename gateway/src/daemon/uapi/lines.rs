@@ -2,7 +2,7 @@
 
 use std::io;
 
-use strait_wg::uapi::conversation::MAX_LINE_BYTES;
+use strait_wg::uapi::requests::MAX_LINE_BYTES;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use zeroize::Zeroizing;
 

@@ -1,4 +1,4 @@
-//! The state of one peer: the library's, what is staged, and the handshakes that are being timed.
+//! The state of one peer: the library's, staged packets, and handshakes whose round trip is measured.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -13,28 +13,28 @@ use strait_packet::counters::as_u64;
 use strait_packet::path::Path;
 use strait_packet::segment::Segments;
 
-/// How often the timers of a dormant peer run. The library takes the time from them, so a handshake
-/// that ends the dormancy seems to have begun that much earlier at the most.
+/// How often the timers of a dormant peer run. The library takes the time from them, so a handshake that ends the
+/// dormancy seems to have begun at most this much earlier.
 const DORMANT_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct State {
     pub(super) tunn: Tunn,
     pub(super) session: SessionState,
     pub(super) staged: Staged,
-    /// When our initiation went out that nothing has answered yet.
-    pub(super) asked: Option<Instant>,
-    /// The response of ours that no data has confirmed yet.
-    pub(super) answered: Option<Answered>,
-    /// When a message went either way last.
+    /// When our unanswered initiation was sent.
+    pub(super) initiated: Option<Instant>,
+    /// Our response that no data has confirmed yet.
+    pub(super) responded: Option<SentResponse>,
+    /// When a message was last sent or received.
     pub(super) last_message: Option<Instant>,
-    /// The library counts as sent an initiation that was held back.
-    pub(super) owes_initiation: bool,
+    /// An initiation was held back, which the library counts as sent.
+    pub(super) is_initiation_held: bool,
     /// When the library's timers ran last.
     timers_ran: Option<Instant>,
 }
 
-/// When a response went out, and the index that the data it allows will carry.
-pub(super) struct Answered {
+/// When a response was sent, and the receiver index of the data that confirms it.
+pub(super) struct SentResponse {
     pub(super) at: Instant,
     pub(super) index: u32,
 }
@@ -45,10 +45,10 @@ impl State {
             tunn,
             session: SessionState::default(),
             staged: Staged::default(),
-            asked: None,
-            answered: None,
+            initiated: None,
+            responded: None,
             last_message: None,
-            owes_initiation: false,
+            is_initiation_held: false,
             timers_ran: None,
         }
     }
@@ -57,14 +57,13 @@ impl State {
         !self.staged.is_empty()
     }
 
-    /// Whether the library's timers are to run now: always, but for a peer that nothing happens with
-    /// only now and then. They read a few cache lines a peer that nothing else does, and a gateway may
-    /// have thousands of silent peers.
+    /// Whether the library's timers run now: always, but for a dormant peer once in [`DORMANT_INTERVAL`]. They touch
+    /// a few cache lines for each peer, and a gateway may have thousands of dormant peers.
     pub(super) fn is_due(&mut self, is_persistent: bool, now: Instant) -> bool {
         let is_dormant = !self.session.is_established
             && !is_persistent
-            && self.asked.is_none()
-            && self.answered.is_none()
+            && self.initiated.is_none()
+            && self.responded.is_none()
             && self.staged.is_empty();
         if is_dormant && self.timers_ran.is_some_and(|ran| now < ran + DORMANT_INTERVAL) {
             return false;
@@ -74,19 +73,19 @@ impl State {
         true
     }
 
-    /// Whether a message of a handshake was sent that may still lead to a session.
-    pub(super) fn is_asking(&self, now: Instant) -> bool {
-        let answered = self.answered.as_ref().map(|answered| answered.at);
+    /// Whether a handshake message was sent that may still lead to a session.
+    pub(super) fn is_handshaking(&self, now: Instant) -> bool {
+        let responded = self.responded.as_ref().map(|response| response.at);
 
-        self.asked.max(answered).is_some_and(|at| now < at + REKEY_TIMEOUT)
+        self.initiated.max(responded).is_some_and(|at| now < at + REKEY_TIMEOUT)
     }
 
-    /// Whether nothing has gone either way for `interval`.
+    /// Whether no message was sent or received for `interval`.
     pub(super) fn is_idle(&self, interval: Duration, now: Instant) -> bool {
         self.last_message.is_none_or(|at| now >= at + interval)
     }
 
-    /// Sends a keepalive in the session that there is.
+    /// Sends a keepalive in the current session.
     pub(super) fn send_keepalive(&mut self, path: Path, out: &mut TransmitBatch, now: Instant) {
         let mut message = [0; MAX_HANDSHAKE_BYTES];
 
@@ -96,8 +95,8 @@ impl State {
         }
     }
 
-    /// Seals what waits and then the next of the segments; says whether there may be another one. To be called
-    /// with a session.
+    /// Seals the staged packets and then the next segment. Returns whether there may be another one. Call it with a
+    /// session.
     pub(super) fn seal_next(
         &mut self,
         segments: &mut Segments<'_>,
@@ -162,7 +161,7 @@ impl State {
             self.tunn.format_handshake_initiation(&mut message, is_again)
         {
             out.push_message(initiation, Outer::handshake(path));
-            self.asked = Some(now);
+            self.initiated = Some(now);
             self.last_message = Some(now);
         }
     }
@@ -172,13 +171,13 @@ impl State {
         self.session.is_established = true;
         self.session.last_handshake = Some(now);
         self.session.rtt = self
-            .asked
+            .initiated
             .take()
-            .map(|asked| now.saturating_duration_since(asked))
+            .map(|initiated| now.saturating_duration_since(initiated))
             .or(self.session.rtt);
     }
 
-    /// The library queues a keepalive that fell due without a session. Now there is one.
+    /// Sends the keepalives that the library has queued while there was no session.
     pub(super) fn send_queued_keepalives(&mut self, path: Path, out: &mut TransmitBatch) {
         let mut message = [0; MAX_HANDSHAKE_BYTES];
 
@@ -191,18 +190,18 @@ impl State {
 
     /// The library's timers ran, and may have ended the session.
     ///
-    /// They never begin one, although the library may say so: a session that our response promised
-    /// counts only once data confirmed it, and the library confuses the two after eight responses.
+    /// They never begin one, although the library may report so: a session that our response offered counts only once
+    /// data confirmed it, and the library confuses the two after eight responses.
     pub(super) fn expire(&mut self) {
         self.session.is_established &= self.tunn.time_since_last_handshake().is_some();
     }
 
-    /// Authentic data arrived for `index`. If our response promised that index, it completes the
-    /// handshake; data of the session before does not.
+    /// Authentic data arrived for `index`. If it is the index of our response, it completes the handshake; data of
+    /// the previous session does not.
     pub(super) fn confirm(&mut self, index: u32, now: Instant) {
-        if let Some(answered) = self.answered.take_if(|answered| answered.index == index) {
+        if let Some(response) = self.responded.take_if(|response| response.index == index) {
             self.session.last_handshake = Some(now);
-            self.session.rtt = Some(now.saturating_duration_since(answered.at));
+            self.session.rtt = Some(now.saturating_duration_since(response.at));
         }
         if !self.session.is_established {
             self.session.is_established = self.tunn.time_since_last_handshake().is_some();
@@ -214,13 +213,12 @@ impl State {
     }
 }
 
-/// The index behind the type: the one the sender of a handshake message chose, or the one a data
-/// message is for.
+/// The index behind the type: the sender index of a handshake message, or the receiver index of a data message.
 pub(super) fn first_index(message: &[u8]) -> u32 {
     message.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// What the library needs as room for a packet of `len` bytes, or it panics.
+/// The room that the library needs for a packet of `len` bytes; with less it panics.
 pub(super) const fn room_for(len: usize) -> usize {
     let sealed = len + DATA_OVERHEAD_BYTES;
 
@@ -228,14 +226,14 @@ pub(super) const fn room_for(len: usize) -> usize {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests need some instant to begin with")]
+#[expect(clippy::disallowed_methods, reason = "a test may start at any instant")]
 mod tests {
     use boringtun::x25519::{PublicKey, StaticSecret};
 
     use super::*;
 
     #[test]
-    fn the_timers_of_a_dormant_peer_run_once_a_second() {
+    fn dormant_timers_run_once_a_second() {
         let mut state = state();
         let start = Instant::now();
 
@@ -245,18 +243,19 @@ mod tests {
     }
 
     #[test]
-    fn the_timers_of_whoever_is_not_dormant_always_run() {
+    fn the_timers_of_other_peers_always_run() {
         let start = Instant::now();
-        let asked = State { asked: Some(start), ..state() };
-        let answered = State { answered: Some(Answered { at: start, index: 1 }), ..state() };
+        let initiated = State { initiated: Some(start), ..state() };
+        let response = SentResponse { at: start, index: 1 };
+        let responded = State { responded: Some(response), ..state() };
         let mut established = state();
         established.session.is_established = true;
         let mut staging = state();
         staging.staged = Staged::one(&[]);
 
         for (mut state, is_persistent) in [
-            (asked, false),
-            (answered, false),
+            (initiated, false),
+            (responded, false),
             (established, false),
             (staging, false),
             (state(), true),

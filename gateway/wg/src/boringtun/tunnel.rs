@@ -1,5 +1,5 @@
-//! The seam: a lock around the state of one peer, taken once per batch, which lets in who has only a packet or
-//! two.
+//! The tunnel: a lock around the state of one peer, taken once per batch, which a thread with a packet or two can
+//! take between two packets of the batch.
 
 use std::fmt;
 use std::mem;
@@ -10,11 +10,11 @@ use boringtun::noise::errors::WireGuardError;
 use boringtun::noise::{Tunn, TunnResult};
 
 use super::drop_reason;
-use super::state::{Answered, State, first_index};
-use super::turns::Turns;
+use super::state::{SentResponse, State, first_index};
+use super::yielding_mutex::YieldingMutex;
 use crate::Staged;
 use crate::message::{MAX_HANDSHAKE_BYTES, Message};
-use crate::tunnel::{Opened, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts};
+use crate::tunnel::{EndpointUpdate, Opened, Sealed, SessionState, TimedOut, TimerPolicy, Tunnel};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::counters::as_u64;
@@ -22,27 +22,27 @@ use strait_packet::ecn::Ecn;
 use strait_packet::path::Path;
 use strait_packet::segment::Segments;
 
-/// So many packets are let in between two of a batch.
+/// Up to this many packets may be handled between two packets of a batch.
 const FEW: usize = 2;
 
 /// One peer's state, for boringtun; `None` once it is closed.
 pub(super) struct BoringtunTunnel {
-    state: Turns<Option<State>>,
+    state: YieldingMutex<Option<State>>,
 }
 
 impl BoringtunTunnel {
     pub(super) fn new(tunn: Tunn) -> Self {
-        Self { state: Turns::new(Some(State::new(tunn))) }
+        Self { state: YieldingMutex::new(Some(State::new(tunn))) }
     }
 
-    /// The state, for so many packets.
-    fn turn_for(&self, packets: usize) -> MutexGuard<'_, Option<State>> {
-        if packets <= FEW { self.state.take_briefly() } else { self.state.take() }
+    /// Locks the state for this many packets.
+    fn lock_for(&self, packets: usize) -> MutexGuard<'_, Option<State>> {
+        if packets <= FEW { self.state.lock_briefly() } else { self.state.lock() }
     }
 
-    /// Does something with the state unless it is closed.
+    /// Calls `act` with the state unless it is closed.
     fn with<T: Default>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        self.state.take().as_mut().map(act).unwrap_or_default()
+        self.state.lock().as_mut().map(act).unwrap_or_default()
     }
 }
 
@@ -61,9 +61,9 @@ impl Tunnel for BoringtunTunnel {
         now: Instant,
     ) -> Sealed {
         let mut sealed = Sealed::default();
-        let mut turn = self.turn_for(segments.remaining());
+        let mut guard = self.lock_for(segments.remaining());
 
-        while let Some(state) = turn.as_mut() {
+        while let Some(state) = guard.as_mut() {
             if !state.session.is_established {
                 sealed.overflow += state.staged.stage(segments, outer.ecn);
                 state.initiate(outer.path, out, now);
@@ -73,7 +73,7 @@ impl Tunnel for BoringtunTunnel {
             if !state.seal_next(segments, outer, out, &mut sealed) {
                 return sealed;
             }
-            turn = self.state.let_in(turn);
+            guard = self.state.yield_to_brief(guard);
         }
 
         sealed.overflow += segments.skip();
@@ -88,14 +88,14 @@ impl Tunnel for BoringtunTunnel {
         now: Instant,
     ) -> Option<Sealed> {
         let mut sealed = None;
-        let mut turn = self.turn_for(segments.remaining());
+        let mut guard = self.lock_for(segments.remaining());
 
-        while let Some(state) = turn.as_mut().filter(|state| state.session.is_established) {
+        while let Some(state) = guard.as_mut().filter(|state| state.session.is_established) {
             state.last_message = Some(now);
             if !state.seal_next(segments, outer, out, sealed.get_or_insert_default()) {
                 break;
             }
-            turn = self.state.let_in(turn);
+            guard = self.state.yield_to_brief(guard);
         }
 
         sealed
@@ -114,14 +114,14 @@ impl Tunnel for BoringtunTunnel {
     fn open(&self, run: &[u8], stride: usize, out: &mut PacketBatch, now: Instant) -> Opened {
         let mut opened = Opened::default();
         let mut datagrams = run.chunks(stride.max(1));
-        let mut turn = self.turn_for(datagrams.len());
+        let mut guard = self.lock_for(datagrams.len());
 
         while let Some(datagram) = datagrams.next() {
-            // Not before what confirms a session has been told to the state, below.
-            if turn.as_ref().is_some_and(|state| state.session.is_established) {
-                turn = self.state.let_in(turn);
+            // Not before the state has recorded what confirms a session, below.
+            if guard.as_ref().is_some_and(|state| state.session.is_established) {
+                guard = self.state.yield_to_brief(guard);
             }
-            let Some(state) = turn.as_mut() else {
+            let Some(state) = guard.as_mut() else {
                 opened.no_session += 1 + as_u64(datagrams.len());
                 break;
             };
@@ -146,7 +146,7 @@ impl Tunnel for BoringtunTunnel {
         }
         opened.authentic = opened.packets + opened.keepalives;
 
-        if let Some(state) = turn.as_mut().filter(|_| opened.authentic > 0) {
+        if let Some(state) = guard.as_mut().filter(|_| opened.authentic > 0) {
             state.confirm(first_index(run), now);
             state.last_message = Some(now);
             opened.has_staged = !state.staged.is_empty();
@@ -161,8 +161,8 @@ impl Tunnel for BoringtunTunnel {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<Whereabouts, DropReason> {
-        let mut state = self.state.take();
+    ) -> Result<EndpointUpdate, DropReason> {
+        let mut state = self.state.lock();
         let state = state.as_mut().ok_or(DropReason::NoSession)?;
         let mut reply = [0; MAX_HANDSHAKE_BYTES];
 
@@ -174,7 +174,7 @@ impl Tunnel for BoringtunTunnel {
                 match answer {
                     Some(Message::Response { .. }) => {
                         let index = first_index(datagram);
-                        state.answered = Some(Answered { at: now, index });
+                        state.responded = Some(SentResponse { at: now, index });
                     }
                     Some(Message::Data { .. }) => {
                         state.complete(now);
@@ -182,18 +182,23 @@ impl Tunnel for BoringtunTunnel {
                     }
                     _ => {}
                 }
-                Ok(Whereabouts::Here)
+                Ok(EndpointUpdate::Learn)
             }
             TunnResult::Err(error) => Err(drop_reason(&error)),
             TunnResult::Done
             | TunnResult::WriteToTunnelV4(..)
-            | TunnResult::WriteToTunnelV6(..) => Ok(Whereabouts::Here),
+            | TunnResult::WriteToTunnelV6(..) => Ok(EndpointUpdate::Learn),
         }
     }
 
-    fn handle_timeout(&self, upkeep: Upkeep, out: &mut TransmitBatch, now: Instant) -> TimedOut {
-        let Upkeep { path, persistent_keepalive, may_initiate } = upkeep;
-        let mut state = self.state.take();
+    fn handle_timeout(
+        &self,
+        policy: TimerPolicy,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> TimedOut {
+        let TimerPolicy { path, persistent_keepalive, may_initiate } = policy;
+        let mut state = self.state.lock();
         let Some(state) = state.as_mut() else {
             return TimedOut::default();
         };
@@ -208,19 +213,19 @@ impl Tunnel for BoringtunTunnel {
                 let message = Message::classify(datagram);
                 let is_initiation = message == Some(Message::Initiation);
                 if is_initiation && path.is_some() && !may_initiate {
-                    // The library takes it for sent.
-                    state.owes_initiation = true;
+                    // The library counts it as sent.
+                    state.is_initiation_held = true;
                 } else if let Some(path) = path {
                     out.push_message(datagram, outer(message, path));
                     state.last_message = Some(now);
-                    state.asked = if is_initiation { Some(now) } else { state.asked };
+                    state.initiated = if is_initiation { Some(now) } else { state.initiated };
                 }
             }
             TunnResult::Err(WireGuardError::ConnectionExpired) => {
                 given_up = state.give_up();
-                state.owes_initiation = false;
+                state.is_initiation_held = false;
                 if persistent_keepalive.is_none() {
-                    state.asked = None;
+                    state.initiated = None;
                 }
             }
             TunnResult::Done
@@ -231,8 +236,8 @@ impl Tunnel for BoringtunTunnel {
         state.expire();
         if let Some(path) = path {
             let is_idle = persistent_keepalive.is_some_and(|interval| state.is_idle(interval, now));
-            let may_initiate = may_initiate && !state.is_asking(now);
-            if may_initiate && mem::take(&mut state.owes_initiation) {
+            let may_initiate = may_initiate && !state.is_handshaking(now);
+            if may_initiate && mem::take(&mut state.is_initiation_held) {
                 state.restart(path, out, now);
             } else if is_idle && state.session.is_established {
                 state.send_keepalive(path, out, now);
@@ -245,8 +250,8 @@ impl Tunnel for BoringtunTunnel {
         TimedOut { given_up, has_staged }
     }
 
-    fn is_asking(&self, now: Instant) -> bool {
-        self.with(|state| state.is_asking(now))
+    fn is_handshaking(&self, now: Instant) -> bool {
+        self.with(|state| state.is_handshaking(now))
     }
 
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
@@ -258,29 +263,29 @@ impl Tunnel for BoringtunTunnel {
     }
 
     fn stage(&self, segments: &mut Segments<'_>, ecn: Ecn, _now: Instant) -> u64 {
-        match self.state.take().as_mut() {
+        match self.state.lock().as_mut() {
             Some(state) => state.staged.stage(segments, ecn),
             None => segments.skip(),
         }
     }
 
     fn has_staged(&self) -> bool {
-        // Who seals or opens holds the lock for a batch, and says itself what is staged.
-        self.state.try_take().is_some_and(|state| state.as_ref().is_some_and(State::has_staged))
+        // A thread that seals or opens holds the lock for a batch, and reports itself what is staged.
+        self.state.try_lock().is_some_and(|state| state.as_ref().is_some_and(State::has_staged))
     }
 
     fn take_staged(&self) -> Staged {
         self.with(|state| mem::take(&mut state.staged))
     }
 
-    fn adopt(&self, staged: Staged) {
+    fn append_staged(&self, staged: Staged) {
         self.with(|state| state.staged.append(staged));
     }
 
     fn close(&self) -> Staged {
-        let mut state = self.state.take();
+        let mut state = self.state.lock();
         let staged = state.as_mut().map(|state| mem::take(&mut state.staged));
-        // Dropped where it is: the library wipes its keys, and a move would leave a copy behind.
+        // Dropped in place: the library wipes its keys, and a move would leave a copy.
         *state = None;
 
         staged.unwrap_or_default()
@@ -291,7 +296,7 @@ impl Tunnel for BoringtunTunnel {
     }
 }
 
-/// How `message` is to go.
+/// The outer header for `message`.
 fn outer(message: Option<Message>, path: Path) -> Outer {
     match message {
         Some(Message::Initiation | Message::Response { .. }) => Outer::handshake(path),

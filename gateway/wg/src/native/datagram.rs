@@ -1,9 +1,9 @@
-//! Packets in and out of the datagrams of one session: no state but the session's.
+//! Transport data messages: sealing and opening with the keys of one session.
 //!
 //! Source: WireGuard whitepaper, section 5.4.6.
 //!
 //! ```text
-//! 4 0 0 0 | receiver | counter 8 | packet, and zeros up to a multiple of 16 | tag 16
+//! 4 0 0 0 | receiver | counter 8 | packet, zeros up to a multiple of 16 | tag 16
 //! ```
 
 use super::keypair::{HEADER_LEN, Keypair, nonce};
@@ -19,85 +19,92 @@ use strait_packet::segment::Segments;
 /// Contents of datagrams are padded to a multiple of this, in bytes.
 const PADDING: usize = 16;
 
-/// How much content a datagram has for a packet of `len` bytes through a device with this MTU: padding
-/// makes no datagram longer than a full packet's.
+/// The length of the content for a packet of `len` bytes. Padding makes no content longer than `mtu`, the device's.
 #[inline]
 fn padded(len: usize, mtu: u16) -> usize {
     len.next_multiple_of(PADDING).min(usize::from(mtu).max(len))
 }
 
-/// Seals the segments until they or `out` are used up. Counters for all of them were taken in one step, of
-/// which `first_counter` is the first; those that are left over belong to nobody.
-#[inline]
-pub(super) fn seal_segments(
-    (keypair, first_counter): (&Keypair, u64),
-    segments: &mut Segments<'_>,
-    way: (Outer, u16),
-    out: &mut TransmitBatch,
-    sealed: &mut Sealed,
-) {
-    if keypair.width(segments.remaining()) == 1 {
-        seal_singly((keypair, first_counter), segments, way, out, sealed);
-    } else {
-        seal_in_lanes((keypair, first_counter), segments, way, out, sealed);
-    }
+/// Seals the segments of one frame, for which counters were reserved.
+pub(super) struct Sealer<'a> {
+    pub(super) keypair: &'a Keypair,
+    /// Of the next datagram. Reserved counters that are not used are skipped.
+    pub(super) counter: u64,
+    pub(super) outer: Outer,
+    /// Of the device, in bytes.
+    pub(super) mtu: u16,
 }
 
-/// Each is sealed as soon as it is in its place, while it is at hand.
-#[inline]
-fn seal_singly(
-    (keypair, mut counter): (&Keypair, u64),
-    segments: &mut Segments<'_>,
-    (outer, mtu): (Outer, u16),
-    out: &mut TransmitBatch,
-    sealed: &mut Sealed,
-) {
-    while let Some(len) = segments.next_len() {
-        let Some(room) = room(out, padded(len, mtu)) else { break };
-        let Some(packet) = segments.next_segment() else { break };
-        fill(room, packet);
-        keypair.seal(counter, room);
-        counter += 1;
-        let len = room.len();
-        out.commit(len, outer, true);
-        sealed.add(len);
+impl Sealer<'_> {
+    /// Seals the segments into `out` until either is used up, and adds to `sealed`.
+    #[inline]
+    pub(super) fn seal(
+        self,
+        segments: &mut Segments<'_>,
+        out: &mut TransmitBatch,
+        sealed: &mut Sealed,
+    ) {
+        if self.keypair.width(segments.remaining()) == 1 {
+            self.seal_singly(segments, out, sealed);
+        } else {
+            self.seal_in_lanes(segments, out, sealed);
+        }
     }
-}
 
-/// So many are put into their places first as there are lanes.
-fn seal_in_lanes(
-    (keypair, mut counter): (&Keypair, u64),
-    segments: &mut Segments<'_>,
-    (outer, mtu): (Outer, u16),
-    out: &mut TransmitBatch,
-    sealed: &mut Sealed,
-) {
-    loop {
-        let start = out.len();
-        let mut lens = [0; LANES];
-        let mut count = 0;
-        for len_of_room in &mut lens {
-            let Some(len) = segments.next_len() else { break };
-            let Some(room) = room(out, padded(len, mtu)) else { break };
+    /// Seals each datagram right after it is copied, while it is in the cache.
+    #[inline]
+    fn seal_singly(
+        mut self,
+        segments: &mut Segments<'_>,
+        out: &mut TransmitBatch,
+        sealed: &mut Sealed,
+    ) {
+        while let Some(len) = segments.next_len() {
+            let Some(room) = room(out, padded(len, self.mtu)) else { break };
             let Some(packet) = segments.next_segment() else { break };
             fill(room, packet);
-            *len_of_room = room.len();
-            out.commit(*len_of_room, outer, true);
-            sealed.add(*len_of_room);
-            count += 1;
+            self.keypair.seal(self.counter, room);
+            self.counter += 1;
+            let len = room.len();
+            out.commit(len, self.outer, true);
+            sealed.add(len);
         }
-        if count == 0 {
-            break;
-        }
+    }
 
-        let lens = lens.get(..count).unwrap_or_default();
-        keypair.seal_all(counter, out.bytes_from(start), lens);
-        counter += as_u64(count);
+    /// Copies one datagram for each lane, then seals them together.
+    fn seal_in_lanes(
+        mut self,
+        segments: &mut Segments<'_>,
+        out: &mut TransmitBatch,
+        sealed: &mut Sealed,
+    ) {
+        loop {
+            let start = out.len();
+            let mut lens = [0; LANES];
+            let mut count = 0;
+            for len_of_room in &mut lens {
+                let Some(len) = segments.next_len() else { break };
+                let Some(room) = room(out, padded(len, self.mtu)) else { break };
+                let Some(packet) = segments.next_segment() else { break };
+                fill(room, packet);
+                *len_of_room = room.len();
+                out.commit(*len_of_room, self.outer, true);
+                sealed.add(*len_of_room);
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+
+            let lens = lens.get(..count).unwrap_or_default();
+            self.keypair.seal_all(self.counter, out.bytes_from(start), lens);
+            self.counter += as_u64(count);
+        }
     }
 }
 
-/// What sealing all of the segments will come to, counted as [`seal_segments`] does.
-pub(super) fn foresee(segments: &Segments<'_>, mtu: u16) -> Sealed {
+/// The result that [`Sealer::seal`] will have with room for all of the segments.
+pub(super) fn predict_sealed(segments: &Segments<'_>, mtu: u16) -> Sealed {
     let mut sealed = Sealed::default();
     for len in segments.lengths() {
         sealed.add(padded(len, mtu) + DATA_OVERHEAD_BYTES);
@@ -111,21 +118,24 @@ impl SealingKeys for Keypair {
         &self,
         first_counter: u64,
         segments: &mut Segments<'_>,
-        way: (Outer, u16),
+        outer: Outer,
+        mtu: u16,
         out: &mut TransmitBatch,
     ) -> Sealed {
         let mut sealed = Sealed::default();
-        seal_segments((self, first_counter), segments, way, out, &mut sealed);
+        let sealer = Sealer { keypair: self, counter: first_counter, outer, mtu };
+        sealer.seal(segments, out, &mut sealed);
 
         sealed
     }
 }
 
-/// Seals one packet, or none: a keepalive. Gives the length of the datagram; `None` without room for it.
+/// Seals one packet, or an empty one as a keepalive. Returns the length of the datagram; `None` without room for it.
 pub(super) fn seal_one(
     keypair: &Keypair,
     packet: &[u8],
-    (outer, mtu): (Outer, u16),
+    outer: Outer,
+    mtu: u16,
     out: &mut TransmitBatch,
 ) -> Option<usize> {
     let room = room(out, padded(packet.len(), mtu))?;
@@ -149,28 +159,29 @@ pub(super) fn open_run(
     let mut window = keypair.window();
     let before = window.next();
     if keypair.width(run.len().div_ceil(stride)) == 1 {
-        open_singly(keypair, &mut window, (run, stride), out, &mut opened);
+        open_singly(keypair, &mut window, run, stride, out, &mut opened);
     } else {
-        open_in_lanes(keypair, &mut window, (run, stride), out, &mut opened);
+        open_in_lanes(keypair, &mut window, run, stride, out, &mut opened);
     }
     opened.is_late = window.next() == before;
 
     opened
 }
 
-/// A datagram that may be authentic.
+/// A datagram whose tag is not checked yet.
 struct Unopened<'a> {
     counter: u64,
     sealed: &'a [u8],
     tag: [u8; TAG_LEN],
 }
 
-/// Each is opened as soon as it is in its place, while it is at hand.
+/// Opens each datagram right after it is copied, while it is in the cache.
 #[inline]
 fn open_singly(
     keypair: &Keypair,
     window: &mut Window,
-    (run, stride): (&[u8], usize),
+    run: &[u8],
+    stride: usize,
     out: &mut PacketBatch,
     opened: &mut Opened,
 ) {
@@ -195,11 +206,12 @@ fn open_singly(
     }
 }
 
-/// So many are put into their places first as there are lanes.
+/// Copies one datagram for each lane, then opens them together.
 fn open_in_lanes(
     keypair: &Keypair,
     window: &mut Window,
-    (run, stride): (&[u8], usize),
+    run: &[u8],
+    stride: usize,
     out: &mut PacketBatch,
     opened: &mut Opened,
 ) {
@@ -227,7 +239,7 @@ fn open_in_lanes(
             count += 1;
         }
 
-        // What is no packet has no length, and takes its room as well.
+        // A datagram without a packet has no packet length, but occupies its room all the same.
         let mut lens = [(None, 0); LANES];
         let messages = messages.get_mut(..count).unwrap_or_default();
         let authentic = keypair.open_all(messages, &tags);
@@ -250,7 +262,7 @@ fn open_in_lanes(
     }
 }
 
-/// What is to be opened of a datagram, unless it is refused unopened.
+/// Parses a datagram. `None` if it is malformed or replayed.
 #[inline]
 fn unopened<'a>(datagram: &'a [u8], window: &Window, opened: &mut Opened) -> Option<Unopened<'a>> {
     let Some((header, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {
@@ -323,7 +335,7 @@ fn open_in_place_in_lanes(keypair: &Keypair, run: &mut [u8], stride: usize, out:
     }
 }
 
-/// Counter, sealed content and tag of a datagram, unless it is refused unopened.
+/// Parses a datagram into counter, sealed content and tag. `None` if it is malformed or its counter is not allowed.
 #[inline]
 fn sealed_of<'a>(
     datagram: &'a mut [u8],
@@ -345,7 +357,7 @@ fn sealed_of<'a>(
     Some((counter, text, *tag))
 }
 
-/// What was opened of the datagram that begins at the byte `start` of its run, with `len` bytes of content.
+/// The entry for an authentic datagram that begins at the byte `start` of its run, with `len` bytes of content.
 #[inline]
 fn authentic(counter: u64, len: usize, start: usize) -> Authentic {
     let content_start = start + HEADER_LEN;
@@ -357,7 +369,7 @@ fn authentic(counter: u64, len: usize, start: usize) -> Authentic {
     }
 }
 
-/// Asks the replay window about a run that was opened in `bytes`, all of it of this session.
+/// Checks a run of this session, opened in `bytes`, against the replay window.
 pub(super) fn admit(keypair: &Keypair, run: &mut OpenedRun, bytes: &[u8]) -> Opened {
     let mut opened = run.refused();
     let mut window = keypair.window();
@@ -375,8 +387,7 @@ pub(super) fn admit(keypair: &Keypair, run: &mut OpenedRun, bytes: &[u8]) -> Ope
     opened
 }
 
-/// Counts a datagram that is authentic and new. Gives the length of the packet in its content, if there is
-/// one.
+/// Counts a datagram that is authentic and new. Returns the length of the packet in its content, if there is one.
 #[inline]
 fn count_authentic(opened: &mut Opened, datagram_len: usize, content: &[u8]) -> Option<usize> {
     opened.authentic += 1;
@@ -407,7 +418,7 @@ fn room(out: &mut TransmitBatch, padded: usize) -> Option<&mut [u8]> {
     out.room(len)?.get_mut(..len)
 }
 
-/// Puts `packet` where its datagram has it, and zeros behind it.
+/// Copies `packet` into its place in the datagram, and pads it with zeros.
 #[inline]
 fn fill(room: &mut [u8], packet: &[u8]) {
     let end = room.len() - TAG_LEN;
@@ -418,8 +429,8 @@ fn fill(room: &mut [u8], packet: &[u8]) {
     }
 }
 
-/// The length of the packet at the start of `content`, behind which there is padding; `None` if it is
-/// none, or not all of it is there.
+/// The length of the IP packet at the start of `content`, without the padding; `None` if there is none, or it is
+/// truncated.
 #[inline]
 fn packet_len(content: &[u8]) -> Option<usize> {
     let len = match content.first()? >> 4 {

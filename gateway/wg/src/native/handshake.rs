@@ -1,7 +1,7 @@
-//! The three messages of a handshake, made and understood. Pure: time and what is random are passed in.
+//! The messages of a handshake: writing and reading them. Pure: time and randomness are passed in.
 //!
-//! Source: WireGuard whitepaper, sections 5.4.2 (initiation) and 5.4.3 (response). MACs are not made
-//! here, but in [`mac`](super::mac).
+//! Source: WireGuard whitepaper, sections 5.4.2 (initiation) and 5.4.3 (response). MACs are in
+//! [`mac`](super::mac).
 //!
 //! ```text
 //! initiation  1 0 0 0 | sender | ephemeral 32 | static 32+16 | timestamp 12+16 | mac1 16 | mac2 16
@@ -10,10 +10,10 @@
 
 use x25519_dalek::StaticSecret;
 
-use super::noise::{Forged, LEN, Secret, TAG_LEN, Transcript, public, shared};
-use super::tai64n::{TIMESTAMP_LEN, Timestamp};
+use super::noise::{AuthError, LEN, Secret, TAG_LEN, Transcript, public, shared};
 use crate::PublicKey;
 use crate::message::{MAX_HANDSHAKE_BYTES, RESPONSE_BYTES};
+use crate::tai64n::{TIMESTAMP_LEN, Timestamp};
 
 /// Length of an initiation in bytes.
 pub(super) const INITIATION_LEN: usize = MAX_HANDSHAKE_BYTES;
@@ -24,36 +24,36 @@ const RESPONSE_LEN: usize = RESPONSE_BYTES;
 const INITIATION: u8 = 1;
 const RESPONSE: u8 = 2;
 
-/// Our own key, and what follows from it.
-pub(super) struct Own {
-    /// Where it stays until it is wiped: whoever moves the rest leaves no copy behind.
+/// Our static key pair.
+pub(super) struct StaticKeypair {
+    /// On the heap until it is wiped: moving the rest leaves no copy.
     pub(super) private: Box<StaticSecret>,
     pub(super) public: PublicKey,
 }
 
-impl Own {
+impl StaticKeypair {
     pub(super) fn new(private: StaticSecret) -> Self {
         Self { public: public(&private), private: Box::new(private) }
     }
 }
 
-/// What one peer and we know of each other before any handshake. Its secrets stay where they are until they are
-/// wiped, as those of [`Own`].
-pub(super) struct Acquaintance {
+/// The static keys of a peer, and secrets derived from them, known before any handshake. Secrets stay on the heap
+/// until they are wiped, as in [`StaticKeypair`].
+pub(super) struct PeerStatics {
     pub(super) peer: PublicKey,
-    /// Of both static keys: the same for every handshake.
+    /// The shared secret of both static keys: the same for every handshake.
     pub(super) static_static: Box<Secret>,
     /// Zeros if there is none.
     pub(super) preshared: Box<Secret>,
 }
 
-impl Acquaintance {
+impl PeerStatics {
     pub(super) fn new(peer: PublicKey, static_static: &[u8; LEN], preshared: &[u8; LEN]) -> Self {
         Self { peer, static_static: boxed(static_static), preshared: boxed(preshared) }
     }
 }
 
-/// Written where it stays.
+/// Copies into the box, without another copy on the stack.
 fn boxed(bytes: &[u8; LEN]) -> Box<Secret> {
     let mut secret = Box::<Secret>::default();
     secret.copy_from_slice(bytes);
@@ -61,7 +61,7 @@ fn boxed(bytes: &[u8; LEN]) -> Box<Secret> {
     secret
 }
 
-/// Keys of a session, and how its two ends call it.
+/// The keys of a session, and its index at each end.
 pub(super) struct Session {
     pub(super) local_index: u32,
     pub(super) remote_index: u32,
@@ -69,7 +69,7 @@ pub(super) struct Session {
     pub(super) receiving: Secret,
 }
 
-/// An initiation of ours that may be answered.
+/// An initiation of ours that waits for a response.
 pub(super) struct Pending {
     local_index: u32,
     ephemeral: StaticSecret,
@@ -77,23 +77,23 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether a response with this receiver index may answer it.
+    /// Whether a response with this receiver index answers it.
     pub(super) const fn is_for(&self, index: u32) -> bool {
         self.local_index == index
     }
 
-    /// Begins a handshake with `ephemeral`, which must never be used again.
+    /// Writes an initiation with `ephemeral`, which must never be used again.
     ///
     /// # Errors
     ///
-    /// [`Forged`] if the peer's key is a point of low order: nobody has it.
+    /// [`AuthError`] if the peer's key is a point of low order.
     pub(super) fn initiate(
-        own: &Own,
-        peer: &Acquaintance,
+        own: &StaticKeypair,
+        peer: &PeerStatics,
         local_index: u32,
         ephemeral: StaticSecret,
         timestamp: Timestamp,
-    ) -> Result<(Self, [u8; INITIATION_LEN]), Forged> {
+    ) -> Result<(Self, [u8; INITIATION_LEN]), AuthError> {
         let mut transcript = Transcript::new(peer.peer);
         let mut writer = Writer::<INITIATION_LEN>::new(INITIATION);
         writer.put(&local_index.to_le_bytes());
@@ -109,21 +109,21 @@ impl Pending {
         Ok((Self { local_index, ephemeral, transcript }, writer.message))
     }
 
-    /// The session that `response` grants.
+    /// Reads the `response`, and derives the session.
     ///
     /// # Errors
     ///
-    /// [`Forged`] if it does not come from the peer, or answers something else.
+    /// [`AuthError`] if it does not come from the peer, or answers another initiation.
     pub(super) fn complete(
         &self,
-        own: &Own,
-        peer: &Acquaintance,
+        own: &StaticKeypair,
+        peer: &PeerStatics,
         response: &[u8],
-    ) -> Result<Session, Forged> {
+    ) -> Result<Session, AuthError> {
         let mut reader = Reader::new(response, RESPONSE_LEN)?;
         let remote_index = reader.index()?;
         if reader.index()? != self.local_index {
-            return Err(Forged);
+            return Err(AuthError);
         }
         let ephemeral = reader.key()?;
         let mut transcript = self.transcript.clone();
@@ -139,9 +139,9 @@ impl Pending {
     }
 }
 
-/// An initiation of somebody, of which nothing but the sender's name is known. Anybody can write down the
-/// name of anybody: whoever knows the key as well has sealed the timestamp.
-pub(super) struct Introduced {
+/// An initiation whose sender was read but not authenticated: any sender can name any public key. Only the owner of
+/// the private key can seal the timestamp.
+pub(super) struct IdentifiedInitiation {
     pub(super) peer: PublicKey,
     remote_index: u32,
     ephemeral: PublicKey,
@@ -149,13 +149,13 @@ pub(super) struct Introduced {
     transcript: Transcript,
 }
 
-impl Introduced {
-    /// Reads who sends an `initiation` to us.
+impl IdentifiedInitiation {
+    /// Reads the sender of an `initiation` to us.
     ///
     /// # Errors
     ///
-    /// [`Forged`] if it is not for us.
-    pub(super) fn read(own: &Own, initiation: &[u8]) -> Result<Self, Forged> {
+    /// [`AuthError`] if it is not for us.
+    pub(super) fn read(own: &StaticKeypair, initiation: &[u8]) -> Result<Self, AuthError> {
         let mut reader = Reader::new(initiation, INITIATION_LEN)?;
         let remote_index = reader.index()?;
         let ephemeral = reader.key()?;
@@ -165,7 +165,7 @@ impl Introduced {
         let key = transcript.mix_shared(&shared(&own.private, &ephemeral)?);
         let peer = transcript.open::<LEN>(&key, reader.take(LEN + TAG_LEN)?)?;
         let sealed = reader.take(TIMESTAMP_LEN + TAG_LEN)?;
-        let sealed_timestamp = sealed.try_into().map_err(|_| Forged)?;
+        let sealed_timestamp = sealed.try_into().map_err(|_| AuthError)?;
 
         Ok(Self {
             peer: PublicKey::from_bytes(peer),
@@ -176,20 +176,23 @@ impl Introduced {
         })
     }
 
-    /// Makes sure that it is the peer, and reads when it was sent.
+    /// Authenticates the sender as the peer, and reads the timestamp.
     ///
     /// # Errors
     ///
-    /// [`Forged`] if somebody else has sent it.
-    pub(super) fn authenticate(&self, peer: &Acquaintance) -> Result<Authentic, Forged> {
+    /// [`AuthError`] if another sender made it.
+    pub(super) fn authenticate(
+        &self,
+        peer: &PeerStatics,
+    ) -> Result<AuthenticInitiation, AuthError> {
         if self.peer != peer.peer {
-            return Err(Forged);
+            return Err(AuthError);
         }
         let mut transcript = self.transcript.clone();
         let key = transcript.mix_shared(&peer.static_static);
         let timestamp = transcript.open::<TIMESTAMP_LEN>(&key, &self.sealed_timestamp)?;
 
-        Ok(Authentic {
+        Ok(AuthenticInitiation {
             timestamp: Timestamp::from_bytes(timestamp),
             remote_index: self.remote_index,
             ephemeral: self.ephemeral,
@@ -198,27 +201,27 @@ impl Introduced {
     }
 }
 
-/// An initiation of a peer.
-pub(super) struct Authentic {
+/// An authenticated initiation of a peer.
+pub(super) struct AuthenticInitiation {
     pub(super) timestamp: Timestamp,
     remote_index: u32,
     ephemeral: PublicKey,
     transcript: Transcript,
 }
 
-impl Authentic {
-    /// Answers with `ephemeral`, which must never be used again. The session may be used as soon as the
-    /// peer has sent something in it.
+impl AuthenticInitiation {
+    /// Writes the response with `ephemeral`, which must never be used again. Send in the session only after the peer
+    /// has sent in it.
     ///
     /// # Errors
     ///
-    /// [`Forged`] if the ephemeral key of the peer is a point of low order.
+    /// [`AuthError`] if the ephemeral key of the peer is a point of low order.
     pub(super) fn respond(
         mut self,
-        peer: &Acquaintance,
+        peer: &PeerStatics,
         local_index: u32,
         ephemeral: &StaticSecret,
-    ) -> Result<(Session, [u8; RESPONSE_LEN]), Forged> {
+    ) -> Result<(Session, [u8; RESPONSE_LEN]), AuthError> {
         let mut writer = Writer::<RESPONSE_LEN>::new(RESPONSE);
         writer.put(&local_index.to_le_bytes());
         writer.put(&self.remote_index.to_le_bytes());
@@ -237,7 +240,7 @@ impl Authentic {
     }
 }
 
-/// Fills a message from its beginning. What is not filled stays zero.
+/// Writes a message from its beginning. The rest stays zero.
 struct Writer<const N: usize> {
     message: [u8; N],
     len: usize,
@@ -255,42 +258,42 @@ impl<const N: usize> Writer<N> {
         self.room(field.len()).copy_from_slice(field);
     }
 
-    /// The next `len` bytes, to be filled.
+    /// The next `len` bytes, to be written.
     fn room(&mut self, len: usize) -> &mut [u8] {
         let start = self.len;
         self.len += len;
 
-        // The fields of a message are known, and none reaches beyond its end.
+        // The lengths of all fields are constants, and none reaches beyond the end.
         self.message.get_mut(start..start + len).unwrap_or_default()
     }
 }
 
-/// Reads a message behind its type, which is known.
+/// Reads a message from behind its type field.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn new(message: &'a [u8], len: usize) -> Result<Self, Forged> {
+    fn new(message: &'a [u8], len: usize) -> Result<Self, AuthError> {
         if message.len() != len {
-            return Err(Forged);
+            return Err(AuthError);
         }
 
-        message.get(4..).map(Self).ok_or(Forged)
+        message.get(4..).map(Self).ok_or(AuthError)
     }
 
-    fn index(&mut self) -> Result<u32, Forged> {
+    fn index(&mut self) -> Result<u32, AuthError> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn key(&mut self) -> Result<PublicKey, Forged> {
+    fn key(&mut self) -> Result<PublicKey, AuthError> {
         self.array().map(PublicKey::from_bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Forged> {
-        self.take(N)?.try_into().map_err(|_| Forged)
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], AuthError> {
+        self.take(N)?.try_into().map_err(|_| AuthError)
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Forged> {
-        let (field, rest) = self.0.split_at_checked(len).ok_or(Forged)?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], AuthError> {
+        let (field, rest) = self.0.split_at_checked(len).ok_or(AuthError)?;
         self.0 = rest;
 
         Ok(field)

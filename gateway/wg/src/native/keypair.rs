@@ -1,4 +1,4 @@
-//! The keys of a session, one for each direction, and what either direction counts.
+//! The keypair of a session: one key for each direction, the sending counter, and the replay window.
 //!
 //! Source: WireGuard whitepaper, sections 5.4.6 (data) and 6.1 (limits).
 
@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::handshake::Session;
 use super::replay::{WINDOW, Window};
 use super::timers::{
-    CROSSING, MOMENT, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_JITTER_MILLIS,
+    CROSSING, MAX_TRANSIT, REJECT_AFTER_TIME, REKEY_AFTER_TIME, RESPONDER_JITTER_MILLIS,
     RESPONDER_REKEY_TIME,
 };
 use strait_aead::{Cipher, LANES, Lanes, Message, NONCE_LEN, Nonce, TAG_LEN, Tags};
@@ -18,32 +18,32 @@ use strait_aead::{Cipher, LANES, Lanes, Message, NONCE_LEN, Nonce, TAG_LEN, Tags
 /// Bytes before the sealed packet: type, receiver index, counter.
 pub(super) const HEADER_LEN: usize = 16;
 
-/// Messages of a session after which another one is to take its place.
+/// Messages of a session after which a rekey is due.
 const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
 
-/// Messages of a session after which it is not used any more.
+/// Messages of a session after which it is rejected.
 const REJECT_AFTER_MESSAGES: u64 = u64::MAX - WINDOW;
 
-/// One session. Both directions use it from their own threads and share nothing that they write.
+/// One session. Both directions use it from their own threads and write no shared field.
 pub(super) struct Keypair {
     pub(super) local_index: u32,
     created: Instant,
-    /// The other end may have it no longer than for [`REJECT_AFTER_TIME`] from here.
-    asked: Instant,
+    /// The earliest time at which the peer may have had the session: it drops it [`REJECT_AFTER_TIME`] later.
+    initiated: Instant,
     pub(super) is_initiator: bool,
     header: [u8; 8],
     sending: Cipher,
     receiving: Cipher,
     /// Of the next message.
     counter: AtomicU64,
-    /// The receiving thread's; whoever else asks for it does so when that one has ended.
+    /// Used by the receiving thread.
     window: Mutex<Window>,
 }
 
 impl Keypair {
     pub(super) fn new(session: &Session, is_initiator: bool, lanes: Lanes, now: Instant) -> Self {
         #[cfg(test)]
-        super::tests::residue::note(session);
+        super::tests::residue::record_session_keys(session);
         let mut header = [4, 0, 0, 0, 0, 0, 0, 0];
         if let Some(index) = header.last_chunk_mut::<4>() {
             *index = session.remote_index.to_le_bytes();
@@ -52,7 +52,7 @@ impl Keypair {
         Self {
             local_index: session.local_index,
             created: now,
-            asked: now,
+            initiated: now,
             is_initiator,
             header,
             sending: Cipher::new(&session.sending, lanes),
@@ -62,28 +62,29 @@ impl Keypair {
         }
     }
 
-    /// With the initiation that was sent at `asked`. The responder has had the session since some moment
-    /// after that, and not since its answer arrived here: if both were asleep in between, much longer.
-    pub(super) const fn asked_at(mut self, asked: Instant) -> Self {
-        self.asked = asked;
+    /// With the time when the initiation was sent. The responder has had the session since some time after that. If
+    /// both ends were suspended before the response arrived, that is much longer than this end.
+    pub(super) const fn initiated_at(mut self, initiated: Instant) -> Self {
+        self.initiated = initiated;
 
         self
     }
 
-    /// Whether it may still be sent with.
+    /// Whether it may still be used for sending.
     #[inline]
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         self.age(now) < REJECT_AFTER_TIME
             && self.counter.load(Ordering::Relaxed) < REJECT_AFTER_MESSAGES
     }
 
-    /// How long the other end may have had it.
+    /// How long the peer may have had it.
     #[inline]
     pub(super) fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.asked)
+        now.saturating_duration_since(self.initiated)
     }
 
-    /// How old it is when whoever sends with it asks for another one. An index is as good as random.
+    /// The age at which sending triggers a rekey. For the responder it has a jitter, taken from the index, which is
+    /// as good as random.
     pub(super) fn rekey_age(&self) -> Duration {
         if self.is_initiator {
             return REKEY_AFTER_TIME;
@@ -93,37 +94,37 @@ impl Keypair {
         RESPONDER_REKEY_TIME + Duration::from_millis(jitter.into())
     }
 
-    /// Whether the handshakes of both may have been under way at the same time, one from here and one from
-    /// there: whoever asks twice has done with the first. What was asked for before both machines slept may be
-    /// answered after.
+    /// Whether the handshakes of both sessions may have crossed: one initiated at each end, under way at the same
+    /// time. Both times count, because a response may arrive much later if both machines were suspended.
     pub(super) fn has_crossed(&self, before: &Self) -> bool {
         let is_near = |one: Instant, other: Instant| {
             one.max(other).saturating_duration_since(one.min(other)) < CROSSING
         };
 
-        let is_near = is_near(self.asked, before.asked) || is_near(self.created, before.created);
+        let is_near =
+            is_near(self.initiated, before.initiated) || is_near(self.created, before.created);
         self.is_initiator != before.is_initiator && is_near
     }
 
-    /// Whether what the other end sent before it had this one may still come.
+    /// Whether datagrams that the peer sent before it had this session may still arrive.
     pub(super) fn is_new(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.created) < MOMENT
+        now.saturating_duration_since(self.created) < MAX_TRANSIT
     }
 
-    /// Whether what the other end sends with it may still come.
+    /// Whether it may still be used for receiving.
     #[inline]
     pub(super) fn may_receive(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.created) < REJECT_AFTER_TIME
     }
 
-    /// Counters for `count` messages, of which the first is returned: a batch takes one step.
+    /// Reserves `count` counters, and returns the first: one atomic step per batch.
     #[inline]
     pub(super) fn reserve(&self, count: u64) -> u64 {
         self.counter.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Whether as many messages were sent as one session should.
-    pub(super) fn is_worn(&self) -> bool {
+    /// Whether more than [`REKEY_AFTER_MESSAGES`] were sent.
+    pub(super) fn has_sent_too_many(&self) -> bool {
         self.counter.load(Ordering::Relaxed) > REKEY_AFTER_MESSAGES
     }
 
@@ -133,16 +134,15 @@ impl Keypair {
         self.sending.width(datagrams)
     }
 
-    /// Makes the datagram `room` of its content, which stands behind [`HEADER_LEN`] bytes and before the
-    /// tag.
+    /// Seals the datagram `room` in place: its content begins at [`HEADER_LEN`], and room for the tag follows.
     #[inline]
     pub(super) fn seal(&self, counter: u64, room: &mut [u8]) {
         let Some((content, tag)) = self.begin(counter, room) else { return };
         *tag = self.sending.seal_one(nonce(counter), content);
     }
 
-    /// Does as much for datagrams that fill `rooms` one behind the other and have these lengths, at most
-    /// [`LANES`] of them. Their counters begin at `first_counter`.
+    /// Seals up to [`LANES`] datagrams with these lengths, one behind the other in `rooms`. Their counters begin at
+    /// `first_counter`.
     pub(super) fn seal_all(&self, first_counter: u64, rooms: &mut [u8], lens: &[usize]) {
         let mut messages: [Message<'_>; LANES] = Default::default();
         let mut rooms_of_tags: [Option<&mut [u8; TAG_LEN]>; LANES] = Default::default();
@@ -165,7 +165,7 @@ impl Keypair {
         }
     }
 
-    /// Writes the header of a datagram. Gives its content, and where its tag goes.
+    /// Writes the header of a datagram. Returns its content, and the room for its tag.
     #[inline]
     fn begin<'a>(
         &self,
@@ -186,15 +186,14 @@ impl Keypair {
         counter < REJECT_AFTER_MESSAGES
     }
 
-    /// Opens the content of a datagram, of which the tag has been taken off, in place. Says whether it is
-    /// authentic.
+    /// Opens the content of a datagram in place, without its tag. Returns whether it is authentic.
     #[inline]
     pub(super) fn open(&self, counter: u64, content: &mut [u8], tag: [u8; TAG_LEN]) -> bool {
         self.receiving.open_one(nonce(counter), content, tag)
     }
 
-    /// Opens contents of datagrams in place, at most [`LANES`] of them, of which the tags have been taken off.
-    /// Says of each whether it is authentic.
+    /// Opens the contents of up to [`LANES`] datagrams in place, without their tags. Returns for each whether it is
+    /// authentic.
     #[inline]
     pub(super) fn open_all(&self, contents: &mut [Message<'_>], tags: &Tags) -> [bool; LANES] {
         self.receiving.open(contents, tags)
@@ -209,7 +208,7 @@ impl Keypair {
         self.receiving.zeroize();
     }
 
-    /// What was received. Nobody waits here: only the receiving thread asks.
+    /// The replay window. The lock is not contended: only the receiving thread takes it.
     pub(super) fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock()
     }

@@ -1,15 +1,15 @@
-//! Which handshake messages are worked for while more arrive than can be.
+//! Rate limits for handshake messages under load.
 //!
 //! Source: WireGuard whitepaper, section 5.3. Under load, a message
 //!
 //! | with | is |
 //! |---|---|
-//! | a valid second MAC | worked for, up to [`SOURCE`] from one source |
-//! | none | answered with a cookie reply, up to [`ANSWERED`] of them; if there are more, only [`COOKIES`] are |
+//! | a valid mac2 | processed, up to [`SOURCE`] from one source |
+//! | no valid mac2 | answered with a cookie reply, up to [`ANSWERED`]; above that only [`COOKIES`] are |
 //!
-//! So a peer has its session with its second initiation, five seconds after the first. Its address may be one
-//! that a flood forges: nothing that senders without a cookie do counts against an address, except that in a
-//! flood of more than [`ANSWERED`] some cookies are [reserved](RESERVED) for sources that were sent none lately.
+//! So a peer gets its session with its second initiation, five seconds after the first, even if a flood forges its
+//! address: messages without a cookie do not count against an address, except that in a flood of more than
+//! [`ANSWERED`] some cookies are [reserved](RESERVED) for sources that were not sent one recently.
 //!
 //! A source is an IPv4 address or an IPv6 /64.
 
@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 use strait_packet::bucket::{Bucket, Rate};
 use strait_packet::path::network;
 
-/// Handshake messages a second above which the gateway is under load. To answer this many takes about a tenth
-/// of a core: four multiplications on the curve each. The burst admits the peers of a gateway that restarts.
+/// Handshake messages a second above which the gateway is under load. Answering this many takes about a tenth of a
+/// core: four multiplications on the curve each. The burst admits the peers of a gateway that restarts.
 const ALL: Rate = Rate { per_second: 500, burst: 250 };
 
-/// Load and flood end when their rate was kept for this long.
+/// Load and flood end when their rate was not exceeded for this long.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Handshakes a second from one source with valid cookies, under load.
@@ -37,34 +37,34 @@ const SOURCE: Rate = Rate { per_second: 20, burst: 5 };
 /// The most sources with a valid cookie that are remembered: less than a megabyte.
 const SOURCES_MAX: usize = 8192;
 
-/// Messages a second without a valid cookie that are all answered by one: less than half of a core. The burst is what the
-/// rate gives in two intervals of the clock, which stands still in between.
+/// Messages a second without a valid cookie that are all answered with one: less than half of a core. The burst is
+/// the rate over two ticks of the clock, which does not advance within a tick.
 const ANSWERED: Rate = Rate { per_second: 120_000, burst: 24_000 };
 
-/// Cookie replies a second in a flood of more than that, so that most of the processor is left to sessions.
+/// Cookie replies a second in a larger flood, so that most of the processor is left to sessions.
 const COOKIES: Rate = Rate { per_second: 15_000, burst: 2 * RESERVED };
 
-/// Cookies of the burst that only sources get that were sent none for [`COOKIE_INTERVAL`]: a flood from few
-/// sources does not take those of all others.
+/// Cookies of the burst for sources that were not sent one for [`COOKIE_INTERVAL`]: a flood from few sources cannot
+/// use them up.
 const RESERVED: u32 = 3_000;
 
 /// Less than a peer waits before it sends its next initiation (section 6.1, `REKEY_TIMEOUT`).
 const COOKIE_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Sources that are told apart there: a megabyte, as long as the load lasts.
+/// Hash slots for the sources that were sent a cookie: a megabyte, during a flood only.
 const COOKIE_SLOTS: usize = 1 << 16;
 
-/// How many handshakes there are, and from where.
+/// Rates of handshake messages, in total and by source.
 #[derive(Debug)]
 pub(super) struct Load {
     all: Bucket,
     last_excess: Option<Instant>,
     sources: HashMap<IpAddr, Bucket>,
     answered: Bucket,
-    /// When more came than are all answered.
+    /// When [`ANSWERED`] was last exceeded.
     last_flood: Option<Instant>,
     cookies: Bucket,
-    /// In a flood, when sources were sent a cookie last, by a keyed hash; empty otherwise.
+    /// In a flood, when a source was last sent a cookie, by a keyed hash of the source; empty otherwise.
     cookie_sent: Vec<Option<Instant>>,
     hash: RandomState,
 }
@@ -83,7 +83,7 @@ impl Load {
         }
     }
 
-    /// Counts a message with a valid first MAC. Returns whether it needs a valid second one.
+    /// Counts a message with a valid mac1. Returns whether it needs a valid mac2.
     pub(super) fn count(&mut self, now: Instant) -> bool {
         if !self.all.take(now) {
             self.last_excess = Some(now);
@@ -92,13 +92,13 @@ impl Load {
         self.is_under(now)
     }
 
-    /// Whether messages need a valid second MAC.
+    /// Whether messages need a valid mac2.
     pub(super) fn is_under(&self, now: Instant) -> bool {
         is_recent(self.last_excess, now)
     }
 
-    /// Counts a message without a valid cookie. Returns whether `source` may be sent one: if not, there is no need
-    /// to check the first MAC, which is most of the work for a message of a flood.
+    /// Counts a message without a valid cookie. Returns whether `source` may be sent one. If not, mac1 need not be
+    /// checked, which is most of the work for a message of a flood.
     pub(super) fn may_reply(&mut self, source: IpAddr, now: Instant) -> bool {
         if !self.answered.take(now) {
             self.last_flood = Some(now);
@@ -111,7 +111,7 @@ impl Load {
         is_recent(self.last_flood, now)
     }
 
-    /// Whether a handshake from `source`, which has shown a valid cookie, is worked for.
+    /// Whether a handshake message with a valid cookie from `source` is processed.
     pub(super) fn admit(&mut self, source: IpAddr, now: Instant) -> bool {
         let network = network(source);
         if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&network) {
@@ -121,7 +121,7 @@ impl Load {
         self.sources.entry(network).or_insert(Bucket::new(SOURCE, now)).take(now)
     }
 
-    /// `source` is sent a cookie, which it [may](Self::may_reply).
+    /// A cookie is sent to `source`, as [`Self::may_reply`] allowed.
     pub(super) fn handle_reply(&mut self, source: IpAddr, now: Instant) {
         if !self.is_flood(now) {
             return;
@@ -147,7 +147,7 @@ impl Load {
         usize::try_from(self.hash.hash_one(network(source)) % slots).unwrap_or_default()
     }
 
-    /// Forgets sources that are as good as new, and releases the memory of a load that is over.
+    /// Removes sources with a full bucket, and frees the memory after the load has ended.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.sources.retain(|_, bucket| !bucket.is_full(now));
         if !self.is_under(now) {

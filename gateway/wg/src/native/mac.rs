@@ -1,10 +1,9 @@
-//! The two MACs at the end of a handshake message, and the cookies that the second one is made with.
+//! The two MACs at the end of a handshake message, and cookies.
 //!
 //! Source: WireGuard whitepaper, sections 5.4.4 (MACs), 5.4.7 (cookie reply) and 5.3 (denial of service).
 //!
-//! The first MAC says that the sender knows our public key; without it nothing is answered. The second
-//! says that the sender has received what we sent to its address and port; under load nothing else is
-//! worked for.
+//! mac1 proves that the sender knows our public key; without it nothing is answered. mac2 is keyed with a cookie, and
+//! proves that the sender receives datagrams at its address and port; under load it is required.
 
 use std::iter;
 use std::net::{IpAddr, SocketAddr};
@@ -17,22 +16,22 @@ use chacha20poly1305::aead::AeadInPlace as _;
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use zeroize::Zeroizing;
 
-use super::noise::{Forged, LEN, Secret, TAG_LEN, hash};
+use super::noise::{AuthError, LEN, Secret, TAG_LEN, hash};
 use crate::PublicKey;
 use crate::message::COOKIE_REPLY_BYTES;
 
 /// Length of a MAC and of a cookie in bytes.
 pub(super) const MAC_LEN: usize = 16;
 
-/// How long cookies are made with the same secret.
+/// How long one secret is used for cookies.
 const COOKIE_LIFE: Duration = Duration::from_secs(120);
 
-/// What a cookie and the message with it may take on their way: a cookie that is older than the life of a
-/// secret less this is not worth a message.
+/// The time for a cookie reply and the message with its cookie to arrive: the peer does not use a cookie for longer
+/// than the life of a secret less this.
 const COOKIE_LATENCY: Duration = Duration::from_secs(5);
 
-/// How long cookies made with the secret before are good: as long as a peer waits before it uses one (section 6.1,
-/// `REKEY_TIMEOUT` and its jitter), and [`COOKIE_LATENCY`].
+/// How long cookies made with the previous secret stay valid: as long as a peer waits before it uses one (section
+/// 6.1, `REKEY_TIMEOUT` and its jitter), plus [`COOKIE_LATENCY`].
 const PREVIOUS_LIFE: Duration = Duration::from_secs(11);
 
 /// Nonce of a cookie reply, in bytes.
@@ -46,7 +45,7 @@ const LABEL_COOKIE: &[u8] = b"cookie--";
 
 pub(super) type Mac = [u8; MAC_LEN];
 
-/// What messages to the owner of a public key are made with.
+/// The keys for the MACs of messages to the owner of a public key.
 #[derive(Clone)]
 pub(super) struct MacKeys {
     mac1: [u8; LEN],
@@ -61,18 +60,18 @@ impl MacKeys {
         }
     }
 
-    /// Whether `message` was made by somebody who knows the receiver's public key.
+    /// Checks mac1 of `message`.
     ///
     /// # Errors
     ///
-    /// [`Forged`] if not.
-    pub(super) fn check(&self, message: &[u8]) -> Result<(), Forged> {
-        let (body, mac1, _) = parts(message).ok_or(Forged)?;
+    /// [`AuthError`] if it is wrong.
+    pub(super) fn check(&self, message: &[u8]) -> Result<(), AuthError> {
+        let (body, mac1, _) = parts(message).ok_or(AuthError)?;
 
         verify(&self.mac1, body, mac1)
     }
 
-    /// Writes both MACs of `message`: the second with a cookie if there is one. Gives the first.
+    /// Writes mac1 of `message`, and mac2 if there is a cookie. Returns mac1.
     pub(super) fn stamp(&self, message: &mut [u8], cookie: Option<&Mac>) -> Mac {
         let Some(split) = message.len().checked_sub(2 * MAC_LEN) else { return Mac::default() };
         let (body, macs) = message.split_at_mut(split);
@@ -87,20 +86,20 @@ impl MacKeys {
         first
     }
 
-    /// The cookie in a reply of the receiver to our message with the MAC `mac1`.
+    /// The cookie in a reply of the receiver to our message with this `mac1`.
     ///
     /// # Errors
     ///
-    /// [`Forged`] if it is for another message, or from somebody else.
-    pub(super) fn open_cookie(&self, reply: &[u8], mac1: &Mac) -> Result<Mac, Forged> {
-        let nonce = reply.get(8..8 + COOKIE_NONCE_LEN).ok_or(Forged)?;
-        let sealed = reply.get(8 + COOKIE_NONCE_LEN..COOKIE_REPLY_LEN).ok_or(Forged)?;
-        let (text, tag) = sealed.split_at_checked(MAC_LEN).ok_or(Forged)?;
-        let mut cookie = Mac::try_from(text).map_err(|_| Forged)?;
-        let tag = <[u8; TAG_LEN]>::try_from(tag).map_err(|_| Forged)?;
+    /// [`AuthError`] if it is for another message, or from another sender.
+    pub(super) fn open_cookie(&self, reply: &[u8], mac1: &Mac) -> Result<Mac, AuthError> {
+        let nonce = reply.get(8..8 + COOKIE_NONCE_LEN).ok_or(AuthError)?;
+        let sealed = reply.get(8 + COOKIE_NONCE_LEN..COOKIE_REPLY_LEN).ok_or(AuthError)?;
+        let (text, tag) = sealed.split_at_checked(MAC_LEN).ok_or(AuthError)?;
+        let mut cookie = Mac::try_from(text).map_err(|_| AuthError)?;
+        let tag = <[u8; TAG_LEN]>::try_from(tag).map_err(|_| AuthError)?;
         self.cipher()
             .decrypt_in_place_detached(XNonce::from_slice(nonce), mac1, &mut cookie, &tag.into())
-            .map_err(|_| Forged)?;
+            .map_err(|_| AuthError)?;
 
         Ok(cookie)
     }
@@ -118,13 +117,12 @@ impl MacKeys {
     }
 }
 
-/// What our own cookies are made with.
+/// Makes and checks our own cookies.
 pub(super) struct CookieMint {
     secret: Secret,
-    /// `None` before the first one is asked for.
+    /// When the secret was made; `None` before the first one.
     made: Option<Instant>,
-    /// The one before, until every message with a cookie from it has come that was sent in time: a peer that
-    /// gets a cookie uses it five seconds later.
+    /// The previous secret, for [`PREVIOUS_LIFE`]: a peer uses a cookie five seconds after it got it.
     previous: Option<Secret>,
 }
 
@@ -133,11 +131,11 @@ impl CookieMint {
         Self { secret: Secret::default(), made: None, previous: None }
     }
 
-    /// Makes another secret if the one before is old, with fresh randomness.
+    /// Makes a new secret with `fill` if the current one is too old.
     pub(super) fn refresh(&mut self, now: Instant, fill: impl FnOnce(&mut [u8])) {
         let age = self.made.map(|made| now.saturating_duration_since(made));
         if age.is_none_or(|age| age >= COOKIE_LIFE) {
-            // One that was never filled is known to all, and cookies of an earlier load are too old.
+            // A secret that was never filled is not secret, and after a longer time its cookies are too old.
             let is_recent = age.is_some_and(|age| age < COOKIE_LIFE + PREVIOUS_LIFE);
             self.previous = is_recent.then(|| self.secret.clone());
             fill(&mut *self.secret);
@@ -147,7 +145,7 @@ impl CookieMint {
         }
     }
 
-    /// Whether the second MAC of `message` was made with the cookie of `source`.
+    /// Whether mac2 of `message` was made with the cookie of `source`.
     pub(super) fn check(&self, message: &[u8], source: SocketAddr) -> bool {
         let Some((_, _, mac2)) = parts(message).filter(|_| has_cookie(message)) else {
             return false;
@@ -158,7 +156,7 @@ impl CookieMint {
         secrets.any(|secret| verify(&cookie(secret, source), body, mac2).is_ok())
     }
 
-    /// A reply to `message`, which goes nowhere but to `source`. Shorter than what it answers.
+    /// A cookie reply to `message`, for `source` only. It is shorter than the message.
     pub(super) fn reply(
         &self,
         own: &MacKeys,
@@ -184,7 +182,7 @@ impl CookieMint {
     }
 }
 
-/// That of an address and a port, for as long as the secret is the same.
+/// The cookie of an address and a port under `secret`.
 fn cookie(secret: &Secret, source: SocketAddr) -> Mac {
     let port = source.port().to_be_bytes();
     match source.ip() {
@@ -200,7 +198,7 @@ pub(super) struct Cookie {
 }
 
 impl Cookie {
-    /// What to make the second MAC with, unless it is too old.
+    /// The cookie, unless it is too old.
     pub(super) fn get(&self, now: Instant) -> Option<&Mac> {
         let age = now.saturating_duration_since(self.received);
 
@@ -208,13 +206,12 @@ impl Cookie {
     }
 }
 
-/// Whether the sender of `message` says that it has a cookie: who has none says so with zeros, and in a
-/// flood that is everybody.
+/// Whether `message` has a mac2: without a cookie it is zero.
 pub(super) fn has_cookie(message: &[u8]) -> bool {
     parts(message).is_some_and(|(_, _, mac2)| mac2 != [0; MAC_LEN])
 }
 
-/// What the first MAC is over, the first and the second MAC.
+/// The bytes under mac1, mac1, and mac2.
 fn parts(message: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let split = message.len().checked_sub(2 * MAC_LEN)?;
     let (body, macs) = message.split_at_checked(split)?;
@@ -227,9 +224,9 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Mac {
     keyed(key, parts).finalize_fixed().into()
 }
 
-/// In constant time.
-fn verify(key: &[u8], data: &[u8], expected: &[u8]) -> Result<(), Forged> {
-    keyed(key, &[data]).verify_slice(expected).map_err(|_| Forged)
+/// Verifies in constant time.
+fn verify(key: &[u8], data: &[u8], expected: &[u8]) -> Result<(), AuthError> {
+    keyed(key, &[data]).verify_slice(expected).map_err(|_| AuthError)
 }
 
 fn keyed(key: &[u8], parts: &[&[u8]]) -> Blake2sMac<U16> {

@@ -1,8 +1,8 @@
-//! Noise IKpsk2 as WireGuard uses it: the running hash, the chaining key, and what is sealed with them.
+//! Noise IKpsk2 as WireGuard uses it: the handshake hash, the chaining key, and encryption with them.
 //!
 //! Sources: WireGuard whitepaper, section 5.4; The Noise Protocol Framework, revision 34, section 5.
 //! `Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s` without a payload in the response and with a timestamp in the
-//! initiation. Pure: what is random is passed in.
+//! initiation. Pure: randomness is passed in.
 
 use blake2::digest::FixedOutput as _;
 use blake2::{Blake2s256, Digest as _};
@@ -25,11 +25,11 @@ pub(super) type Secret = Zeroizing<[u8; LEN]>;
 const CONSTRUCTION: &[u8] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 const IDENTIFIER: &[u8] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
 
-/// Something was not made with the keys that it should have been made with, or not for this place.
+/// A message failed authentication, or a key is a point of low order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Forged;
+pub(super) struct AuthError;
 
-/// Everything that both ends have said so far.
+/// The handshake state: chaining key and hash of all messages so far.
 #[derive(Clone)]
 pub(super) struct Transcript {
     chaining_key: Secret,
@@ -42,7 +42,7 @@ impl Transcript {
         Self::with_prologue(IDENTIFIER, responder)
     }
 
-    /// The same for another protocol than WireGuard.
+    /// The same with another prologue, for test vectors of Noise.
     pub(super) fn with_prologue(prologue: &[u8], responder: PublicKey) -> Self {
         let chaining_key = hash(&[CONSTRUCTION]);
         let hash = hash(&[&hash(&[&chaining_key, prologue]), responder.as_bytes()]);
@@ -50,15 +50,15 @@ impl Transcript {
         Self { chaining_key: Zeroizing::new(chaining_key), hash }
     }
 
-    /// An ephemeral key is part of it. It is mixed into the keys as well, as a pattern with a preshared
-    /// key demands (Noise, section 9.2).
+    /// Mixes an ephemeral key into the hash, and into the chaining key, as a pattern with a preshared key requires
+    /// (Noise, section 9.2).
     pub(super) fn mix_ephemeral(&mut self, key: &PublicKey) {
         self.mix_hash(key.as_bytes());
         let [chaining_key] = derive(&self.chaining_key, key.as_bytes());
         self.chaining_key = chaining_key;
     }
 
-    /// A shared secret is part of it. The key is for what is sealed next.
+    /// Mixes in a shared secret. Returns the key for the next encryption.
     pub(super) fn mix_shared(&mut self, shared: &Secret) -> Secret {
         let [chaining_key, key] = derive(&self.chaining_key, &**shared);
         self.chaining_key = chaining_key;
@@ -66,7 +66,7 @@ impl Transcript {
         key
     }
 
-    /// The preshared key is part of it, zeros if there is none. The key is for what is sealed next.
+    /// Mixes in the preshared key, zeros if there is none. Returns the key for the next encryption.
     pub(super) fn mix_preshared(&mut self, preshared: &[u8; LEN]) -> Secret {
         let [chaining_key, mixed, key] = derive(&self.chaining_key, preshared);
         self.chaining_key = chaining_key;
@@ -94,28 +94,28 @@ impl Transcript {
     ///
     /// # Errors
     ///
-    /// [`Forged`]; the transcript is of no use then.
+    /// [`AuthError`]: do not use the transcript afterwards.
     pub(super) fn open<const N: usize>(
         &mut self,
         key: &Secret,
         sealed: &[u8],
-    ) -> Result<[u8; N], Forged> {
+    ) -> Result<[u8; N], AuthError> {
         let mut buffer = [0; LEN + TAG_LEN];
-        let room = buffer.get_mut(..sealed.len()).ok_or(Forged)?;
+        let room = buffer.get_mut(..sealed.len()).ok_or(AuthError)?;
         room.copy_from_slice(sealed);
         let opened = aead(key).open_in_place(
             Nonce::assume_unique_for_key([0; 12]),
             Aad::from(&self.hash),
             room,
         );
-        let plain = opened.map_err(|_| Forged)?;
-        let plain = <[u8; N]>::try_from(&*plain).map_err(|_| Forged)?;
+        let plain = opened.map_err(|_| AuthError)?;
+        let plain = <[u8; N]>::try_from(&*plain).map_err(|_| AuthError)?;
         self.mix_hash(sealed);
 
         Ok(plain)
     }
 
-    /// The keys of the session: what the initiator sends with, and what the responder does.
+    /// The keys of the session: the sending key of the initiator, and that of the responder.
     pub(super) fn split(self) -> [Secret; 2] {
         derive(&self.chaining_key, &[])
     }
@@ -125,15 +125,15 @@ impl Transcript {
     }
 }
 
-/// What two keys have in common.
+/// The shared secret of a private and a public key.
 ///
 /// # Errors
 ///
-/// [`Forged`] if `public` is a point of low order: then everybody has it (RFC 7748, section 6.1).
-pub(super) fn shared(private: &StaticSecret, public: &PublicKey) -> Result<Secret, Forged> {
+/// [`AuthError`] if `public` is a point of low order: then the secret is zero (RFC 7748, section 6.1).
+pub(super) fn shared(private: &StaticSecret, public: &PublicKey) -> Result<Secret, AuthError> {
     let shared = private.diffie_hellman(&x25519_dalek::PublicKey::from(*public.as_bytes()));
     if !shared.was_contributory() {
-        return Err(Forged);
+        return Err(AuthError);
     }
 
     Ok(Zeroizing::new(shared.to_bytes()))

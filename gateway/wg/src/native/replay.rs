@@ -1,9 +1,9 @@
-//! The replay window: which counters of a session were seen.
+//! The replay window: the counters of a session that were received.
 //!
-//! Source: RFC 6479. One block more than the window has, so that moving it forward clears whole blocks
-//! and never a counter that still counts.
+//! Source: RFC 6479. It has one block more than the window, so that moving it forward clears whole blocks and never a
+//! counter within the window.
 
-/// How far a packet may lie behind the newest one.
+/// How far the counter of a datagram may be behind the greatest one.
 pub(super) const WINDOW: u64 = 8192;
 
 const BLOCK_BITS: u64 = 64;
@@ -11,7 +11,7 @@ const BLOCK_BITS: u64 = 64;
 /// Blocks of the window, and the one that is being cleared.
 const BLOCKS: u64 = WINDOW / BLOCK_BITS + 1;
 
-/// The counters of one session. Nothing was seen at first.
+/// The counters of one session. Empty at first.
 #[derive(Debug)]
 pub(super) struct Window {
     /// One above the greatest counter that was seen.
@@ -32,8 +32,7 @@ impl Window {
         self.next
     }
 
-    /// Whether `counter` is neither too old nor seen before. What is not authentic must not go further
-    /// than to this question.
+    /// Whether `counter` is neither too old nor seen. Call [`Self::accept`] only for authentic datagrams.
     #[inline]
     pub(super) fn is_new(&self, counter: u64) -> bool {
         if counter >= self.next {
@@ -47,7 +46,7 @@ impl Window {
         self.seen.get(block).is_some_and(|seen| seen & bit == 0)
     }
 
-    /// `counter` was seen in an authentic packet. Says whether it was new.
+    /// Records the `counter` of an authentic datagram. Returns whether it was new.
     #[inline]
     pub(super) fn accept(&mut self, counter: u64) -> bool {
         if !self.is_new(counter) {
@@ -97,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Remembers everything.
+    /// Remembers all counters.
     #[derive(Default)]
     struct Oracle {
         seen: BTreeSet<u64>,
@@ -133,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_is_what_a_perfect_memory_accepts(counters in counters()) {
+        fn the_window_agrees_with_a_perfect_memory(counters in counters()) {
             let (mut window, mut oracle) = (Window::default(), Oracle::default());
 
             for counter in counters {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_thousand_packets_may_overtake_one() {
+    fn eight_thousand_datagrams_may_overtake_one() {
         let mut window = Window::default();
         for counter in 1..8_001 {
             assert!(window.accept(counter));
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_window_was_seen() {
+    fn counters_behind_the_window_are_refused() {
         let mut window = Window::default();
 
         assert!(window.accept(WINDOW));

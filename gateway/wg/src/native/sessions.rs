@@ -1,30 +1,29 @@
-//! The sessions of one peer, and how one follows another.
+//! The sessions of one peer: current, previous and next.
 //!
-//! Source: WireGuard whitepaper, section 6.3. Each change is another value, published whole: who reads
-//! one sees all of it.
+//! Source: WireGuard whitepaper, section 6.3. Each change makes a new value, which is published as a whole.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::keypair::Keypair;
-use super::timers::{News, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME};
+use super::timers::{Activity, RECEIVER_REKEY_TIME, REJECT_AFTER_TIME};
 use crate::message::Message;
 
-/// Four at the most: what is under way when another one begins still arrives. The whitepaper has three, but two
-/// that were made at once may both be in use, one in each direction, until a third one follows.
+/// Up to four sessions, so that datagrams sent in an older one can still be received. The whitepaper has three, but
+/// two whose handshakes crossed may both be in use, one in each direction, until a third one follows.
 #[derive(Clone, Default)]
 pub(super) struct Sessions {
-    /// In use before `previous`.
+    /// Used before `previous`.
     earlier: Option<Arc<Keypair>>,
     previous: Option<Arc<Keypair>>,
-    /// What is sent with.
+    /// Used for sending.
     current: Option<Arc<Keypair>>,
-    /// Promised in a response, and used as soon as the peer does.
+    /// Offered in a response, and used once the peer has used it.
     next: Option<Arc<Keypair>>,
 }
 
 impl Sessions {
-    /// What is sent with, unless it is too old.
+    /// The session to send with, unless it is too old.
     #[inline]
     pub(super) fn usable(&self, now: Instant) -> Option<&Arc<Keypair>> {
         self.current.as_ref().filter(|keypair| keypair.is_fresh(now))
@@ -38,13 +37,14 @@ impl Sessions {
         self.all().next().is_none()
     }
 
-    /// That whose datagrams have this receiver index.
+    /// The session with this receiver index.
     #[inline]
     pub(super) fn with_index(&self, index: u32) -> Option<&Arc<Keypair>> {
         self.all().find(|keypair| keypair.local_index == index)
     }
 
-    /// That of a run of data messages, each `stride` bytes long but the last one, if they may still come.
+    /// The session of a run of transport data messages, each `stride` bytes long but the last one, if it may still
+    /// receive.
     #[inline]
     pub(super) fn receiver(
         &self,
@@ -58,16 +58,16 @@ impl Sessions {
         self.with_index(receiver_index).filter(|keypair| keypair.may_receive(now))
     }
 
-    /// Whether the peer has not used `keypair` yet, as far as is known here.
+    /// Whether `keypair` waits for its first datagram from the peer.
     #[inline]
-    pub(super) fn is_promised(&self, keypair: &Arc<Keypair>) -> bool {
+    pub(super) fn is_next(&self, keypair: &Arc<Keypair>) -> bool {
         self.next.as_ref().is_some_and(|next| Arc::ptr_eq(next, keypair))
     }
 
-    /// Whether the peer has gone on from `keypair` to the session in use. Of two that were made at the same
-    /// time each end may have settled on another one, and new data may come with either; what comes at once
-    /// may as well be late.
-    pub(super) fn is_over(&self, keypair: &Arc<Keypair>, now: Instant) -> bool {
+    /// Whether the peer has switched from `keypair` to the current session, so that datagrams with `keypair` are
+    /// late. If their handshakes crossed, the ends may use different ones, and new data may come with either; right
+    /// after the handshake it counts as late all the same.
+    pub(super) fn is_superseded(&self, keypair: &Arc<Keypair>, now: Instant) -> bool {
         let is_former = [&self.previous, &self.earlier]
             .into_iter()
             .flatten()
@@ -80,25 +80,25 @@ impl Sessions {
             })
     }
 
-    /// A response promises the peer `next`.
-    pub(super) fn promised(&self, next: Keypair) -> Self {
+    /// After a response was sent that offers `next`.
+    pub(super) fn with_next(&self, next: Keypair) -> Self {
         Self { next: Some(Arc::new(next)), ..self.clone() }
     }
 
-    /// A response has granted `current`. One that was promised at the same time stays: the peer may
-    /// prefer it. One that was promised long before was never heard of, or it would have been used by now.
-    pub(super) fn granted(&self, current: Keypair) -> Self {
+    /// After a response was received for `current`. A `next` whose handshake crossed stays: the peer may prefer it.
+    /// An older `next` is dropped: its response was lost, or it would have been used by now.
+    pub(super) fn with_current(&self, current: Keypair) -> Self {
         let next = self.next.clone().filter(|next| current.has_crossed(next));
 
         Self { current: Some(Arc::new(current)), next, ..self.retired() }
     }
 
-    /// The peer has used what it was promised.
-    pub(super) fn confirmed(&self) -> Self {
+    /// After the peer has used `next`.
+    pub(super) fn with_next_confirmed(&self) -> Self {
         Self { current: self.next.clone(), ..self.retired() }
     }
 
-    /// Those that were in use, when none is.
+    /// Without a current and a next session.
     fn retired(&self) -> Self {
         let (earlier, previous) = match self.current {
             Some(_) => (&self.previous, &self.current),
@@ -108,7 +108,7 @@ impl Sessions {
         Self { earlier: earlier.clone(), previous: previous.clone(), current: None, next: None }
     }
 
-    /// The newest two, none of which is sent with any more.
+    /// The newest two sessions, for receiving only.
     pub(super) fn for_receiving(&self) -> Self {
         let retired = self.retired();
         match &self.next {
@@ -117,8 +117,8 @@ impl Sessions {
         }
     }
 
-    /// Those that may still be used, if there are others. What was sent with may still be received with for a
-    /// moment.
+    /// The sessions without expired ones; `None` if none has expired. A session that may no longer send may still
+    /// receive for a while.
     pub(super) fn without_expired(&self, now: Instant) -> Option<Self> {
         let is_over = self.current.as_ref().is_some_and(|it| it.age(now) >= REJECT_AFTER_TIME);
         if !is_over && self.all().all(|keypair| keypair.may_receive(now)) {
@@ -133,13 +133,15 @@ impl Sessions {
         Some(Self { earlier, previous, current, next })
     }
 
-    /// Whether another one should take the place of the one in use. A keepalive is reason enough: whoever
-    /// has them sent wants a session at any time.
-    pub(super) fn is_succession_due(&self, news: News, now: Instant) -> bool {
+    /// Whether a rekey is due. Keepalives count as traffic: a peer with a persistent keepalive needs a session at all
+    /// times.
+    pub(super) fn is_rekey_due(&self, activity: Activity, now: Instant) -> bool {
         let Some(current) = &self.current else { return false };
         let age = current.age(now);
-        let by_sending = news.has_sent && (age >= current.rekey_age() || current.is_worn());
-        let by_receiving = news.has_received && current.is_initiator && age >= RECEIVER_REKEY_TIME;
+        let by_sending =
+            activity.has_sent && (age >= current.rekey_age() || current.has_sent_too_many());
+        let by_receiving =
+            activity.has_received && current.is_initiator && age >= RECEIVER_REKEY_TIME;
 
         by_sending || by_receiving
     }

@@ -1,18 +1,18 @@
-//! Two tunnels and the datagrams between them, one of either engine at each end.
+//! Two tunnels and the datagrams between them, each tunnel of one of the engines.
 
 mod contents;
-mod elsewhere;
+mod dormancy;
 pub(super) mod hex;
 mod hostile;
 mod lanes;
 mod limits;
 mod load;
+mod opening;
 mod primitives;
-mod punctual;
 pub(super) mod residue;
-mod rest;
 mod session;
-mod time;
+mod timers;
+mod timing;
 mod transcripts;
 mod vectors;
 
@@ -24,7 +24,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::message::Message;
-use crate::tunnel::{Opened, Upkeep};
+use crate::tunnel::{Opened, TimerPolicy};
 use crate::{Engine, PresharedKey};
 use strait_packet::buffer::PacketBatch;
 use strait_packet::counters::as_u64;
@@ -39,7 +39,7 @@ use Engine::{Boringtun, Native};
 
 const PAIRS: [[Engine; 2]; 3] = [[Native, Native], [Native, Boringtun], [Boringtun, Native]];
 
-/// One end.
+/// One of two peers.
 struct End {
     identity: Arc<dyn Identity>,
     tunnel: Arc<dyn Tunnel>,
@@ -52,30 +52,30 @@ struct Pair {
     now: Instant,
 }
 
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "a test may start at any instant")]
 fn start() -> Instant {
     Instant::now()
 }
 
 impl Pair {
     fn new(engines: [Engine; 2], preshared: Option<[u8; 32]>) -> Self {
-        Self::within(|now| surroundings(now, 7), engines, preshared)
+        Self::in_environment(|now| environment(now, 7), engines, preshared)
     }
 
-    fn within(
-        surroundings: impl Fn(Instant) -> Surroundings,
+    fn in_environment(
+        environment: impl Fn(Instant) -> Environment,
         engines: [Engine; 2],
         preshared: Option<[u8; 32]>,
     ) -> Self {
         let now = start();
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
-        let identities = [0, 1].map(|own| engines[own].identity(&keys[own], &surroundings(now)));
+        let identities = [0, 1].map(|own| engines[own].identity(&keys[own], &environment(now)));
         let mut number = 0;
         let ends = identities.map(|identity| {
             number += 1;
             let preshared_key = preshared.map(|key| PresharedKey::from_file_content(&key).unwrap());
             let peer = PeerKeys { public_key: keys[2 - number].public_key(), preshared_key };
-            let tunnel = identity.tunnel(&peer, Slot::from(u16::try_from(number).unwrap()));
+            let tunnel = identity.tunnel(&peer, IndexSlot::from(u16::try_from(number).unwrap()));
             let port = u16::try_from(number).unwrap();
             let address = SocketAddr::from(([192, 0, 2, 1], port));
             End { identity, tunnel, address, persistent_keepalive: None }
@@ -84,7 +84,7 @@ impl Pair {
         Self { ends, now }
     }
 
-    /// What end `from` has to send is brought to the other one, which answers, until both are silent.
+    /// Delivers `datagrams` of end `from`, then the answers, until there are none. Returns all opened packets.
     fn exchange(&self, from: usize, datagrams: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let (mut from, mut datagrams) = (from, datagrams);
@@ -102,7 +102,7 @@ impl Pair {
         packets
     }
 
-    /// One datagram of end `from`: what is in it, and what is answered.
+    /// Delivers one datagram of end `from`. Returns the opened packets and the answers.
     fn deliver(&self, from: usize, datagram: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (sender, receiver) = (&self.ends[from], &self.ends[1 - from]);
         let mut out = TransmitBatch::default();
@@ -113,7 +113,7 @@ impl Pair {
             }
             Some(Message::Initiation) => {
                 let known = receiver.identity.identify(datagram, sender.address.into(), &mut out);
-                if let Ok(Introduction::By(_)) = known {
+                if let Ok(Identification::Peer(_)) = known {
                     let _ = receiver.tunnel.handle_handshake(
                         datagram,
                         sender.address.into(),
@@ -164,24 +164,24 @@ impl Pair {
         }
     }
 
-    /// What end `number` sends because time has passed.
+    /// The datagrams that a timeout makes end `number` send.
     fn timers(&self, number: usize) -> Vec<Vec<u8>> {
         let mut out = TransmitBatch::default();
-        self.ends[number].tunnel.handle_timeout(self.upkeep(number), &mut out, self.now);
+        self.ends[number].tunnel.handle_timeout(self.timer_policy(number), &mut out, self.now);
 
         datagrams(&out)
     }
 
-    /// All that time may make end `number` send.
-    fn upkeep(&self, number: usize) -> Upkeep {
-        Upkeep {
+    /// A policy under which end `number` may send everything.
+    fn timer_policy(&self, number: usize) -> TimerPolicy {
+        TimerPolicy {
             path: Some(self.ends[1 - number].address.into()),
             persistent_keepalive: self.ends[number].persistent_keepalive,
             may_initiate: true,
         }
     }
 
-    /// Lets time pass in steps in which all that is sent arrives at once. Gives what was sent, by whom.
+    /// Advances time in steps; all datagrams arrive within their step. Returns the datagrams, each with its sender.
     fn run(&mut self, duration: Duration) -> Vec<(usize, Vec<u8>)> {
         const STEP: Duration = Duration::from_millis(100);
         let end = self.now + duration;
@@ -206,8 +206,8 @@ impl Pair {
     }
 }
 
-/// Different with every call, the same with every run.
-fn surroundings(now: Instant, seed: u64) -> Surroundings {
+/// With randomness that differs with every call, but not from run to run.
+fn environment(now: Instant, seed: u64) -> Environment {
     let state = AtomicU64::new(seed);
     let randomness = move |bytes: &mut [u8]| {
         let number = state.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +217,7 @@ fn surroundings(now: Instant, seed: u64) -> Surroundings {
         }
     };
 
-    Surroundings {
+    Environment {
         randomness: Arc::new(randomness),
         epoch: Epoch::new(now, Duration::from_secs(1_700_000_000)),
         mtu: Arc::new(AtomicU16::new(MTU)),
@@ -233,7 +233,7 @@ fn datagrams(out: &TransmitBatch) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// An IPv4 packet with a number in it.
+/// An IPv4 packet that carries `number`.
 fn packet(number: u16) -> Vec<u8> {
     sized_packet(number, 33)
 }
@@ -249,7 +249,7 @@ fn sized_packet(number: u16, len: u16) -> Vec<u8> {
     packet
 }
 
-/// A frame that is to be cut into segments of `size` bytes of payload.
+/// A frame for segmentation into packets with `size` bytes of payload.
 fn tcp_frame(size: u16, payload: usize) -> (Vec<u8>, VirtioHeader) {
     let segment = fixtures::tcp([1, 2], 3, 0x10, &[], &vec![7; payload]);
     let mut frame = sized_packet(1, 20);

@@ -1,4 +1,4 @@
-//! How long things last, and when something happened last.
+//! Timer constants, and the times of the last packets.
 //!
 //! Source: WireGuard whitepaper, section 6.1 and 6.5.
 
@@ -7,59 +7,57 @@ use std::time::{Duration, Instant};
 
 use crate::tunnel::REKEY_TIMEOUT;
 
-/// After this the initiator of a session begins another one.
+/// The initiator of a session rekeys after this.
 pub(super) const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
 
-/// After this a session is not used any more.
+/// A session is rejected after this.
 pub(super) const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
 
-/// Handshakes that were asked for within this of each other may cross: either end asks again after
-/// [`REKEY_TIMEOUT`], unless it has heard the other one by then.
+/// Initiations of both ends within this time may have crossed: each end repeats its initiation after
+/// [`REKEY_TIMEOUT`] unless it has received the other one by then.
 pub(super) const CROSSING: Duration = REKEY_TIMEOUT.saturating_mul(2);
 
-/// After this the attempts end.
+/// Initiations are repeated for this long.
 pub(super) const REKEY_ATTEMPT_TIME: Duration = Duration::from_secs(90);
 
-/// After this whoever has received and has nothing to say says so.
+/// The delay of the passive keepalive: sent if nothing else was sent since data was received.
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest random addition to [`REKEY_TIMEOUT`], so that two ends do not always begin at once. The whitepaper
-/// has 333 ms, of which 100 are left to a clock that is looked at ten times a second.
+/// The longest random addition to [`REKEY_TIMEOUT`], so that two ends do not always initiate together. The whitepaper
+/// has 333 ms, of which 100 are left for timers that run ten times a second.
 pub(super) const JITTER_MAX: Duration = Duration::from_millis(233);
 
-/// The least time between two initiations of one peer that are answered: fifty a second.
-pub(super) const INITIATION_GAP: Duration = Duration::from_millis(20);
+/// Longer than a datagram is under way: of two datagrams received further apart, the later one was sent later.
+pub(super) const MAX_TRANSIT: Duration = Duration::from_secs(1);
 
-/// Longer than a datagram is under way: what is received this long after another one was sent after it.
-pub(super) const MOMENT: Duration = Duration::from_secs(1);
-
-/// After this whoever sends gets no answer where the session was made: the other end must have lost it.
+/// Without an answer to data for this long a new handshake begins: the peer must have lost the session.
 pub(super) const NEW_HANDSHAKE_TIME: Duration = KEEPALIVE_TIMEOUT.saturating_add(REKEY_TIMEOUT);
 
-/// After this also the responder begins another session, as the initiator should have.
+/// The responder rekeys after this, as the initiator should have done before.
 pub(super) const RESPONDER_REKEY_TIME: Duration =
     REKEY_AFTER_TIME.saturating_add(NEW_HANDSHAKE_TIME);
 
-/// So many milliseconds are more than a responder waits beyond [`RESPONDER_REKEY_TIME`]. Where two handshakes have
-/// crossed, each end may have answered the session that it sends with, and both would begin together each time.
+/// The exclusive bound of the jitter added to [`RESPONDER_REKEY_TIME`], in milliseconds. After two handshakes have
+/// crossed, each end may be the responder of the session that it sends with, and both would rekey together each time.
 pub(super) const RESPONDER_JITTER_MILLIS: u32 = 8_000;
 
-/// After this an initiator that only receives begins another session: the next moment may be too late.
+/// An initiator that only receives rekeys after this, so that the new session is there before the old one is
+/// rejected.
 pub(super) const RECEIVER_REKEY_TIME: Duration =
     REJECT_AFTER_TIME.saturating_sub(NEW_HANDSHAKE_TIME);
 
-/// When packets went by, each direction on a cache line of its own: either only writes its own.
+/// The times of the last packets, each direction on a cache line of its own: each thread writes only its own.
 #[derive(Debug)]
 pub(super) struct Traffic {
     base: Instant,
-    /// Handshakes too.
+    /// Includes handshakes.
     sent: Direction,
     received: Direction,
-    /// When a message of a handshake was received, as in [`Direction`].
+    /// The time of the last handshake message received, as in [`Direction`].
     handshake: AtomicU64,
 }
 
-/// When packets and keepalives went by, in microseconds since the base; 0 is never.
+/// The times of the last packet or keepalive, and of the last packet, in microseconds since the base; 0 is never.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Direction {
@@ -67,9 +65,9 @@ struct Direction {
     data: AtomicU64,
 }
 
-/// What [`Traffic`] has seen at one moment.
+/// A copy of the times in [`Traffic`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct TrafficTimes {
     sent: u64,
     sent_data: u64,
     received: u64,
@@ -86,32 +84,32 @@ impl Traffic {
         }
     }
 
-    /// Something authenticated was sent, data or none.
+    /// An authenticated message was sent, with or without data.
     #[inline]
     pub(super) fn count_sent(&self, has_data: bool, now: Instant) {
         self.sent.note(has_data, self.micros(now));
     }
 
-    /// A packet or a keepalive was received that is authentic.
+    /// An authentic packet or keepalive was received.
     #[inline]
     pub(super) fn count_received(&self, has_data: bool, now: Instant) {
         self.received.note(has_data, self.micros(now));
     }
 
-    /// A message of a handshake was received that is authentic.
+    /// An authentic handshake message was received.
     pub(super) fn count_handshake(&self, now: Instant) {
         self.handshake.store(self.micros(now), Ordering::Relaxed);
     }
 
-    /// Whether a packet or a keepalive was received within the last [`MOMENT`].
+    /// Whether a packet or a keepalive was received within the last [`MAX_TRANSIT`].
     pub(super) fn has_just_received(&self, now: Instant) -> bool {
         let last = self.received.any.load(Ordering::Relaxed);
 
-        last != 0 && now.saturating_duration_since(self.instant(last)) < MOMENT
+        last != 0 && now.saturating_duration_since(self.instant(last)) < MAX_TRANSIT
     }
 
-    pub(super) fn seen(&self) -> Seen {
-        Seen {
+    pub(super) fn times(&self) -> TrafficTimes {
+        TrafficTimes {
             sent: self.sent.any.load(Ordering::Relaxed),
             sent_data: self.sent.data.load(Ordering::Relaxed),
             received: self
@@ -123,7 +121,7 @@ impl Traffic {
         }
     }
 
-    /// The instant that [`Seen`] means.
+    /// The instant of a time in [`TrafficTimes`].
     fn instant(&self, micros: u64) -> Instant {
         self.base + Duration::from_micros(micros)
     }
@@ -146,157 +144,158 @@ impl Direction {
     }
 }
 
-/// What is owed to a peer, found by looking at the traffic again and again.
+/// The passive keepalive timer and the new-handshake timer, updated from the traffic times at each timeout.
 #[derive(Debug, Default)]
-pub(super) struct Debts {
-    before: Seen,
-    /// Data that we sent, and nothing has come since.
+pub(super) struct KeepaliveTimers {
+    last: TrafficTimes,
+    /// When we sent data, if nothing was received since.
     unanswered: Option<Instant>,
-    /// Data that came, and we have sent nothing since.
+    /// When data was received, if nothing was sent since.
     unacknowledged: Option<Instant>,
 }
 
-/// What has happened since the last look.
+/// Traffic since the last update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct Activity {
     pub(super) has_sent: bool,
     pub(super) has_received: bool,
 }
 
-impl Debts {
-    pub(super) fn look(&mut self, traffic: &Traffic) -> News {
-        let seen = traffic.seen();
-        let before = std::mem::replace(&mut self.before, seen);
+impl KeepaliveTimers {
+    /// Starts and stops the timers as the traffic requires.
+    pub(super) fn update(&mut self, traffic: &Traffic) -> Activity {
+        let seen = traffic.times();
+        let before = std::mem::replace(&mut self.last, seen);
 
-        let news = News {
+        let activity = Activity {
             has_sent: seen.sent != before.sent,
             has_received: seen.received != before.received,
         };
         let has_sent_data = seen.sent_data != before.sent_data;
         let has_received_data = seen.received_data != before.received_data;
 
-        if news.has_received {
+        if activity.has_received {
             self.unanswered = None;
         }
-        // What waited for a handshake goes at the very moment at which its response came.
+        // Staged packets are sent at the same instant at which the response was received.
         if has_sent_data && self.unanswered.is_none() && seen.sent_data >= seen.received {
             self.unanswered = Some(traffic.instant(seen.sent_data));
         }
-        if news.has_sent {
+        if activity.has_sent {
             self.unacknowledged = None;
         }
-        // Within a microsecond nobody can say: one keepalive too many does no harm.
+        // Within one microsecond the order is unknown: one keepalive too many does no harm.
         let is_owed = seen.received_data >= seen.sent;
         if has_received_data && self.unacknowledged.is_none() && is_owed {
             self.unacknowledged = Some(traffic.instant(seen.received_data));
         }
 
-        news
+        activity
     }
 
-    /// Whether nothing is owed.
-    pub(super) const fn is_clear(&self) -> bool {
+    /// Whether neither timer runs.
+    pub(super) const fn are_stopped(&self) -> bool {
         self.unanswered.is_none() && self.unacknowledged.is_none()
     }
 
-    /// Whether the peer should have said something by now. Asked for once.
-    pub(super) fn take_silence(&mut self, now: Instant) -> bool {
+    /// Whether the new-handshake timer has expired. Stops it then.
+    pub(super) fn take_new_handshake(&mut self, now: Instant) -> bool {
         self.unanswered.take_if(|since| now >= *since + NEW_HANDSHAKE_TIME).is_some()
     }
 
-    /// Whether we should have said something by now.
+    /// Whether a passive keepalive is due.
     pub(super) fn is_keepalive_due(&self, now: Instant) -> bool {
         self.unacknowledged.is_some_and(|since| now >= since + KEEPALIVE_TIMEOUT)
     }
 
-    /// Whether nothing has gone either way for `interval`.
+    /// Whether there was no traffic in either direction for `interval`.
     pub(super) fn is_idle(&self, traffic: &Traffic, interval: Duration, now: Instant) -> bool {
-        let last = self.before.sent.max(self.before.received);
+        let last = self.last.sent.max(self.last.received);
 
         last == 0 || now >= traffic.instant(last) + interval
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "a test may start at any instant")]
 mod tests {
     use super::*;
 
     #[test]
-    fn who_is_silent_after_data_is_missed_once() {
+    fn unanswered_data_triggers_one_new_handshake() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (traffic, mut debts) = (Traffic::new(start), Debts::default());
+        let (traffic, mut timers) = (Traffic::new(start), KeepaliveTimers::default());
         traffic.count_received(false, at(0));
         traffic.count_sent(true, at(1));
-        debts.look(&traffic);
-        // More of it changes nothing.
+        timers.update(&traffic);
+        // More data does not restart the timer.
         traffic.count_sent(true, at(9));
-        debts.look(&traffic);
+        timers.update(&traffic);
 
-        assert!(!debts.take_silence(at(15)));
-        assert!(debts.take_silence(at(16)));
-        debts.look(&traffic);
-        assert!(!debts.take_silence(at(99)), "nothing more was sent");
+        assert!(!timers.take_new_handshake(at(15)));
+        assert!(timers.take_new_handshake(at(16)));
+        timers.update(&traffic);
+        assert!(!timers.take_new_handshake(at(99)), "nothing more was sent");
     }
 
     #[test]
-    fn who_answers_the_handshake_and_not_what_waited_for_it_is_missed() {
+    fn a_handshake_response_does_not_answer_staged_data() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (traffic, mut debts) = (Traffic::new(start), Debts::default());
+        let (traffic, mut timers) = (Traffic::new(start), KeepaliveTimers::default());
         traffic.count_received(false, at(1));
         traffic.count_sent(true, at(1));
-        debts.look(&traffic);
+        timers.update(&traffic);
 
-        assert!(debts.take_silence(at(16)));
+        assert!(timers.take_new_handshake(at(16)));
     }
 
     #[test]
-    fn nobody_is_missed_who_has_answered_or_was_told_nothing() {
+    fn without_unanswered_data_no_handshake_begins() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (traffic, mut debts) = (Traffic::new(start), Debts::default());
+        let (traffic, mut timers) = (Traffic::new(start), KeepaliveTimers::default());
         traffic.count_sent(false, at(1));
-        debts.look(&traffic);
-        assert!(!debts.take_silence(at(100)));
+        timers.update(&traffic);
+        assert!(!timers.take_new_handshake(at(100)));
 
         traffic.count_sent(true, at(101));
-        debts.look(&traffic);
+        timers.update(&traffic);
         traffic.count_received(false, at(102));
-        debts.look(&traffic);
-        assert!(!debts.take_silence(at(200)));
+        timers.update(&traffic);
+        assert!(!timers.take_new_handshake(at(200)));
     }
 
     #[test]
-    fn data_is_acknowledged_by_whatever_is_sent() {
+    fn received_data_is_acknowledged_by_a_keepalive() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (traffic, mut debts) = (Traffic::new(start), Debts::default());
+        let (traffic, mut timers) = (Traffic::new(start), KeepaliveTimers::default());
         traffic.count_received(true, at(1));
-        assert_eq!(debts.look(&traffic), News { has_sent: false, has_received: true });
-        assert!(!debts.is_keepalive_due(at(10)));
-        assert!(debts.is_keepalive_due(at(11)));
+        assert_eq!(timers.update(&traffic), Activity { has_sent: false, has_received: true });
+        assert!(!timers.is_keepalive_due(at(10)));
+        assert!(timers.is_keepalive_due(at(11)));
 
         traffic.count_sent(false, at(11));
-        debts.look(&traffic);
-        assert!(!debts.is_keepalive_due(at(100)));
+        timers.update(&traffic);
+        assert!(!timers.is_keepalive_due(at(100)));
         traffic.count_received(false, at(101));
-        debts.look(&traffic);
-        assert!(!debts.is_keepalive_due(at(200)), "a keepalive is not answered");
+        timers.update(&traffic);
+        assert!(!timers.is_keepalive_due(at(200)), "a keepalive is not answered");
     }
 
     #[test]
-    fn a_persistent_keepalive_is_due_when_nothing_goes_either_way() {
+    fn a_persistent_keepalive_is_due_without_traffic() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (traffic, mut debts) = (Traffic::new(start), Debts::default());
+        let (traffic, mut timers) = (Traffic::new(start), KeepaliveTimers::default());
         let interval = Duration::from_secs(25);
-        assert!(debts.is_idle(&traffic, interval, at(0)));
+        assert!(timers.is_idle(&traffic, interval, at(0)));
 
         traffic.count_received(true, at(10));
-        debts.look(&traffic);
-        assert!(!debts.is_idle(&traffic, interval, at(34)));
-        assert!(debts.is_idle(&traffic, interval, at(35)));
+        timers.update(&traffic);
+        assert!(!timers.is_idle(&traffic, interval, at(34)));
+        assert!(timers.is_idle(&traffic, interval, at(35)));
     }
 }

@@ -1,4 +1,4 @@
-//! The seam: one peer. Packets go by without a lock; handshakes and timers have one of their own.
+//! The tunnel: one peer. Packets with a session take no lock; handshakes and timers share one.
 
 use std::fmt;
 use std::mem;
@@ -11,8 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
 use super::Shared;
-use super::datagram;
-use super::handshake::{Acquaintance, Pending};
+use super::datagram::{self, Sealer};
+use super::handshake::{PeerStatics, Pending};
 use super::keypair::Keypair;
 use super::mac::{Cookie, MacKeys};
 use super::sessions::Sessions;
@@ -21,9 +21,10 @@ use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, Traffic};
 use crate::message::Message;
 use crate::scrub::scrubbed;
 use crate::tunnel::{
-    Opened, REKEY_TIMEOUT, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
+    EndpointUpdate, Opened, REKEY_TIMEOUT, Reserved, Sealed, SessionState, TimedOut, TimerPolicy,
+    Tunnel,
 };
-use crate::{OpenedRun, Opening, Slot, Staged};
+use crate::{IndexSlot, OpenedRun, Opening, Staged};
 use strait_aead::Lanes;
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -35,29 +36,29 @@ use strait_packet::segment::Segments;
 /// One peer under one key of ours.
 pub(super) struct NativeTunnel {
     macs: MacKeys,
-    slot: Slot,
-    /// Of the device, as in [`Surroundings`](super::Surroundings).
+    slot: IndexSlot,
+    /// The MTU of the device, as in [`Environment`](super::Environment).
     mtu: Arc<AtomicU16>,
     lanes: Lanes,
-    /// Published by who holds the lock of the state.
+    /// Changed only with the lock of the state held.
     sessions: ArcSwap<Sessions>,
     traffic: Traffic,
-    /// Packets wait, which go before others.
+    /// Packets are staged; they are sent before others.
     has_staged: AtomicBool,
-    /// Nothing is due, nor will be before something happens that takes the lock of the state. Thousands
-    /// of peers are like this at any time, and time passes for all of them.
+    /// No timer is pending until the lock of the state is taken again. Thousands of peers may be dormant, and
+    /// timeouts come for all of them.
     is_dormant: AtomicBool,
     /// `None` once it is closed.
     state: Mutex<Option<State>>,
 }
 
 impl NativeTunnel {
-    pub(super) fn new(shared: Arc<Shared>, peer: Acquaintance, slot: Slot) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, peer: PeerStatics, slot: IndexSlot) -> Self {
         Self {
             macs: MacKeys::new(peer.peer),
             slot,
-            mtu: Arc::clone(&shared.surroundings.mtu),
-            lanes: shared.surroundings.lanes,
+            mtu: Arc::clone(&shared.environment.mtu),
+            lanes: shared.environment.lanes,
             sessions: ArcSwap::default(),
             traffic: Traffic::new(shared.base()),
             has_staged: AtomicBool::new(false),
@@ -71,20 +72,20 @@ impl NativeTunnel {
         self.mtu.load(Ordering::Relaxed)
     }
 
-    /// For whoever may change something.
+    /// The state, to change it.
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        let state = self.look();
+        let state = self.lock_to_read();
         self.is_dormant.store(false, Ordering::Relaxed);
 
         state
     }
 
-    /// For whoever changes nothing.
-    fn look(&self) -> MutexGuard<'_, Option<State>> {
+    /// The state, to read it.
+    fn lock_to_read(&self) -> MutexGuard<'_, Option<State>> {
         self.state.lock()
     }
 
-    /// Seals what waits and then the segments, until either is used up.
+    /// Seals the staged packets and then the segments, until either is used up.
     #[inline]
     fn seal_with(
         &self,
@@ -102,15 +103,15 @@ impl NativeTunnel {
             }
         }
 
-        let way = (outer, self.mtu());
         let counter = keypair.reserve(as_u64(segments.remaining()));
-        datagram::seal_segments((keypair, counter), segments, way, out, &mut sealed);
+        let sealer = Sealer { keypair, counter, outer, mtu: self.mtu() };
+        sealer.seal(segments, out, &mut sealed);
         self.traffic.count_sent(true, now);
 
         sealed
     }
 
-    /// Has the segments wait, and asks for a session.
+    /// Stages the segments, and begins a handshake.
     #[cold]
     pub(super) fn seal_without_session(
         &self,
@@ -127,12 +128,12 @@ impl NativeTunnel {
             return Sealed { overflow: segments.skip(), ..Sealed::default() };
         }
         let overflow = state.staged.stage(segments, outer.ecn);
-        // One may have come while the lock was waited for.
+        // A handshake may have completed while this waited for the lock.
         let sealed = self.flush(state, outer.path, out, now);
         if self.sessions.load().usable(now).is_none() {
-            state.want_session(now);
-            if !state.is_asking(now) {
-                self.ask(state, outer.path, out, now);
+            state.extend_attempt(now);
+            if !state.is_handshaking(now) {
+                self.send_initiation(state, outer.path, out, now);
             }
         }
 
@@ -142,13 +143,13 @@ impl NativeTunnel {
     fn send_keepalive(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         let sessions = self.sessions.load();
         let Some(keypair) = sessions.usable(now) else { return };
-        let way = (Outer::message(path), self.mtu());
-        if datagram::seal_one(keypair, &[], way, out).is_some() {
+        let outer = Outer::message(path);
+        if datagram::seal_one(keypair, &[], outer, self.mtu(), out).is_some() {
             self.traffic.count_sent(false, now);
         }
     }
 
-    /// Seals what is staged if there is a session.
+    /// Seals the staged packets if there is a session.
     fn flush(
         &self,
         state: &mut State,
@@ -160,8 +161,9 @@ impl NativeTunnel {
         let sessions = self.sessions.load();
         if let Some(keypair) = sessions.usable(now) {
             while let Some((packet, ecn)) = state.staged.first() {
-                let way = (Outer::data(path, ecn), self.mtu());
-                let Some(len) = datagram::seal_one(keypair, packet, way, out) else { break };
+                let outer = Outer::data(path, ecn);
+                let len = datagram::seal_one(keypair, packet, outer, self.mtu(), out);
+                let Some(len) = len else { break };
                 sealed.add(len);
                 state.staged.remove_first();
             }
@@ -174,20 +176,26 @@ impl NativeTunnel {
         sealed
     }
 
-    /// To be called whenever what is staged may have become something or nothing.
+    /// Updates `has_staged`. Call it after each change of the staged packets.
     fn note_staged(&self, state: &State) {
         self.has_staged.store(!state.staged.is_empty(), Ordering::Release);
     }
 
-    /// Sends an initiation, whatever else is on its way.
-    fn ask(&self, state: &mut State, path: Path, out: &mut TransmitBatch, now: Instant) {
+    /// Sends an initiation, even if a handshake is under way.
+    fn send_initiation(
+        &self,
+        state: &mut State,
+        path: Path,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) {
         if state.has_ended {
             return;
         }
-        self.begin_handshake(state, path, out, now);
+        self.write_initiation(state, path, out, now);
     }
 
-    fn begin_handshake(
+    fn write_initiation(
         &self,
         state: &mut State,
         path: Path,
@@ -206,11 +214,10 @@ impl NativeTunnel {
 
         self.send_handshake(state, &mut message, path, out, now);
         let jitter = JITTER_MAX.mul_f64(f64::from(state.shared.random_byte()) / 256.0);
-        state.ask(pending, now, now + REKEY_TIMEOUT + jitter);
+        state.record_initiation(pending, now, now + REKEY_TIMEOUT + jitter);
     }
 
-    /// Stamps a message of a handshake and writes it to `out`. If there is no room it is lost, as on the
-    /// network.
+    /// Adds the MACs to a handshake message and writes it to `out`. Without room it is lost, as on the network.
     fn send_handshake(
         &self,
         state: &mut State,
@@ -226,7 +233,7 @@ impl NativeTunnel {
         }
     }
 
-    /// An index of our slot that nothing else has and nothing had for long, and that nobody can foresee.
+    /// An unused index of our slot, unpredictable to observers, and not used before for the longest possible time.
     fn new_index(&self, state: &mut State) -> u32 {
         let sessions = self.sessions.load();
         loop {
@@ -250,10 +257,10 @@ impl NativeTunnel {
         if state.has_ended {
             return Err(DropReason::NoSession);
         }
-        let introduced =
-            state.shared.introduced(message).map_err(|_| DropReason::Unauthenticated)?;
+        let identified =
+            state.shared.take_identified(message).map_err(|_| DropReason::Unauthenticated)?;
         let authentic =
-            introduced.authenticate(&state.peer).map_err(|_| DropReason::Unauthenticated)?;
+            identified.authenticate(&state.peer).map_err(|_| DropReason::Unauthenticated)?;
         state.accept(authentic.timestamp, now)?;
         self.traffic.count_handshake(now);
 
@@ -262,7 +269,7 @@ impl NativeTunnel {
             .respond(&state.peer, index, &state.shared.ephemeral())
             .map_err(|_| DropReason::Unauthenticated)?;
         let next = Keypair::new(&session, false, self.lanes, now);
-        self.publish(self.sessions.load().promised(next));
+        self.publish(self.sessions.load().with_next(next));
         state.answered = Some((now, index));
         self.send_handshake(state, &mut response, path, out, now);
 
@@ -281,23 +288,23 @@ impl NativeTunnel {
             return Err(DropReason::Malformed);
         };
         let attempt = state.attempt.as_ref().ok_or(DropReason::NoSession)?;
-        let asked = attempt.answered(receiver_index).ok_or(DropReason::NoSession)?;
-        // Both were asleep for so long that there is nothing left of the session.
-        if now.saturating_duration_since(asked.at) >= REJECT_AFTER_TIME {
+        let sent = attempt.answered(receiver_index).ok_or(DropReason::NoSession)?;
+        // Both ends were suspended for so long that the session has expired.
+        if now.saturating_duration_since(sent.at) >= REJECT_AFTER_TIME {
             return Err(DropReason::NoSession);
         }
-        let session = asked
+        let session = sent
             .pending
             .complete(&state.shared.own, &state.peer, message)
             .map_err(|_| DropReason::Unauthenticated)?;
-        let at = asked.at;
-        state.forget(receiver_index);
+        let at = sent.at;
+        state.remove_answered(receiver_index);
         self.traffic.count_handshake(now);
         state.complete(at, now);
-        let current = Keypair::new(&session, true, self.lanes, now).asked_at(at);
-        self.publish(self.sessions.load().granted(current));
+        let current = Keypair::new(&session, true, self.lanes, now).initiated_at(at);
+        self.publish(self.sessions.load().with_current(current));
 
-        // The peer may use the session only when it has seen that we do.
+        // The peer sends in the session only after it has received a datagram in it.
         if state.staged.is_empty() {
             self.send_keepalive(path, out, now);
         }
@@ -324,7 +331,7 @@ impl NativeTunnel {
         }
     }
 
-    /// What it tells of the session that something was received.
+    /// Updates the timers and the sessions after datagrams were opened.
     #[inline]
     fn note_opened(
         &self,
@@ -337,33 +344,33 @@ impl NativeTunnel {
             return;
         }
         self.traffic.count_received(opened.packets > 0, now);
-        opened.is_late |= sessions.is_over(keypair, now);
-        if sessions.is_promised(keypair) {
+        opened.is_late |= sessions.is_superseded(keypair, now);
+        if sessions.is_next(keypair) {
             self.confirm(keypair, now);
         }
         opened.has_staged = self.has_staged.load(Ordering::Acquire);
     }
 
-    /// The peer has used the session that we had promised, so we do as well.
+    /// The peer has used the next session: it becomes the current one.
     #[cold]
     fn confirm(&self, keypair: &Arc<Keypair>, now: Instant) {
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return };
         let sessions = self.sessions.load();
-        if !sessions.is_promised(keypair) {
+        if !sessions.is_next(keypair) {
             return;
         }
-        self.publish(sessions.confirmed());
+        self.publish(sessions.with_next_confirmed());
         if let Some((at, index)) = state.answered.take()
             && index == keypair.local_index
         {
             state.complete(at, now);
         }
-        // Nothing is left to ask for.
+        // A handshake of ours is not needed any more.
         state.attempt = None;
     }
 
-    /// To be called by who holds the lock of the state.
+    /// Call it only with the lock of the state held.
     fn publish(&self, sessions: Sessions) {
         self.sessions.store(Arc::new(sessions));
     }
@@ -401,13 +408,13 @@ impl Tunnel for NativeTunnel {
     fn reserve(&self, segments: &Segments<'_>, now: Instant) -> Option<Reserved> {
         let sessions = self.sessions.load();
         let keypair = sessions.usable(now)?;
-        if keypair.is_worn() || self.has_staged.load(Ordering::Acquire) {
+        if keypair.has_sent_too_many() || self.has_staged.load(Ordering::Acquire) {
             return None;
         }
         let first_counter = keypair.reserve(as_u64(segments.remaining()));
         self.traffic.count_sent(true, now);
         let mtu = self.mtu();
-        let sealed = datagram::foresee(segments, mtu);
+        let sealed = datagram::predict_sealed(segments, mtu);
 
         let keys = Arc::<Keypair>::clone(keypair);
         Some(Reserved::new(keys, first_counter, mtu, sealed))
@@ -441,7 +448,7 @@ impl Tunnel for NativeTunnel {
 
     fn admit(&self, opening: &Opening, run: &mut OpenedRun, bytes: &[u8], now: Instant) -> Opened {
         let sessions = self.sessions.load();
-        // Not after it was wiped, even if it was there when the run was opened.
+        // Not if the session was wiped after the run was opened.
         let Some(keypair) = sessions.all().find(|keypair| opening.is_with(keypair)) else {
             return Opened { no_session: run.datagrams(), ..Opened::default() };
         };
@@ -458,10 +465,10 @@ impl Tunnel for NativeTunnel {
         path: Path,
         out: &mut TransmitBatch,
         now: Instant,
-    ) -> Result<Whereabouts, DropReason> {
+    ) -> Result<EndpointUpdate, DropReason> {
         let kind = Message::classify(message).ok_or(DropReason::Malformed)?;
         if matches!(kind, Message::Response { .. }) {
-            let shared = self.look().as_ref().map(|state| Arc::clone(&state.shared));
+            let shared = self.lock_to_read().as_ref().map(|state| Arc::clone(&state.shared));
             let shared = shared.ok_or(DropReason::NoSession)?;
             if !shared.admit(message, path, out)? {
                 return Err(DropReason::UnderLoad);
@@ -478,34 +485,39 @@ impl Tunnel for NativeTunnel {
             Message::Data { .. } => Err(DropReason::Malformed),
         })?;
 
-        // A response comes from where we have just asked, which may be somewhere else on purpose.
+        // Only for initiations: a response comes from an address that we have just sent to.
         if kind == Message::Initiation && self.traffic.has_just_received(now) {
-            return Ok(Whereabouts::Unknown);
+            return Ok(EndpointUpdate::Keep);
         }
-        Ok(Whereabouts::Here)
+        Ok(EndpointUpdate::Learn)
     }
 
-    fn handle_timeout(&self, upkeep: Upkeep, out: &mut TransmitBatch, now: Instant) -> TimedOut {
-        let Upkeep { path, persistent_keepalive, may_initiate } = upkeep;
+    fn handle_timeout(
+        &self,
+        policy: TimerPolicy,
+        out: &mut TransmitBatch,
+        now: Instant,
+    ) -> TimedOut {
+        let TimerPolicy { path, persistent_keepalive, may_initiate } = policy;
         if self.is_dormant() && persistent_keepalive.is_none() {
             return TimedOut::default();
         }
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return TimedOut::default() };
         let mut sessions = self.sessions.load();
-        // With the last who reads them they are wiped.
+        // Expired sessions are wiped when their last reader has finished.
         if let Some(fresh) = sessions.without_expired(now) {
             self.publish(fresh);
             sessions = self.sessions.load();
         }
-        let news = state.debts.look(&self.traffic);
-        let may_ask = may_initiate && !state.is_asking(now);
-        let is_silent = may_ask && state.debts.take_silence(now);
+        let activity = state.timers.update(&self.traffic);
+        let may_send_initiation = may_initiate && !state.is_handshaking(now);
+        let is_unanswered = may_send_initiation && state.timers.take_new_handshake(now);
         let mut given_up = 0;
-        // Remembered until it may be asked for: what makes it due is seen once.
-        state.is_rekey_due |= sessions.is_succession_due(news, now);
+        // Kept until an initiation may be sent: the activity that makes it due is reported once.
+        state.is_rekey_due |= sessions.is_rekey_due(activity, now);
         state.is_rekey_due &= sessions.has_current();
-        let mut wants_session = is_silent || state.is_rekey_due;
+        let mut wants_session = is_unanswered || state.is_rekey_due;
 
         if let Some(attempt) = &state.attempt {
             if attempt.has_failed(now) {
@@ -513,26 +525,26 @@ impl Tunnel for NativeTunnel {
                 self.note_staged(state);
                 state.attempt = None;
             } else {
-                wants_session = now >= attempt.again;
+                wants_session = now >= attempt.next_at;
             }
         }
         let has_session = sessions.has_current();
         let is_idle = persistent_keepalive
-            .is_some_and(|interval| state.debts.is_idle(&self.traffic, interval, now));
+            .is_some_and(|interval| state.timers.is_idle(&self.traffic, interval, now));
         if !has_session && (is_idle || !state.staged.is_empty()) && state.attempt.is_none() {
             wants_session = true;
         }
 
         if let Some(path) = path {
-            if wants_session && may_ask {
-                self.ask(state, path, out, now);
+            if wants_session && may_send_initiation {
+                self.send_initiation(state, path, out, now);
             }
-            if has_session && (is_idle || state.debts.is_keepalive_due(now)) {
+            if has_session && (is_idle || state.timers.is_keepalive_due(now)) {
                 self.send_keepalive(path, out, now);
             }
         }
         let is_dormant =
-            persistent_keepalive.is_none() && sessions.is_empty() && state.is_at_rest();
+            persistent_keepalive.is_none() && sessions.is_empty() && state.is_dormant();
         self.is_dormant.store(is_dormant, Ordering::Relaxed);
 
         TimedOut { given_up, has_staged: has_session && !state.staged.is_empty() }
@@ -542,21 +554,21 @@ impl Tunnel for NativeTunnel {
         self.is_dormant.load(Ordering::Relaxed)
     }
 
-    fn is_asking(&self, now: Instant) -> bool {
-        self.look().as_ref().is_some_and(|state| state.is_asking(now))
+    fn is_handshaking(&self, now: Instant) -> bool {
+        self.lock_to_read().as_ref().is_some_and(|state| state.is_handshaking(now))
     }
 
     fn initiate(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         let mut state = self.lock();
-        if let Some(state) = state.as_mut().filter(|state| !state.is_asking(now)) {
-            self.ask(state, path, out, now);
+        if let Some(state) = state.as_mut().filter(|state| !state.is_handshaking(now)) {
+            self.send_initiation(state, path, out, now);
         }
     }
 
     fn restart(&self, path: Path, out: &mut TransmitBatch, now: Instant) {
         if let Some(state) = self.lock().as_mut() {
-            state.want_session(now);
-            self.ask(state, path, out, now);
+            state.extend_attempt(now);
+            self.send_initiation(state, path, out, now);
         }
     }
 
@@ -567,7 +579,7 @@ impl Tunnel for NativeTunnel {
         };
         let overflow = state.staged.stage(segments, ecn);
         self.note_staged(state);
-        state.want_session(now);
+        state.extend_attempt(now);
 
         overflow
     }
@@ -584,7 +596,7 @@ impl Tunnel for NativeTunnel {
         staged
     }
 
-    fn adopt(&self, staged: Staged) {
+    fn append_staged(&self, staged: Staged) {
         if let Some(state) = self.lock().as_mut() {
             state.staged.append(staged);
             self.note_staged(state);
@@ -606,14 +618,14 @@ impl Tunnel for NativeTunnel {
         self.sessions.store(Arc::default());
         self.has_staged.store(false, Ordering::Release);
         let staged = state.as_mut().map(|state| mem::take(&mut state.staged));
-        // Dropped where it is: a move would leave a copy behind of what is wiped.
+        // Dropped in place: a move would leave a copy of the secrets.
         *state = None;
 
         staged.unwrap_or_default()
     }
 
     fn session(&self) -> SessionState {
-        let state = self.look();
+        let state = self.lock_to_read();
         let Some(state) = state.as_ref() else { return SessionState::default() };
 
         SessionState {

@@ -1,4 +1,4 @@
-//! What a set wants, line by line.
+//! The content of a set, parsed line by line.
 
 use std::net::SocketAddr;
 
@@ -9,61 +9,61 @@ use super::{Errno, Refusal};
 use crate::redact::without_keys;
 use crate::{PresharedKey, PrivateKey, PublicKey};
 
-/// The most of a wrong value that an error repeats, in characters.
+/// The most characters of an invalid value that an error repeats.
 const SHOWN: usize = 64;
 
-/// So many characters in a row that could stand in a key, of any notation, and a value is not repeated: a
-/// secret may have come to the wrong place. What is worth repeating, an address or a number, is shorter.
+/// A value with this many characters of a key in a row, in any notation, is not repeated: it may be a secret in the
+/// wrong place. Values worth repeating, addresses and numbers, are shorter.
 const SECRET_LEN: usize = 16;
 
-/// How the keys begin of what we answer beyond the protocol.
+/// The prefix of the keys that we add to the protocol.
 const OURS: &str = "strait_";
 
 /// The longest key of the protocol has 29.
 const MAX_KEY_LEN: usize = 32;
 
-/// Everything that one set wants, in its order.
+/// The content of one set, in its order.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Another key of our own; none is a device without one.
+    /// The new private key; `Some(None)` removes it.
     pub private_key: Option<Option<PrivateKey>>,
-    /// Another UDP port; 0 is any.
+    /// The new UDP port; 0 is any.
     pub listen_port: Option<u16>,
-    /// Another mark on what is sent; 0 is none.
+    /// The new firewall mark of sent datagrams; 0 is none.
     pub fwmark: Option<u32>,
-    /// All peers that are not named are to go.
+    /// Remove all peers that are not named.
     pub replaces_peers: bool,
-    /// One peer after the other. A peer may come up again.
+    /// Changes of peers, in order. A peer may occur more than once.
     pub peers: Vec<PeerChange>,
 }
 
-/// What a set wants of one peer.
+/// The changes of one peer in a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerChange {
-    /// Who it is.
+    /// Identity of the peer.
     pub public_key: PublicKey,
-    /// Only if it is there.
+    /// Apply the change only if the peer exists.
     pub is_update_only: bool,
-    /// It is to go, whatever else is said of it.
+    /// Remove the peer; everything else is ignored.
     pub is_removed: bool,
-    /// Another preshared key; none is a peer without one.
+    /// The new preshared key; `Some(None)` removes it.
     pub preshared_key: Option<Option<PresharedKey>>,
-    /// Where it is from now on.
+    /// The new endpoint.
     pub endpoint: Option<SocketAddr>,
-    /// Seconds; 0 is off.
+    /// The new interval in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
-    /// It loses the allowed IPs that it has.
+    /// Remove its allowed IPs first.
     pub replaces_allowed_ips: bool,
-    /// One after the other.
+    /// Changes of allowed IPs, in order.
     pub allowed_ips: Vec<AllowedIp>,
 }
 
-/// One allowed IP of a peer.
+/// A change of one allowed IP of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllowedIp {
-    /// The peer has it from now on, and nobody else.
+    /// Give it to the peer, and take it from any other.
     Add(Prefix),
-    /// The peer has it no more.
+    /// Remove it from the peer.
     Remove(Prefix),
 }
 
@@ -72,10 +72,11 @@ impl Changes {
     ///
     /// # Errors
     ///
-    /// [`Refusal`] with `EPROTO` if it is no line of the protocol, `EINVAL` if key or value are none.
+    /// [`Refusal`] with `EPROTO` if it is not a line of the protocol, `EINVAL` if its key is unknown or its value
+    /// invalid.
     pub fn take(&mut self, line: &str) -> Result<(), Refusal> {
         let Some((key, value)) = line.split_once('=') else {
-            // Never repeated: it may be the text of a key.
+            // Not repeated: it may be a key.
             let text = "a line without '=': write KEY=VALUE";
             return Err(Refusal::new(Errno::PROTOCOL, text));
         };
@@ -111,7 +112,7 @@ impl Changes {
 }
 
 impl PeerChange {
-    /// Nothing but that the peer is to be there.
+    /// Adds the peer, without other changes.
     #[must_use]
     pub const fn new(public_key: PublicKey) -> Self {
         Self {
@@ -134,8 +135,8 @@ impl PeerChange {
             }
             "endpoint" => {
                 let endpoint = value::endpoint(value);
-                let remedy = "an IP address and a port, in brackets if IPv6, with an interface that is there if it \
-                     has a zone";
+                let remedy = "an IP address and a port, in brackets if IPv6, with an existing interface if it has a \
+                     zone";
                 self.endpoint = Some(endpoint.ok_or_else(|| invalid(key, value, remedy))?);
             }
             "persistent_keepalive_interval" => {
@@ -157,10 +158,10 @@ impl PeerChange {
             }
             "protocol_version" => {
                 if value != "1" {
-                    return Err(invalid(key, value, "1, the only version there is"));
+                    return Err(invalid(key, value, "1, the only version"));
                 }
             }
-            // What was learned cannot be set, but a get has answered it.
+            // Learned values cannot be set, but they are in the answer to a get.
             "last_handshake_time_sec" | "last_handshake_time_nsec" | "tx_bytes" | "rx_bytes" => {
                 number(key, value, u64::MAX)?;
             }
@@ -172,7 +173,7 @@ impl PeerChange {
     }
 }
 
-/// Zeros are a key as any other, as for the kernel: of a peer that there can be no session with.
+/// A key of zeros is accepted, as by the kernel: no session with such a peer is possible.
 fn public_key(value: &str) -> Result<PublicKey, Refusal> {
     value::key(value)
         .map(|bytes| PublicKey::from_bytes(*bytes))
@@ -198,7 +199,7 @@ fn number<T: std::str::FromStr + std::fmt::Display>(
         .ok_or_else(|| invalid(key, value, &format!("a decimal number from 0 to {max}")))
 }
 
-/// A key that can only be switched on.
+/// A flag that can only be switched on.
 fn truth(key: &str, value: &str) -> Result<(), Refusal> {
     if value == "true" {
         return Ok(());
@@ -213,29 +214,29 @@ fn invalid(key: &str, value: &str, remedy: &str) -> Refusal {
         None => "(hidden)".to_owned(),
     };
 
-    Refusal::new(Errno::INVALID, format!("{key} {value} is wrong: use {remedy}"))
+    Refusal::new(Errno::INVALID, format!("{key} {value} is invalid: use {remedy}"))
 }
 
-/// For secrets, which no error repeats.
+/// For secrets: the value is not repeated.
 fn not_a_key(key: &str) -> Refusal {
-    Refusal::new(Errno::INVALID, format!("{key} is no key: use 64 hexadecimal digits"))
+    Refusal::new(Errno::INVALID, format!("{key} is not a key: use 64 hexadecimal digits"))
 }
 
-/// A bare key in base64 has its own equals sign, at its end: what stands before need not be a name.
+/// The text before '=' is repeated only if it looks like a name: a line may be a key in base64, which ends with '='.
 fn unknown(of: &str, key: &str) -> Refusal {
     let is_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
     let text = if (1..=MAX_KEY_LEN).contains(&key.len()) && key.bytes().all(is_name) {
-        format!("{key} is no key of {of}")
+        format!("{key} is not a key of {of}")
     } else {
-        format!("a line with something before '=' that is no key of {of}")
+        format!("a line with text before '=' that is not a key of {of}")
     };
 
     Refusal::new(Errno::INVALID, text)
 }
 
-/// The beginning of a value, if nothing in there looks like a key.
+/// The beginning of a value, if no part of it looks like a key.
 fn shown(value: &str) -> Option<String> {
-    // As a whole: what is written in groups is longer than what is shown.
+    // The whole value: a key written in groups may be longer than the part that is shown.
     if without_keys(value) != value {
         return None;
     }
@@ -256,7 +257,7 @@ mod tests {
     const ZERO: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
     #[test]
-    fn every_key_of_a_device_is_taken() {
+    fn all_keys_of_a_device_are_accepted() {
         let changes = take(&[
             &format!("private_key={KEY}"),
             "listen_port=51820",
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_peer_is_taken() {
+    fn all_keys_of_a_peer_are_accepted() {
         let changes = take(&[
             &format!("public_key={KEY}"),
             "update_only=true",
@@ -296,12 +297,12 @@ mod tests {
         assert_eq!(first.persistent_keepalive, Some(25));
         let expected =
             [AllowedIp::Add(prefix("10.0.0.0/8")), AllowedIp::Remove(prefix("fd00::/8"))];
-        assert_eq!(first.allowed_ips, expected, "what stands before the replacement is replaced");
+        assert_eq!(first.allowed_ips, expected, "earlier allowed IPs are replaced as well");
         assert!(second.is_removed);
     }
 
     #[test]
-    fn a_secret_of_zeros_is_none() {
+    fn a_zero_secret_removes_the_key() {
         let changes = take(&[
             &format!("private_key={ZERO}"),
             &format!("public_key={KEY}"),
@@ -313,18 +314,17 @@ mod tests {
         assert_eq!(changes.peers[0].preshared_key, Some(None));
     }
 
-    /// The kernel's own tests set it and expect to find it.
+    /// The kernel's own tests set it and expect it in the answer.
     #[test]
-    fn a_public_key_of_zeros_is_a_peer() {
+    fn a_zero_public_key_is_a_peer() {
         let changes = take(&[&format!("public_key={ZERO}"), "allowed_ip=10.0.0.0/8"]).unwrap();
 
         let [peer] = &changes.peers[..] else { panic!("{changes:?}") };
         assert_eq!(peer.public_key, PublicKey::from_bytes([0; 32]));
     }
 
-    /// The numbers are those of wireguard-go.
     #[test]
-    fn what_is_wrong_is_refused_with_its_number() {
+    fn invalid_lines_get_wireguard_go_error_numbers() {
         let of_device = [
             ("listen_port", Errno::PROTOCOL),
             ("", Errno::PROTOCOL),
@@ -368,34 +368,37 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_value_unless_it_is_a_secret() {
+    fn an_error_shows_the_value_unless_secret() {
         let error = |line: &str| take(&[line]).unwrap_err().to_string();
         let peer = format!("public_key={KEY}");
         let endpoint = take(&[&peer, "endpoint=[fe80::1%eth0]:51820"]).unwrap_err().to_string();
         let long = take(&[&peer, &format!("endpoint={}", "x.".repeat(9000))]).unwrap_err();
 
         let port = error("listen_port=70000");
-        assert_eq!(port, "listen_port \"70000\" is wrong: use a decimal number from 0 to 65535");
-        assert!(endpoint.starts_with("endpoint \"[fe80::1%eth0]:51820\" is wrong"), "{endpoint}");
-        assert_eq!(error("mtu=1420"), "mtu is no key of a device");
-        assert_eq!(error("private_key=c0ffee"), "private_key is no key: use 64 hexadecimal digits");
+        assert_eq!(port, "listen_port \"70000\" is invalid: use a decimal number from 0 to 65535");
+        assert!(endpoint.starts_with("endpoint \"[fe80::1%eth0]:51820\" is invalid"), "{endpoint}");
+        assert_eq!(error("mtu=1420"), "mtu is not a key of a device");
+        assert_eq!(
+            error("private_key=c0ffee"),
+            "private_key is not a key: use 64 hexadecimal digits"
+        );
         assert!(long.to_string().len() < 200, "{long}");
         for separator in [":", " ", ", "] {
             let bytes = KEY.as_bytes().chunks(2).map(|byte| str::from_utf8(byte).unwrap());
             let written = bytes.collect::<Vec<_>>().join(separator);
-            let hidden = "fwmark (hidden) is wrong: use a decimal number from 0 to 4294967295";
+            let hidden = "fwmark (hidden) is invalid: use a decimal number from 0 to 4294967295";
             assert_eq!(error(&format!("fwmark={written}")), hidden);
         }
-        // `wg genkey` without a key in front, in both notations.
+        // A private key alone, in both notations.
         assert_eq!(error(KEY), "a line without '=': write KEY=VALUE");
         let base64 = PrivateKey::from_bytes(&value::key(KEY).unwrap()).unwrap().to_base64();
-        assert_eq!(error(&base64), "a line with something before '=' that is no key of a device");
+        assert_eq!(error(&base64), "a line with text before '=' that is not a key of a device");
     }
 
     proptest! {
-        /// Whatever line a secret stands in, and wherever in the line.
+        /// In any line, at any place.
         #[test]
-        fn no_refusal_repeats_a_piece_of_a_secret(
+        fn no_refusal_shows_part_of_a_secret(
             secret in any::<[u8; 32]>(),
             key in prop::sample::select(&KEYS[..]),
             (before, after) in ("[ -~]{0,8}", "[ -~]{0,8}"),
@@ -430,7 +433,7 @@ mod tests {
         }
     }
 
-    /// All that there are, and some that are none.
+    /// All keys of the protocol, and some unknown ones.
     const KEYS: [&str; 17] = [
         "private_key",
         "listen_port",

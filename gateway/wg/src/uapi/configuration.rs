@@ -1,4 +1,4 @@
-//! What a device is to be, and what becomes of it by a set.
+//! The configuration of a device, and how a set changes it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -10,38 +10,38 @@ use remap::Prefix;
 use super::change::{AllowedIp, Changes, PeerChange};
 use crate::{PresharedKey, PrivateKey, PublicKey};
 
-/// The whole of it.
+/// The configuration of a device.
 ///
-/// No two peers have one key or one allowed IP, and no peer has our own key.
+/// No two peers have the same key or allowed IP, and no peer has our own key.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
-    /// Our identity. Without one there is nobody to talk to.
+    /// Our identity. Without one the device has no sessions.
     pub private_key: Option<PrivateKey>,
-    /// UDP; 0 is any.
+    /// UDP port; 0 is any.
     pub listen_port: u16,
-    /// On what is sent; 0 is none.
+    /// Firewall mark of sent datagrams; 0 is none.
     pub fwmark: u32,
-    /// The first to be named comes first.
+    /// In the order in which they were added.
     pub peers: Vec<Peer>,
 }
 
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Who it is.
+    /// Identity of the peer.
     pub public_key: PublicKey,
     /// Mixed into the handshake if present.
     pub preshared_key: Option<PresharedKey>,
-    /// Where it was last said to be. Where it is by now is learned.
+    /// The configured endpoint. The peer may have roamed since.
     pub endpoint: Option<SocketAddr>,
     /// In seconds; `None` is off.
     pub persistent_keepalive: Option<NonZeroU16>,
-    /// The last to be named comes last.
+    /// In the order in which they were added.
     pub allowed_ips: Arc<[Prefix]>,
 }
 
 impl Configuration {
-    /// What holds after `changes`. Who is to be sought elsewhere from now on says [`Self::moved`].
+    /// The configuration after `changes`. For new endpoints see [`Self::endpoint_changes`].
     #[must_use]
     pub fn with(&self, changes: &Changes) -> Self {
         let private_key = match &changes.private_key {
@@ -55,7 +55,7 @@ impl Configuration {
                 draft.insert(peer);
             }
         }
-        // Nobody is a peer of themselves; whoever shares one file among all hosts counts on that.
+        // Our own key is not a peer: administrators use one file for all hosts.
         for change in changes.peers.iter().filter(|change| Some(change.public_key) != own) {
             draft.apply(change);
         }
@@ -68,10 +68,10 @@ impl Configuration {
         }
     }
 
-    /// Which peers are somewhere else after `changes`: the last word on each since it was removed, if it
-    /// was. What is said of a peer only if there is one counts only then.
+    /// The endpoints that `changes` set: the last one of each peer, after its last removal. An `update_only` change
+    /// counts only if the peer exists.
     #[must_use]
-    pub fn moved(&self, changes: &Changes) -> BTreeMap<PublicKey, SocketAddr> {
+    pub fn endpoint_changes(&self, changes: &Changes) -> BTreeMap<PublicKey, SocketAddr> {
         let mut there: HashSet<_> = self.peers.iter().map(|peer| peer.public_key).collect();
         let mut moved = BTreeMap::new();
         for change in &changes.peers {
@@ -88,10 +88,10 @@ impl Configuration {
         moved
     }
 
-    /// Who is a peer after `changes`, which led here, but was removed on the way. Nothing that was learned
-    /// of them may stay.
+    /// The peers that `changes`, which led to this configuration, removed and added again. Drop everything that was
+    /// learned about them.
     #[must_use]
-    pub fn renewed(&self, changes: &Changes) -> HashSet<PublicKey> {
+    pub fn recreated(&self, changes: &Changes) -> HashSet<PublicKey> {
         let removed = changes.peers.iter().filter(|change| change.is_removed);
         let removed: HashSet<_> = removed.map(|change| change.public_key).collect();
         let peers = self.peers.iter().map(|peer| peer.public_key);
@@ -106,14 +106,13 @@ impl Configuration {
     }
 }
 
-/// Peers on their way to a configuration. An allowed IP changes hands in logarithmic time, however
-/// many there are.
+/// A configuration under construction. Moving an allowed IP to another peer takes logarithmic time.
 #[derive(Debug, Default)]
 struct Draft {
     entries: Vec<Entry>,
-    /// Of the entries that are peers.
+    /// The places of the peers in `entries`.
     places: HashMap<PublicKey, usize>,
-    /// The list that each allowed IP is on, and when it came there. Lists may be nobody's any more.
+    /// The list that each allowed IP is on, and its order there. A list may have no entry any more.
     owners: BTreeMap<Prefix, (u64, u64)>,
     next: u64,
 }
@@ -189,7 +188,7 @@ impl Draft {
         list
     }
 
-    /// Whoever had `prefix` before has it no more.
+    /// Puts `prefix` on `list`, and takes it from any other.
     fn allow(&mut self, prefix: Prefix, list: u64) {
         let order = self.tick();
         let entry = self.owners.entry(prefix).or_insert((list, order));
@@ -212,7 +211,7 @@ impl Draft {
         }
 
         let peers = entries.into_iter().enumerate().filter(|(place, entry)| {
-            // One that was removed and named again is another entry.
+            // A peer that was removed and added again has another entry.
             places.get(&entry.peer.public_key) == Some(place)
         });
         peers
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_ip_moves_to_whoever_names_it_last() {
+    fn an_allowed_ip_moves_to_the_last_peer() {
         let before = after(
             &Configuration::default(),
             &["public_key=1", "allowed_ip=10.1.0.0/16", "allowed_ip=10.2.0.0/16", "public_key=2"],
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn replacing_takes_what_was_there_and_nothing_else() {
+    fn replace_flags_remove_only_their_own() {
         let before = after(
             &Configuration::default(),
             &["public_key=1", "allowed_ip=10.1.0.0/16", "public_key=2", "allowed_ip=10.2.0.0/16"],
@@ -270,15 +269,15 @@ mod tests {
         let allowed_ips =
             after(&before, &["public_key=1", "replace_allowed_ips=true", "allowed_ip=10.3.0.0/16"]);
         let peers = after(&before, &["replace_peers=true", "public_key=3"]);
-        let nobody = after(&before, &["replace_peers=true"]);
+        let none = after(&before, &["replace_peers=true"]);
 
         assert_eq!(shown(&allowed_ips), "1 10.3.0.0/16; 2 10.2.0.0/16");
         assert_eq!(shown(&peers), "3");
-        assert_eq!(shown(&nobody), "");
+        assert_eq!(shown(&none), "");
     }
 
     #[test]
-    fn update_only_creates_nobody() {
+    fn update_only_creates_no_peer() {
         let before = after(&Configuration::default(), &["public_key=1"]);
 
         let changed = after(
@@ -297,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_removed_and_named_again_begins_anew() {
+    fn a_peer_removed_and_added_is_recreated() {
         let before = after(
             &Configuration::default(),
             &["public_key=1", "allowed_ip=10.1.0.0/16", "public_key=2"],
         );
 
-        let anew = read(&[
+        let changes = read(&[
             "public_key=1",
             "endpoint=192.0.2.1:1",
             "public_key=1",
@@ -314,17 +313,17 @@ mod tests {
             "public_key=3",
             "remove=true",
         ]);
-        let again = before.with(&anew);
+        let again = before.with(&changes);
 
         let key = |number: u8| PublicKey::from_bytes([number; 32]);
         assert_eq!(shown(&again), "2; 1");
-        assert_eq!(again.renewed(&anew), HashSet::from([key(1)]));
-        let moved: Vec<_> = before.moved(&anew).into_keys().collect();
-        assert_eq!(moved, [key(2)], "what was said before the removal is forgotten");
+        assert_eq!(again.recreated(&changes), HashSet::from([key(1)]));
+        let moved: Vec<_> = before.endpoint_changes(&changes).into_keys().collect();
+        assert_eq!(moved, [key(2)], "the endpoint before the removal does not count");
     }
 
     #[test]
-    fn nobody_is_a_peer_of_themselves() {
+    fn our_own_key_is_never_a_peer() {
         let key = PrivateKey::from_bytes(&[7; 32]).unwrap();
         let mut own = PeerChange::new(key.public_key());
         own.allowed_ips = vec![AllowedIp::Add("10.0.0.0/8".parse().unwrap())];
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_stays() {
+    fn unnamed_settings_do_not_change() {
         let key = PrivateKey::generate();
         let changes = Changes {
             private_key: Some(Some(key.clone())),
@@ -357,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_says_where_a_peer_is() {
+    fn the_last_endpoint_of_a_peer_counts() {
         let changes = read(&[
             "public_key=1",
             "endpoint=192.0.2.1:1",
@@ -369,13 +368,14 @@ mod tests {
             "public_key=3",
         ]);
 
-        let moved: Vec<_> = Configuration::default().moved(&changes).into_values().collect();
+        let moved: Vec<_> =
+            Configuration::default().endpoint_changes(&changes).into_values().collect();
 
         assert_eq!(moved, ["192.0.2.3:3".parse().unwrap()]);
     }
 
     #[test]
-    fn who_is_only_to_be_updated_does_not_move_before_it_is_there() {
+    fn update_only_needs_an_existing_peer() {
         let there = after(&Configuration::default(), &["public_key=2"]);
         let changes = read(&[
             "public_key=1",
@@ -387,15 +387,15 @@ mod tests {
             "public_key=1",
         ]);
 
-        let moved: Vec<_> = there.moved(&changes).into_values().collect();
+        let moved: Vec<_> = there.endpoint_changes(&changes).into_values().collect();
 
         assert_eq!(moved, ["192.0.2.2:2".parse().unwrap()]);
     }
 
     proptest! {
-        /// The slow definition: a list of pairs, looked through from end to end.
+        /// Against the slow definition: a list of pairs.
         #[test]
-        fn allowed_ips_are_whose_they_were_last_said_to_be(
+        fn allowed_ips_belong_to_the_last_peer(
             steps in prop::collection::vec((0u8..4, 0u8..5, 0u8..6), 0..60),
         ) {
             let mut fast = Configuration::default();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_allowed_ips_change_hands_at_once() {
+    fn ten_thousand_allowed_ips_move_together() {
         let addresses = |peer: u8| {
             let mut change = PeerChange::new(PublicKey::from_bytes([peer; 32]));
             let prefixes = (0..10_000_u32)

@@ -1,4 +1,4 @@
-//! Reading what a device tells: ours, or any other that speaks the protocol.
+//! Parses the answer to a get, of our device or of any other implementation.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::report::{DeviceReport, Drops, PeerReport, Report};
 use super::value;
 use crate::{PresharedKey, PrivateKey, PublicKey};
 
-/// Why an answer cannot be understood. Never holds a value, which may be a secret.
+/// Why an answer cannot be parsed. Never holds a value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
@@ -15,22 +15,22 @@ pub enum ReadError {
     /// A line without an equals sign.
     #[error("line {line} has no '='")]
     NotALine { line: usize },
-    /// A value that is none for its key.
-    #[error("line {line}: the value of {key} is wrong")]
+    /// A value that is invalid for its key.
+    #[error("line {line}: the value of {key} is invalid")]
     Value { line: usize, key: String },
-    /// A key of a peer before the first peer, or of the device behind it.
+    /// A key of a peer before the first peer, or a key of the device after it.
     #[error("line {line}: {key} is out of place")]
     Place { line: usize, key: String },
-    /// The device refuses.
+    /// The device refused the request.
     #[error("the device answers with error {errno}")]
     Refused { errno: i64 },
-    /// The answer stops before its end.
+    /// The answer is truncated.
     #[error("the answer has no end")]
     NoEnd,
 }
 
 impl Report {
-    /// Reads the whole answer to a get, up to its blank line. Keys that are not known mean nothing.
+    /// Parses an answer up to its blank line. Unknown keys are ignored.
     ///
     /// # Errors
     ///
@@ -47,16 +47,16 @@ impl Report {
                 };
             }
             let (key, value) = content.split_once('=').ok_or(ReadError::NotALine { line })?;
-            let wrong = || ReadError::Value { line, key: key.to_owned() };
+            let invalid = || ReadError::Value { line, key: key.to_owned() };
             match key {
-                "errno" => errno = Some(value.parse().map_err(|_| wrong())?),
+                "errno" => errno = Some(value.parse().map_err(|_| invalid())?),
                 "public_key" => {
-                    let bytes = value::key(value).ok_or_else(wrong)?;
+                    let bytes = value::key(value).ok_or_else(invalid)?;
                     report.peers.push(PeerReport::new(PublicKey::from_bytes(*bytes)));
                 }
                 _ => match report.peers.last_mut() {
-                    None => report.device.take(key, value).ok_or_else(wrong)?,
-                    Some(peer) => peer.take(key, value).ok_or_else(wrong)?,
+                    None => report.device.take(key, value).ok_or_else(invalid)?,
+                    Some(peer) => peer.take(key, value).ok_or_else(invalid)?,
                 },
             }
             if is_out_of_place(key, report.peers.is_empty()) {
@@ -86,7 +86,7 @@ fn is_out_of_place(key: &str, is_of_device: bool) -> bool {
 }
 
 impl DeviceReport {
-    /// `None` if the value is none.
+    /// `None` if the value is invalid.
     fn take(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
             "private_key" => self.private_key = PrivateKey::from_bytes(&*value::key(value)?).ok(),
@@ -103,13 +103,13 @@ impl DeviceReport {
 }
 
 impl PeerReport {
-    /// `None` if the value is none.
+    /// `None` if the value is invalid.
     fn take(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
             "preshared_key" => {
                 self.preshared_key = PresharedKey::from_bytes(&*value::key(value)?).ok();
             }
-            // Others have addresses with a zone, and IPv4 in the clothes of IPv6.
+            // Other implementations report zones, and IPv4-mapped IPv6 addresses.
             "endpoint" => self.endpoint = Some(value.parse().ok()?),
             "last_handshake_time_sec" => {
                 self.add_to_last_handshake(Duration::from_secs(value::number(value)?))?;
@@ -134,7 +134,7 @@ impl PeerReport {
         Some(())
     }
 
-    /// Seconds and nanoseconds come on lines of their own; zero is never.
+    /// Seconds and nanoseconds are separate lines; zero is never.
     fn add_to_last_handshake(&mut self, part: Duration) -> Option<()> {
         let sum = self.last_handshake.unwrap_or_default().checked_add(part)?;
         self.last_handshake = Some(sum).filter(|sum| !sum.is_zero());
@@ -149,19 +149,19 @@ fn drops(value: &str) -> Option<Drops> {
     Some(Drops { reason: plain(reason)?, packets: value::number(packets)? })
 }
 
-/// A text that does nothing to the terminal that shows it.
+/// A text without control characters: it is shown on a terminal.
 fn plain(text: &str) -> Option<String> {
     (!text.contains(char::is_control)).then(|| text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Told;
+    use super::super::report::Reported;
     use super::*;
 
-    /// The lines of `device/uapi.go` of wireguard-go, in its order, and one that nobody knows.
+    /// The lines of `device/uapi.go` of wireguard-go, in its order, and an unknown one.
     #[test]
-    fn the_answer_of_another_implementation_can_be_read() {
+    fn the_answer_of_wireguard_go_is_parsed() {
         let (own, peer, none) = ("a1".repeat(32), "b2".repeat(32), "00".repeat(32));
         let text = format!(
             "private_key={own}\nlisten_port=51820\npublic_key={peer}\npreshared_key={none}\n\
@@ -185,7 +185,7 @@ mod tests {
 
     /// As wireguard-go prints them.
     #[test]
-    fn an_address_that_we_do_not_take_is_kept_as_text() {
+    fn an_unparsable_address_is_kept_as_text() {
         let text = format!(
             "public_key={}\nendpoint=[fe80::1%eth0]:51820\nallowed_ip=::ffff:10.0.0.0/104\n\
              allowed_ip=10.0.0.0/8\nerrno=0\n\n",
@@ -195,14 +195,14 @@ mod tests {
         let report = Report::parse(&text).unwrap();
 
         let [peer] = &report.peers[..] else { panic!("{report:?}") };
-        assert_eq!(peer.endpoint, Some(Told::Text("[fe80::1%eth0]:51820".to_owned())));
+        assert_eq!(peer.endpoint, Some(Reported::Text("[fe80::1%eth0]:51820".to_owned())));
         let allowed_ips: Vec<_> = peer.allowed_ips.iter().map(ToString::to_string).collect();
         assert_eq!(allowed_ips, ["::ffff:10.0.0.0/104", "10.0.0.0/8"]);
         assert!(report.to_text().contains("endpoint=[fe80::1%eth0]:51820\n"));
     }
 
     #[test]
-    fn an_answer_that_is_none_names_the_line_and_no_value() {
+    fn an_error_names_the_line_but_no_value() {
         let place = |line, key: &str| ReadError::Place { line, key: key.to_owned() };
         let value = |line, key: &str| ReadError::Value { line, key: key.to_owned() };
         let peer = format!("public_key={}\n", "b2".repeat(32));

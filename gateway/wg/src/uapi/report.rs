@@ -1,6 +1,6 @@
-//! What a get is answered: the configuration, what was learned, and what only we know.
+//! The answer to a get: the configuration, learned values, and values of ours.
 //!
-//! Keys of ours begin with `strait_`. `wg` and `wgctrl` pass over keys that they do not know.
+//! Our own keys begin with `strait_`. `wg` and `wgctrl` ignore unknown keys.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,19 +16,19 @@ use crate::key::KEY_LEN;
 use crate::{PresharedKey, PrivateKey, PublicKey};
 use strait_packet::DropReason;
 
-/// The longest text about a device without its peers and drops, in bytes.
+/// The longest text of a device without its peers and drops, in bytes.
 const DEVICE_BYTES: usize = 512;
 
-/// The longest text about a peer without its name and allowed IPs, in bytes.
+/// The longest text of a peer without its name and allowed IPs, in bytes.
 const PEER_BYTES: usize = 768;
 
 /// The longest line of one prefix or one drop reason, in bytes.
 const ITEM_BYTES: usize = 96;
 
-/// Everything there is to tell of a device.
+/// The state of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Of the whole.
+    /// The device itself.
     pub device: DeviceReport,
     /// In the order of the configuration.
     pub peers: Vec<PeerReport>,
@@ -41,43 +41,43 @@ pub struct DeviceReport {
     pub private_key: Option<PrivateKey>,
     /// UDP port in use; 0 is none.
     pub listen_port: u16,
-    /// On what is sent; 0 is none.
+    /// Firewall mark of sent datagrams; 0 is none.
     pub fwmark: u32,
-    /// What encrypts, if it is one of ours.
+    /// The name of the engine, if the device is ours.
     pub engine: Option<String>,
-    /// Packets that went nowhere, cluster to tunnel. Reasons without any are left out.
+    /// Dropped outbound packets, by reason. Reasons without packets are left out.
     pub outbound_drops: Vec<Drops>,
-    /// The same, tunnel to cluster.
+    /// Dropped inbound packets, by reason.
     pub inbound_drops: Vec<Drops>,
 }
 
 /// Packets dropped for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drops {
-    /// As [`DropReason::label`] has it.
+    /// The label: [`DropReason::label`].
     pub reason: String,
     /// How many.
     pub packets: u64,
 }
 
-/// What a device tells of an address. Others know forms of it that we do not take.
+/// An address in an answer. Other implementations may write it in a form that we cannot parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told<T> {
-    /// As we have it, too.
+pub enum Reported<T> {
+    /// Parsed.
     Known(T),
-    /// In its own words, such as `[fe80::1%eth0]:51820`. One line at most, without control characters.
+    /// Unparsed, such as `[fe80::1%eth0]:51820`. One line at most, without control characters.
     Text(String),
 }
 
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerReport {
-    /// Who it is.
+    /// Identity of the peer.
     pub public_key: PublicKey,
     /// Mixed into the handshake if present.
     pub preshared_key: Option<PresharedKey>,
     /// Where datagrams to it go.
-    pub endpoint: Option<Told<SocketAddr>>,
+    pub endpoint: Option<Reported<SocketAddr>>,
     /// When the last handshake completed, since 1970.
     pub last_handshake: Option<Duration>,
     /// UDP payload bytes from it.
@@ -87,21 +87,21 @@ pub struct PeerReport {
     /// In seconds; `None` is off.
     pub persistent_keepalive: Option<NonZeroU16>,
     /// Cryptokey routing.
-    pub allowed_ips: Vec<Told<Prefix>>,
+    pub allowed_ips: Vec<Reported<Prefix>>,
     /// As configured, if it has a name of its own. Never with control characters.
     pub name: Option<String>,
     /// Round trip of the last handshake, in whole microseconds.
     pub rtt: Option<Duration>,
-    /// The largest inner packet that the way carries, in bytes.
+    /// Path MTU: the largest inner packet, in bytes.
     pub path_mtu_bytes: Option<u16>,
-    /// Inner packets that wait for a handshake.
+    /// Staged packets.
     pub staged_packets: u64,
     /// Handshake initiations since the last one that was answered.
     pub unanswered: u32,
 }
 
-impl<T> Told<T> {
-    /// What it takes above the longest that we know, in bytes.
+impl<T> Reported<T> {
+    /// How many bytes it may need beyond [`ITEM_BYTES`].
     fn excess_bytes(&self) -> usize {
         match self {
             Self::Known(_) => 0,
@@ -110,14 +110,14 @@ impl<T> Told<T> {
     }
 }
 
-impl<T> From<T> for Told<T> {
+impl<T> From<T> for Reported<T> {
     fn from(known: T) -> Self {
         Self::Known(known)
     }
 }
 
-/// Whatever is there and does nothing to the terminal that shows it.
-impl<T: FromStr> FromStr for Told<T> {
+/// Any text that is not empty and has no control characters: it is shown on a terminal.
+impl<T: FromStr> FromStr for Reported<T> {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -129,7 +129,7 @@ impl<T: FromStr> FromStr for Told<T> {
     }
 }
 
-impl<T: fmt::Display> fmt::Display for Told<T> {
+impl<T: fmt::Display> fmt::Display for Reported<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(known) => known.fmt(f),
@@ -139,7 +139,7 @@ impl<T: fmt::Display> fmt::Display for Told<T> {
 }
 
 impl Drops {
-    /// All reasons for which `count` knows of any.
+    /// All reasons with a `count` above zero.
     pub fn all(count: impl Fn(DropReason) -> u64) -> Vec<Self> {
         let counts = DropReason::ALL.into_iter().map(|reason| (reason, count(reason)));
         let counts = counts.filter(|(_, packets)| *packets > 0);
@@ -151,7 +151,7 @@ impl Drops {
 }
 
 impl PeerReport {
-    /// A peer of which nothing else is known.
+    /// A peer with everything else unset.
     #[must_use]
     pub const fn new(public_key: PublicKey) -> Self {
         Self {
@@ -173,10 +173,10 @@ impl PeerReport {
 }
 
 impl Report {
-    /// The lines of the answer, without the last one, which says how it went. Wiped when dropped.
+    /// The lines of the answer, without its [ending](super::ending). Wiped when dropped.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        // A text that grows leaves copies of the keys behind.
+        // Growing the text would leave copies of the keys.
         let mut text = Zeroizing::new(String::with_capacity(self.bytes()));
         self.device.push(&mut text);
         for peer in &self.peers {
@@ -186,14 +186,15 @@ impl Report {
         text
     }
 
-    /// Room enough for the text.
+    /// An upper bound for the length of the text, in bytes.
     fn bytes(&self) -> usize {
         let DeviceReport { outbound_drops, inbound_drops, .. } = &self.device;
         let drops = (outbound_drops.len() + inbound_drops.len()) * ITEM_BYTES;
         let peers = self.peers.iter().map(|peer| {
             let name = peer.name.as_ref().map_or(0, String::len);
-            let endpoint = peer.endpoint.as_ref().map_or(0, Told::excess_bytes);
-            let allowed_ips = peer.allowed_ips.iter().map(|told| ITEM_BYTES + told.excess_bytes());
+            let endpoint = peer.endpoint.as_ref().map_or(0, Reported::excess_bytes);
+            let allowed_ips =
+                peer.allowed_ips.iter().map(|prefix| ITEM_BYTES + prefix.excess_bytes());
             PEER_BYTES + name + endpoint + allowed_ips.sum::<usize>()
         });
 
@@ -204,7 +205,7 @@ impl Report {
 impl DeviceReport {
     fn push(&self, text: &mut String) {
         if let Some(key) = &self.private_key {
-            // As the kernel keeps it, however it was written when it was set.
+            // As in the kernel, also if it was set without clamping.
             push_secret(text, "private_key", &key.to_clamped_bytes());
         }
         if self.listen_port != 0 {
@@ -276,12 +277,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_was_just_made_has_little_to_tell() {
+    fn a_default_device_has_an_empty_report() {
         assert_eq!(*Report::default().to_text(), "");
     }
 
     #[test]
-    fn the_lines_are_those_of_the_protocol_and_ours_come_last() {
+    fn our_own_keys_follow_those_of_the_protocol() {
         let mut peer = PeerReport::new(PublicKey::from_bytes([0xab; 32]));
         peer.endpoint = Some("[2001:db8::3]:51820".parse().unwrap());
         peer.last_handshake = Some(Duration::new(1_795_251_261, 9));
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_line_or_left_out() {
+    fn an_invalid_name_is_left_out() {
         for (name, is_shown) in [("milan", true), ("a=b", true), ("", false), ("a\nerrno=0", false)]
         {
             let mut peer = PeerReport::new(PublicKey::from_bytes([1; 32]));
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_is_printed_clamped() {
+    fn a_private_key_is_reported_clamped() {
         let device = DeviceReport {
             private_key: Some(PrivateKey::from_bytes(&[0xff; 32]).unwrap()),
             ..DeviceReport::default()
@@ -348,7 +349,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_can_be_read_and_never_outgrows_its_room(report in any_report()) {
+        fn a_report_is_parsed_back_within_its_bound(report in any_report()) {
             let text = report.to_text();
 
             let read = Report::parse(&format!("{}{}", *text, super::super::ending(Ok(())))).unwrap();
@@ -359,7 +360,7 @@ mod tests {
         }
     }
 
-    /// The widest values included.
+    /// Includes the longest values.
     fn any_report() -> impl Strategy<Value = Report> {
         let peer = (
             (any::<[u8; 32]>(), any::<[u8; 32]>(), any::<Option<(u128, u16)>>()),
@@ -380,8 +381,8 @@ mod tests {
                 outbound_drops: drops(outbound),
                 inbound_drops: drops(inbound),
             };
-            let peers = peers.into_iter().map(|(who, state, allowed_ips, ours)| {
-                let (public_key, preshared_key, endpoint) = who;
+            let peers = peers.into_iter().map(|(identity, state, allowed_ips, ours)| {
+                let (public_key, preshared_key, endpoint) = identity;
                 let (last, [receive, transmit, staged], keepalive, mtu) = state;
                 let (name, rtt, unanswered) = ours;
                 PeerReport {
@@ -409,9 +410,9 @@ mod tests {
         })
     }
 
-    fn prefix((bits, len): (u128, u8)) -> Option<Told<Prefix>> {
+    fn prefix((bits, len): (u128, u8)) -> Option<Reported<Prefix>> {
         let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
 
-        Prefix::new(std::net::Ipv6Addr::from(bits & mask).into(), len).ok().map(Told::Known)
+        Prefix::new(std::net::Ipv6Addr::from(bits & mask).into(), len).ok().map(Reported::Known)
     }
 }

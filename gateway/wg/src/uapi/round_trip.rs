@@ -1,4 +1,4 @@
-//! What a get answers, a set takes: then the device is as it was.
+//! A set with the answer to a get restores the device.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use proptest::prelude::*;
 use remap::Prefix;
 
 use super::{
-    AllowedIp, Changes, Configuration, Conversation, DeviceReport, Drops, Operation, Peer,
-    PeerChange, PeerReport, Report, Step,
+    AllowedIp, Changes, Configuration, DeviceReport, Drops, Operation, Peer, PeerChange,
+    PeerReport, Report, RequestParser, Step,
 };
 use crate::{PresharedKey, PrivateKey, PublicKey};
 
 proptest! {
     #[test]
-    fn a_set_takes_what_a_get_answers(device in any_device()) {
+    fn a_set_restores_what_a_get_reports(device in any_device()) {
         let text = device.report().to_text();
 
         let changes = set(&text);
 
-        // Of another device, and of the same.
+        // Another device, and the same one.
         for before in [&Configuration::default(), &device.configuration] {
             let after = before.with(&changes);
             prop_assert_eq!(&after.peers, &device.peers());
@@ -33,18 +33,18 @@ proptest! {
     }
 }
 
-/// A configuration, and what was learned since.
+/// A configuration with learned values.
 #[derive(Clone, Debug)]
 struct Device {
     configuration: Configuration,
-    /// Where the peers were heard, from the first on.
+    /// The learned endpoints of the peers, in order.
     heard: Vec<Option<SocketAddr>>,
     count: u64,
     name: String,
 }
 
 impl Device {
-    /// Each where it was heard.
+    /// The peers with their learned endpoints.
     fn peers(&self) -> Vec<Peer> {
         let heard = self.heard.iter().copied().chain(std::iter::repeat(None));
         let peers = self.configuration.peers.iter().cloned().zip(heard);
@@ -82,12 +82,12 @@ impl Device {
     }
 }
 
-/// What a set of the lines of `text` wants.
+/// The content of a set with the lines of `text`.
 fn set(text: &str) -> Changes {
-    let mut conversation = Conversation::default();
-    let mut step = conversation.take(b"set=1");
+    let mut parser = RequestParser::default();
+    let mut step = parser.take(b"set=1");
     for line in text.lines().chain([""]) {
-        step = conversation.take(line.as_bytes());
+        step = parser.take(line.as_bytes());
     }
 
     let Step::Answer(Ok(Operation::Set(changes))) = step else { panic!("{step:?}") };
@@ -95,7 +95,7 @@ fn set(text: &str) -> Changes {
     changes
 }
 
-/// Few keys and prefixes, so that they are named again.
+/// Few keys and prefixes, so that they occur more than once.
 fn any_device() -> impl Strategy<Value = Device> {
     let peer = (
         0_u8..6,
@@ -142,7 +142,7 @@ fn any_change((number, preshared_key, endpoint, keepalive, allowed_ips): AnyPeer
     }
 }
 
-/// As the kernel reports whom a datagram is from: a zone only where there is one.
+/// As the kernel reports the source of a datagram: with a zone for link-local addresses only.
 fn any_endpoint() -> impl Strategy<Value = SocketAddr> {
     let link_local = any::<(u64, u16, u32)>().prop_map(|(host, port, zone)| {
         let address = Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(host));

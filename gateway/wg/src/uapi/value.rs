@@ -1,4 +1,4 @@
-//! Values as the protocol writes them: keys in hexadecimal, numbers in decimal, addresses as everywhere.
+//! The values of the protocol: keys in hexadecimal, numbers in decimal, addresses in their usual text form.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::key::KEY_LEN;
 
-/// A number without a sign. Zeros in front are no harm.
+/// A number without a sign. Leading zeros are allowed.
 pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
     // `from_str` takes a plus sign, the protocol has none.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -40,7 +40,7 @@ fn digit(digit: u8) -> Option<u8> {
     }
 }
 
-/// Appends 64 hexadecimal digits, leaving no copy elsewhere.
+/// Appends 64 hexadecimal digits, without another copy.
 pub(super) fn push_key(out: &mut String, key: &[u8; KEY_LEN]) {
     for byte in key {
         for nibble in [byte >> 4, byte & 0xf] {
@@ -49,8 +49,8 @@ pub(super) fn push_key(out: &mut String, key: &[u8; KEY_LEN]) {
     }
 }
 
-/// Address and port. An IPv4 address in the clothes of IPv6 is an IPv4 address. The zone of a link-local address is
-/// the index of its interface; any other address has none.
+/// Address and port. An IPv4-mapped IPv6 address becomes an IPv4 address. The zone of a link-local address is the
+/// index of its interface; other addresses have none.
 pub(super) fn endpoint(text: &str) -> Option<SocketAddr> {
     let endpoint: SocketAddr = text.parse().ok()?;
 
@@ -62,8 +62,7 @@ pub(super) fn endpoint(text: &str) -> Option<SocketAddr> {
     }
 }
 
-/// An address and its length, which must be there. Bits behind the length are cut off, as the kernel
-/// does.
+/// An address with a prefix length. Host bits are cleared, as in the kernel.
 pub(super) fn prefix(text: &str) -> Option<Prefix> {
     if !text.contains('/') {
         return None;
@@ -78,7 +77,7 @@ pub(super) fn prefix(text: &str) -> Option<Prefix> {
 
 /// Appends `key=value` as a line.
 pub(super) fn push_line(out: &mut String, key: &str, value: impl std::fmt::Display) {
-    // A string takes whatever is written to it.
+    // Writing to a string cannot fail.
     let _ = writeln!(out, "{key}={value}");
 }
 
@@ -92,13 +91,13 @@ mod tests {
     fn a_number_has_no_sign_and_fits() {
         assert_eq!(number::<u16>("51820"), Some(51820));
         assert_eq!(number::<u16>("00065535"), Some(65535));
-        for wrong in ["", "+1", "-1", " 1", "1 ", "0x1", "1_0", "65536", "99999999999999999999"] {
-            assert_eq!(number::<u16>(wrong), None, "{wrong:?}");
+        for invalid in ["", "+1", "-1", " 1", "1 ", "0x1", "1_0", "65536", "99999999999999999999"] {
+            assert_eq!(number::<u16>(invalid), None, "{invalid:?}");
         }
     }
 
     #[test]
-    fn a_key_is_64_digits_and_nothing_else() {
+    fn a_key_has_64_hexadecimal_digits() {
         let digits = "0123456789abcdefABCDEF0123456789".repeat(2);
 
         let key_of_both_cases = key(&digits).unwrap();
@@ -124,18 +123,18 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_a_length_and_loses_its_host_bits() {
+    fn a_prefix_needs_a_length() {
         assert_eq!(prefix("10.1.2.3/8"), prefix("10.0.0.0/8"));
         assert_eq!(prefix("::/0").unwrap().to_string(), "::/0");
         for wrong in ["", "10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/+8", "a/8", "::/129"] {
             assert_eq!(prefix(wrong), None, "{wrong:?}");
         }
-        assert_eq!(prefix("::ffff:10.0.0.0/104"), None, "no packet has such an address");
+        assert_eq!(prefix("::ffff:10.0.0.0/104"), None, "not an address of packets");
     }
 
     proptest! {
         #[test]
-        fn a_key_that_is_printed_can_be_read(bytes in any::<[u8; KEY_LEN]>()) {
+        fn a_formatted_key_is_parsed_back(bytes in any::<[u8; KEY_LEN]>()) {
             let mut text = String::new();
 
             push_key(&mut text, &bytes);

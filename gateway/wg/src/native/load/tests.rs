@@ -1,6 +1,6 @@
-//! Which messages need a cookie, which sources are sent one, and what is remembered of them.
+//! Which messages need a cookie, which sources are sent one, and the memory this takes.
 
-#![expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#![expect(clippy::disallowed_methods, reason = "a test may start at any instant")]
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use super::*;
 const TICK: Duration = Duration::from_millis(100);
 
 #[test]
-fn load_begins_above_the_rate_and_ends_after_a_second() {
+fn load_ends_after_a_second_below_the_rate() {
     let start = Instant::now();
     let mut load = Load::new(start);
 
@@ -21,7 +21,7 @@ fn load_begins_above_the_rate_and_ends_after_a_second() {
 }
 
 #[test]
-fn one_source_gets_its_rate_and_no_more() {
+fn one_source_gets_its_rate_only() {
     let start = Instant::now();
     let mut load = Load::new(start);
     let source = IpAddr::from([192, 0, 2, 1]);
@@ -35,7 +35,7 @@ fn one_source_gets_its_rate_and_no_more() {
 }
 
 #[test]
-fn neighbours_in_one_network_of_ipv6_are_one_source() {
+fn an_ipv6_64_is_one_source() {
     let start = Instant::now();
     let mut load = Load::new(start);
     let source = |host: u16| IpAddr::from([0x2001, 0xdb8, 0, 7, 0, 0, 0, host]);
@@ -67,9 +67,9 @@ fn memory_is_bounded_and_released_after_load() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
-    /// Also to a peer whose address all messages of the flood bear.
+    /// Also if all messages have the same source.
     #[test]
-    fn every_message_up_to_the_rate_gets_a_cookie(
+    fn each_message_within_the_rate_gets_a_cookie(
         per_second in 1_000..=ANSWERED.per_second,
         sources in prop::sample::select(vec![1, 10, 10_000, 131_072, u32::MAX]),
     ) {
@@ -82,9 +82,9 @@ proptest! {
         }
     }
 
-    /// A flood from so many sources leaves cookies to all others.
+    /// A flood from up to a thousand sources leaves cookies for all others.
     #[test]
-    fn a_source_of_few_messages_gets_a_cookie_in_any_flood(
+    fn quiet_sources_get_cookies_in_any_flood(
         per_second in 2 * ANSWERED.per_second..1_000_000,
         sources in prop::sample::select(vec![1, 10, 1_000]),
     ) {
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn cookies_are_sent_at_a_bounded_rate_in_a_flood(
+    fn a_flood_gets_cookies_at_a_bounded_rate(
         per_second in 2 * ANSWERED.per_second..1_000_000,
         sources in prop::sample::select(vec![1, 10_000, u32::MAX]),
     ) {
@@ -124,7 +124,7 @@ proptest! {
     }
 }
 
-/// Whether a source that is one of many, and shows no cookie, is sent one.
+/// A message without a cookie from the source `number`. Returns whether a cookie is sent.
 fn ask(load: &mut Load, number: u32, now: Instant) -> bool {
     load.count(now);
     let may_reply = load.may_reply(source(number), now);
@@ -135,7 +135,7 @@ fn ask(load: &mut Load, number: u32, now: Instant) -> bool {
     may_reply
 }
 
-/// With more messages than are answered without a cookie.
+/// Under load.
 fn loaded(now: Instant) -> Load {
     let mut load = Load::new(now);
     while !load.count(now) {}
@@ -143,7 +143,7 @@ fn loaded(now: Instant) -> Load {
     load
 }
 
-/// The number of each message, and what the clock says.
+/// Number and arrival time of each message; the clock advances in ticks.
 fn messages(start: Instant, per_second: u32) -> impl Iterator<Item = (u32, Instant)> {
     (0..).map(move |number| {
         let elapsed = Duration::from_secs(number) / per_second;

@@ -1,9 +1,9 @@
-//! What is in a datagram: padding, batches, what was seen before, and what is no message.
+//! The content of datagrams: padding, batches, replays, and invalid messages.
 
 use super::*;
 
 #[test]
-fn contents_are_padded_and_no_longer_than_a_full_packet() {
+fn contents_are_padded_up_to_the_mtu() {
     let pair = Pair::established([Native, Native]);
 
     for (len, content) in [(20, 32), (32, 32), (33, 48), (1408, 1408), (1409, 1420), (1420, 1420)] {
@@ -14,7 +14,7 @@ fn contents_are_padded_and_no_longer_than_a_full_packet() {
 }
 
 #[test]
-fn nothing_is_opened_twice_whatever_the_order() {
+fn no_datagram_is_opened_twice() {
     for engines in [[Native, Native], [Boringtun, Native]] {
         let pair = Pair::established(engines);
         let mut sent: Vec<_> = (0..500).flat_map(|number| pair.send(0, &packet(number))).collect();
@@ -27,7 +27,7 @@ fn nothing_is_opened_twice_whatever_the_order() {
 
 proptest! {
     #[test]
-    fn no_datagram_makes_it_panic(
+    fn no_datagram_causes_a_panic(
         kind in 1..=4_u8,
         bytes in prop::collection::vec(any::<u8>(), 200),
         len in 32..200_usize,
@@ -37,7 +37,7 @@ proptest! {
         let mut datagram = bytes;
         datagram.truncate([148, 92, 64, len][usize::from(kind) - 1]);
         datagram[..4].copy_from_slice(&[kind, 0, 0, 0]);
-        // So that it is looked at: it is for a session that there is, and from who knows our key.
+        // For an existing session, and with a valid mac1, so that it is not dropped before.
         let index = if kind == 2 { 8..12 } else { 4..8 };
         datagram[index].copy_from_slice(&live[4..8]);
         if kind <= 2 {
@@ -50,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_sealed_in_a_batch_is_opened_in_one(
+    fn a_sealed_batch_is_opened_as_a_batch(
         payload in 1..1380_u16,
         segments in 1..40_u16,
         last in 1..1380_u16,
@@ -63,7 +63,7 @@ proptest! {
         let mut frame_segments = Segments::new(&mut frame, &virtio, &header).unwrap();
         let outer = Outer::data(pair.ends[1].address, Ecn::NotEct);
         let mut sent = Vec::new();
-        // What finds no room goes with the next call.
+        // Segments without room are sealed with the next call.
         while frame_segments.next_len().is_some() {
             let mut out = TransmitBatch::with_capacity(room * 1500);
             let sealed = pair.ends[0].tunnel.seal(&mut frame_segments, outer, &mut out, pair.now);

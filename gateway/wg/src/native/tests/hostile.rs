@@ -1,25 +1,25 @@
-//! Messages that were changed on their way: none of them counts, and the true one still does afterwards.
+//! Messages that were changed in transit: all of them are dropped, and the original is accepted afterwards.
 //!
-//! Whoever knows our public key can make the first MAC, so that everything behind it is tried twice: with
-//! the MAC that was sent, and with one that fits what was changed.
+//! An attacker who knows our public key can compute mac1. So each change is tried twice: with the original mac1, and
+//! with a valid one.
 
 use super::*;
 
-/// What a forger does about the first MAC.
+/// What a forger does about mac1.
 #[derive(Clone, Copy, Debug)]
 enum Forger {
-    LeavesIt,
-    MakesIt,
+    KeepsMac1,
+    FixesMac1,
 }
 
-const FORGERS: [Forger; 2] = [Forger::LeavesIt, Forger::MakesIt];
+const FORGERS: [Forger; 2] = [Forger::KeepsMac1, Forger::FixesMac1];
 
-/// Type, reserved bytes and sender index. The index is in clear and no key covers it (whitepaper, section
-/// 5.4.2): who changes it as well as the MAC has the answer sent to a session that there is not.
+/// The sender index. It is in clear and not authenticated (whitepaper, section 5.4.2): after a change of it and of
+/// mac1 the answer is for a session that does not exist.
 const SENDER: std::ops::Range<usize> = 4..8;
 
 #[test]
-fn no_bit_of_an_initiation_may_be_another_one() {
+fn a_changed_initiation_is_dropped() {
     for forger in FORGERS {
         let mut pair = Pair::new([Native, Native], None);
         let initiation = pair.send(0, &packet(0)).remove(0);
@@ -33,7 +33,7 @@ fn no_bit_of_an_initiation_may_be_another_one() {
 }
 
 #[test]
-fn no_bit_of_a_response_may_be_another_one() {
+fn a_changed_response_is_dropped() {
     for forger in FORGERS {
         let mut pair = Pair::new([Native, Native], None);
         let initiation = pair.send(0, &packet(0)).remove(0);
@@ -49,7 +49,7 @@ fn no_bit_of_a_response_may_be_another_one() {
 }
 
 #[test]
-fn no_bit_of_data_may_be_another_one() {
+fn changed_data_is_dropped() {
     let pair = Pair::established([Native, Native]);
     let data = pair.send(0, &packet(1)).remove(0);
 
@@ -61,13 +61,12 @@ fn no_bit_of_data_may_be_another_one() {
 }
 
 #[test]
-fn no_bit_of_a_cookie_reply_may_be_another_one() {
+fn a_changed_cookie_reply_is_dropped() {
     let mut pair = Pair::new([Native, Native], None);
     let initiation = pair.send(0, &packet(0)).remove(0);
     let reply = cookie_reply(&pair, &initiation);
 
-    // Whose handshake it is for says the index, which is in clear: the gateway looks for it, and the tunnel
-    // that it finds has only the cookie to go by.
+    // Not the index, which is in clear: it selects the tunnel, and the tunnel does not check it.
     for changed in flipped(&reply).filter(|changed| changed[SENDER] == reply[SENDER]) {
         assert_eq!(pair.deliver(1, &changed), (vec![], vec![]), "{changed:?}");
     }
@@ -75,7 +74,7 @@ fn no_bit_of_a_cookie_reply_may_be_another_one() {
         assert_eq!(pair.deliver(1, &changed), (vec![], vec![]), "{changed:?}");
     }
 
-    // One reply is believed, so none of those was.
+    // A tunnel accepts one reply for each message, so it accepted none of those.
     pair.deliver(1, &reply);
     let initiation = again(&mut pair);
     let (_, answers) = pair.deliver(0, &initiation);
@@ -83,7 +82,7 @@ fn no_bit_of_a_cookie_reply_may_be_another_one() {
 }
 
 #[test]
-fn under_load_no_bit_of_the_second_mac_may_be_another_one() {
+fn under_load_a_changed_mac2_gets_no_response() {
     let mut pair = Pair::new([Native, Native], None);
     let initiation = pair.send(0, &packet(0)).remove(0);
     let reply = cookie_reply(&pair, &initiation);
@@ -104,10 +103,10 @@ fn under_load_no_bit_of_the_second_mac_may_be_another_one() {
 }
 
 #[test]
-fn eight_thousand_packets_may_arrive_in_any_order_and_none_twice() {
+fn eight_thousand_packets_arrive_once_in_any_order() {
     let pair = Pair::established([Native, Native]);
     let sent: Vec<_> = (0..8_000).flat_map(|number| pair.send(0, &packet(number))).collect();
-    // Every order that a prime stride makes: far jumps both ways.
+    // A prime stride: far jumps in both directions.
     let order = |stride: usize| (0..sent.len()).map(move |place| place * stride % 8_000);
 
     let mut arrived = Vec::new();
@@ -115,7 +114,7 @@ fn eight_thousand_packets_may_arrive_in_any_order_and_none_twice() {
         arrived.extend(pair.exchange(0, vec![sent[place].clone()]));
     }
     for place in order(1) {
-        assert_eq!(pair.deliver(0, &sent[place]).0, Vec::<Vec<u8>>::new(), "number {place} again");
+        assert_eq!(pair.deliver(0, &sent[place]).0, Vec::<Vec<u8>>::new(), "replay of {place}");
     }
 
     arrived.sort_unstable();
@@ -123,19 +122,19 @@ fn eight_thousand_packets_may_arrive_in_any_order_and_none_twice() {
     assert_eq!(arrived, expected);
 }
 
-/// Every way to change a message of a handshake to the owner of `receiver`.
+/// All changes of a handshake message to the owner of `receiver` that must be noticed.
 fn changes(message: &[u8], forger: Forger, receiver: &PublicKey) -> Vec<Vec<u8>> {
     let macs = MacKeys::new(*receiver);
     let all = flipped(message).chain(resized(message));
 
     match forger {
-        // What the second MAC is matters under load only.
-        Forger::LeavesIt => {
+        // mac2 is checked under load only.
+        Forger::KeepsMac1 => {
             let is_noticed =
                 |changed: &Vec<u8>| !changed.starts_with(&message[..message.len() - 16]);
             all.filter(|changed| is_noticed(changed) || changed.len() != message.len()).collect()
         }
-        Forger::MakesIt => {
+        Forger::FixesMac1 => {
             let body = message.len() - 32;
             let is_body = |changed: &Vec<u8>| {
                 changed.len() == message.len() && changed[..body] != message[..body]
@@ -150,7 +149,7 @@ fn changes(message: &[u8], forger: Forger, receiver: &PublicKey) -> Vec<Vec<u8>>
     }
 }
 
-/// `message` with each of its bits the other way, one at a time.
+/// `message` with each of its bits flipped, one at a time.
 fn flipped(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     (0..8 * message.len()).map(|bit| {
         let mut changed = message.to_vec();
@@ -159,14 +158,14 @@ fn flipped(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// `message` cut off at each length, and with up to 64 bytes behind it.
+/// `message` truncated to each length, and with up to 64 more bytes.
 fn resized(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let longer = (1..=64).map(move |more| [message, &vec![0; more]].concat());
 
     (0..message.len()).map(move |len| message[..len].to_vec()).chain(longer)
 }
 
-/// A cookie in answer to `initiation` of end 0, which end 1 would not send without a flood.
+/// The cookie reply to `initiation` of end 0, after enough repetitions to put end 1 under load.
 fn cookie_reply(pair: &Pair, initiation: &[u8]) -> Vec<u8> {
     loop {
         let mut out = TransmitBatch::default();

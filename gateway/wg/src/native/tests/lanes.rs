@@ -1,10 +1,10 @@
-//! Datagrams that are sealed and opened many at once are those that are sealed and opened one by one.
+//! Sealing and opening in lanes has the same results as one by one.
 
 use std::mem;
 
 use proptest::collection::vec;
 
-use super::super::datagram::{admit, open_run, seal_segments};
+use super::super::datagram::{Sealer, admit, open_run};
 use super::super::handshake::Session;
 use super::super::keypair::Keypair;
 use super::super::noise::{LEN, Secret};
@@ -12,7 +12,7 @@ use super::*;
 use crate::opening::{OpenedRun, OpeningKeys as _};
 use crate::tunnel::Sealed;
 
-/// A session with itself.
+/// A session whose sending and receiving keys are the same.
 fn keypair(lanes: Lanes) -> Keypair {
     let key = || Secret::new([7; LEN]);
     let session = Session { local_index: 1, remote_index: 1, sending: key(), receiving: key() };
@@ -20,7 +20,7 @@ fn keypair(lanes: Lanes) -> Keypair {
     Keypair::new(&session, true, lanes, start())
 }
 
-/// The datagrams that a frame becomes in batches of so many bytes.
+/// The datagrams of a frame, sealed in batches of `room` bytes.
 fn sealed(keypair: &Keypair, frame: (u16, usize), room: usize) -> Vec<Vec<u8>> {
     let (mut bytes, virtio) = tcp_frame(frame.0, frame.1);
     let header = Header::parse(&bytes).unwrap();
@@ -30,7 +30,8 @@ fn sealed(keypair: &Keypair, frame: (u16, usize), room: usize) -> Vec<Vec<u8>> {
     while segments.next_len().is_some() {
         let (mut out, mut sealed) = (TransmitBatch::with_capacity(room), Sealed::default());
         let counter = keypair.reserve(as_u64(segments.remaining()));
-        seal_segments((keypair, counter), &mut segments, (outer, MTU), &mut out, &mut sealed);
+        let sealer = Sealer { keypair, counter, outer, mtu: MTU };
+        sealer.seal(&mut segments, &mut out, &mut sealed);
         assert_eq!(sealed.packets, as_u64(datagrams(&out).len()));
         all.extend(datagrams(&out));
     }
@@ -55,14 +56,14 @@ fn opened_in_place(keypair: &Keypair, run: &[u8], stride: usize) -> (Opened, Vec
     (opened, packets.collect())
 }
 
-/// What is a replay and has a wrong tag as well may be refused for either.
+/// A replay with a wrong tag may be counted as either.
 fn refused((mut opened, packets): (Opened, Vec<Vec<u8>>)) -> (Opened, Vec<Vec<u8>>) {
     opened.unauthenticated += mem::take(&mut opened.replayed);
 
     (opened, packets)
 }
 
-/// What somebody does to a datagram of a run.
+/// A change of a datagram in a run.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     Flip(usize),
@@ -84,7 +85,7 @@ fn harm_done(datagrams: &mut [Vec<u8>], place: usize, harm: Harm) {
     let len = datagrams[place].len();
     match harm {
         Harm::Flip(bit) => datagrams[place][8 + bit / 8 % (len - 8)] ^= 1 << (bit % 8),
-        // Of the same length, so that the run is still one.
+        // Of the same length, so that the stride stays.
         Harm::Repeat(other) if datagrams[other % count].len() == len => {
             datagrams[place] = datagrams[other % count].clone();
         }
@@ -96,7 +97,7 @@ fn harm_done(datagrams: &mut [Vec<u8>], place: usize, harm: Harm) {
 proptest! {
     #[test]
     #[cfg_attr(not(has_avx512), ignore = "needs a processor with AVX-512, IFMA and VBMI2")]
-    fn lanes_change_nothing_but_the_time_it_takes(
+    fn lanes_have_the_same_results(
         payload in 1..1380_u16,
         segments in 1..46_u16,
         last in 1..1380_u16,
@@ -124,10 +125,9 @@ proptest! {
         }
     }
 
-    /// No room is left for some of them, but perhaps for the last, which is shorter: those are counted, and
-    /// nothing else suffers.
+    /// Datagrams without room are counted; the last one is shorter and may still fit.
     #[test]
-    fn what_has_no_room_is_counted(
+    fn datagrams_without_room_are_counted(
         segments in 1..60_u16,
         last in 1..1000_u16,
         room in 0..60_000_usize,

@@ -1,4 +1,4 @@
-//! What a session may at the most, what an attacker gets at the most, and what is left of a key.
+//! Limits of a session, of what an attacker can obtain, and of the life of keys.
 
 use x25519_dalek::StaticSecret;
 
@@ -6,38 +6,38 @@ use super::super::handshake::Session;
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::noise::{LEN, Secret, TAG_LEN, Transcript, public};
 use super::super::sessions::Sessions;
-use super::super::timers::News;
+use super::super::timers::Activity;
 use super::*;
 
-/// As the whitepaper has it, in section 6.1. The window is RFC 6479's.
+/// Whitepaper, section 6.1, with the replay window of RFC 6479.
 const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
 const REJECT_AFTER_MESSAGES: u64 = u64::MAX - 8_192;
 
-const HAS_SENT: News = News { has_sent: true, has_received: false };
+const HAS_SENT: Activity = Activity { has_sent: true, has_received: false };
 
 #[test]
-fn after_so_many_messages_another_session_is_due_and_then_this_one_is_over() {
+fn message_limits_trigger_rekey_and_reject() {
     let now = start();
-    let sessions = Sessions::default().granted(keypair(now));
+    let sessions = Sessions::default().with_current(keypair(now));
     let current = || sessions.usable(now);
-    let is_due = || sessions.is_succession_due(HAS_SENT, now);
+    let is_due = || sessions.is_rekey_due(HAS_SENT, now);
 
     current().unwrap().reserve(REKEY_AFTER_MESSAGES);
     assert!(!is_due());
     current().unwrap().reserve(1);
-    assert!(is_due(), "one more than that");
-    assert!(!sessions.is_succession_due(News::default(), now), "nobody sends anything");
+    assert!(is_due(), "one more than REKEY_AFTER_MESSAGES");
+    assert!(!sessions.is_rekey_due(Activity::default(), now), "nothing is sent");
 
     current().unwrap().reserve(REJECT_AFTER_MESSAGES - REKEY_AFTER_MESSAGES - 2);
     current().unwrap().reserve(1);
-    assert!(current().is_none(), "there is no counter left to send with");
+    assert!(current().is_none(), "no counter is left");
     assert!(Keypair::allows(REJECT_AFTER_MESSAGES - 1));
     assert!(!Keypair::allows(REJECT_AFTER_MESSAGES));
 }
 
-/// No timer has to run for that.
+/// Also without a timeout.
 #[test]
-fn after_180_seconds_a_session_neither_sends_nor_receives() {
+fn a_session_is_rejected_after_180_seconds() {
     let mut pair = Pair::established([Native, Native]);
     pair.now += Duration::from_secs(180) - Duration::from_millis(1);
     let [in_time, late] = [1, 2].map(|number| pair.send(0, &packet(number)).remove(0));
@@ -47,12 +47,12 @@ fn after_180_seconds_a_session_neither_sends_nor_receives() {
 
     assert_eq!(pair.deliver(0, &late).0, Vec::<Vec<u8>>::new());
     let sent = pair.send(0, &packet(3));
-    assert_eq!(Message::classify(&sent[0]), Some(Message::Initiation), "and the packet waits");
+    assert_eq!(Message::classify(&sent[0]), Some(Message::Initiation), "the packet is staged");
 }
 
-/// Otherwise two ends that began at once would go on doing so.
+/// Otherwise two ends that initiate together would do so again and again.
 #[test]
-fn an_initiation_is_repeated_after_five_seconds_and_at_random_up_to_a_third_more() {
+fn repeated_initiations_have_a_jitter() {
     let mut pair = Pair::new([Native, Native], None);
     pair.send(0, &packet(0));
     let (mut last, mut gaps) = (pair.now, Vec::new());
@@ -69,9 +69,9 @@ fn an_initiation_is_repeated_after_five_seconds_and_at_random_up_to_a_third_more
     assert!(most - least > 100, "{gaps:?}");
 }
 
-/// Nobody can have us send somebody else more than they send us.
+/// No amplification: an attacker with a forged source cannot make us send more than it sends.
 #[test]
-fn whatever_is_answered_is_answered_by_less() {
+fn answers_are_shorter_than_their_messages() {
     let pair = Pair::new([Native, Native], None);
     let initiation = pair.restart(0).remove(0);
     let response = pair.deliver(0, &initiation).1.remove(0);
@@ -96,12 +96,15 @@ fn whatever_is_answered_is_answered_by_less() {
 
     assert!(response.len() < initiation.len());
     let [_, _, _, cookies, keepalives] = kinds;
-    assert!(cookies > 1_000 && keepalives == 1, "{kinds:?}: cookies, and what ends a handshake");
+    assert!(
+        cookies > 1_000 && keepalives == 1,
+        "{kinds:?}: cookies, and one keepalive to confirm the session"
+    );
 }
 
-/// The library does not wipe keys, so another one takes the place of each.
+/// The AEAD library does not wipe keys, so wiping replaces them with zero keys.
 #[test]
-fn nothing_is_left_of_the_keys_of_a_session_that_is_dropped() {
+fn a_dropped_session_leaves_no_keys() {
     let now = start();
     let mut used = keypair(now);
     let empty = Keypair::new(&session([0; LEN]), true, Lanes::detect(), now);
@@ -120,29 +123,29 @@ fn nothing_is_left_of_the_keys_of_a_session_that_is_dropped() {
     assert!(!used.open(3, &mut content.to_vec(), tag.try_into().unwrap()));
 }
 
-/// Whoever else holds it, and for however long.
+/// Also while other references to it exist.
 #[test]
-fn a_tunnel_that_is_closed_has_let_go_of_every_key() {
+fn a_closed_tunnel_holds_no_key() {
     let now = start();
-    let identity = NativeIdentity::new(&PrivateKey::generate(), surroundings(now, 3));
+    let identity = NativeIdentity::new(&PrivateKey::generate(), environment(now, 3));
     let peer = PeerKeys {
         public_key: PrivateKey::generate().public_key(),
         preshared_key: Some(PresharedKey::from_bytes(&[9; LEN]).unwrap()),
     };
-    let tunnel = identity.tunnel(&peer, Slot::from(1));
+    let tunnel = identity.tunnel(&peer, IndexSlot::from(1));
     let ours = Arc::downgrade(&identity.shared);
 
     tunnel.close();
     drop(identity);
 
-    assert!(ours.upgrade().is_none(), "with it are the peer's");
+    assert!(ours.upgrade().is_none(), "the state holds the keys of the peer too");
 }
 
 #[test]
-fn whoever_moves_what_a_tunnel_knows_copies_no_secret() {
-    let own = Own::new(StaticSecret::from([5; LEN]));
-    let peer = Acquaintance::new(own.public, &[7; LEN], &[8; LEN]);
-    let addresses = |own: &Own, peer: &Acquaintance| {
+fn moving_static_keys_copies_no_secret() {
+    let own = StaticKeypair::new(StaticSecret::from([5; LEN]));
+    let peer = PeerStatics::new(own.public, &[7; LEN], &[8; LEN]);
+    let addresses = |own: &StaticKeypair, peer: &PeerStatics| {
         let [static_static, preshared] = [&peer.static_static, &peer.preshared];
         [own.private.as_bytes().as_ptr(), static_static.as_ptr(), preshared.as_ptr()]
     };
@@ -153,12 +156,12 @@ fn whoever_moves_what_a_tunnel_knows_copies_no_secret() {
     assert_eq!(addresses(&moved.0, &moved.1), before);
 }
 
-/// Whoever sends a point of low order knows what we will have in common with it: zeros.
+/// The shared secret with a point of low order is known to its sender: zeros.
 #[test]
 fn an_ephemeral_key_of_low_order_is_refused() {
     let now = start();
     let own = PrivateKey::generate();
-    let responder = NativeIdentity::new(&PrivateKey::generate(), surroundings(now, 1));
+    let responder = NativeIdentity::new(&PrivateKey::generate(), environment(now, 1));
     let ephemeral = StaticSecret::from([5; LEN]);
     let to = responder.public_key();
     let source = SocketAddr::from(([192, 0, 2, 1], 1));
@@ -167,14 +170,14 @@ fn an_ephemeral_key_of_low_order_is_refused() {
         responder.identify(&initiation(&own, to, &point, common), source.into(), &mut out)
     };
 
-    let honest = ask(public(&ephemeral), &shared(&ephemeral, &to).unwrap());
-    let clever = ask(PublicKey::from_bytes([0; LEN]), &Secret::default());
+    let valid = ask(public(&ephemeral), &shared(&ephemeral, &to).unwrap());
+    let low_order = ask(PublicKey::from_bytes([0; LEN]), &Secret::default());
 
-    assert_eq!(honest, Ok(Introduction::By(own.public_key())));
-    assert_eq!(clever, Err(DropReason::Unauthenticated));
+    assert_eq!(valid, Ok(Identification::Peer(own.public_key())));
+    assert_eq!(low_order, Err(DropReason::Unauthenticated));
 }
 
-/// An initiation from `own` to the owner of `to`, with any point for which there is something in common.
+/// An initiation from `own` to the owner of `to`, with this ephemeral point and shared secret.
 fn initiation(
     own: &PrivateKey,
     to: PublicKey,
@@ -195,7 +198,7 @@ fn initiation(
     message
 }
 
-/// That of an initiator.
+/// Of an initiator.
 fn keypair(now: Instant) -> Keypair {
     Keypair::new(&session([9; LEN]), true, Lanes::detect(), now)
 }

@@ -1,4 +1,4 @@
-//! How often a peer is answered, and what somebody is told who asks too often.
+//! How often a peer is answered, and cookies.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn an_initiation_is_answered_once() {
 }
 
 #[test]
-fn a_peer_is_answered_fifty_times_a_second_at_the_most() {
+fn a_peer_is_answered_fifty_times_a_second() {
     let mut pair = Pair::new([Native, Native], None);
     let mut answers = 0;
     for _ in 0..200 {
@@ -24,9 +24,10 @@ fn a_peer_is_answered_fifty_times_a_second_at_the_most() {
     assert!((45..=51).contains(&answers), "{answers}");
 }
 
-/// By its second initiation, which it sends after five seconds, although all messages of the flood bear its address.
+/// With its second initiation, which it sends after five seconds, although all messages of the flood have its
+/// address.
 #[test]
-fn a_new_peer_has_its_session_within_six_seconds() {
+fn under_load_a_peer_connects_within_six_seconds() {
     for engines in [[Native, Native], [Boringtun, Native]] {
         let mut pair = Pair::new(engines, None);
         let mut flood = pair.send(0, &packet(0)).remove(0);
@@ -60,9 +61,9 @@ fn a_new_peer_has_its_session_within_six_seconds() {
     }
 }
 
-/// Its peer uses it five seconds after it was sent.
+/// The peer uses it five seconds after it was sent.
 #[test]
-fn a_cookie_outlives_the_secret_it_was_made_with() {
+fn a_cookie_outlives_its_secret() {
     let pair = Pair::new([Native, Native], None);
     let mut mint = CookieMint::new();
     let own = MacKeys::new(pair.ends[1].identity.public_key());
@@ -87,7 +88,7 @@ fn a_cookie_outlives_the_secret_it_was_made_with() {
 }
 
 #[test]
-fn a_cookie_is_of_use_to_nobody_else() {
+fn a_cookie_is_bound_to_address_and_port() {
     let pair = Pair::new([Native, Native], None);
     let mut mint = CookieMint::new();
     mint.refresh(pair.now, |bytes| bytes.fill(3));

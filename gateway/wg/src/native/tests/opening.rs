@@ -1,11 +1,11 @@
-//! Opened by whoever has the keys, admitted in order.
+//! Opening in two steps: in any order, admitted in the order of arrival.
 
 use proptest::collection::vec;
 
 use super::*;
 use crate::{OpenedRun, Opening};
 
-/// A run that waits to be opened.
+/// A run with the key to open it.
 struct Run {
     opening: Opening,
     bytes: Vec<u8>,
@@ -35,9 +35,9 @@ impl Run {
 }
 
 proptest! {
-    /// Others may open in any order, and what was received twice as well.
+    /// Runs are opened in any order, and may overlap.
     #[test]
-    fn each_packet_counts_once_whatever_was_opened_first(
+    fn each_packet_is_admitted_once_in_any_order(
         order in vec((0..60_usize, 1..12_usize), 1..12),
         priorities in vec(any::<u8>(), 12),
     ) {
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn a_forged_datagram_is_none_and_leaves_its_counter_to_the_true_one() {
+fn a_forged_datagram_does_not_use_its_counter() {
     let pair = Pair::established([Native, Native]);
     let receiver = &*pair.ends[1].tunnel;
     let sent = pair.send(0, &packet(1)).remove(0);
@@ -96,9 +96,9 @@ fn a_forged_datagram_is_none_and_leaves_its_counter_to_the_true_one() {
     assert_eq!((opened.authentic, dropped), (1, (1, 2, 1)));
 }
 
-/// Keys tell nobody anything of the peer before it is known what it has said.
+/// Opening alone, without admission, must not confirm a session.
 #[test]
-fn a_session_is_used_when_its_first_datagram_is_admitted() {
+fn admission_confirms_a_session() {
     let pair = Pair::new([Native, Native], None);
     let (_, response) = pair.deliver(0, &pair.send(0, &packet(7))[0]);
     let (_, sent) = pair.deliver(1, &response[0]);
@@ -114,7 +114,7 @@ fn a_session_is_used_when_its_first_datagram_is_admitted() {
 }
 
 #[test]
-fn nothing_is_admitted_once_the_keys_are_wiped() {
+fn nothing_is_admitted_after_close() {
     let pair = Pair::established([Native, Native]);
     let receiver = &*pair.ends[1].tunnel;
     let sent = pair.send(0, &packet(1));
@@ -130,7 +130,7 @@ fn nothing_is_admitted_once_the_keys_are_wiped() {
 }
 
 #[test]
-fn a_session_that_has_expired_opens_nothing() {
+fn an_expired_session_opens_nothing() {
     let mut pair = Pair::established([Native, Native]);
     let sent = pair.send(0, &packet(1));
 
@@ -141,7 +141,7 @@ fn a_session_that_has_expired_opens_nothing() {
 
 /// It has one lock around everything.
 #[test]
-fn boringtun_gives_no_keys_away() {
+fn boringtun_does_not_open_in_two_steps() {
     let pair = Pair::established([Native, Boringtun]);
     let sent = pair.send(0, &packet(1));
 

@@ -1,27 +1,27 @@
-//! When an initiation was made, so that an old one is not taken for a new one.
+//! Timestamps of initiations: a peer drops an initiation that is not newer than the last one.
 //!
 //! Sources: WireGuard whitepaper, section 5.1; TAI64N, <https://cr.yp.to/libtai/tai64.html>. Only the order matters
-//! to a peer, but it remembers the latest of whatever implementation had our key before: so they are made as the
-//! kernel and wireguard-go make them. Leap seconds after 1972 are left out, and what an observer could learn from
-//! the nanoseconds is rounded away.
+//! to a peer, but it remembers the latest timestamp of any implementation that used our key: so they are made as in
+//! the kernel and wireguard-go, without the leap seconds after 1972, and with rounded nanoseconds, so that they
+//! reveal less to observers.
 
 use std::time::{Duration, Instant};
 
 /// Length of a timestamp in bytes.
 pub(super) const TIMESTAMP_LEN: usize = 12;
 
-/// The label of the second 1970-01-01 00:00:00 UTC, as the kernel and wireguard-go reckon: TAI was ten seconds ahead
-/// when UTC began.
+/// The TAI64 label of 1970-01-01 00:00:00 UTC in the kernel and wireguard-go: TAI was ten seconds ahead when UTC
+/// began.
 const LABEL_OF_1970: u64 = (1 << 62) + 10;
 
-/// By so much boringtun and gotatun are ahead: they add the leap seconds until today, 37 in all. A peer that has heard
-/// one of them under our key takes what we send for old for so long.
+/// How far boringtun and gotatun are ahead: they add the leap seconds until today, 37 in all. A peer that has
+/// received an initiation of theirs under our key drops ours as replayed for this long.
 const LEAP_SECONDS: Duration = Duration::from_secs(27);
 
-/// Steps of a timestamp, a power of two in nanoseconds: about 17 ms.
+/// The resolution of a timestamp, a power of two in nanoseconds: about 17 ms.
 const STEP: Duration = Duration::from_nanos(1 << 24);
 
-/// Ordered as time is: the bytes are big-endian.
+/// A TAI64N timestamp. Big-endian, so the order of the bytes is the order in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Timestamp([u8; TIMESTAMP_LEN]);
 
@@ -45,7 +45,7 @@ impl Timestamp {
     }
 }
 
-/// Tells the time of day from an instant.
+/// A reading of the wall clock: the time since 1970 at an instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch {
     instant: Instant,
@@ -53,56 +53,56 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// At `instant` so much time had passed since 1970.
+    /// At `instant`, the time since 1970 was `since_1970`.
     #[must_use]
     pub const fn new(instant: Instant, since_1970: Duration) -> Self {
         Self { instant, since_1970 }
     }
 
-    /// What time it is then.
-    fn date(&self, now: Instant) -> Duration {
+    /// The time since 1970 at `now`.
+    fn at(&self, now: Instant) -> Duration {
         self.since_1970 + now.saturating_duration_since(self.instant)
     }
 
-    /// The instant that it was made for. Nothing here happens before.
+    /// The instant of the reading. All other instants here are later.
     pub(super) const fn base(&self) -> Instant {
         self.instant
     }
 }
 
-/// Dates the initiations under one key of ours. Never goes back.
+/// The clock for the timestamps of our initiations under one key. It never goes back.
 #[derive(Debug)]
-pub(super) struct Dates {
+pub(super) struct InitiationClock {
     epoch: Epoch,
-    /// It was not earlier for whoever used the same key before.
+    /// The time of the previous holder of the key: this clock is later.
     floor: Option<Epoch>,
     last: Duration,
 }
 
-impl Dates {
+impl InitiationClock {
     pub(super) const fn new(epoch: Epoch) -> Self {
         Self { epoch, floor: None, last: Duration::ZERO }
     }
 
-    /// The clock of the wall may have been set, as when a machine without one of its own learns what time it
-    /// is. From now on dates follow it; one that was set back is waited for.
-    pub(super) const fn follow(&mut self, epoch: Epoch) {
+    /// Takes another reading of the wall clock, which may have been set. If it was set back, this clock stands still
+    /// until the wall clock has caught up.
+    pub(super) const fn set(&mut self, epoch: Epoch) {
         self.epoch = epoch;
     }
 
-    /// Dates are later than `epoch` from now on, whatever the clock of the wall says.
+    /// From now on this clock is later than `epoch`, even if the wall clock is not.
     pub(super) fn continue_after(&mut self, epoch: Epoch) {
         let now = epoch.instant;
-        if self.floor.is_none_or(|floor| floor.date(now) < epoch.date(now)) {
+        if self.floor.is_none_or(|floor| floor.at(now) < epoch.at(now)) {
             self.floor = Some(epoch);
         }
     }
 
     /// The time since 1970 for an initiation that is sent `now`.
-    pub(super) fn date(&mut self, now: Instant) -> Duration {
-        // The next step, as what is less is rounded away.
-        let floor = self.floor.map_or(Duration::ZERO, |floor| floor.date(now) + STEP);
-        self.last = self.epoch.date(now).max(floor).max(self.last);
+    pub(super) fn since_1970(&mut self, now: Instant) -> Duration {
+        // One step later, because timestamps are rounded to steps.
+        let floor = self.floor.map_or(Duration::ZERO, |floor| floor.at(now) + STEP);
+        self.last = self.epoch.at(now).max(floor).max(self.last);
 
         self.last
     }
@@ -115,21 +115,21 @@ pub(super) struct Timestamps {
 }
 
 impl Timestamps {
-    /// The timestamp of an initiation of this `date`. If the one before was not answered, it `is_repeated`: then it is
-    /// no earlier than one of an implementation that adds the leap seconds.
+    /// The timestamp of an initiation at the time `since_1970`. If the previous one was not answered, it
+    /// `is_repeated`: then it is later than those of an implementation that adds the leap seconds.
     ///
-    /// The dates of other peers stay as they are. Until the clock has reached a date ahead, the peer drops initiations
-    /// of the next program with this key, such as this one after a restart, as replayed.
-    pub(super) fn next(&mut self, date: Duration, is_repeated: bool) -> Timestamp {
+    /// The timestamps for other peers are not affected. Until the clock has caught up, the peer drops initiations of
+    /// the next program with this key, such as this one after a restart, as replayed.
+    pub(super) fn next(&mut self, since_1970: Duration, is_repeated: bool) -> Timestamp {
         let ahead = if is_repeated { LEAP_SECONDS } else { Duration::ZERO };
-        self.last = (date + ahead).max(self.last + STEP);
+        self.last = (since_1970 + ahead).max(self.last + STEP);
 
         Timestamp::new(self.last)
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "a test may start at any instant")]
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -137,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_written_as_by_the_kernel() {
+    fn the_bytes_are_those_of_the_kernel() {
         let timestamp = Timestamp::new(Duration::new(0x1234_5678, 0x01ff_ffff));
 
         assert_eq!(timestamp.as_bytes(), &[0x40, 0, 0, 0, 0x12, 0x34, 0x56, 0x82, 0x01, 0, 0, 0]);
     }
 
     #[test]
-    fn a_repeated_one_is_later_than_those_with_leap_seconds() {
+    fn a_repeated_initiation_is_ahead_of_leap_seconds() {
         let since_1970 = Duration::from_secs(1_700_000_000);
         let mut timestamps = Timestamps::default();
         // As boringtun writes it.
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_is_later_than_the_one_before_and_never_far_ahead(
+        fn each_timestamp_is_later_but_never_far_ahead(
             initiations in vec((0_u64..60_000_000_000, any::<bool>()), 1..50),
         ) {
             let mut timestamps = Timestamps::default();
@@ -183,40 +183,40 @@ mod tests {
     }
 
     #[test]
-    fn none_is_earlier_than_those_of_whoever_used_the_key_before() {
+    fn timestamps_follow_those_of_the_previous_holder() {
         let start = Instant::now();
         let hour = Duration::from_secs(3600);
         let at = |moment, hours| Epoch::new(moment, hours * hour);
-        let theirs = Dates::new(at(start, 3)).date(start);
+        let theirs = InitiationClock::new(at(start, 3)).since_1970(start);
 
         // Two hours behind.
-        let mut dates = Dates::new(at(start, 1));
-        dates.continue_after(at(start, 3));
-        let first = dates.date(start);
-        // What was said before and says less now.
-        dates.continue_after(at(start + hour, 3));
-        let second = dates.date(start + hour);
-        dates.follow(at(start + hour, 5));
-        let mended = dates.date(start + hour);
+        let mut clock = InitiationClock::new(at(start, 1));
+        clock.continue_after(at(start, 3));
+        let first = clock.since_1970(start);
+        // The same time, one hour later: it is behind the first.
+        clock.continue_after(at(start + hour, 3));
+        let second = clock.since_1970(start + hour);
+        clock.set(at(start + hour, 5));
+        let corrected = clock.since_1970(start + hour);
 
         assert!(Timestamp::new(theirs) < Timestamp::new(first), "{theirs:?} {first:?}");
         assert_eq!(second, 4 * hour + STEP);
-        assert_eq!(mended, 5 * hour);
+        assert_eq!(corrected, 5 * hour);
     }
 
     #[test]
-    fn a_clock_that_is_set_is_followed_and_no_date_is_earlier_than_before() {
+    fn the_clock_follows_but_never_goes_back() {
         let start = Instant::now();
         let hour = Duration::from_secs(3600);
         let at = |moment, hours| Epoch::new(moment, hours * hour);
-        let mut dates = Dates::new(at(start, 1));
-        let early = dates.date(start);
+        let mut clock = InitiationClock::new(at(start, 1));
+        let early = clock.since_1970(start);
 
         let set = start + Duration::from_secs(30);
-        dates.follow(at(set, 3));
-        let late = dates.date(set + hour);
-        dates.follow(at(set, 2));
-        let later = dates.date(set + hour);
+        clock.set(at(set, 3));
+        let late = clock.since_1970(set + hour);
+        clock.set(at(set, 2));
+        let later = clock.since_1970(set + hour);
 
         assert_eq!((early, late, later), (hour, 4 * hour, 4 * hour));
     }

@@ -1,11 +1,11 @@
-//! One connection: requests one after the other, line by line.
+//! Parses the requests of one connection, line by line.
 //!
 //! ```text
 //!          get=1             blank line
 //!   Idle ─────────▶ Get ────────────────────▶ Operation::Get, Idle
 //!    │ │   set=1             blank line
 //!    │ └──────────▶ Set ────────────────────▶ Operation::Set, Idle
-//!    │               │ wrong line   blank line
+//!    │               │ invalid line blank line
 //!    │               └─▶ Refused ───────────▶ the refusal, Idle
 //!    └─ anything else: the end of the connection, as in wireguard-go
 //! ```
@@ -13,38 +13,38 @@
 use super::change::Changes;
 use super::{Errno, Refusal};
 
-/// The longest line, in bytes without its end. The longest that means anything has 100.
+/// The longest line, in bytes without its end. The longest valid line has 100.
 pub const MAX_LINE_BYTES: usize = 1024;
 
-/// The longest request, in bytes: three times what 65,536 peers take with everything that `wg setconf` sends.
+/// The longest request, in bytes: three times the length of a `wg setconf` with 65,536 peers.
 pub const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// What a client asks for.
+/// A request.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Tell everything.
+    /// Report the device.
     Get,
-    /// Change something.
+    /// Change the device.
     Set(Changes),
 }
 
-/// What a line leads to.
+/// The result of a line.
 #[derive(Debug)]
 #[must_use]
 pub enum Step {
-    /// Nothing yet.
+    /// The request is not complete.
     More,
-    /// A request is complete, or was wrong; the next may follow.
+    /// A request is complete or refused; the next may follow.
     Answer(Result<Operation, Refusal>),
-    /// A request that is not worth reading to its end: answer, and close the connection.
+    /// The request is too long: answer, and close the connection.
     Last(Refusal),
-    /// This is no request: close the connection.
+    /// Not a request: close the connection.
     Close,
 }
 
-/// Feed it with lines, without their ends.
+/// The parser of a connection. Pass lines to [`Self::take`].
 #[derive(Debug, Default)]
-pub struct Conversation {
+pub struct RequestParser {
     state: State,
     request_bytes: usize,
 }
@@ -58,8 +58,8 @@ enum State {
     Refused(Refusal),
 }
 
-impl Conversation {
-    /// Takes one line.
+impl RequestParser {
+    /// Takes one line, without its end.
     pub fn take(&mut self, line: &[u8]) -> Step {
         self.request_bytes += line.len() + 1;
         if line.len() > MAX_LINE_BYTES || self.request_bytes > MAX_REQUEST_BYTES {
@@ -74,7 +74,7 @@ impl Conversation {
         step
     }
 
-    /// The answer to a line or a request that is longer than is taken.
+    /// The refusal of a line or a request that is too long.
     #[must_use]
     pub fn too_big() -> Refusal {
         let text = format!(
@@ -105,17 +105,17 @@ impl Conversation {
                 Ok(())
             }
             State::Get => {
-                let text = "a get with more than a blank line: leave the rest out";
+                let text = "lines after get=1: send a blank line only";
                 Err(Refusal::new(Errno::INVALID, text))
             }
             State::Set(changes) => match str::from_utf8(line) {
                 Ok(line) => changes.take(line),
                 Err(_) => {
-                    let text = "a line that is no UTF-8: write KEY=VALUE";
+                    let text = "a line that is not UTF-8: write KEY=VALUE";
                     Err(Refusal::new(Errno::PROTOCOL, text))
                 }
             },
-            // What follows a wrong line does not count.
+            // Lines after an invalid one are ignored.
             State::Refused(_) => Ok(()),
         };
         if let Err(refusal) = result {
@@ -132,10 +132,9 @@ mod tests {
 
     #[test]
     fn requests_follow_each_other() {
-        let mut conversation = Conversation::default();
+        let mut parser = RequestParser::default();
 
-        let answers =
-            talk(&mut conversation, "get=1\n\nset=1\nlisten_port=7\n\nset=1\n\nget=1\n\n");
+        let answers = talk(&mut parser, "get=1\n\nset=1\nlisten_port=7\n\nset=1\n\nget=1\n\n");
 
         let [
             Ok(Operation::Get),
@@ -150,47 +149,47 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_spoils_its_request_and_no_other() {
-        let mut conversation = Conversation::default();
+    fn an_invalid_line_refuses_only_its_request() {
+        let mut parser = RequestParser::default();
 
         let answers = talk(
-            &mut conversation,
+            &mut parser,
             "set=1\nlisten_port=7\nwrong\nget=1\nlisten_port=x\n\nset=1\nfwmark=1\n\nget=1\nx\n\n",
         );
 
         let [Err(first), Ok(Operation::Set(changes)), Err(last)] = &answers[..] else {
             panic!("{answers:?}")
         };
-        assert_eq!(first.errno, Errno::PROTOCOL, "the first wrong line counts");
+        assert_eq!(first.errno, Errno::PROTOCOL, "of the first invalid line");
         assert_eq!((changes.listen_port, changes.fwmark), (None, Some(1)));
         assert_eq!(last.errno, Errno::INVALID);
     }
 
     #[test]
-    fn what_is_no_request_ends_the_connection() {
+    fn an_unknown_request_closes_the_connection() {
         for line in ["", "get=2", "get", "set=1 ", "GET / HTTP/1.1", "listen_port=1"] {
-            let step = Conversation::default().take(line.as_bytes());
+            let step = RequestParser::default().take(line.as_bytes());
 
             assert!(matches!(step, Step::Close), "{line:?}: {step:?}");
         }
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused() {
-        let mut conversation = Conversation::default();
-        let _ = conversation.take(b"set=1");
+    fn lines_must_be_utf_8() {
+        let mut parser = RequestParser::default();
+        let _ = parser.take(b"set=1");
 
-        let _ = conversation.take(b"listen_port=\xff");
-        let Step::Answer(Err(refusal)) = conversation.take(b"") else { panic!("an answer") };
+        let _ = parser.take(b"listen_port=\xff");
+        let Step::Answer(Err(refusal)) = parser.take(b"") else { panic!("an answer") };
 
         assert_eq!(refusal.errno, Errno::PROTOCOL);
     }
 
     #[test]
-    fn neither_a_line_nor_a_request_is_endless() {
-        let mut line = Conversation::default();
+    fn lines_and_requests_are_bounded() {
+        let mut line = RequestParser::default();
         let _ = line.take(b"set=1");
-        let mut request = Conversation::default();
+        let mut request = RequestParser::default();
         let _ = request.take(b"set=1");
 
         let of_line = line.take(&[b'x'; MAX_LINE_BYTES + 1]);
@@ -202,10 +201,10 @@ mod tests {
         assert_eq!(taken, (MAX_REQUEST_BYTES - 6) / 9);
     }
 
-    /// All that `wg setconf` sends for as many peers as the kernel allows an interface.
+    /// As `wg setconf` sends it, for as many peers as the kernel allows an interface.
     #[test]
     fn one_request_sets_65_536_peers() {
-        let mut conversation = Conversation::default();
+        let mut parser = RequestParser::default();
         let key = "70d8e1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a";
         let mut text = "set=1\nlisten_port=51820\nreplace_peers=true\n".to_owned();
         for number in 0..65_536_u32 {
@@ -221,16 +220,16 @@ mod tests {
         }
         text.push('\n');
 
-        let answers = talk(&mut conversation, &text);
+        let answers = talk(&mut parser, &text);
 
         let [Ok(Operation::Set(changes))] = answers.as_slice() else { panic!("no set") };
         assert_eq!(changes.peers.len(), 65_536);
     }
 
-    fn talk(conversation: &mut Conversation, text: &str) -> Vec<Result<Operation, Refusal>> {
+    fn talk(parser: &mut RequestParser, text: &str) -> Vec<Result<Operation, Refusal>> {
         let mut answers = Vec::new();
         for line in text.split_terminator('\n') {
-            match conversation.take(line.as_bytes()) {
+            match parser.take(line.as_bytes()) {
                 Step::More => {}
                 Step::Answer(answer) => answers.push(answer),
                 step @ (Step::Last(_) | Step::Close) => panic!("{line:?}: {step:?}"),

@@ -1,60 +1,60 @@
-//! A peer with which nothing is due, and what wakes it: time passes for thousands of them.
+//! Dormant tunnels, and the events that wake them.
 
 use super::*;
 
-/// What happens to the first end of a pair.
-type Way<'a> = (&'a str, &'a dyn Fn(&Pair));
+/// An event at the first end of a pair, with its name.
+type Event<'a> = (&'a str, &'a dyn Fn(&Pair));
 
 #[test]
-fn a_peer_rests_before_its_first_session_and_after_its_last() {
+fn a_tunnel_is_dormant_without_a_session() {
     let mut pair = Pair::new([Native, Native], None);
-    let is_resting = |pair: &Pair| [0, 1].map(|number| pair.ends[number].tunnel.is_dormant());
+    let are_dormant = |pair: &Pair| [0, 1].map(|number| pair.ends[number].tunnel.is_dormant());
     pair.run(Duration::from_millis(100));
-    assert_eq!(is_resting(&pair), [true; 2], "nothing has happened yet");
+    assert_eq!(are_dormant(&pair), [true; 2], "before the first session");
 
     let sent = pair.send(0, &packet(1));
     assert_eq!(pair.exchange(0, sent), [packet(1)]);
     pair.run(Duration::from_secs(170));
-    assert_eq!(is_resting(&pair), [false; 2], "there are keys to be wiped");
+    assert_eq!(are_dormant(&pair), [false; 2], "the keys must be wiped later");
 
     pair.run(Duration::from_secs(11));
-    assert_eq!(is_resting(&pair), [true; 2]);
+    assert_eq!(are_dormant(&pair), [true; 2]);
 }
 
 #[test]
-fn whatever_may_make_something_due_wakes_a_peer() {
+fn every_event_wakes_a_dormant_tunnel() {
     let other = Pair::new([Native, Native], None);
     other.send(0, &packet(1));
     let staged = || other.ends[0].tunnel.take_staged();
-    let ways: [Way<'_>; 5] = [
+    let events: [Event<'_>; 5] = [
         ("a packet", &|pair| drop(pair.send(0, &packet(1)))),
-        ("a greeting", &|pair| {
+        ("initiate", &|pair| {
             let (to, mut out) = (pair.ends[1].address, TransmitBatch::default());
             pair.ends[0].tunnel.initiate(to.into(), &mut out, pair.now);
         }),
-        ("a search", &|pair| drop(pair.restart(0))),
+        ("restart", &|pair| drop(pair.restart(0))),
         ("an initiation", &|pair| drop(pair.deliver(1, &pair.restart(1)[0]))),
-        ("packets of a key before", &|pair| pair.ends[0].tunnel.adopt(staged())),
+        ("staged packets of another tunnel", &|pair| pair.ends[0].tunnel.append_staged(staged())),
     ];
 
-    for (what, happens) in ways {
+    for (name, event) in events {
         let mut pair = Pair::new([Native, Native], None);
         pair.run(Duration::from_millis(100));
         assert!(pair.ends[0].tunnel.is_dormant());
 
-        happens(&pair);
+        event(&pair);
 
-        assert!(!pair.ends[0].tunnel.is_dormant(), "{what}");
+        assert!(!pair.ends[0].tunnel.is_dormant(), "{name}");
     }
 }
 
 #[test]
-fn who_is_kept_alive_never_rests() {
+fn a_persistent_keepalive_prevents_dormancy() {
     let mut pair = Pair::new([Native, Native], None);
     pair.ends[0].persistent_keepalive = Some(Duration::from_secs(25));
     let tunnel = &pair.ends[0].tunnel;
 
-    tunnel.handle_timeout(pair.upkeep(0), &mut TransmitBatch::default(), pair.now);
+    tunnel.handle_timeout(pair.timer_policy(0), &mut TransmitBatch::default(), pair.now);
 
     assert!(!tunnel.is_dormant());
 }

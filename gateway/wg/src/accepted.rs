@@ -1,48 +1,50 @@
-//! Which initiations were answered, so that none is answered twice, and how ours were dated.
+//! The initiations that were answered, so that none is answered twice, and the timestamps of ours.
 //!
-//! What is known of a peer outlives its tunnels and our keys: the peer goes on for as long as it has a tunnel,
-//! under whatever key of ours, and a key that comes back finds what it had answered. With the last tunnel all
-//! of it is forgotten: whoever is named again after that is somebody new, whose clock may have been set back.
+//! The record of a peer is kept as long as the peer has a tunnel under any key of ours: a key that is used again
+//! finds what it had answered. With the last tunnel the record is dropped, and a peer that is configured again
+//! starts without one: its clock may have been set back.
 //!
 //! Source: WireGuard whitepaper, section 5.1.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::tai64n::{Timestamp, Timestamps};
-use super::timers::INITIATION_GAP;
 use crate::PublicKey;
 use strait_packet::DropReason;
 
-/// So many keys of ours are told apart beside the one that has answered last: twice as many as are in use at the
-/// most.
+/// The least time between two answered initiations of one peer: fifty a second.
+const INITIATION_GAP: Duration = Duration::from_millis(20);
+
+/// How many keys of ours have a record of their own, beside the one that has answered last: twice as many as are in
+/// use at most.
 const MAX_OTHERS: usize = 8;
 
-/// What was answered of every peer that has a tunnel. Whoever clones it shares it.
+/// The records of all peers with a tunnel. Clones share them.
 #[derive(Clone, Default)]
 pub struct AcceptedByPeer(Arc<Mutex<ByPeer>>);
 
 #[derive(Default)]
 struct ByPeer {
     by_key: HashMap<PublicKey, Weak<Mutex<Accepted>>>,
-    /// When there are so many those without a tunnel are looked for.
-    enough: usize,
+    /// At this size, records of peers without a tunnel are removed.
+    sweep_len: usize,
 }
 
 impl AcceptedByPeer {
-    /// What was answered of `peer`. It is remembered as long as somebody holds it.
+    /// The record of `peer`. It is kept as long as the caller holds it.
     pub(super) fn of(&self, peer: PublicKey) -> Arc<Mutex<Accepted>> {
-        let ByPeer { by_key, enough } = &mut *self.0.lock();
+        let ByPeer { by_key, sweep_len } = &mut *self.0.lock();
         if let Some(accepted) = by_key.get(&peer).and_then(Weak::upgrade) {
             return accepted;
         }
-        if by_key.len() >= *enough {
+        if by_key.len() >= *sweep_len {
             by_key.retain(|_, accepted| accepted.strong_count() > 0);
-            *enough = 2 * by_key.len() + 16;
+            *sweep_len = 2 * by_key.len() + 16;
         }
         let accepted = Arc::default();
         by_key.insert(peer, Arc::downgrade(&accepted));
@@ -57,17 +59,17 @@ impl fmt::Debug for AcceptedByPeer {
     }
 }
 
-/// Which initiations of one peer were answered. A peer that does not know which of our keys is in force asks
-/// several at once, so each of them stands for itself.
+/// The initiations of one peer that were answered, by key of ours: a peer that does not know which key is in force
+/// sends initiations to several at once.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
-    /// By the key that has answered last. Most peers know no other.
+    /// Of the key that has answered last. Most peers use no other.
     latest: Option<Latest>,
-    /// By other keys, that before it last.
+    /// Of other keys, in the order in which they answered.
     others: Vec<Latest>,
-    /// What any key beside these is sent must be newer than this.
+    /// Initiations to any other key must be newer than this.
     floor: Option<Timestamp>,
-    /// Of our initiations to the peer, whatever tunnel and key of ours they are with.
+    /// Of our initiations to the peer, with all tunnels and keys of ours.
     pub(super) ours: Timestamps,
 }
 
@@ -80,12 +82,12 @@ struct Latest {
 }
 
 impl Accepted {
-    /// Takes an authentic initiation to the owner of `own`, which was made at `timestamp`.
+    /// Records an authentic initiation to our key `own` with this `timestamp`.
     ///
     /// # Errors
     ///
-    /// [`DropReason::Replayed`] if it is not newer than the one before, [`DropReason::UnderLoad`] if it
-    /// comes too soon after that.
+    /// [`DropReason::Replayed`] if it is not newer than the last one, [`DropReason::UnderLoad`] if it arrives less
+    /// than [`INITIATION_GAP`] after that.
     pub(super) fn take(
         &mut self,
         own: PublicKey,
@@ -102,13 +104,13 @@ impl Accepted {
             return Err(DropReason::UnderLoad);
         }
         self.others.retain(|latest| latest.own != own);
-        let before = self.latest.replace(Latest { own, timestamp, at: now });
-        if let Some(before) = before.filter(|before| before.own != own) {
+        let previous = self.latest.replace(Latest { own, timestamp, at: now });
+        if let Some(previous) = previous.filter(|previous| previous.own != own) {
             if self.others.len() >= MAX_OTHERS {
                 let forgotten = self.others.remove(0);
                 self.floor = self.floor.max(Some(forgotten.timestamp));
             }
-            self.others.push(before);
+            self.others.push(previous);
         }
 
         Ok(())
@@ -116,12 +118,12 @@ impl Accepted {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "a test may start at any instant")]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_of_our_keys_has_what_it_answered_to_itself() {
+    fn each_of_our_keys_has_its_own_record() {
         let (accepted, now) = (AcceptedByPeer::default().of(own(0)), Instant::now());
         let mut accepted = accepted.lock();
 
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_of_ours_has_answered_is_known_after_any_number_of_others() {
+    fn an_answered_initiation_stays_known_after_many_keys() {
         let (mut accepted, now) = (Accepted::default(), Instant::now());
         for number in 0..100 {
             assert_eq!(accepted.take(own(number), made_at(number + 1), now), Ok(()));
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_remembered_while_it_has_a_tunnel() {
+    fn a_record_lasts_as_long_as_a_tunnel() {
         let (all, now) = (AcceptedByPeer::default(), Instant::now());
         let [first, second] = [(); 2].map(|()| all.of(own(1)));
         first.lock().take(own(9), made_at(5), now).unwrap();
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_without_a_tunnel_do_not_add_up() {
+    fn records_without_a_tunnel_are_removed() {
         let all = AcceptedByPeer::default();
 
         for number in 0..=u8::MAX {
