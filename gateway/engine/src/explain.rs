@@ -26,7 +26,7 @@ use std::net::IpAddr;
 use remap::{Arrival, PeerId, Source};
 
 use crate::Forwarding;
-use crate::notice;
+use crate::icmp_errors;
 use crate::translate::{self, Context, Outgoing};
 use strait_packet::DropReason;
 use strait_packet::Header;
@@ -248,7 +248,7 @@ fn told(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause
     let may_be = |cause: &Cause| reply::write(packet, *cause, &mut [0; MAX_REPLY_BYTES]).is_some();
 
     match direction {
-        Direction::Outbound => notice::cause(reason).filter(may_be),
+        Direction::Outbound => icmp_errors::cause(reason).filter(may_be),
         Direction::Inbound => None,
     }
 }

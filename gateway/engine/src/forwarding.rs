@@ -8,7 +8,7 @@ use remap::masquerade::Tick;
 use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
-use super::outside::{Ends, Outside};
+use super::loop_guard::{Ends, Outside};
 use super::translate::Memory;
 use strait_packet::DropReason;
 use strait_packet::Header;

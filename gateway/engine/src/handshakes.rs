@@ -6,10 +6,10 @@ use std::time::Instant;
 use remap::Reader;
 use remap::masquerade::Tick;
 
+use super::idle_peers::Rest;
 use super::inbound::Received;
 use super::keyring::Keyring;
-use super::rest::Rest;
-use super::{Accounts, Flows, Forwarding, race};
+use super::{Accounts, Flows, Forwarding, initiation_fanout};
 use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::as_u64;
@@ -170,11 +170,11 @@ impl Handshakes {
                 self.turn = place + 1;
                 is_new = is_greeting;
                 self.ungreeted = self.ungreeted.saturating_sub(1);
-                begun += race::seek(peer, out, now);
+                begun += initiation_fanout::seek(peer, out, now);
             }
             let sought = out.len();
             let timed_out = peer.tunnel.handle_timeout(peer.upkeep(path), out, now);
-            begun += race::spread(peer, sought, out, now);
+            begun += initiation_fanout::spread(peer, sought, out, now);
             count_sent(peer, before, out);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
             let Some(path) = path else {
@@ -300,7 +300,7 @@ fn greet(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usiz
     }
     let before = out.len();
     peer.tunnel.initiate(path, out, now);
-    let begun = race::spread(peer, before, out, now);
+    let begun = initiation_fanout::spread(peer, before, out, now);
     count_sent(peer, before, out);
 
     begun

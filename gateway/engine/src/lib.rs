@@ -31,19 +31,19 @@
 
 #![forbid(unsafe_code)]
 
-pub mod counterparts;
 pub mod explain;
 pub mod flows;
 mod forwarding;
 pub mod handshakes;
+pub mod icmp_errors;
+mod idle_peers;
 pub mod inbound;
+mod initiation_fanout;
+mod keyed_tunnels;
 mod keyring;
-pub mod notice;
+mod loop_guard;
 pub mod outbound;
-mod outside;
-mod race;
-mod rest;
-mod strands;
+pub mod peer_matcher;
 pub mod translate;
 
 use std::collections::{HashMap, HashSet};
@@ -63,15 +63,15 @@ use strait_wg::native::Epoch;
 use strait_wg::tunnel::{Identity, PeerKeys};
 use strait_wg::{Indices, Peer, PublicKey};
 
-use counterparts::Counterparts;
 pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
 pub use handshakes::Handshakes;
 pub use inbound::Inbound;
+use keyed_tunnels::Strands;
 use keyring::{Held, Keyring};
+pub use loop_guard::Outside;
 pub use outbound::Outbound;
-pub use outside::Outside;
-use strands::Strands;
+use peer_matcher::Counterparts;
 
 /// What is wanted of one peer. Its place in the list is its [`remap::PeerId`] in the table.
 #[derive(Clone, Debug)]

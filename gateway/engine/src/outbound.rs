@@ -10,9 +10,9 @@ use std::time::Instant;
 use remap::Reader;
 
 use super::flows::Flows;
-use super::notice::Notice;
-use super::outside::{self, UDP_HEADER_BYTES};
-use super::race;
+use super::icmp_errors::Notice;
+use super::initiation_fanout;
+use super::loop_guard::{self, UDP_HEADER_BYTES};
 use super::translate::{self, Context, Memory, Outgoing};
 use super::{Forwarding, Settings};
 use strait_packet::DropReason;
@@ -235,7 +235,7 @@ fn forward(
             None => return Err(dropped(DropReason::NoEndpoint, virtio, frame, &header)),
         },
     };
-    let hop_limit = outside::hop_limit(frame, &header);
+    let hop_limit = loop_guard::hop_limit(frame, &header);
     if peer.is_some() && hop_limit == Some(0) {
         return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
     }
@@ -274,7 +274,7 @@ fn forward(
         let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
         account.count_drops(DropReason::StagingFull, sealed.overflow);
         if sealed.packets == 0 {
-            race::spread(route.peer, before, out, now);
+            initiation_fanout::spread(route.peer, before, out, now);
         }
         route.peer.transmit.packets.add(sealed.packets);
         route.peer.transmit.bytes.add(as_u64(out.len() - before));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use strait_engine::counterparts::Counterparts;
+use strait_engine::peer_matcher::Counterparts;
 
 use super::config::{Config, OFFLOAD, Peer, or_else};
 
