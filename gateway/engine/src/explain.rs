@@ -150,7 +150,7 @@ impl Journey {
             Some(rule) => Some(Routing::Rule(*rule)),
             None => allowed_prefix(forwarding, id, source),
         };
-        let result = translate::inbound(context, (id, peer), packet, header);
+        let result = translate::inbound(context, id, peer, packet, header);
         let result = result.map(|()| End::Cluster);
 
         Ok(Self { peer: Some(id), may_send, routing, is_for_peer: false, result })
@@ -170,7 +170,7 @@ impl Journey {
         let dropped = |reason| Outcome::Dropped {
             reason,
             remedy: remedy::remedy(context.forwarding, question, self.peer, reason),
-            told: told(question.direction, as_sent, reason),
+            icmp_error: icmp_error(question.direction, as_sent, reason),
         };
         if self.is_for_peer && !has_endpoint() {
             return dropped(DropReason::NoEndpoint);
@@ -236,7 +236,7 @@ impl Journey {
                         context.hairpin_realm(protocol, source, (before.destination, port))
                     }
                 };
-                let is_known = context.remembers(realm, protocol, source);
+                let is_known = context.has_mapping(realm, protocol, source);
                 Treatment::Masquerade { is_new: !is_known }
             }
         }
@@ -244,7 +244,7 @@ impl Journey {
 }
 
 /// What the sender of `packet` is told of its drop. Only our own senders are told anything.
-fn told(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause> {
+fn icmp_error(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause> {
     let may_be = |cause: &Cause| reply::write(packet, *cause, &mut [0; MAX_REPLY_BYTES]).is_some();
 
     match direction {

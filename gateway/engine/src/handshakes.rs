@@ -6,7 +6,7 @@ use std::time::Instant;
 use remap::Reader;
 use remap::masquerade::Tick;
 
-use super::idle_peers::Rest;
+use super::idle_peers::IdlePeers;
 use super::inbound::Received;
 use super::keyring::Keyring;
 use super::{Accounts, Flows, Forwarding, initiation_fanout};
@@ -44,7 +44,7 @@ pub struct Handshakes {
     ungreeted: usize,
     /// The peer whose turn it is to begin a handshake: there may have been too many before it.
     turn: usize,
-    rest: Rest,
+    idle_peers: IdlePeers,
     swept: Tick,
 }
 
@@ -68,7 +68,7 @@ impl Handshakes {
             greeted_generation,
             ungreeted: 0,
             turn: 0,
-            rest: Rest::default(),
+            idle_peers: IdlePeers::default(),
             swept: Tick::default(),
         }
     }
@@ -142,9 +142,9 @@ impl Handshakes {
         if self.greeted_generation != generation {
             self.greeted_generation = generation;
             self.ungreeted = peers.len();
-            self.rest.reset(peers.len());
+            self.idle_peers.reset(peers.len());
         }
-        self.rest.begin_look(forwarding.count_sought(), now);
+        self.idle_peers.begin_look(forwarding.count_sought(), now);
 
         let turn = self.turn.min(peers.len());
         let places = || peers.iter().enumerate();
@@ -152,7 +152,7 @@ impl Handshakes {
         for (place, peer) in places().skip(turn).chain(places().take(turn)) {
             // Thousands are like this: nothing else of them is read.
             let is_greeting = self.ungreeted > 0;
-            if !is_greeting && self.rest.includes(place, || peer.is_dormant()) {
+            if !is_greeting && self.idle_peers.includes(place, || peer.is_dormant()) {
                 continue;
             }
             let may_begin = begun < BEGINNINGS;
@@ -174,7 +174,7 @@ impl Handshakes {
             }
             let sought = out.len();
             let timed_out = peer.tunnel.handle_timeout(peer.upkeep(path), out, now);
-            begun += initiation_fanout::spread(peer, sought, out, now);
+            begun += initiation_fanout::fan_out(peer, sought, out, now);
             count_sent(peer, before, out);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
             let Some(path) = path else {
@@ -227,7 +227,7 @@ impl Handshakes {
                 let slot = self.indices.slot(receiver_index);
                 let (id, peer) =
                     self.forwarding.load().by_slot(slot).ok_or(DropReason::UnknownIndex)?;
-                self.rest.wake(id);
+                self.idle_peers.wake(id);
                 let before = out.len();
                 let mut whereabouts = peer.tunnel.handle_answer(slot, message, path, out, now)?;
                 count_sent(peer, before, out);
@@ -259,7 +259,7 @@ impl Handshakes {
         let forwarding = self.forwarding.load();
         let id = forwarding.id_of(sender).ok_or(DropReason::Unauthenticated)?;
         let peer = forwarding.peer(id).ok_or(DropReason::Unauthenticated)?;
-        self.rest.wake(id);
+        self.idle_peers.wake(id);
         let before = out.len();
         let whereabouts = peer.tunnel.handle_initiation(keys, message, path, out, now)?;
         count_sent(peer, before, out);
@@ -300,7 +300,7 @@ fn greet(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usiz
     }
     let before = out.len();
     peer.tunnel.initiate(path, out, now);
-    let begun = initiation_fanout::spread(peer, before, out, now);
+    let begun = initiation_fanout::fan_out(peer, before, out, now);
     count_sent(peer, before, out);
 
     begun
@@ -478,7 +478,7 @@ mod tests {
             hub.apply(3, 0);
             assert_eq!(hub.asked_within(GRACE / 2), 0, "{key:?}");
         }
-        hub.engine.control.succeed(&identity(hub.now));
+        hub.engine.control.rotate_key(&identity(hub.now));
         assert_eq!(hub.asked_within(GRACE), 0, "with another key of ours");
 
         hub.keepalive = Some(25);

@@ -16,7 +16,7 @@ const SLEEP: Duration = Duration::from_secs(1);
 
 /// What was found of peers, by their places.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct IdlePeers {
     is_dormant: Vec<bool>,
     look: usize,
     looked: Option<Instant>,
@@ -24,7 +24,7 @@ pub(super) struct Rest {
     sought: u64,
 }
 
-impl Rest {
+impl IdlePeers {
     /// Forgets what was found: there are `count` peers now, or others.
     pub(super) fn reset(&mut self, count: usize) {
         self.is_dormant.clear();
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_tenth_of_resting_peers_is_asked_per_look() {
         let start = Instant::now();
-        let mut rest = Rest::default();
+        let mut rest = IdlePeers::default();
         rest.reset(100);
         let mut asked = [0; 5];
         for (number, asked) in (0..).zip(&mut asked) {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     struct All {
-        rest: Rest,
+        rest: IdlePeers,
         count: usize,
         sought: u64,
         now: Instant,
@@ -176,7 +176,7 @@ mod tests {
 
     impl All {
         fn new(count: usize) -> Self {
-            let mut rest = Rest::default();
+            let mut rest = IdlePeers::default();
             rest.reset(count);
 
             Self { rest, count, sought: 0, now: Instant::now() }

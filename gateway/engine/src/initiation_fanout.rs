@@ -46,7 +46,7 @@ const SAME_PORT: u32 = 24;
 /// each to the other addresses of `peer` as well unless its session is merely renewed.
 ///
 /// Says how many.
-pub(super) fn spread(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) -> usize {
+pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) -> usize {
     let initiations = initiations_behind(before, out);
     let count = initiations.len();
     if count == 0 {

@@ -1,20 +1,20 @@
-//! Which datagrams of our own may go through the tunnel.
+//! Detects datagrams of our own that would circulate through the tunnel.
 //!
-//! If the route to an endpoint leads into the device, what we send comes back as a packet to send. That is as it
-//! should be where the endpoint of one peer is behind another peer: the tunnel to the one goes through the tunnel to
-//! the other. But if the endpoint is behind the peer itself, or the endpoints of several peers are each behind the
-//! next, the packet is sealed, sent, and comes back again for ever, longer by a header each time.
+//! If the route to an endpoint leads into the device, our datagrams come back as packets to send. That is correct if
+//! the endpoint of one peer is behind another peer: one tunnel goes through the other. But if the endpoint is behind
+//! the peer itself, or the endpoints of several peers are behind each other in a circle, the packet is sealed, sent,
+//! and comes back endlessly, longer by a header each time.
 //!
-//! Only the kernel knows where a route leads. So what comes back is noted: a packet is ours if it is UDP from one of
-//! our ports, begins as WireGuard does, and goes to the endpoint of a peer. Sealed for the peer that has this address,
-//! it becomes a datagram to the endpoint of that peer, and so on. Where each endpoint on this chain is one from which
-//! datagrams came back within the last second, the chain has no end, and the packet is dropped.
+//! Only the kernel knows where a route leads. So datagrams that come back are recorded: a packet is ours if it is UDP
+//! from one of our ports, has a WireGuard message type, and goes to the endpoint of a peer. Sealed for the peer that
+//! has this address, it becomes a datagram to the endpoint of that peer, and so on. If datagrams to every endpoint of
+//! this chain came back within the last second, the chain is endless, and the packet is dropped.
 //!
-//! Of a datagram that was cut into fragments only the first has ports: the others are sealed once more, each in
-//! one datagram that is whole and known when it comes back.
+//! Of a fragmented datagram only the first fragment has ports: the others are sealed once more, each in one datagram
+//! that is whole and recognized when it comes back.
 //!
-//! Another process may have such a route into our device, and we into its: then no packet that comes is ours. So
-//! the hop limit of a datagram with WireGuard in it is lower than that of the packet in it by [`NESTED_HOPS`].
+//! Another process may have such a route into our device, and we into its device: then no packet that comes is ours.
+//! So the hop limit of a datagram that carries WireGuard is lower than that of the packet in it by [`NESTED_HOPS`].
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use arc_swap::ArcSwapOption;
 use remap::masquerade::Tick;
 
 use super::Forwarding;
-use super::translate::Memory;
+use super::translate::FlowAccess;
 use strait_packet::path::{LocalPort, canonical};
 use strait_packet::ports::Ports;
 use strait_packet::{Fragment, Header};
@@ -36,61 +36,61 @@ const UDP: u8 = 17;
 
 pub(super) const UDP_HEADER_BYTES: usize = 8;
 
-/// How often the peers are looked through in a second, at most.
-const LOOKS: u32 = 10;
+/// The most rebuilds of the endpoint cache in one second.
+const REBUILDS_PER_SECOND: u32 = 10;
 
-/// What a tunnel in a tunnel costs of the hop limit. Of the usual 64, eight tunnels in each other are left, or one in
-/// another and 48 routers on the way.
+/// By how much a tunnel in a tunnel reduces the hop limit. The usual 64 allow eight nested tunnels, or one in another
+/// and 48 routers.
 const NESTED_HOPS: u8 = 8;
 
-/// What we send from.
+/// Recognizes our own datagrams.
 #[derive(Debug, Default)]
-pub struct Outside {
-    /// 0 as long as there is none.
+pub struct LoopGuard {
+    /// The UDP ports we send from; 0 if not set.
     ports: [AtomicU16; 2],
-    /// Of all peers.
+    /// Counts endpoint changes of all peers.
     moves: Arc<Moves>,
 }
 
-/// Where the peers of one generation are.
+/// The endpoints of the peers of one generation.
 ///
-/// Whoever sends from our port what looks like ours has each of its packets looked up here. There may be
-/// thousands of peers, so they are looked through only after one of them has moved, and not for ever in
-/// one second: a peer may move with every datagram.
+/// Every packet that passes [`LoopGuard::may_have_sent`] is looked up here, so a sender can make it frequent. There may
+/// be thousands of peers, so the cache is rebuilt only after an endpoint has changed, and at most
+/// [`REBUILDS_PER_SECOND`] times a second: a peer may roam with every datagram.
 #[derive(Debug, Default)]
-pub(super) struct Ends(ArcSwapOption<Known>);
+pub(super) struct EndpointCache(ArcSwapOption<CachedEndpoints>);
 
 #[derive(Debug)]
-struct Known {
-    /// What had been counted when the peers were looked through.
+struct CachedEndpoints {
+    /// The count of endpoint changes when the cache was built.
     moves: u64,
-    /// The second in which that was, and for which time in it.
-    looked: (Tick, u32),
-    /// The endpoints, and when a datagram to each came back last: the second, counted from 1, or 0.
+    /// The second in which it was built, and the number of builds in that second.
+    built: (Tick, u32),
+    /// The endpoints, and when a datagram to each last came back: the second, counted from 1, or 0.
     returned: HashMap<SocketAddr, AtomicU32>,
 }
 
-impl Outside {
-    /// What counts the moves of peers.
+impl LoopGuard {
+    /// The counter of endpoint changes, for new peers.
     pub(super) fn moves(&self) -> Arc<Moves> {
         Arc::clone(&self.moves)
     }
 
-    /// How often a peer was sought until now.
+    /// How many searches for peers were requested.
     pub(super) fn count_sought(&self) -> u64 {
         self.moves.count_sought()
     }
 
-    pub(super) fn set_port(&self, of: LocalPort, port: u16) {
+    pub(super) fn set_port(&self, socket: LocalPort, port: u16) {
         let [listen, spare] = &self.ports;
-        let known = match of {
+        let current = match socket {
             LocalPort::Listen => listen,
             LocalPort::Spare => spare,
         };
-        known.store(port, Ordering::Relaxed);
+        current.store(port, Ordering::Relaxed);
     }
 
-    /// Whether nothing speaks against it at first sight. All packets come here.
+    /// Cheap pre-check on every packet: UDP from one of our ports with a WireGuard message type.
     #[inline]
     pub(super) fn may_have_sent(&self, packet: &[u8], header: &Header) -> bool {
         header.protocol() == UDP
@@ -101,33 +101,35 @@ impl Outside {
             && is_wireguard(packet, header)
     }
 
-    /// Whether we have sent `packet`, of which [`Self::may_have_sent`] says that we may have, to a peer, and would
-    /// for ever.
+    /// Whether `packet`, which has passed [`Self::may_have_sent`], was sent by us to a peer and would circulate
+    /// endlessly.
     #[cold]
     pub(super) fn is_routing_loop(
         &self,
         packet: &[u8],
         header: &Header,
-        (forwarding, ends): (&Forwarding, &Ends),
-        (now, memory): (Tick, Memory),
+        forwarding: &Forwarding,
+        endpoint_cache: &EndpointCache,
+        now: Tick,
+        flow_access: FlowAccess,
     ) -> bool {
         let Some(ports) = Ports::read(packet, header) else { return false };
         let first = SocketAddr::new(header.destination(), ports.destination);
-        let known = ends.known(self.moves.count(), forwarding.peers(), now);
-        let Some(returned) = known.returned.get(&first) else { return false };
-        if memory == Memory::Updated {
+        let cached = endpoint_cache.current(self.moves.count(), forwarding.peers(), now);
+        let Some(returned) = cached.returned.get(&first) else { return false };
+        if flow_access == FlowAccess::Update {
             returned.store(now.as_secs() + 1, Ordering::Relaxed);
         }
 
         let mut endpoint = first;
         for _ in forwarding.peers() {
             let Ok(route) = forwarding.outbound(endpoint.ip()) else {
-                // Without a peer that has the address, nothing can be done with the packet at all.
+                // Without a peer that has the address, the packet cannot be sent at all.
                 return endpoint == first;
             };
             let Some(path) = route.peer.path() else { return false };
             endpoint = canonical(path.remote);
-            if endpoint != first && !known.has_returned(endpoint, now) {
+            if endpoint != first && !cached.has_returned(endpoint, now) {
                 return false;
             }
         }
@@ -136,26 +138,28 @@ impl Outside {
     }
 }
 
-impl Ends {
-    fn known(&self, moves: u64, peers: &[Arc<Peer>], now: Tick) -> Arc<Known> {
-        let known = self.0.load_full();
-        let times = known.as_ref().map_or(0, |known| known.times_in(now));
-        if let Some(known) = known.filter(|known| known.moves == moves || times >= LOOKS) {
-            return known;
+impl EndpointCache {
+    fn current(&self, moves: u64, peers: &[Arc<Peer>], now: Tick) -> Arc<CachedEndpoints> {
+        let cached = self.0.load_full();
+        let builds = cached.as_ref().map_or(0, |cached| cached.builds_in(now));
+        let is_usable =
+            |cached: &Arc<CachedEndpoints>| cached.moves == moves || builds >= REBUILDS_PER_SECOND;
+        if let Some(cached) = cached.filter(is_usable) {
+            return cached;
         }
 
-        let known = Arc::new(Known::new(moves, peers, (now, times + 1)));
-        self.0.store(Some(Arc::clone(&known)));
-        known
+        let cached = Arc::new(CachedEndpoints::new(moves, peers, (now, builds + 1)));
+        self.0.store(Some(Arc::clone(&cached)));
+        cached
     }
 }
 
-impl Known {
-    fn new(moves: u64, peers: &[Arc<Peer>], looked: (Tick, u32)) -> Self {
+impl CachedEndpoints {
+    fn new(moves: u64, peers: &[Arc<Peer>], built: (Tick, u32)) -> Self {
         let paths = peers.iter().filter_map(|peer| peer.path());
         let returned = paths.map(|path| (canonical(path.remote), AtomicU32::new(0))).collect();
 
-        Self { moves, looked, returned }
+        Self { moves, built, returned }
     }
 
     /// Whether a datagram to `endpoint` came back in this second or the one before.
@@ -165,17 +169,17 @@ impl Known {
         returned > 0 && now.as_secs() <= returned
     }
 
-    /// How often the peers were looked through in this second.
-    fn times_in(&self, now: Tick) -> u32 {
-        let (second, times) = self.looked;
+    /// How often the cache was built in this second.
+    fn builds_in(&self, now: Tick) -> u32 {
+        let (second, builds) = self.built;
 
-        if second == now { times } else { 0 }
+        if second == now { builds } else { 0 }
     }
 }
 
-/// The hop limit of a datagram with `packet` in it: `None` if that of the host will do, 0 if there is to be none.
+/// The hop limit of the datagram that carries `packet`: `None` for the default of the host, 0 if it must not be sent.
 ///
-/// All but the first fragment of a datagram may be of a tunnel.
+/// A later fragment has no UDP header, so it is treated as WireGuard.
 #[inline]
 pub(super) fn hop_limit(packet: &[u8], header: &Header) -> Option<u8> {
     if header.protocol() != UDP {
@@ -186,8 +190,7 @@ pub(super) fn hop_limit(packet: &[u8], header: &Header) -> Option<u8> {
     is_nested.then(|| header.hop_limit(packet).saturating_sub(NESTED_HOPS))
 }
 
-/// Whether the datagram begins with the type of a message and three bytes that are reserved (WireGuard
-/// whitepaper section 5.4).
+/// Whether the datagram starts with a message type and three reserved bytes (WireGuard whitepaper section 5.4).
 fn is_wireguard(packet: &[u8], header: &Header) -> bool {
     let payload = packet.get(header.transport_offset() + UDP_HEADER_BYTES..);
 

@@ -112,7 +112,7 @@ pub enum Outcome {
         /// What is the matter, and what to do about it: one sentence.
         remedy: String,
         /// What its sender is told of it by an ICMP error, unless too many had to be told already.
-        told: Option<Cause>,
+        icmp_error: Option<Cause>,
     },
 }
 

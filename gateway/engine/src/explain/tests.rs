@@ -6,7 +6,7 @@ use remap::{Cluster, HostMap, Prefix, Rule, Table};
 
 use super::*;
 use crate::outbound::Disposition;
-use crate::translate::Memory;
+use crate::translate::FlowAccess;
 use crate::{Engine, PeerConfig, Settings};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::reply::{self, MAX_REPLY_BYTES};
@@ -362,10 +362,10 @@ proptest! {
         let account = world.engine.control.accounts().outbound.snapshot();
         let reason = DropReason::ALL.into_iter().find(|reason| account.drops(*reason) > 0);
         match &explanation.outcome {
-            Outcome::Dropped { reason: expected, told, .. } => {
+            Outcome::Dropped { reason: expected, icmp_error, .. } => {
                 prop_assert_eq!(reason, Some(*expected));
-                prop_assert_eq!(disposition == Disposition::Reply, told.is_some());
-                if let Some(cause) = told {
+                prop_assert_eq!(disposition == Disposition::Reply, icmp_error.is_some());
+                if let Some(cause) = icmp_error {
                     let mut buffer = [0; MAX_REPLY_BYTES];
                     let expected = reply::write(&as_sent, *cause, &mut buffer).unwrap();
                     prop_assert_eq!(world.engine.outbound.reply(), expected);
@@ -506,7 +506,7 @@ impl World {
         let context = Context {
             forwarding: &self.engine.control.current(),
             flows: &self.engine.flows,
-            memory: Memory::Unchanged,
+            flow_access: FlowAccess::ReadOnly,
             now: self.engine.flows.tick(self.start),
         };
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use remap::{Cluster, HostMap, PeerId, Rule, Table};
 
 use super::*;
-use crate::flows::Seen;
+use crate::flows::OriginalPacket;
 use crate::{Control, Engine, PeerConfig, Settings};
 use strait_packet::fixtures::{Extension, Packet, TCP, UDP, any_packet, tcp, udp};
 use strait_wg::PresharedKey;
@@ -258,7 +258,7 @@ fn whoever_only_asks_changes_nothing() {
         Packet::new(ip("172.18.0.2"), local(false, 7), UDP, udp([7, 53], b"who?")).build();
     let forwarding = world.control.current();
     let mut header = Header::parse(&bytes).unwrap();
-    let context = Context { memory: Memory::Unchanged, ..world.context(&forwarding) };
+    let context = Context { flow_access: FlowAccess::ReadOnly, ..world.context(&forwarding) };
 
     let outgoing = route(&context, &bytes, &header).unwrap();
     outbound(&context, &outgoing, &mut bytes, &mut header, Checksum::Complete).unwrap();
@@ -476,12 +476,19 @@ fn the_hairpin_finds_hosts_in_the_port_spaces_of_the_first_peers_only() {
         let port = 40_000 + u16::try_from(place).unwrap();
         let packet = Packet::new(own, remote(false, 7), UDP, udp([port, 53], b"who?")).build();
         let header = Header::parse(&packet).unwrap();
-        let seen = Seen { packet: &packet, header: &header };
+        let original = OriginalPacket { packet: &packet, header: &header };
         let pool = forwarding.table().masquerade();
         let realm = forwarding.peers()[place].realm;
         let known_as = context
             .flows
-            .leave(realm, seen, header.destination(), pool, Memory::Updated, context.now)
+            .map_outbound(
+                realm,
+                original,
+                header.destination(),
+                pool,
+                FlowAccess::Update,
+                context.now,
+            )
             .unwrap();
         let (address, port) = (known_as.0, known_as.1.unwrap());
 
@@ -629,7 +636,7 @@ impl World {
         let mut header = Header::parse(&bytes).unwrap();
         let context = self.context(&forwarding);
 
-        inbound(&context, (PeerId(0), &self.peer()), &mut bytes, &mut header)?;
+        inbound(&context, PeerId(0), &self.peer(), &mut bytes, &mut header)?;
         assert_eq!(Header::parse(&bytes), Ok(header));
         Ok(bytes)
     }
@@ -637,7 +644,7 @@ impl World {
     fn context<'a>(&'a self, forwarding: &'a Forwarding) -> Context<'a> {
         let now = self.flows.tick(self.start);
 
-        Context { forwarding, flows: &self.flows, memory: Memory::Updated, now }
+        Context { forwarding, flows: &self.flows, flow_access: FlowAccess::Update, now }
     }
 
     fn peer(&self) -> Arc<Peer> {

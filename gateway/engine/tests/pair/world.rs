@@ -373,7 +373,7 @@ impl World {
         side.key = key.clone();
         side.identity = Arc::downgrade(&identity);
 
-        side.engine.control.succeed(&identity);
+        side.engine.control.rotate_key(&identity);
     }
 
     /// The private key of `side` changes to `key`, and nothing is sent with the one before any more.
@@ -382,7 +382,7 @@ impl World {
         let side = &mut self.sides[side];
         side.key = key.clone();
 
-        side.engine.control.supersede(&identity);
+        side.engine.control.supersede_key(&identity);
     }
 
     pub(crate) fn key(&self, side: usize) -> PrivateKey {
