@@ -1,68 +1,68 @@
-//! Which peers rest, so that most looks at all of them read nothing of those.
+//! Remembers which peers are idle, so that most timer scans skip them.
 //!
-//! Thousands do at any time, and what is read of one is in nobody's cache: ten thousand of them, looked at ten
-//! times a second, took two fifths of the time of an idle gateway.
+//! Thousands may be idle, and the state of each is a cache miss: scanning ten thousand of them ten times a second took
+//! two fifths of the time of an idle gateway.
 
 use std::time::{Duration, Instant};
 
 use remap::PeerId;
 
-/// One of so many looks is at a peer that rests. A handshake that a packet has begun with it meanwhile is to be
-/// repeated after 5 s (whitepaper, section 6.1), and from the first message of the peer on every look is at it.
-const LOOKS: usize = 10;
+/// An idle peer is checked in one of so many scans. If a packet has started a handshake meanwhile, its retry is due only
+/// after 5 s (whitepaper, section 6.1), and from the first message of the peer on every scan checks it.
+const SCANS_PER_CHECK: usize = 10;
 
-/// When nobody has looked for so long, as while the machine slept, anything may be due at once.
-const SLEEP: Duration = Duration::from_secs(1);
+/// After a gap of this length between scans, as when the machine was suspended, every timer may be due.
+const SUSPENDED: Duration = Duration::from_secs(1);
 
-/// What was found of peers, by their places.
+/// Which peers were idle when last checked, by peer id.
 #[derive(Debug, Default)]
 pub(super) struct IdlePeers {
-    is_dormant: Vec<bool>,
-    look: usize,
-    looked: Option<Instant>,
-    /// How often a peer had been sought at the last look.
+    is_idle: Vec<bool>,
+    scan: usize,
+    last_scan: Option<Instant>,
+    /// The number of requested searches for peers at the last scan.
     sought: u64,
 }
 
 impl IdlePeers {
-    /// Forgets what was found: there are `count` peers now, or others.
+    /// Marks all peers as active: the peers have changed, and there are `count` now.
     pub(super) fn reset(&mut self, count: usize) {
-        self.is_dormant.clear();
-        self.is_dormant.resize(count, false);
+        self.is_idle.clear();
+        self.is_idle.resize(count, false);
     }
 
-    /// Another look at all peers begins, one of which has been `sought` so often until now.
-    pub(super) fn begin_look(&mut self, sought: u64, now: Instant) {
-        self.look = (self.look + 1) % LOOKS;
-        let last = self.looked.replace(now);
-        let has_slept = last.is_none_or(|last| now.saturating_duration_since(last) >= SLEEP);
-        if has_slept || std::mem::replace(&mut self.sought, sought) != sought {
-            self.is_dormant.fill(false);
+    /// Starts the next scan of all peers. `sought` counts the searches for peers that were requested until now.
+    pub(super) fn begin_scan(&mut self, sought: u64, now: Instant) {
+        self.scan = (self.scan + 1) % SCANS_PER_CHECK;
+        let last = self.last_scan.replace(now);
+        let was_suspended =
+            last.is_none_or(|last| now.saturating_duration_since(last) >= SUSPENDED);
+        if was_suspended || std::mem::replace(&mut self.sought, sought) != sought {
+            self.is_idle.fill(false);
         }
     }
 
-    /// A message of a handshake came from the peer: it may have a session from now on.
-    pub(super) fn wake(&mut self, peer: PeerId) {
+    /// Marks a peer as active: a handshake message came from it, so it may have a session from now on.
+    pub(super) fn mark_active(&mut self, peer: PeerId) {
         let place = usize::try_from(peer.0).unwrap_or(usize::MAX);
-        if let Some(is_dormant) = self.is_dormant.get_mut(place) {
-            *is_dormant = false;
+        if let Some(is_idle) = self.is_idle.get_mut(place) {
+            *is_idle = false;
         }
     }
 
-    /// Whether the peer at `place` has nothing to do in this look. Whether it `is_dormant` is asked when its
-    /// turn is, or if it was not when it was asked before.
-    pub(super) fn includes(&mut self, place: usize, is_dormant: impl FnOnce() -> bool) -> bool {
-        let Some(known) = self.is_dormant.get_mut(place) else { return false };
-        if !*known || place % LOOKS == self.look {
-            *known = is_dormant();
+    /// Whether this scan skips the peer at `place`. Calls `check` if it is its turn, or if it was active before.
+    pub(super) fn is_skipped(&mut self, place: usize, check: impl FnOnce() -> bool) -> bool {
+        let Some(is_idle) = self.is_idle.get_mut(place) else { return false };
+        if !*is_idle || place % SCANS_PER_CHECK == self.scan {
+            *is_idle = check();
         }
 
-        *known
+        *is_idle
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -73,102 +73,102 @@ mod tests {
     const TICK: Duration = Duration::from_millis(100);
 
     proptest! {
-        /// A peer that is awake is seen to be in every look once each has been looked at, and none is when all rest.
+        /// Once every peer was checked, an active one is in every scan; if all are idle, none is.
         #[test]
-        fn a_peer_that_wakes_up_is_noticed_within_ten_looks(
+        fn active_peer_is_found_within_ten_scans(
             count in 1usize..40,
-            awake in prop::collection::btree_set(0usize..40, 0..10),
+            active in prop::collection::btree_set(0usize..40, 0..10),
         ) {
             let mut all = All::new(count);
-            let awake: BTreeSet<_> = awake.into_iter().filter(|place| *place < count).collect();
-            all.look(TICK, &BTreeSet::new());
-            for _ in 0..LOOKS {
-                prop_assert_eq!(all.look(TICK, &BTreeSet::new()), BTreeSet::new());
+            let active: BTreeSet<_> = active.into_iter().filter(|place| *place < count).collect();
+            all.scan(TICK, &BTreeSet::new());
+            for _ in 0..SCANS_PER_CHECK {
+                prop_assert_eq!(all.scan(TICK, &BTreeSet::new()), BTreeSet::new());
             }
 
-            for _ in 1..LOOKS {
-                all.look(TICK, &awake);
+            for _ in 1..SCANS_PER_CHECK {
+                all.scan(TICK, &active);
             }
-            for _ in 0..2 * LOOKS {
-                prop_assert_eq!(&all.look(TICK, &awake), &awake);
+            for _ in 0..2 * SCANS_PER_CHECK {
+                prop_assert_eq!(&all.scan(TICK, &active), &active);
             }
         }
 
         #[test]
-        fn a_peer_that_was_heard_is_noticed_at_once(
+        fn peer_that_was_heard_is_scanned_at_once(
             count in 1usize..40,
             heard in 0usize..40,
-            looks in 1usize..19,
+            scans in 1usize..19,
         ) {
             let mut all = All::new(count);
-            for _ in 0..looks {
-                all.look(TICK, &BTreeSet::new());
+            for _ in 0..scans {
+                all.scan(TICK, &BTreeSet::new());
             }
             let heard = heard % count;
-            all.rest.wake(PeerId(u32::try_from(heard).unwrap()));
-            let awake = BTreeSet::from([heard]);
+            all.idle_peers.mark_active(PeerId(u32::try_from(heard).unwrap()));
+            let active = BTreeSet::from([heard]);
 
-            prop_assert_eq!(&all.look(TICK, &awake), &awake);
+            prop_assert_eq!(&all.scan(TICK, &active), &active);
         }
 
         #[test]
-        fn whoever_woke_up_before_a_sleep_is_noticed_after_it(count in 1usize..40, looks in 1usize..9) {
+        fn all_peers_are_scanned_after_a_suspend(count in 1usize..40, scans in 1usize..9) {
             let mut all = All::new(count);
-            for _ in 0..looks {
-                all.look(TICK, &BTreeSet::new());
+            for _ in 0..scans {
+                all.scan(TICK, &BTreeSet::new());
             }
-            let awake: BTreeSet<_> = (0..count).collect();
+            let active: BTreeSet<_> = (0..count).collect();
 
-            prop_assert_eq!(&all.look(SLEEP, &awake), &awake);
+            prop_assert_eq!(&all.scan(SUSPENDED, &active), &active);
         }
 
         #[test]
-        fn a_sought_peer_is_noticed_at_once(count in 1usize..40, looks in 1usize..9) {
+        fn sought_peer_is_scanned_at_once(count in 1usize..40, scans in 1usize..9) {
             let mut all = All::new(count);
-            for _ in 0..looks {
-                all.look(TICK, &BTreeSet::new());
+            for _ in 0..scans {
+                all.scan(TICK, &BTreeSet::new());
             }
             all.sought += 1;
-            let awake = BTreeSet::from([count - 1]);
+            let active = BTreeSet::from([count - 1]);
 
-            prop_assert_eq!(&all.look(TICK, &awake), &awake);
+            prop_assert_eq!(&all.scan(TICK, &active), &active);
         }
     }
 
     #[test]
-    fn a_tenth_of_resting_peers_is_asked_per_look() {
+    fn each_scan_checks_a_tenth_of_idle_peers() {
         let start = Instant::now();
-        let mut rest = IdlePeers::default();
-        rest.reset(100);
-        let mut asked = [0; 5];
-        for (number, asked) in (0..).zip(&mut asked) {
-            rest.begin_look(0, start + TICK * number);
+        let mut idle_peers = IdlePeers::default();
+        idle_peers.reset(100);
+        let mut checks = [0; 5];
+        for (number, checks) in (0..).zip(&mut checks) {
+            idle_peers.begin_scan(0, start + TICK * number);
             for place in 0..100 {
-                rest.includes(place, || {
-                    *asked += 1;
+                idle_peers.is_skipped(place, || {
+                    *checks += 1;
                     true
                 });
             }
         }
 
-        assert_eq!(asked, [100, 10, 10, 10, 10]);
+        assert_eq!(checks, [100, 10, 10, 10, 10]);
     }
 
     #[test]
-    fn of_others_nothing_is_known() {
+    fn reset_makes_all_peers_active() {
         let mut all = All::new(8);
-        all.look(TICK, &BTreeSet::new());
+        all.scan(TICK, &BTreeSet::new());
 
-        all.rest.reset(4);
+        all.idle_peers.reset(4);
         all.count = 4;
 
-        let awake = (0..4).collect();
-        assert_eq!(all.look(TICK, &awake), awake);
-        assert!(!all.rest.includes(4, || true));
+        let active = (0..4).collect();
+        assert_eq!(all.scan(TICK, &active), active);
+        assert!(!all.idle_peers.is_skipped(4, || true));
     }
 
     struct All {
-        rest: IdlePeers,
+        idle_peers: IdlePeers,
         count: usize,
         sought: u64,
         now: Instant,
@@ -176,19 +176,20 @@ mod tests {
 
     impl All {
         fn new(count: usize) -> Self {
-            let mut rest = IdlePeers::default();
-            rest.reset(count);
+            let mut idle_peers = IdlePeers::default();
+            idle_peers.reset(count);
 
-            Self { rest, count, sought: 0, now: Instant::now() }
+            Self { idle_peers, count, sought: 0, now: Instant::now() }
         }
 
-        /// Who has something to do in a look after so long, if some are `awake`.
-        fn look(&mut self, after: Duration, awake: &BTreeSet<usize>) -> BTreeSet<usize> {
+        /// The peers that a scan after so long does not skip, if some are `active`.
+        fn scan(&mut self, after: Duration, active: &BTreeSet<usize>) -> BTreeSet<usize> {
             self.now += after;
-            self.rest.begin_look(self.sought, self.now);
-            let mut asks = |place: &usize| !self.rest.includes(*place, || !awake.contains(place));
+            self.idle_peers.begin_scan(self.sought, self.now);
+            let mut is_scanned =
+                |place: &usize| !self.idle_peers.is_skipped(*place, || !active.contains(place));
 
-            (0..self.count).filter(|place| asks(place)).collect()
+            (0..self.count).filter(|place| is_scanned(place)).collect()
         }
     }
 }

@@ -1,24 +1,23 @@
-//! Where an initiation goes: to the address in use, or to all at which the peer may be.
+//! Sends initiations to several endpoints: to the one in use, or to all candidates of the peer.
 //!
-//! A tunnel writes one message for one destination. Whoever made it do so calls [`spread`], which sends
-//! copies of an initiation to the other addresses while the peer may have moved. A responder takes the
-//! copy that comes first and drops the others as repeated, so the answer comes from the quickest
-//! address, and being authentic it makes that address the one in use.
+//! A tunnel writes one message for one destination. Its caller then calls [`fan_out`], which sends copies of an
+//! initiation to the other endpoints while the peer may have moved. A responder answers the copy that arrives first and
+//! drops the others as replayed, so the response comes from the fastest endpoint. Since it is authentic, that endpoint
+//! becomes the one in use.
 //!
-//! The quickest way may lead there and not back: its copy is taken each time, and the answer to it is lost.
-//! So once a few initiations went unanswered, every other goes to one address alone, to each in turn.
+//! The fastest path may work in one direction only: its copy is accepted each time, and the response is lost. So after
+//! a few unanswered initiations, every second one goes to a single endpoint, to each of them in turn.
 //!
-//! An address of ours may have died as well, with the link that it is on, and the kernel would send from
-//! it all the same. So the copies come from whatever address the route chooses, one of them to the address
-//! in use, and until somebody answers nothing else is sent from where the peer does not answer.
+//! An address of ours may be dead too, if its link is down, and the kernel still sends from it. So the copies leave from
+//! the address that the route selects, one of them to the endpoint in use. Until the peer answers, nothing else is sent
+//! from the address at which it did not answer.
 //!
-//! A NAT or a load balancer on the way may have remembered our port for a place where the peer is no more, and
-//! each initiation keeps that in mind. So the ports take turns: [`SAME_PORT`] initiations from one, as many from
-//! the other. An answer comes back to the port that asked, which is then part of the path in use. The session is
-//! renewed from the first port all the same: what is on the way may have forgotten by then, and that is the port
-//! that firewalls know.
+//! A NAT or a load balancer may hold state that maps our port to a former endpoint of the peer, and each initiation
+//! refreshes that state. So the ports take turns: [`SAME_PORT`] initiations from one port, as many from the other. A
+//! response arrives at the port that the initiation came from, which becomes part of the path in use. The session is
+//! still renewed from the listen port: the state may have expired by then, and firewalls allow that port.
 //!
-//! Nothing here is reached by packets that find a session.
+//! Packets that find a session do not reach this code.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -29,23 +28,23 @@ use strait_wg::Peer;
 use strait_wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use strait_wg::tunnel::SessionState;
 
-/// A session that is younger has no other reason for a handshake than silence: it is renewed at
-/// `REKEY_AFTER_TIME`, 120 s (WireGuard whitepaper section 6.2), and timers may be a second off.
-const YOUNGER_THAN_A_REKEY: Duration = Duration::from_secs(115);
+/// A younger session has only one reason for a handshake, silence: it is renewed at `REKEY_AFTER_TIME`, 120 s (WireGuard
+/// whitepaper section 6.2), and timers may be a second off.
+const RENEWAL_MIN_AGE: Duration = Duration::from_secs(115);
 
-/// How many initiations go to all addresses before one goes to one alone: what is lost by chance or comes
-/// back in seconds needs no more.
-const TOGETHER: u32 = 2;
+/// How many initiations go to all endpoints before one goes to a single endpoint: enough for random loss and for
+/// outages of seconds.
+const SENT_TO_ALL: u32 = 2;
 
-/// How many unanswered initiations come from one port before as many come from the other. They are 5 s apart, so that
-/// any session is over by then, and what a NAT knows of the other port has expired by the next turn: by default,
-/// Linux forgets UDP after 120 s.
+/// How many unanswered initiations are sent from one port before as many are sent from the other. They are 5 s apart, so
+/// any session has ended by then, and NAT state of the other port has expired by its next turn: by default, Linux
+/// forgets UDP flows after 120 s.
 const SAME_PORT: u32 = 24;
 
-/// If initiations were written behind the first `before` bytes of `out`, counts that as one, and sends
-/// each to the other addresses of `peer` as well unless its session is merely renewed.
+/// If initiations were appended to the first `before` bytes of `out`, counts that as one, and also sends each to the
+/// other endpoints of `peer` unless its session is only renewed.
 ///
-/// Says how many.
+/// Returns the number of initiations.
 pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: Instant) -> usize {
     let initiations = initiations_behind(before, out);
     let count = initiations.len();
@@ -56,15 +55,15 @@ pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: 
     let addresses = peer.endpoints.to_seek();
     peer.endpoints.handle_initiation();
     let is_renewal = unanswered == 0 && is_renewal(peer.tunnel.session(), now);
-    let alone = alone(&addresses, unanswered);
+    let target = single_target(&addresses, unanswered);
     let port = if is_renewal { LocalPort::Listen } else { port(peer, unanswered) };
-    out.redirect_handshakes(before, |path| Path { port, ..alone.map_or(path, Path::from) });
+    out.redirect_handshakes(before, |path| Path { port, ..target.map_or(path, Path::from) });
 
     for (initiation, sent_to) in initiations {
         if is_renewal && addresses.contains(&sent_to.remote) {
             continue;
         }
-        if alone.is_none() {
+        if target.is_none() {
             send_copies(&initiation, &addresses, Path { port, ..sent_to }, out);
         }
         if !is_renewal {
@@ -75,7 +74,7 @@ pub(super) fn fan_out(peer: &Peer, before: usize, out: &mut TransmitBatch, now: 
     count
 }
 
-/// Begins a handshake at all addresses of `peer` if that was asked for. Says how many it began.
+/// Starts a handshake with all endpoints of `peer` if that was requested. Returns how many were started.
 pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize {
     if !peer.endpoints.poll_seek() {
         return 0;
@@ -101,7 +100,7 @@ pub(super) fn seek(peer: &Peer, out: &mut TransmitBatch, now: Instant) -> usize 
 
 type Initiation = [u8; MAX_HANDSHAKE_BYTES];
 
-/// With where each was sent. Does not allocate if there is none.
+/// The initiations with the path of each. Does not allocate if there is none.
 fn initiations_behind(before: usize, out: &TransmitBatch) -> Vec<(Initiation, Path)> {
     let is_initiation = |datagram: &[u8]| Message::classify(datagram) == Some(Message::Initiation);
     let initiations = out.datagrams_behind(before).filter(|(datagram, _)| is_initiation(datagram));
@@ -109,7 +108,7 @@ fn initiations_behind(before: usize, out: &TransmitBatch) -> Vec<(Initiation, Pa
     initiations.filter_map(|(bytes, sent_to)| Some((bytes.try_into().ok()?, sent_to))).collect()
 }
 
-/// From which port the next initiation comes, after so many were `unanswered`.
+/// The port that the next initiation is sent from, after so many `unanswered` ones.
 fn port(peer: &Peer, unanswered: u32) -> LocalPort {
     let in_use = peer.path().map_or(LocalPort::Listen, |path| path.port);
     let is_turn_of_other = !(unanswered / SAME_PORT).is_multiple_of(2);
@@ -117,8 +116,8 @@ fn port(peer: &Peer, unanswered: u32) -> LocalPort {
     if is_turn_of_other { in_use.other() } else { in_use }
 }
 
-/// Sends to all `addresses`, from wherever the route leads, what went by the path `sent_to` already. A copy
-/// that finds no room is lost, as on the network.
+/// Sends copies of an initiation, which was sent by the path `sent_to`, to all `addresses`, from the address that the
+/// route selects. A copy that does not fit is lost, as on the network.
 fn send_copies(
     initiation: &Initiation,
     addresses: &[SocketAddr],
@@ -133,19 +132,19 @@ fn send_copies(
     }
 }
 
-/// Which of the `addresses` has its turn to be asked alone, if any, after so many initiations were `unanswered`.
-/// The last comes first: the one in use, which is at the front, is what did not work.
-fn alone(addresses: &[SocketAddr], unanswered: u32) -> Option<SocketAddr> {
-    let later = usize::try_from(unanswered.checked_sub(TOGETHER)?).ok()?;
+/// The only address that the next initiation goes to, or `None` if it goes to all, after so many `unanswered` ones. The
+/// last address comes first: the one in use, which is at the front, did not work.
+fn single_target(addresses: &[SocketAddr], unanswered: u32) -> Option<SocketAddr> {
+    let later = usize::try_from(unanswered.checked_sub(SENT_TO_ALL)?).ok()?;
     let is_turn = later.is_multiple_of(2) && addresses.len() > 1;
     let turn = (later / 2).checked_rem(addresses.len())?;
 
     addresses.iter().rev().nth(turn).copied().filter(|_| is_turn)
 }
 
-/// Whether a handshake is begun in time for a session that works, as far as its age tells.
+/// Whether a handshake only renews a working session, judged by its age.
 fn is_renewal(session: SessionState, now: Instant) -> bool {
     let age = session.last_handshake.map(|at| now.saturating_duration_since(at));
 
-    session.is_established && age.is_some_and(|age| age >= YOUNGER_THAN_A_REKEY)
+    session.is_established && age.is_some_and(|age| age >= RENEWAL_MIN_AGE)
 }
