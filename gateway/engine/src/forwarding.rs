@@ -54,20 +54,20 @@ impl Forwarding {
         let allowed_ips = AllowedIps::new(allowed, &table);
         let ids = || (0..).map(PeerId);
         let names = configs.iter().map(|config| config.name.clone()).collect();
-        let strands = || {
+        let keyed_tunnels = || {
             let peers = peers.iter().zip(ids());
-            peers.flat_map(|(peer, id)| peer.tunnel.strands().map(move |strand| (strand, id)))
+            peers.flat_map(|(peer, id)| peer.tunnel.strands().map(move |keyed| (keyed, id)))
         };
         let mut by_key: HashMap<_, _> =
             peers.iter().map(|peer| peer.keys.public_key).zip(ids()).collect();
-        for (strand, id) in strands() {
-            by_key.entry(strand.keys.public_key).or_insert(id);
+        for (keyed, id) in keyed_tunnels() {
+            by_key.entry(keyed.keys.public_key).or_insert(id);
         }
 
-        let slots = strands().map(|(strand, _)| slot_index(strand.slot) + 1).max().unwrap_or(0);
+        let slots = keyed_tunnels().map(|(keyed, _)| slot_index(keyed.slot) + 1).max().unwrap_or(0);
         let mut by_slot = vec![None; slots].into_boxed_slice();
-        for (strand, id) in strands() {
-            if let Some(entry) = by_slot.get_mut(slot_index(strand.slot)) {
+        for (keyed, id) in keyed_tunnels() {
+            if let Some(entry) = by_slot.get_mut(slot_index(keyed.slot)) {
                 *entry = Some(id);
             }
         }
@@ -89,8 +89,8 @@ impl Forwarding {
     ///
     /// # Errors
     ///
-    /// [`DropReason::NoRoute`] if no peer has the address, [`DropReason::Untranslatable`] if the rule that covers it has
-    /// no counterpart for it.
+    /// [`DropReason::NoRoute`] if no peer has the address, [`DropReason::Untranslatable`] if the rule that covers it
+    /// has no counterpart for it.
     #[inline]
     pub fn outbound(&self, destination: IpAddr) -> Result<Route<'_>, DropReason> {
         let (id, rule, destination) = match self.table.outbound_rule(destination) {

@@ -26,9 +26,9 @@ const FLUSH_BELOW_BYTES: usize = 68 * 1024;
 /// The most sends that one peer may append: all staged packets, and two initiations to every endpoint.
 const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
 
-/// The most handshakes that one timer scan starts with peers that no packet waits for: two thousand a second, which take
-/// about a tenth of a core for Curve25519. So a gateway that starts with thousands of peers, or whose peers are all
-/// unreachable, sends no burst, and answers others in between.
+/// The most handshakes that one timer scan starts with peers that no packet waits for: two thousand a second, which
+/// take about a tenth of a core for Curve25519. So a gateway that starts with thousands of peers, or whose peers are
+/// all unreachable, sends no burst, and answers others in between.
 const HANDSHAKES_PER_SCAN: usize = 200;
 
 /// Answers handshakes and drives the timers of all peers. One thread owns it.
@@ -39,9 +39,9 @@ pub struct Handshakes {
     flows: Arc<Flows>,
     keyring: Arc<Keyring>,
     accounts: Accounts,
-    greeted_generation: u64,
+    last_generation: u64,
     /// How many peers of the generation still get a first handshake, from `turn` on.
-    ungreeted: usize,
+    initial_handshakes_left: usize,
     /// The index of the next peer to start a handshake with, as one scan may not reach all.
     turn: usize,
     idle_peers: IdlePeers,
@@ -57,7 +57,7 @@ impl Handshakes {
         accounts: Accounts,
     ) -> Self {
         // The first generation has no peers.
-        let greeted_generation = forwarding.load().table().generation();
+        let last_generation = forwarding.load().table().generation();
 
         Self {
             forwarding,
@@ -65,8 +65,8 @@ impl Handshakes {
             flows,
             keyring,
             accounts,
-            greeted_generation,
-            ungreeted: 0,
+            last_generation,
+            initial_handshakes_left: 0,
             turn: 0,
             idle_peers: IdlePeers::default(),
             swept: Tick::default(),
@@ -124,9 +124,10 @@ impl Handshakes {
     /// Time has advanced to `now`. Calling early or twice is harmless; call it at least every 250 ms.
     ///
     /// A new generation starts a handshake with every peer that has an endpoint and never had a session, so that the
-    /// first packet finds one; the generation of an engine without peers does not. An initiation that is a retry, or goes
-    /// to a silent peer, is sent to all its endpoints. If many handshakes are due at once, those that no packet waits
-    /// for are spread over several calls. If `out` fills up, `flush` must empty it.
+    /// first packet finds one. A configuration with an unchanged generation number, which may be that of the engine
+    /// without peers, does not. An initiation that is a retry, or goes to a silent peer, is sent to all its endpoints.
+    /// If many handshakes are due at once, those that no packet waits for are spread over several calls. If `out` fills
+    /// up, `flush` must empty it.
     pub fn handle_timeout(
         &mut self,
         now: Instant,
@@ -137,25 +138,25 @@ impl Handshakes {
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
         let peers = forwarding.peers();
-        if self.greeted_generation != generation {
-            self.greeted_generation = generation;
-            self.ungreeted = peers.len();
+        if self.last_generation != generation {
+            self.last_generation = generation;
+            self.initial_handshakes_left = peers.len();
             self.idle_peers.reset(peers.len());
         }
         self.idle_peers.begin_scan(forwarding.count_sought(), now);
 
         let turn = self.turn.min(peers.len());
         let places = || peers.iter().enumerate();
-        let mut begun = 0;
+        let mut started = 0;
         for (place, peer) in places().skip(turn).chain(places().take(turn)) {
             // The common case with thousands of peers: nothing else of the peer is read.
-            let is_greeting = self.ungreeted > 0;
-            if !is_greeting && self.idle_peers.is_skipped(place, || peer.is_dormant()) {
+            let is_initial_pass = self.initial_handshakes_left > 0;
+            if !is_initial_pass && self.idle_peers.is_skipped(place, || peer.is_dormant()) {
                 continue;
             }
-            let may_begin = begun < HANDSHAKES_PER_SCAN;
+            let may_start = started < HANDSHAKES_PER_SCAN;
             // Its timers wait too: a handshake that they start, and count as started, could not be sent.
-            if !may_begin && !is_busy(peer) {
+            if !may_start && !is_busy(peer) {
                 continue;
             }
             if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
@@ -164,15 +165,15 @@ impl Handshakes {
             let path = peer.path();
             let before = out.len();
             let mut is_new = false;
-            if may_begin {
+            if may_start {
                 self.turn = place + 1;
-                is_new = is_greeting;
-                self.ungreeted = self.ungreeted.saturating_sub(1);
-                begun += initiation_fanout::seek(peer, out, now);
+                is_new = is_initial_pass;
+                self.initial_handshakes_left = self.initial_handshakes_left.saturating_sub(1);
+                started += initiation_fanout::seek(peer, out, now);
             }
             let sought = out.len();
             let timed_out = peer.tunnel.handle_timeout(peer.upkeep(path), out, now);
-            begun += initiation_fanout::fan_out(peer, sought, out, now);
+            started += initiation_fanout::fan_out(peer, sought, out, now);
             count_sent(peer, before, out);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
             let Some(path) = path else {
@@ -182,13 +183,13 @@ impl Handshakes {
                 seal_staged(peer, path, out, now);
             }
             if is_new {
-                begun += greet(peer, path, out, now);
+                started += initiate_first(peer, path, out, now);
             }
         }
     }
 
-    /// As [`Self::handle_timeout`], but starts and renews no handshakes. Initiations are still answered, and state with a
-    /// limited lifetime expires. Sessions are unchanged.
+    /// As [`Self::handle_timeout`], but starts and renews no handshakes. Initiations are still answered, and state with
+    /// a limited lifetime expires. Sessions are unchanged.
     pub fn handle_passive_timeout(&mut self, now: Instant) {
         self.keyring.handle_timeout(now);
         let tick = self.flows.tick(now);
@@ -291,17 +292,17 @@ fn is_busy(peer: &Peer) -> bool {
 }
 
 /// Starts a handshake with a peer that never had one. Returns how many were started.
-fn greet(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usize {
+fn initiate_first(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usize {
     let session = peer.tunnel.session();
     if session.is_established || session.last_handshake.is_some() {
         return 0;
     }
     let before = out.len();
     peer.tunnel.initiate(path, out, now);
-    let begun = initiation_fanout::fan_out(peer, before, out, now);
+    let started = initiation_fanout::fan_out(peer, before, out, now);
     count_sent(peer, before, out);
 
-    begun
+    started
 }
 
 /// Counts what was appended to the first `before` bytes of `out` as sent to `peer`.
@@ -343,11 +344,11 @@ mod tests {
             let mut hub = Hub::new(5 * HANDSHAKES_PER_SCAN, keepalive);
 
             for turn in 1..=5 {
-                let asked = hub.tick(TICK);
-                assert_eq!(asked.len(), HANDSHAKES_PER_SCAN, "{keepalive:?}, {turn}");
+                let targets = hub.tick(TICK);
+                assert_eq!(targets.len(), HANDSHAKES_PER_SCAN, "{keepalive:?}, {turn}");
             }
 
-            assert_eq!(hub.asked.len(), 5 * HANDSHAKES_PER_SCAN, "each of them");
+            assert_eq!(hub.initiations.len(), 5 * HANDSHAKES_PER_SCAN, "each of them");
             assert_eq!(hub.tick(TICK), [], "no retry is due yet");
         }
     }
@@ -361,7 +362,7 @@ mod tests {
             assert_eq!(hub.tick(Duration::from_secs(2)).len(), HANDSHAKES_PER_SCAN);
         }
 
-        assert!(hub.asked.values().all(|count| *count == 8), "{:?}", hub.asked);
+        assert!(hub.initiations.values().all(|count| *count == 8), "{:?}", hub.initiations);
     }
 
     #[test]
@@ -374,7 +375,7 @@ mod tests {
             let start = hub.now;
 
             while runs.len() < 4 {
-                for path in hub.paths_asked(TICK) {
+                for path in hub.initiation_paths(TICK) {
                     if runs.last().is_none_or(|(port, _)| *port != path.port) {
                         runs.push((path.port, hub.now - start));
                     }
@@ -394,11 +395,11 @@ mod tests {
     #[test]
     fn sought_peer_gets_initiation_in_next_scan() {
         let mut hub = Hub::new(8, None);
-        hub.asked_within(Duration::from_secs(200));
+        hub.initiations_within(Duration::from_secs(200));
         let forwarding = hub.engine.control.current();
 
         for peer in forwarding.peers() {
-            hub.asked_within(Duration::from_secs(200));
+            hub.initiations_within(Duration::from_secs(200));
             peer.endpoints.seek();
             assert_eq!(hub.tick(TICK).len(), 1);
         }
@@ -413,7 +414,7 @@ mod tests {
         endpoints.learn(heard);
         endpoints.ask();
 
-        assert_eq!(hub.paths_asked(TICK)[0].port, LocalPort::Spare);
+        assert_eq!(hub.initiation_paths(TICK)[0].port, LocalPort::Spare);
     }
 
     #[test]
@@ -425,11 +426,11 @@ mod tests {
         let keys = PeerKeys { public_key: peer.public_key(), preshared_key: None };
         let config = PeerConfig { keys, ..hub.peer(0) };
         hub.engine.control.apply(vec![config], Table::build(1, &Cluster::default(), []).0);
-        let (initiation, asked) = hub.sent(TICK).remove(0);
+        let (initiation, sent_by) = hub.sent(TICK).remove(0);
         let mut answer = TransmitBatch::default();
-        tunnel.handle_handshake(&initiation, asked, &mut answer, hub.now).unwrap();
+        tunnel.handle_handshake(&initiation, sent_by, &mut answer, hub.now).unwrap();
         let response = answer.datagrams_behind(0).next().unwrap().0;
-        let path = Path { port: LocalPort::Spare, ..asked };
+        let path = Path { port: LocalPort::Spare, ..sent_by };
         let received = Received { bytes: response, stride: response.len(), path, ecn: Ecn::NotEct };
         hub.engine.handshakes.handle_datagrams(received, hub.now, &mut TransmitBatch::default());
 
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn new_generation_greets_new_peers_only() {
+    fn new_generation_initiates_to_new_peers_only() {
         let mut hub = Hub::new(2 * HANDSHAKES_PER_SCAN, None);
         for _ in 0..2 {
             hub.tick(TICK);
@@ -469,24 +470,24 @@ mod tests {
         for (peer, at) in control.current().peers().iter().zip(1..) {
             control.move_peer(peer.keys.public_key, ([192, 0, 2, at], 51840).into());
         }
-        assert_eq!(hub.asked_within(GRACE), 0);
+        assert_eq!(hub.initiations_within(GRACE), 0);
 
         for key in [Some([1; 32]), Some([2; 32]), None] {
             hub.preshared_key = key.map(|key| PresharedKey::from_bytes(&key).unwrap());
             hub.apply(3, 0);
-            assert_eq!(hub.asked_within(GRACE / 2), 0, "{key:?}");
+            assert_eq!(hub.initiations_within(GRACE / 2), 0, "{key:?}");
         }
         hub.engine.control.rotate_key(&identity(hub.now));
-        assert_eq!(hub.asked_within(GRACE), 0, "with a new key of ours");
+        assert_eq!(hub.initiations_within(GRACE), 0, "with a new key of ours");
 
         hub.keepalive = Some(25);
         hub.apply(3, 0);
-        assert!(hub.asked_within(GRACE) > 0, "persistent keepalives start a handshake");
+        assert!(hub.initiations_within(GRACE) > 0, "persistent keepalives start a handshake");
         hub.keepalive = None;
         hub.apply(3, 0);
         // As with the kernel, a started handshake is retried until it times out.
-        hub.asked_within(Duration::from_secs(95));
-        assert_eq!(hub.asked_within(2 * GRACE), 0, "without persistent keepalives");
+        hub.initiations_within(Duration::from_secs(95));
+        assert_eq!(hub.initiations_within(2 * GRACE), 0, "without persistent keepalives");
     }
 
     #[test]
@@ -522,7 +523,7 @@ mod tests {
         candidates: usize,
         now: Instant,
         /// How many initiations were sent to each.
-        asked: BTreeMap<SocketAddr, usize>,
+        initiations: BTreeMap<SocketAddr, usize>,
     }
 
     impl Hub {
@@ -530,9 +531,9 @@ mod tests {
             let now = Instant::now();
             let settings = Settings { max_flows: 1024, seed: 7, start: now };
             let engine = Engine::new(identity(now), settings).unwrap();
-            let asked = BTreeMap::new();
+            let initiations = BTreeMap::new();
             let mut hub =
-                Self { engine, keepalive, preshared_key: None, candidates: 1, now, asked };
+                Self { engine, keepalive, preshared_key: None, candidates: 1, now, initiations };
             hub.apply(peers, 1);
 
             hub
@@ -564,7 +565,7 @@ mod tests {
         }
 
         /// Advances time in ticks. Returns how many initiations were sent.
-        fn asked_within(&mut self, duration: Duration) -> usize {
+        fn initiations_within(&mut self, duration: Duration) -> usize {
             let ticks = duration.as_millis() / TICK.as_millis();
 
             (0..ticks).map(|_| self.tick(TICK).len()).sum()
@@ -572,16 +573,17 @@ mod tests {
 
         /// Advances time. Returns the endpoints that initiations were sent to.
         fn tick(&mut self, by: Duration) -> Vec<SocketAddr> {
-            let asked: Vec<_> = self.paths_asked(by).iter().map(|path| path.remote).collect();
-            for peer in &asked {
-                *self.asked.entry(*peer).or_default() += 1;
+            let targets: Vec<_> =
+                self.initiation_paths(by).iter().map(|path| path.remote).collect();
+            for peer in &targets {
+                *self.initiations.entry(*peer).or_default() += 1;
             }
 
-            asked
+            targets
         }
 
         /// Advances time. Returns the paths of the initiations that were sent.
-        fn paths_asked(&mut self, by: Duration) -> Vec<Path> {
+        fn initiation_paths(&mut self, by: Duration) -> Vec<Path> {
             self.sent(by).into_iter().map(|(_, path)| path).collect()
         }
 

@@ -1,8 +1,8 @@
 //! ICMP errors for senders of packets that cannot be delivered: which error, and at what rate.
 //!
 //! The rate is limited for the whole engine (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)): a flood to an
-//! unassigned address must not become a flood of errors. It is also limited per sender, so that one sender cannot use up
-//! the errors for the others.
+//! unassigned address must not become a flood of errors. It is also limited per sender, so that one sender cannot use
+//! up the errors for the others.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use remap::PeerId;
 
-/// An idle peer is checked in one of so many scans. If a packet has started a handshake meanwhile, its retry is due only
-/// after 5 s (whitepaper, section 6.1), and from the first message of the peer on every scan checks it.
+/// An idle peer is checked in one of so many scans. If a packet has started a handshake meanwhile, its retry is due
+/// only after 5 s (whitepaper, section 6.1), and from the first message of the peer on every scan checks it.
 const SCANS_PER_CHECK: usize = 10;
 
 /// After a gap of this length between scans, as when the machine was suspended, every timer may be due.

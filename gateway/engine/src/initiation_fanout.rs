@@ -8,9 +8,9 @@
 //! The fastest path may work in one direction only: its copy is accepted each time, and the response is lost. So after
 //! a few unanswered initiations, every second one goes to a single endpoint, to each of them in turn.
 //!
-//! An address of ours may be dead too, if its link is down, and the kernel still sends from it. So the copies leave from
-//! the address that the route selects, one of them to the endpoint in use. Until the peer answers, nothing else is sent
-//! from the address at which it did not answer.
+//! An address of ours may be dead too, if its link is down, and the kernel still sends from it. So the copies leave
+//! from the address that the route selects, one of them to the endpoint in use. Until the peer answers, nothing else is
+//! sent from the address at which it did not answer.
 //!
 //! A NAT or a load balancer may hold state that maps our port to a former endpoint of the peer, and each initiation
 //! refreshes that state. So the ports take turns: [`SAME_PORT`] initiations from one port, as many from the other. A
@@ -28,16 +28,16 @@ use strait_wg::Peer;
 use strait_wg::message::{MAX_HANDSHAKE_BYTES, Message};
 use strait_wg::tunnel::SessionState;
 
-/// A younger session has only one reason for a handshake, silence: it is renewed at `REKEY_AFTER_TIME`, 120 s (WireGuard
-/// whitepaper section 6.2), and timers may be a second off.
+/// A younger session has only one reason for a handshake, silence: it is renewed at `REKEY_AFTER_TIME`, 120 s
+/// (WireGuard whitepaper section 6.2), and timers may be a second off.
 const RENEWAL_MIN_AGE: Duration = Duration::from_secs(115);
 
 /// How many initiations go to all endpoints before one goes to a single endpoint: enough for random loss and for
 /// outages of seconds.
 const SENT_TO_ALL: u32 = 2;
 
-/// How many unanswered initiations are sent from one port before as many are sent from the other. They are 5 s apart, so
-/// any session has ended by then, and NAT state of the other port has expired by its next turn: by default, Linux
+/// How many unanswered initiations are sent from one port before as many are sent from the other. They are 5 s apart,
+/// so any session has ended by then, and NAT state of the other port has expired by its next turn: by default, Linux
 /// forgets UDP flows after 120 s.
 const SAME_PORT: u32 = 24;
 

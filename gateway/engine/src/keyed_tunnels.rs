@@ -65,32 +65,32 @@ impl KeyedTunnels {
         own_keys: &OwnKeys,
     ) -> Succession {
         let current = &own_keys.current;
-        let going_on = known.and_then(|peer| {
+        let reused = known.and_then(|peer| {
             let own = current.identity.public_key();
-            let strand = peer.tunnel.going_on(own, keys, [None; 2], false)?;
-            let stays = strand.slot == peer.tunnel.current().slot;
-            (stays || !peer.tunnel.is_superseded(strand)).then(|| strand.clone())
+            let keyed = peer.tunnel.going_on(own, keys, [None; 2], false)?;
+            let stays = keyed.slot == peer.tunnel.current().slot;
+            (stays || !peer.tunnel.is_superseded(keyed)).then(|| keyed.clone())
         });
-        let first = going_on.unwrap_or_else(|| self.new_strand(current, keys));
+        let first = reused.unwrap_or_else(|| self.new_tunnel(current, keys));
 
-        let mut strands = Vec::new();
+        let mut older_tunnels = Vec::new();
         let newest = (keys.clone(), None);
         for (keys, end) in std::iter::once(&newest).chain(older) {
             let first = end.as_ref().map(|_| current);
             for own_key in first.into_iter().chain(&own_keys.older) {
-                if let Some(strand) = self.strand(known, own_key, keys, end.as_ref()) {
-                    let older = Older::new(strand, own_key.end.clone(), end.clone());
-                    strands.push(older.receive_only(own_key.is_superseded));
+                if let Some(keyed) = self.tunnel_for(known, own_key, keys, end.as_ref()) {
+                    let older = Older::new(keyed, own_key.end.clone(), end.clone());
+                    older_tunnels.push(older.receive_only(own_key.is_superseded));
                 }
             }
         }
 
-        Succession::new(first, strands)
+        Succession::new(first, older_tunnels)
     }
 
     /// The tunnel for a key of ours and a key of the peer, whose grace period may have an `end`: the existing one if it
     /// has not ended. A superseded key gets no new one.
-    fn strand(
+    fn tunnel_for(
         &mut self,
         known: Option<&Peer>,
         own_key: &OwnKey,
@@ -102,10 +102,10 @@ impl KeyedTunnels {
         let before =
             known.and_then(|peer| peer.tunnel.going_on(own, keys, ends, own_key.is_superseded));
 
-        before.cloned().or_else(|| (!own_key.is_superseded).then(|| self.new_strand(own_key, keys)))
+        before.cloned().or_else(|| (!own_key.is_superseded).then(|| self.new_tunnel(own_key, keys)))
     }
 
-    fn new_strand(&mut self, own_key: &OwnKey, keys: &PeerKeys) -> Strand {
+    fn new_tunnel(&mut self, own_key: &OwnKey, keys: &PeerKeys) -> Strand {
         let own = own_key.identity.public_key();
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.next_slot;
@@ -225,7 +225,7 @@ mod tests {
         let [rome] = apply(&mut engine, [peer("rome", 2)]);
 
         let keys: HashSet<_> =
-            rome.tunnel.strands().map(|strand| (strand.own, strand.keys.public_key)).collect();
+            rome.tunnel.strands().map(|keyed| (keyed.own, keyed.keys.public_key)).collect();
         let slots: HashSet<_> = rome.tunnel.slots().collect();
         assert_eq!((keys.len(), slots.len(), rome.tunnel.slots().count()), (6, 6, 6));
     }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn each_older_key_is_dropped_at_its_own_end() {
+    fn each_older_key_ends_separately() {
         let (mut engine, start) = (engine(), Instant::now());
         apply(&mut engine, [peer("rome", 1)]);
         apply(&mut engine, [peer("rome", 2)]);
@@ -366,7 +366,7 @@ mod tests {
 
         let [after] = peers_of(&engine);
         let keys = |peer: &Peer| -> Vec<_> {
-            peer.tunnel.strands().map(|strand| (strand.own, strand.keys.public_key)).collect()
+            peer.tunnel.strands().map(|keyed| (keyed.own, keyed.keys.public_key)).collect()
         };
         assert_eq!(keys(&after), keys(&before_both));
         let slots: HashSet<_> = after.tunnel.slots().collect();

@@ -15,7 +15,8 @@
 //! - [`Outbound::handle_frame`] takes one frame from the cluster and fills a batch of datagrams.
 //!   [`Inbound::handle_datagrams`] takes the datagrams of one system call and fills a batch of frames. The caller
 //!   empties a batch before it passes the next one.
-//! - `handle_*` methods take input, `poll_*` methods return output. Time is passed as `now` and must never run backwards.
+//! - `handle_*` methods take input, `poll_*` methods return output. Time is passed as `now` and must never run
+//!   backwards.
 //! - A batch sees one generation of the table, never a mix of two.
 //! - Every packet is sent, staged for a handshake, or counted under exactly one [`DropReason`].
 //!
@@ -254,7 +255,7 @@ impl Control {
         }
         for peer in old.peers() {
             let successor = successors.get(&peer.realm);
-            for gone in peer.tunnel.strands().filter(|strand| !kept.contains(&strand.slot)) {
+            for gone in peer.tunnel.strands().filter(|keyed| !kept.contains(&keyed.slot)) {
                 self.keyed_tunnels.free(gone.slot);
                 let staged = gone.tunnel.close();
                 match successor {

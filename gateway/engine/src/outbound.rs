@@ -42,8 +42,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Segments and seals `frame`, the packet that was passed to [`Outbound::handle_backlog`], into `out`, which is empty
-    /// and of the default size.
+    /// Segments and seals `frame`, the packet that was passed to [`Outbound::handle_backlog`], into `out`, which is
+    /// empty and of the default size.
     pub fn seal(self, frame: &mut [u8], out: &mut TransmitBatch) {
         let Self { reserved, cut, outer } = self;
 
@@ -103,8 +103,8 @@ impl Outbound {
         self.handle(virtio, frame, now, out, Sealing::Here, flush)
     }
 
-    /// As [`Self::handle_frame`], but a large frame is left to a `job` if its tunnel supports that. The caller must send
-    /// its datagrams after everything that is in `out`, and before everything that is appended later.
+    /// As [`Self::handle_frame`], but a large frame is left to a `job` if its tunnel supports that. The caller must
+    /// send its datagrams after everything that is in `out`, and before everything that is appended later.
     pub fn handle_backlog(
         &mut self,
         virtio: &VirtioHeader,
