@@ -23,7 +23,7 @@ use std::time::Instant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use remap::PeerId;
 use strait_benches::{frame, pair::Pair};
-use strait_engine::translate::{self, Context, Memory};
+use strait_engine::translate::{self, Context, FlowAccess};
 use strait_engine::{Engine, Forwarding};
 use strait_packet::Header;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
@@ -157,7 +157,7 @@ fn inbound(
             let packet = arena.get_mut(range.clone()).unwrap_or_default();
             restore(packet, headers);
             let mut header = *header;
-            let result = translate::inbound(&context, (PeerId(0), peer), packet, &mut header);
+            let result = translate::inbound(&context, PeerId(0), peer, packet, &mut header);
             rewritten.push(header);
             result.is_ok()
         })
@@ -182,7 +182,7 @@ fn inbound(
 fn context<'a>(gateway: &'a Engine, forwarding: &'a Forwarding) -> Context<'a> {
     let now = gateway.flows.tick(Instant::now());
 
-    Context { forwarding, flows: &gateway.flows, memory: Memory::Updated, now }
+    Context { forwarding, flows: &gateway.flows, flow_access: FlowAccess::Update, now }
 }
 
 /// The only one.

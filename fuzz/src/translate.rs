@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use remap::{Cluster, HostMap, PeerId, Prefix, Rule, Table};
-use strait_engine::translate::{self, Context, Memory};
+use strait_engine::translate::{self, Context, FlowAccess};
 use strait_engine::{Engine, PeerConfig, Settings};
 use strait_packet::Header;
 use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
@@ -93,14 +93,14 @@ fn pass(engine: &Engine, start: Instant, direction: u8, ends: u8, mut packet: Ve
     let context = Context {
         forwarding: &forwarding,
         flows: &engine.flows,
-        memory: if direction & 2 == 0 { Memory::Updated } else { Memory::Unchanged },
+        flow_access: if direction & 2 == 0 { FlowAccess::Update } else { FlowAccess::ReadOnly },
         now: engine.flows.tick(start),
     };
 
     let is_sent = if is_outbound {
         leaves(&context, &mut packet, &mut header)
     } else {
-        translate::inbound(&context, (PEER, peer), &mut packet, &mut header).is_ok()
+        translate::inbound(&context, PEER, peer, &mut packet, &mut header).is_ok()
     };
 
     assert_eq!(packet.len(), len);

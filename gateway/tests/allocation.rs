@@ -103,10 +103,9 @@ impl Elsewhere {
         let Self { batch, replies, buffer, run, opened } = self;
         let mut job = None;
         let now = now();
-        let disposition =
-            from.outbound.handle_backlog(virtio, frame, now, (&mut *batch, &mut job), |_| {
-                panic!("nothing is sealed yet")
-            });
+        let disposition = from.outbound.handle_backlog(virtio, frame, now, batch, &mut job, |_| {
+            panic!("nothing is sealed yet")
+        });
         assert_eq!(disposition, Disposition::Taken);
         job.unwrap().seal(frame, batch);
 
@@ -115,7 +114,7 @@ impl Elsewhere {
             buffer[..received.bytes.len()].copy_from_slice(received.bytes);
             let job = to.inbound.handle_backlog(&received, now).unwrap();
             job.open(buffer, run);
-            to.inbound.handle_opened(job, (buffer, run), now, replies, |frame, _, accounts| {
+            to.inbound.handle_opened(job, buffer, run, now, replies, |frame, _, accounts| {
                 accounts.handle_frame(u64::try_from(frame.packet_count()).unwrap(), 0, true);
             });
             *opened += 1;

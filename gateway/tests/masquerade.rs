@@ -27,7 +27,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use remap::checksum::{Delta, adjust};
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
-use strait_engine::translate::{self, Context, Memory};
+use strait_engine::translate::{self, Context, FlowAccess};
 use strait_engine::{Engine, PeerConfig};
 use strait_lab::layout::host;
 use strait_lab::{Layout, Realm};
@@ -200,7 +200,7 @@ impl Pair {
         let context = Context {
             forwarding: &forwarding,
             flows,
-            memory: Memory::Updated,
+            flow_access: FlowAccess::Update,
             now: flows.tick(self.start),
         };
 
@@ -213,7 +213,7 @@ impl Pair {
             }
             Side::Tunnel => {
                 let peer = &forwarding.peers()[0];
-                translate::inbound(&context, (REMOTE, peer), &mut packet, &mut header).unwrap();
+                translate::inbound(&context, REMOTE, peer, &mut packet, &mut header).unwrap();
             }
         }
 

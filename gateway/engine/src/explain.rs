@@ -1,18 +1,16 @@
-//! What becomes of a packet, and why: the answer to a question, from the code that carries packets.
+//! Explains what happens to a packet, and why, with the code of the packet path.
 //!
-//! A [`Question`] becomes a real packet, the packet goes through [`translate`], and what it has
-//! become is read from its bytes. The flow memory is looked at and not changed, so asking costs the
-//! gateway nothing and two answers in a row are the same.
+//! A [`Question`] becomes a real packet, the packet goes through [`translate`], and the result is read from its bytes.
+//! Flow state is read and not changed, so a question has no side effect, and two answers in a row are equal.
 //!
 //! # Invariants
 //!
-//! - The outcome is the one the packet path gives to the same packet, reason for reason.
-//! - What only explains (which prefix, whose peer, which remedy) is looked up afterwards, in the
-//!   generation that decided.
+//! - The outcome and the drop reason are those of the packet path for the same packet.
+//! - The explanation (which prefix, which peer, which remedy) is looked up afterwards, in the generation that decided.
 //!
 //! # Not here
 //!
-//! How questions are typed and answers are printed: the daemon does that.
+//! Parsing questions and printing answers: the daemon does that.
 
 mod answer;
 mod packet;
@@ -26,7 +24,7 @@ use std::net::IpAddr;
 use remap::{Arrival, PeerId, Source};
 
 use crate::Forwarding;
-use crate::notice;
+use crate::icmp_errors;
 use crate::translate::{self, Context, Outgoing};
 use strait_packet::DropReason;
 use strait_packet::Header;
@@ -37,20 +35,20 @@ use strait_wg::Peer;
 pub use answer::{After, Explanation, Outcome, PeerFacts, Routing, Summary, Treatment};
 pub use question::{Content, Direction, Question, QuestionError};
 
-/// What a gateway is besides what it forwards.
+/// The state of a gateway that is not part of [`Forwarding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
     /// MTU of the device, in bytes.
     pub mtu_bytes: u16,
-    /// Whether there is a gateway. One that is only planned has yet to learn endpoints.
+    /// Whether the gateway runs. One that does not has learned no endpoints.
     pub is_running: bool,
 }
 
-/// Explains what becomes of the packet that `question` describes.
+/// Explains what happens to the packet that `question` describes.
 ///
 /// # Errors
 ///
-/// [`QuestionError`] if there is no such packet, or no telling who sends it.
+/// [`QuestionError`] if there is no such packet, or if its sender is ambiguous.
 pub fn explain(
     context: &Context<'_>,
     situation: Situation,
@@ -59,29 +57,29 @@ pub fn explain(
     let mut packet = question.packet()?;
     let mut header = packet::parse(&packet, question)?;
     let as_sent = packet.clone();
-    let was_right = packet::is_checksum_right(&packet, &header);
+    let was_correct = packet::is_checksum_correct(&packet, &header);
     let before = Summary::read(&packet, &header);
 
-    let journey = match question.direction {
-        Direction::Outbound => Journey::outbound(context, &mut packet, &mut header),
-        Direction::Inbound => Journey::inbound(context, question, &mut packet, &mut header)?,
+    let trace = match question.direction {
+        Direction::Outbound => Trace::outbound(context, &mut packet, &mut header),
+        Direction::Inbound => Trace::inbound(context, question, &mut packet, &mut header)?,
     };
     debug_assert!(
-        journey.result.is_err() || packet::is_checksum_right(&packet, &header) == was_right,
-        "a right checksum stays right"
+        trace.result.is_err() || packet::is_checksum_correct(&packet, &header) == was_correct,
+        "a correct checksum stays correct"
     );
 
-    let after = journey.result.ok().map(|_| {
-        let packet = (Summary::read(&packet, &header), packet::mss(&packet, &header));
-        journey.after(context, &before, packet)
+    let after = trace.result.ok().map(|_| {
+        let mss = packet::mss(&packet, &header);
+        trace.after(context, &before, Summary::read(&packet, &header), mss)
     });
-    let outcome = journey.outcome(context, situation, question, &as_sent);
+    let outcome = trace.outcome(context, situation, question, &as_sent);
 
     Ok(Explanation {
         generation: context.forwarding.table().generation(),
-        peer: journey.peer.and_then(|id| facts(context.forwarding, situation, id)),
-        routing: journey.routing,
-        may_send: journey.may_send,
+        peer: trace.peer.and_then(|id| facts(context.forwarding, situation, id)),
+        routing: trace.routing,
+        may_send: trace.may_send,
         before,
         after,
         mtu_bytes: (question.direction == Direction::Outbound).then_some(situation.mtu_bytes),
@@ -89,25 +87,25 @@ pub fn explain(
     })
 }
 
-/// What the packet path said of a packet, and what can be looked up of it.
-struct Journey {
+/// The result of the packet path for a packet, and the peer and route that led to it.
+struct Trace {
     peer: Option<PeerId>,
     may_send: Vec<String>,
     routing: Option<Routing>,
-    /// Whether it needs an endpoint.
+    /// Whether the packet needs an endpoint.
     is_for_peer: bool,
-    result: Result<End, DropReason>,
+    result: Result<Exit, DropReason>,
 }
 
-/// Where a packet comes out.
+/// Where a packet leaves the gateway.
 #[derive(Clone, Copy)]
-enum End {
+enum Exit {
     Peer,
     Hairpin,
     Cluster,
 }
 
-impl Journey {
+impl Trace {
     fn outbound(context: &Context<'_>, packet: &mut [u8], header: &mut Header) -> Self {
         let Context { forwarding, .. } = context;
         let destination = header.destination();
@@ -124,8 +122,8 @@ impl Journey {
         let result = outgoing.and_then(|outgoing| {
             translate::outbound(context, &outgoing, packet, header, Checksum::Complete)?;
             Ok(match outgoing {
-                Outgoing::Peer(_) => End::Peer,
-                Outgoing::Hairpin => End::Hairpin,
+                Outgoing::Peer(_) => Exit::Peer,
+                Outgoing::Hairpin => Exit::Hairpin,
             })
         });
 
@@ -150,8 +148,8 @@ impl Journey {
             Some(rule) => Some(Routing::Rule(*rule)),
             None => allowed_prefix(forwarding, id, source),
         };
-        let result = translate::inbound(context, (id, peer), packet, header);
-        let result = result.map(|()| End::Cluster);
+        let result = translate::inbound(context, id, peer, packet, header);
+        let result = result.map(|()| Exit::Cluster);
 
         Ok(Self { peer: Some(id), may_send, routing, is_for_peer: false, result })
     }
@@ -170,7 +168,7 @@ impl Journey {
         let dropped = |reason| Outcome::Dropped {
             reason,
             remedy: remedy::remedy(context.forwarding, question, self.peer, reason),
-            told: told(question.direction, as_sent, reason),
+            icmp_error: icmp_error(question.direction, as_sent, reason),
         };
         if self.is_for_peer && !has_endpoint() {
             return dropped(DropReason::NoEndpoint);
@@ -178,45 +176,51 @@ impl Journey {
 
         let outcome = match self.result {
             Err(reason) => return dropped(reason),
-            Ok(End::Cluster) => return Outcome::Delivered,
-            Ok(End::Peer) => Outcome::Sent,
-            Ok(End::Hairpin) => Outcome::Returned,
+            Ok(Exit::Cluster) => return Outcome::Delivered,
+            Ok(Exit::Peer) => Outcome::Sent,
+            Ok(Exit::Hairpin) => Outcome::Returned,
         };
         let is_too_big = question.size.is_some_and(|size| size > situation.mtu_bytes);
 
         if is_too_big { Outcome::TooBig } else { outcome }
     }
 
-    /// Tells how the packet came to be what it is.
+    /// Describes the translated packet, and how each address was translated.
     fn after(
         &self,
         context: &Context<'_>,
         before: &Summary,
-        (packet, mss): (Summary, Option<u16>),
+        packet: Summary,
+        mss: Option<u16>,
     ) -> After {
         let table = context.forwarding.table();
         let rule = match self.routing {
             Some(Routing::Rule(_)) => Treatment::Rule,
             Some(Routing::AllowedIps(_)) | None => Treatment::Unchanged,
         };
-        let arrived = || match table.arrival(before.destination) {
+        let destination = || match table.arrival(before.destination) {
             Arrival::Known | Arrival::Named => Treatment::Unchanged,
             Arrival::Mapped(_) | Arrival::Answered(_) => Treatment::HostMap,
-            // There is no port to arrive at that nobody had left from.
+            // The mapping exists: without one the packet is dropped.
             Arrival::Shared => Treatment::Masquerade { is_new: false },
         };
 
         let (source, destination) = match self.result {
-            Ok(End::Cluster) => (rule, arrived()),
-            Ok(End::Hairpin) => (self.left(context, before, &packet), arrived()),
-            Ok(End::Peer) | Err(_) => (self.left(context, before, &packet), rule),
+            Ok(Exit::Cluster) => (rule, destination()),
+            Ok(Exit::Hairpin) => (self.source_treatment(context, before, &packet), destination()),
+            Ok(Exit::Peer) | Err(_) => (self.source_treatment(context, before, &packet), rule),
         };
 
         After { packet, source, destination, mss_bytes: mss.filter(|mss| *mss < packet::MSS) }
     }
 
-    /// How a source of ours came about.
-    fn left(&self, context: &Context<'_>, before: &Summary, after: &Summary) -> Treatment {
+    /// How a source of ours was translated.
+    fn source_treatment(
+        &self,
+        context: &Context<'_>,
+        before: &Summary,
+        after: &Summary,
+    ) -> Treatment {
         let is_same = before.source == after.source
             && before.content.source_port() == after.content.source_port();
         if is_same {
@@ -236,25 +240,26 @@ impl Journey {
                         context.hairpin_realm(protocol, source, (before.destination, port))
                     }
                 };
-                let is_known = context.remembers(realm, protocol, source);
+                let is_known = context.has_mapping(realm, protocol, source);
                 Treatment::Masquerade { is_new: !is_known }
             }
         }
     }
 }
 
-/// What the sender of `packet` is told of its drop. Only our own senders are told anything.
-fn told(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause> {
-    let may_be = |cause: &Cause| reply::write(packet, *cause, &mut [0; MAX_REPLY_BYTES]).is_some();
+/// The ICMP error about a drop of `packet`. Only senders in this cluster get one.
+fn icmp_error(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause> {
+    let is_possible =
+        |cause: &Cause| reply::write(packet, *cause, &mut [0; MAX_REPLY_BYTES]).is_some();
 
     match direction {
-        Direction::Outbound => notice::cause(reason).filter(may_be),
+        Direction::Outbound => icmp_errors::cause(reason).filter(is_possible),
         Direction::Inbound => None,
     }
 }
 
-/// Who sends an inbound packet, as far as that can be told, and the names of all who may.
-#[expect(clippy::type_complexity, reason = "a pair of the two things that are found together")]
+/// The sender of an inbound packet if it is unambiguous, and the names of all peers that may send it.
+#[expect(clippy::type_complexity, reason = "a pair of results of one search")]
 fn sender<'a>(
     forwarding: &'a Forwarding,
     question: &Question,

@@ -1,6 +1,6 @@
-//! What is remembered of flows: who shares an external address, and who is answered under one.
+//! Flow state: masqueraded flows, and the external address under which a host map answers.
 //!
-//! The memory itself is [`Masquerade`]; here it learns what it has to know from packets.
+//! The state itself is [`Masquerade`]; this module extracts from packets what it needs.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use remap::masquerade::{
 };
 
 use super::Settings;
-use super::translate::Memory;
+use super::translate::FlowAccess;
 use strait_packet::DropReason;
 use strait_packet::ports::Ports;
 use strait_packet::{Fragment, Header, mss};
@@ -19,18 +19,26 @@ use strait_packet::{Fragment, Header, mss};
 /// The realm of flows to hosts of this cluster that have an external address of their own.
 pub const OWN_REALM: u32 = 0;
 
-/// The memory of flows. Shared by both directions, without a lock between them.
+/// Flow state. Shared by both directions, without a lock between them.
 #[derive(Debug)]
 pub struct Flows {
     start: Instant,
     masquerade: Masquerade,
 }
 
-/// A packet as it was before anything in it changed.
+/// A packet before translation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct OriginalPacket<'a> {
     pub(super) packet: &'a [u8],
     pub(super) header: &'a Header,
+}
+
+/// A possible answer of one of our hosts to a remote.
+pub(super) struct Answer {
+    pub(super) protocol: u8,
+    pub(super) internal: IpAddr,
+    pub(super) remote: IpAddr,
+    pub(super) ports: Option<Ports>,
 }
 
 impl Flows {
@@ -39,9 +47,9 @@ impl Flows {
         let max_pins = (max_mappings / 16).max(1024);
         let limits = Limits {
             max_mappings,
-            // One source may take much, but never so much of the memory that the others are left with nothing.
-            // With what `max_flows` is by default it is more than a host of Linux has ports to call from; where
-            // the ports of a shared address run out, the most idle flow makes room.
+            // One source must not exhaust the table for the others. At the default of `max_flows` this is more than
+            // the ephemeral ports of a Linux host; when the ports of a shared address run out, the most idle flow
+            // is evicted.
             max_per_source: (max_mappings / 8).max(1),
             max_sources: (max_mappings / 32).max(1024),
             max_pins,
@@ -56,14 +64,14 @@ impl Flows {
         })
     }
 
-    /// `now` as the memory counts it.
+    /// `now` in the unit of the flow state.
     #[must_use]
     #[inline]
     pub fn tick(&self, now: Instant) -> Tick {
         Tick::from_secs(now.saturating_duration_since(self.start).as_secs())
     }
 
-    /// Every masqueraded flow that lives.
+    /// Every live masqueraded flow.
     pub fn mappings(&self, now: Tick) -> impl Iterator<Item = Mapping> {
         self.masquerade.flows(now)
     }
@@ -78,239 +86,264 @@ impl Flows {
         self.masquerade.handle_timeout(now);
     }
 
-    /// The peer of `realm` is there no more.
-    pub(super) fn forget(&self, realm: u32) {
+    /// Removes the flows of a peer that was removed.
+    pub(super) fn remove_realm(&self, realm: u32) {
         self.masquerade.purge_realm(realm);
     }
 
-    /// Outbound: the shared address, and port if the packet has one, that a packet leaves with.
-    /// `remote` is its destination as the remote calls it.
-    pub(super) fn leave(
+    /// Outbound: the shared source address of a packet, and its source port unless it is a later fragment.
+    /// `remote` is its destination as the remote knows it.
+    pub(super) fn map_outbound(
         &self,
         realm: u32,
-        seen: Seen<'_>,
+        original: OriginalPacket<'_>,
         remote: IpAddr,
         pool: &Pool,
-        memory: Memory,
+        flow_access: FlowAccess,
         now: Tick,
     ) -> Result<(IpAddr, Option<u16>), DropReason> {
-        let Seen { header, .. } = seen;
+        let OriginalPacket { header, .. } = original;
         if header.fragment() == Fragment::Later {
-            return self.leave_later(realm, seen, pool, now);
+            return self.map_later_fragment(realm, original, pool, now);
         }
-        let flow = outbound_flow(seen, remote).filter(|flow| has_ports(flow.protocol));
+        let flow = outbound_flow(original, remote).filter(|flow| has_ports(flow.protocol));
         let flow = flow.ok_or(DropReason::MasqueradeProtocol)?;
 
-        let external = match memory {
-            Memory::Updated => {
-                self.masquerade.outbound(realm, &flow, signal(seen), pool, now).map_err(reason)?
+        let external = match flow_access {
+            FlowAccess::Update => self
+                .masquerade
+                .outbound(realm, &flow, signal(original), pool, now)
+                .map_err(reason)?,
+            FlowAccess::ReadOnly => {
+                self.masquerade.probe(realm, &flow, pool, now).map_err(reason)?
             }
-            Memory::Unchanged => self.masquerade.probe(realm, &flow, pool, now).map_err(reason)?,
         };
-        self.remember(Direction::Outbound, realm, seen, external.address, memory, now);
+        self.record_fragment(
+            Direction::Outbound,
+            realm,
+            original,
+            external.address,
+            flow_access,
+            now,
+        );
 
         Ok((external.address, Some(external.port)))
     }
 
-    fn leave_later(
+    fn map_later_fragment(
         &self,
         realm: u32,
-        seen: Seen<'_>,
+        original: OriginalPacket<'_>,
         pool: &Pool,
         now: Tick,
     ) -> Result<(IpAddr, Option<u16>), DropReason> {
-        let remembered = datagram(realm, seen).and_then(|later| {
+        let recorded = datagram(realm, original).and_then(|later| {
             self.masquerade.later_fragment(Direction::Outbound, &later, now).ok()
         });
-        if let Some(address) = remembered {
+        if let Some(address) = recorded {
             return Ok((address, None));
         }
-        if !has_ports(protocol_of_fragments(seen.header.protocol())) {
+        if !has_ports(protocol_of_fragments(original.header.protocol())) {
             return Err(DropReason::MasqueradeProtocol);
         }
-        // One source has one address, so even a fragment that overtook the first knows its own.
-        let address = self.masquerade.paired(realm, seen.header.source(), pool);
+        // One source has one address, so this also holds for a fragment that overtook the first.
+        let address = self.masquerade.paired(realm, original.header.source(), pool);
 
         Ok((address.ok_or(DropReason::MasqueradeFull)?, None))
     }
 
-    /// Inbound: who a packet for a shared address is for.
-    pub(super) fn arrive(
+    /// Inbound: the internal address and port that a packet for a shared address belongs to.
+    pub(super) fn map_inbound(
         &self,
         realm: u32,
-        seen: Seen<'_>,
-        memory: Memory,
+        original: OriginalPacket<'_>,
+        flow_access: FlowAccess,
         now: Tick,
     ) -> Result<(IpAddr, Option<u16>), DropReason> {
-        if seen.header.fragment() == Fragment::Later {
-            let later = datagram(realm, seen).ok_or(DropReason::FragmentUnknown)?;
+        if original.header.fragment() == Fragment::Later {
+            let later = datagram(realm, original).ok_or(DropReason::FragmentUnknown)?;
             let internal = self.masquerade.later_fragment(Direction::Inbound, &later, now);
             return Ok((internal.map_err(reason)?, None));
         }
-        let flow = inbound_flow(seen, seen.header.destination()).ok_or(DropReason::NoMapping)?;
+        let flow =
+            inbound_flow(original, original.header.destination()).ok_or(DropReason::NoMapping)?;
 
-        let internal = match memory {
-            Memory::Updated => self.masquerade.inbound(realm, &flow, signal(seen), now),
-            Memory::Unchanged => {
+        let internal = match flow_access {
+            FlowAccess::Update => self.masquerade.inbound(realm, &flow, signal(original), now),
+            FlowAccess::ReadOnly => {
                 self.masquerade.peek_inbound(realm, flow.protocol, flow.destination, now)
             }
         };
         let internal = internal.ok_or(DropReason::NoMapping)?;
-        self.remember(Direction::Inbound, realm, seen, internal.address, memory, now);
+        self.record_fragment(
+            Direction::Inbound,
+            realm,
+            original,
+            internal.address,
+            flow_access,
+            now,
+        );
 
         Ok((internal.address, Some(internal.port)))
     }
 
-    /// Inbound: a packet for the host map of `internal`, which has to answer under the same name.
+    /// Inbound: a packet to the host map of `internal`. The answers must have that external source too.
     pub(super) fn pin(
         &self,
         realm: u32,
-        seen: Seen<'_>,
+        original: OriginalPacket<'_>,
         internal: IpAddr,
-        memory: Memory,
+        flow_access: FlowAccess,
         now: Tick,
     ) -> Result<(), DropReason> {
-        if seen.header.fragment() == Fragment::Later {
+        if original.header.fragment() == Fragment::Later {
             return Ok(());
         }
-        let Some(flow) = inbound_flow(seen, internal) else {
+        let Some(flow) = inbound_flow(original, internal) else {
             return Ok(());
         };
 
-        let external = seen.header.destination();
-        let pinned = match memory {
-            Memory::Updated => self.masquerade.pin(realm, &flow, external, signal(seen), now),
-            Memory::Unchanged => self.masquerade.probe_pin(realm, &flow, now),
+        let external = original.header.destination();
+        let pinned = match flow_access {
+            FlowAccess::Update => {
+                self.masquerade.pin(realm, &flow, external, signal(original), now)
+            }
+            FlowAccess::ReadOnly => self.masquerade.probe_pin(realm, &flow, now),
         };
 
         pinned.map_err(reason)
     }
 
-    /// Inbound: a packet for the own name of a host that has a host map too: it has to answer under
-    /// that.
-    pub(super) fn unpin(&self, realm: u32, seen: Seen<'_>, memory: Memory, now: Tick) {
-        if memory == Memory::Unchanged || seen.header.fragment() == Fragment::Later {
+    /// Inbound: a packet to the own address of a host that also has a host map. The answers must have the own address
+    /// as source.
+    pub(super) fn unpin(
+        &self,
+        realm: u32,
+        original: OriginalPacket<'_>,
+        flow_access: FlowAccess,
+        now: Tick,
+    ) {
+        if flow_access == FlowAccess::ReadOnly || original.header.fragment() == Fragment::Later {
             return;
         }
-        if let Some(flow) = inbound_flow(seen, seen.header.destination()) {
-            self.masquerade.unpin(realm, &flow, signal(seen), now);
+        if let Some(flow) = inbound_flow(original, original.header.destination()) {
+            self.masquerade.unpin(realm, &flow, signal(original), now);
         }
     }
 
-    /// Outbound: whether a packet answers one that came for `external`. `remote` is its destination
-    /// as the remote calls it.
+    /// Outbound: whether a packet answers one that was sent to `external`. `remote` is its destination as the remote
+    /// knows it.
     pub(super) fn is_answer(
         &self,
         realm: u32,
-        seen: Seen<'_>,
+        original: OriginalPacket<'_>,
         remote: IpAddr,
         external: IpAddr,
-        memory: Memory,
+        flow_access: FlowAccess,
         now: Tick,
     ) -> Result<bool, DropReason> {
-        if seen.header.fragment() == Fragment::Later {
-            let later = datagram(realm, seen).ok_or(DropReason::FragmentUnknown)?;
+        if original.header.fragment() == Fragment::Later {
+            let later = datagram(realm, original).ok_or(DropReason::FragmentUnknown)?;
             let source = self.masquerade.later_fragment(Direction::Outbound, &later, now);
             return Ok(source.map_err(reason)? == external);
         }
-        let Some(flow) = outbound_flow(seen, remote) else {
+        let Some(flow) = outbound_flow(original, remote) else {
             return Ok(false);
         };
 
-        let pinned = match memory {
-            Memory::Updated => self.masquerade.pinned(realm, &flow, signal(seen), now),
-            Memory::Unchanged => self.masquerade.peek_pinned(realm, &flow, now),
+        let pinned = match flow_access {
+            FlowAccess::Update => self.masquerade.pinned(realm, &flow, signal(original), now),
+            FlowAccess::ReadOnly => self.masquerade.peek_pinned(realm, &flow, now),
         };
         let is_answer = pinned == Some(external);
-        let source = if is_answer { external } else { seen.header.source() };
-        self.remember(Direction::Outbound, realm, seen, source, memory, now);
+        let source = if is_answer { external } else { original.header.source() };
+        self.record_fragment(Direction::Outbound, realm, original, source, flow_access, now);
 
         Ok(is_answer)
     }
 
-    /// Whether the packet from `internal` to `remote` would be an answer under `external`: for one
-    /// that an error quotes the wrong way round.
+    /// Whether a packet from `internal` to `remote` would be an answer with the source `external`. An ICMP error
+    /// quotes the packet of the other direction, so the caller passes its addresses and ports swapped.
     pub(super) fn would_answer(
         &self,
         realm: u32,
-        protocol: u8,
-        (internal, remote): (IpAddr, IpAddr),
-        ports: Option<Ports>,
+        answer: &Answer,
         external: IpAddr,
         now: Tick,
     ) -> bool {
+        let Answer { protocol, internal, remote, ports } = *answer;
         let protocol = protocol_of(protocol, ports.is_some());
-        let (near, far) = match (protocol, ports) {
+        let (source_port, destination_port) = match (protocol, ports) {
             (Protocol::Echo, Some(ports)) => (ports.source, 0),
             (_, Some(ports)) => (ports.source, ports.destination),
             (_, None) => (0, 0),
         };
         let flow = Flow {
             protocol,
-            source: Endpoint::new(internal, near),
-            destination: Endpoint::new(remote, far),
+            source: Endpoint::new(internal, source_port),
+            destination: Endpoint::new(remote, destination_port),
         };
 
         self.masquerade.peek_pinned(realm, &flow, now) == Some(external)
     }
 
-    /// Who has a shared address and port.
+    /// The internal address and port behind a shared address and port.
     pub(super) fn internal_of(
         &self,
         realm: u32,
         protocol: u8,
-        (address, port): (IpAddr, u16),
+        external: (IpAddr, u16),
         now: Tick,
     ) -> Option<(IpAddr, u16)> {
         let protocol = protocol_of(protocol, true);
-        let external = Endpoint::new(address, port);
+        let external = Endpoint::new(external.0, external.1);
         let internal = self.masquerade.peek_inbound(realm, protocol, external, now)?;
 
         Some((internal.address, internal.port))
     }
 
-    /// The shared address and port of a source and its port.
+    /// The shared address and port of an internal address and port.
     pub(super) fn external_of(
         &self,
         realm: u32,
         protocol: u8,
-        (address, port): (IpAddr, u16),
+        internal: (IpAddr, u16),
         now: Tick,
     ) -> Option<(IpAddr, u16)> {
         let protocol = protocol_of(protocol, true);
-        let internal = Endpoint::new(address, port);
+        let internal = Endpoint::new(internal.0, internal.1);
         let external = self.masquerade.peek_outbound(realm, protocol, internal, now)?;
 
         Some((external.address, external.port))
     }
 
-    /// The fragments behind a first one follow it.
-    fn remember(
+    /// Records the translated address of a first fragment for the later ones.
+    fn record_fragment(
         &self,
         direction: Direction,
         realm: u32,
-        seen: Seen<'_>,
+        original: OriginalPacket<'_>,
         translated: IpAddr,
-        memory: Memory,
+        flow_access: FlowAccess,
         now: Tick,
     ) {
-        if seen.header.fragment() == Fragment::First
-            && memory == Memory::Updated
-            && let Some(first) = datagram(realm, seen)
+        if original.header.fragment() == Fragment::First
+            && flow_access == FlowAccess::Update
+            && let Some(first) = datagram(realm, original)
         {
             self.masquerade.remember_fragment(direction, &first, translated, now);
         }
     }
 }
 
-/// The flow of an outbound packet, which the remote calls `remote` at the far end. `None` if its
-/// transport header is cut short.
-fn outbound_flow(seen: Seen<'_>, remote: IpAddr) -> Option<Flow> {
-    let (protocol, ports) = conversation(seen)?;
+/// The flow of an outbound packet to `remote`, its destination as the remote knows it. `None` if its transport header
+/// is truncated.
+fn outbound_flow(original: OriginalPacket<'_>, remote: IpAddr) -> Option<Flow> {
+    let (protocol, ports) = protocol_and_ports(original)?;
 
     Some(Flow {
         protocol,
-        source: Endpoint::new(seen.header.source(), ports.source),
+        source: Endpoint::new(original.header.source(), ports.source),
         destination: Endpoint::new(
             remote,
             if protocol == Protocol::Echo { 0 } else { ports.destination },
@@ -319,20 +352,21 @@ fn outbound_flow(seen: Seen<'_>, remote: IpAddr) -> Option<Flow> {
 }
 
 /// The flow of an inbound packet to `destination`.
-fn inbound_flow(seen: Seen<'_>, destination: IpAddr) -> Option<Flow> {
-    let (protocol, ports) = conversation(seen)?;
+fn inbound_flow(original: OriginalPacket<'_>, destination: IpAddr) -> Option<Flow> {
+    let (protocol, ports) = protocol_and_ports(original)?;
 
     Some(Flow {
         protocol,
         source: Endpoint::new(
-            seen.header.source(),
+            original.header.source(),
             if protocol == Protocol::Echo { 0 } else { ports.source },
         ),
         destination: Endpoint::new(destination, ports.destination),
     })
 }
 
-fn conversation(Seen { packet, header }: Seen<'_>) -> Option<(Protocol, Ports)> {
+fn protocol_and_ports(original: OriginalPacket<'_>) -> Option<(Protocol, Ports)> {
+    let OriginalPacket { packet, header } = original;
     let ports = Ports::read(packet, header);
     let protocol = protocol_of(header.protocol(), ports.is_some());
 
@@ -343,7 +377,7 @@ fn conversation(Seen { packet, header }: Seen<'_>) -> Option<(Protocol, Ports)> 
     }
 }
 
-/// An ICMP message is a conversation of its own only if it is an echo.
+/// Of ICMP messages only echo requests and replies form a flow.
 const fn protocol_of(number: u8, has_ports: bool) -> Protocol {
     match number {
         6 => Protocol::Tcp,
@@ -354,7 +388,7 @@ const fn protocol_of(number: u8, has_ports: bool) -> Protocol {
     }
 }
 
-/// A fragment without ports may still belong to a datagram that has some.
+/// A later fragment has no ports, but its datagram may have.
 const fn protocol_of_fragments(number: u8) -> Protocol {
     protocol_of(number, true)
 }
@@ -363,18 +397,20 @@ const fn has_ports(protocol: Protocol) -> bool {
     !matches!(protocol, Protocol::Raw(_))
 }
 
-fn signal(Seen { packet, header }: Seen<'_>) -> Signal {
-    mss::flags(packet, header).map_or(Signal::Data, Signal::from_tcp_flags)
+fn signal(original: OriginalPacket<'_>) -> Signal {
+    mss::flags(original.packet, original.header).map_or(Signal::Data, Signal::from_tcp_flags)
 }
 
-fn datagram(realm: u32, Seen { packet, header }: Seen<'_>) -> Option<Datagram> {
+fn datagram(realm: u32, original: OriginalPacket<'_>) -> Option<Datagram> {
+    let OriginalPacket { packet, header } = original;
+
     Some(Datagram {
         realm,
         source: header.source(),
         destination: header.destination(),
         identification: header.identification(packet)?,
-        // Behind the fragment header of IPv6 the first fragment may have further extension headers, and
-        // the others name only the next one of them (RFC 8200 section 4.5).
+        // In IPv6, the first fragment may have more extension headers behind the fragment header, and the later ones
+        // name only the first of these (RFC 8200 section 4.5).
         protocol: if header.is_ipv6() { 0 } else { header.protocol() },
     })
 }

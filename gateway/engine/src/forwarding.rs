@@ -1,4 +1,4 @@
-//! What is in force: one immutable value that both directions look at once per batch.
+//! The published forwarding state: one immutable value that both directions load once per batch.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use remap::masquerade::Tick;
 use remap::{PeerId, Rule, Table};
 
 use super::PeerConfig;
-use super::outside::{Ends, Outside};
-use super::translate::Memory;
+use super::loop_guard::{EndpointCache, LoopGuard};
+use super::translate::FlowAccess;
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::path::Path;
@@ -24,8 +24,8 @@ pub struct Forwarding {
     names: Box<[String]>,
     by_key: HashMap<PublicKey, PeerId>,
     by_slot: Box<[Option<PeerId>]>,
-    outside: Arc<Outside>,
-    ends: Ends,
+    loop_guard: Arc<LoopGuard>,
+    endpoint_cache: EndpointCache,
 }
 
 /// Where a packet goes: the answer of [`Forwarding::outbound`].
@@ -33,7 +33,7 @@ pub struct Forwarding {
 pub struct Route<'a> {
     /// The peer to send to.
     pub peer: &'a Peer,
-    /// Its place in this generation.
+    /// Its id in this generation.
     pub id: PeerId,
     /// The rule that translates the destination, if one does.
     pub rule: Option<&'a Rule>,
@@ -42,46 +42,55 @@ pub struct Route<'a> {
 }
 
 impl Forwarding {
-    /// Puts one generation together. `peers` and `configs` are in the order of peer ids.
+    /// Builds one generation. `peers` and `configs` are in the order of peer ids.
     #[must_use]
     pub fn new(
         configs: &[PeerConfig],
         peers: Vec<Arc<Peer>>,
         table: Table,
-        outside: Arc<Outside>,
+        loop_guard: Arc<LoopGuard>,
     ) -> Self {
         let allowed = configs.iter().map(|config| Arc::clone(&config.allowed_ips));
         let allowed_ips = AllowedIps::new(allowed, &table);
         let ids = || (0..).map(PeerId);
         let names = configs.iter().map(|config| config.name.clone()).collect();
-        let strands = || {
+        let keyed_tunnels = || {
             let peers = peers.iter().zip(ids());
-            peers.flat_map(|(peer, id)| peer.tunnel.keyed_tunnels().map(move |strand| (strand, id)))
+            peers.flat_map(|(peer, id)| peer.tunnel.keyed_tunnels().map(move |keyed| (keyed, id)))
         };
         let mut by_key: HashMap<_, _> =
             peers.iter().map(|peer| peer.keys.public_key).zip(ids()).collect();
-        for (strand, id) in strands() {
-            by_key.entry(strand.keys.public_key).or_insert(id);
+        for (keyed, id) in keyed_tunnels() {
+            by_key.entry(keyed.keys.public_key).or_insert(id);
         }
 
-        let slots = strands().map(|(strand, _)| slot_index(strand.slot) + 1).max().unwrap_or(0);
+        let slots = keyed_tunnels().map(|(keyed, _)| slot_index(keyed.slot) + 1).max().unwrap_or(0);
         let mut by_slot = vec![None; slots].into_boxed_slice();
-        for (strand, id) in strands() {
-            if let Some(entry) = by_slot.get_mut(slot_index(strand.slot)) {
+        for (keyed, id) in keyed_tunnels() {
+            if let Some(entry) = by_slot.get_mut(slot_index(keyed.slot)) {
                 *entry = Some(id);
             }
         }
 
         let peers = peers.into_boxed_slice();
-        Self { table, allowed_ips, peers, names, by_key, by_slot, outside, ends: Ends::default() }
+        Self {
+            table,
+            allowed_ips,
+            peers,
+            names,
+            by_key,
+            by_slot,
+            loop_guard,
+            endpoint_cache: EndpointCache::default(),
+        }
     }
 
-    /// Where a packet to `destination` goes, an address as this cluster knows it.
+    /// The route for a packet to `destination`, an address as this cluster knows it.
     ///
     /// # Errors
     ///
-    /// [`DropReason::NoRoute`] if nobody has the address, [`DropReason::Untranslatable`] if the rule
-    /// that covers it has no counterpart for it.
+    /// [`DropReason::NoRoute`] if no peer has the address, [`DropReason::Untranslatable`] if the rule that covers it
+    /// has no counterpart for it.
     #[inline]
     pub fn outbound(&self, destination: IpAddr) -> Result<Route<'_>, DropReason> {
         let (id, rule, destination) = match self.table.outbound_rule(destination) {
@@ -99,10 +108,10 @@ impl Forwarding {
         Ok(Route { peer, id, rule, destination })
     }
 
-    /// The address under which this cluster knows `source`, an address as `peer` calls it.
+    /// The address under which this cluster knows `source`, an address as `peer` knows it.
     ///
-    /// An address that no rule of the peer covers passes as it is, unless it is one of the names we
-    /// gave to the addresses of others: a reply to it would go elsewhere.
+    /// An address that no rule of the peer covers is not translated. It is refused if it is a remapped address of
+    /// another peer: a reply to it would go to that peer.
     ///
     /// # Errors
     ///
@@ -121,34 +130,42 @@ impl Forwarding {
         }
     }
 
-    /// Whether `packet`, which came from the device, is a datagram of ours that would come back for ever, longer by
-    /// a header each time. See [`Outside`].
+    /// Whether `packet`, which came from the device, is a datagram of ours that would come back endlessly, longer by a
+    /// header each time. See [`LoopGuard`].
     #[inline]
     #[must_use]
     pub fn is_routing_loop(
         &self,
         packet: &[u8],
         header: &Header,
-        (now, memory): (Tick, Memory),
+        now: Tick,
+        flow_access: FlowAccess,
     ) -> bool {
-        self.outside.may_have_sent(packet, header)
-            && self.outside.is_routing_loop(packet, header, (self, &self.ends), (now, memory))
+        self.loop_guard.may_have_sent(packet, header)
+            && self.loop_guard.is_routing_loop(
+                packet,
+                header,
+                self,
+                &self.endpoint_cache,
+                now,
+                flow_access,
+            )
     }
 
-    /// How often a peer was sought until now.
+    /// How many searches for peers were requested.
     pub(super) fn count_sought(&self) -> u64 {
-        self.outside.count_sought()
+        self.loop_guard.count_sought()
     }
 
-    /// The kernel does not send by `path` any more: whoever is reached by it is reached from another
-    /// address of ours from now on.
+    /// The kernel refuses to send by `path`: peers that are reached by it are reached from another address of ours from
+    /// now on.
     pub fn forget_local(&self, path: Path) {
         for peer in &self.peers {
             peer.endpoints.forget_local(path);
         }
     }
 
-    /// The rules in force.
+    /// The remap rules.
     #[must_use]
     pub const fn table(&self) -> &Table {
         &self.table
@@ -184,7 +201,7 @@ impl Forwarding {
         self.peers.get(usize::try_from(id.0).ok()?).map(AsRef::as_ref)
     }
 
-    /// The id of the peer with this key, or with this key before its newest.
+    /// The id of the peer that has this key as its newest or as an older one.
     #[must_use]
     pub fn id_of(&self, key: PublicKey) -> Option<PeerId> {
         self.by_key.get(&key).copied()

@@ -1,4 +1,4 @@
-//! Handshakes and time: what neither direction waits for.
+//! Handshakes and timers, outside the packet path.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,10 +6,10 @@ use std::time::Instant;
 use remap::Reader;
 use remap::masquerade::Tick;
 
+use super::idle_peers::IdlePeers;
 use super::inbound::Received;
 use super::keyring::Keyring;
-use super::rest::Rest;
-use super::{Accounts, Flows, Forwarding, race};
+use super::{Accounts, Flows, Forwarding, initiation_fanout};
 use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::as_u64;
@@ -20,16 +20,16 @@ use strait_wg::message::Message;
 use strait_wg::tunnel::{EndpointUpdate, Identification};
 use strait_wg::{Peer, PublicKey, ReceiverIndices};
 
-/// What one peer may need: a full-size packet that was staged.
+/// The most bytes that one peer may append: a full-size staged packet.
 const FLUSH_BELOW_BYTES: usize = 68 * 1024;
 
-/// The same in sends: all that may be staged, and two initiations to every address.
+/// The most sends that one peer may append: all staged packets, and two initiations to every endpoint.
 const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
 
-/// Handshakes that are begun in one look at the clock with peers that no packet waits for: two thousand a
-/// second, for which the curve takes about a tenth of a core. A gateway that starts with thousands of peers, or whose
-/// peers are all away, sends them no burst, and answers others in between.
-const BEGINNINGS: usize = 200;
+/// The most handshakes that one timer scan starts with peers that no packet waits for: two thousand a second, which
+/// take about a tenth of a core for Curve25519. So a gateway that starts with thousands of peers, or whose peers are
+/// all unreachable, sends no burst, and answers others in between.
+const HANDSHAKES_PER_SCAN: usize = 200;
 
 /// Answers handshakes and drives the timers of all peers. One thread owns it.
 #[derive(Debug)]
@@ -39,12 +39,12 @@ pub struct Handshakes {
     flows: Arc<Flows>,
     keyring: Arc<Keyring>,
     accounts: Accounts,
-    greeted_generation: u64,
-    /// How many peers of the generation are yet to be greeted, from the one whose turn it is.
-    ungreeted: usize,
-    /// The peer whose turn it is to begin a handshake: there may have been too many before it.
+    last_generation: u64,
+    /// How many peers of the generation still get a first handshake, from `turn` on.
+    initial_handshakes_left: usize,
+    /// The index of the next peer to start a handshake with, as one scan may not reach all.
     turn: usize,
-    rest: Rest,
+    idle_peers: IdlePeers,
     swept: Tick,
 }
 
@@ -56,8 +56,8 @@ impl Handshakes {
         keyring: Arc<Keyring>,
         accounts: Accounts,
     ) -> Self {
-        // There is nobody yet to greet.
-        let greeted_generation = forwarding.load().table().generation();
+        // The first generation has no peers.
+        let last_generation = forwarding.load().table().generation();
 
         Self {
             forwarding,
@@ -65,16 +65,16 @@ impl Handshakes {
             flows,
             keyring,
             accounts,
-            greeted_generation,
-            ungreeted: 0,
+            last_generation,
+            initial_handshakes_left: 0,
             turn: 0,
-            rest: Rest::default(),
+            idle_peers: IdlePeers::default(),
             swept: Tick::default(),
         }
     }
 
-    /// Takes a handshake message or a cookie reply that came by `path`. Answers go back the same way;
-    /// they, and packets that were staged for this handshake, are appended to `out`.
+    /// Takes a handshake message or a cookie reply that came by `path`. Answers are sent by the same path; they, and
+    /// packets that were staged for this handshake, are appended to `out`.
     pub fn handle_message(
         &mut self,
         message: &[u8],
@@ -86,8 +86,8 @@ impl Handshakes {
         self.count(answered);
     }
 
-    /// Takes datagrams that came straight here, and counts them; see [`Self::handle_message`]. Data is
-    /// dropped as malformed: nobody sends it so that it comes here.
+    /// Takes and counts datagrams that the kernel delivered to the handshake thread; see [`Self::handle_message`]. Data
+    /// is dropped as malformed: no correct sender has it delivered there.
     pub fn handle_datagrams(
         &mut self,
         received: Received<'_>,
@@ -109,26 +109,25 @@ impl Handshakes {
         }
     }
 
-    /// The kernel has dropped `messages` for which the receive buffer had no room.
+    /// Counts `messages` that the kernel has dropped because the receive buffer was full.
     pub fn handle_lost(&self, messages: u32) {
         let account = &self.accounts.inbound;
         account.packets_in.add(messages.into());
         account.count_drops(DropReason::HandshakeQueueFull, messages.into());
     }
 
-    /// The clock of the wall says `epoch`: what we begin from now on is dated by it. To be called every now and
-    /// then.
+    /// Sets the wall clock time that dates our initiations. To be called periodically.
     pub fn handle_wall_clock(&self, epoch: Epoch) {
         self.keyring.handle_wall_clock(epoch);
     }
 
     /// Time has advanced to `now`. Calling early or twice is harmless; call it at least every 250 ms.
     ///
-    /// A peer that has just been configured with an endpoint is greeted with a handshake, so that
-    /// the first packet finds a session; unless the generation is the one before, or that of an engine
-    /// without peers. A handshake that is not answered, or that a silent peer is
-    /// asked for, goes to all addresses of the peer. Of many that are due at once, those that no packet
-    /// waits for take turns. If `out` fills up, `flush` must empty it.
+    /// A new generation starts a handshake with every peer that has an endpoint and never had a session, so that the
+    /// first packet finds one. A configuration with an unchanged generation number, which may be that of the engine
+    /// without peers, does not. An initiation that is a retry, or goes to a silent peer, is sent to all its endpoints.
+    /// If many handshakes are due at once, those that no packet waits for are spread over several calls. If `out` fills
+    /// up, `flush` must empty it.
     pub fn handle_timeout(
         &mut self,
         now: Instant,
@@ -139,25 +138,25 @@ impl Handshakes {
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
         let peers = forwarding.peers();
-        if self.greeted_generation != generation {
-            self.greeted_generation = generation;
-            self.ungreeted = peers.len();
-            self.rest.reset(peers.len());
+        if self.last_generation != generation {
+            self.last_generation = generation;
+            self.initial_handshakes_left = peers.len();
+            self.idle_peers.reset(peers.len());
         }
-        self.rest.begin_look(forwarding.count_sought(), now);
+        self.idle_peers.begin_scan(forwarding.count_sought(), now);
 
         let turn = self.turn.min(peers.len());
         let places = || peers.iter().enumerate();
-        let mut begun = 0;
+        let mut started = 0;
         for (place, peer) in places().skip(turn).chain(places().take(turn)) {
-            // Thousands are like this: nothing else of them is read.
-            let is_greeting = self.ungreeted > 0;
-            if !is_greeting && self.rest.includes(place, || peer.is_dormant()) {
+            // The common case with thousands of peers: nothing else of the peer is read.
+            let is_initial_pass = self.initial_handshakes_left > 0;
+            if !is_initial_pass && self.idle_peers.is_skipped(place, || peer.is_dormant()) {
                 continue;
             }
-            let may_begin = begun < BEGINNINGS;
-            // Time does not pass for it: what it would begin now, and count as begun, could not be sent.
-            if !may_begin && !is_busy(peer) {
+            let may_start = started < HANDSHAKES_PER_SCAN;
+            // Its timers wait too: a handshake that they start, and count as started, could not be sent.
+            if !may_start && !is_busy(peer) {
                 continue;
             }
             if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
@@ -166,15 +165,15 @@ impl Handshakes {
             let path = peer.path();
             let before = out.len();
             let mut is_new = false;
-            if may_begin {
+            if may_start {
                 self.turn = place + 1;
-                is_new = is_greeting;
-                self.ungreeted = self.ungreeted.saturating_sub(1);
-                begun += race::seek(peer, out, now);
+                is_new = is_initial_pass;
+                self.initial_handshakes_left = self.initial_handshakes_left.saturating_sub(1);
+                started += initiation_fanout::seek(peer, out, now);
             }
             let sought = out.len();
             let timed_out = peer.tunnel.handle_timeout(peer.timer_policy(path), out, now);
-            begun += race::spread(peer, sought, out, now);
+            started += initiation_fanout::fan_out(peer, sought, out, now);
             count_sent(peer, before, out);
             self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
             let Some(path) = path else {
@@ -184,13 +183,13 @@ impl Handshakes {
                 seal_staged(peer, path, out, now);
             }
             if is_new {
-                begun += greet(peer, path, out, now);
+                started += initiate_first(peer, path, out, now);
             }
         }
     }
 
-    /// The same where nothing is to be begun or renewed any more: whoever asks is answered as before, and what
-    /// is kept for a time only is forgotten. Sessions stay as they are.
+    /// As [`Self::handle_timeout`], but starts and renews no handshakes. Initiations are still answered, and state with
+    /// a limited lifetime expires. Sessions are unchanged.
     pub fn handle_passive_timeout(&mut self, now: Instant) {
         self.keyring.handle_timeout(now);
         let tick = self.flows.tick(now);
@@ -227,16 +226,16 @@ impl Handshakes {
                 let slot = self.indices.slot(receiver_index);
                 let (id, peer) =
                     self.forwarding.load().by_slot(slot).ok_or(DropReason::UnknownIndex)?;
-                self.rest.wake(id);
+                self.idle_peers.mark_active(id);
                 let before = out.len();
                 let mut endpoint_update =
                     peer.tunnel.handle_answer(slot, message, path, out, now)?;
                 count_sent(peer, before, out);
-                // The peer may have moved when the answer was under way, and have said so since.
+                // The peer may have roamed while the response was in flight, and this is known already.
                 if peer.endpoints.has_roamed_since_initiation() {
                     endpoint_update = EndpointUpdate::Keep;
                 }
-                // Whoever knows our public key and saw our message can send a cookie. It completes nothing.
+                // A cookie reply completes nothing: anyone who knows our public key and saw our message can send one.
                 if !matches!(kind, Message::CookieReply { .. }) {
                     peer.receive.bytes.add(as_u64(message.len()));
                     note_answer(peer, endpoint_update, path, now, out);
@@ -247,7 +246,7 @@ impl Handshakes {
         Ok(())
     }
 
-    /// An initiation that the second of `keys` says it has sent to the first, which is ours.
+    /// Answers an initiation to the first of `keys`, which is ours, that claims to be from the second.
     fn answer_initiation(
         &mut self,
         keys: (PublicKey, PublicKey),
@@ -260,7 +259,7 @@ impl Handshakes {
         let forwarding = self.forwarding.load();
         let id = forwarding.id_of(sender).ok_or(DropReason::Unauthenticated)?;
         let peer = forwarding.peer(id).ok_or(DropReason::Unauthenticated)?;
-        self.rest.wake(id);
+        self.idle_peers.mark_active(id);
         let before = out.len();
         let endpoint_update =
             peer.tunnel.handle_initiation(own, sender, message, path, out, now)?;
@@ -272,7 +271,7 @@ impl Handshakes {
     }
 }
 
-/// A peer has begun or answered a handshake.
+/// Records that a peer has initiated or answered a handshake.
 fn note_answer(
     peer: &Peer,
     endpoint_update: EndpointUpdate,
@@ -287,33 +286,33 @@ fn note_answer(
     seal_staged(peer, peer.path().unwrap_or(path), out, now);
 }
 
-/// Whether anybody would notice if the peer had to wait for its turn.
+/// Whether a delay of the peer's timers would affect packets.
 fn is_busy(peer: &Peer) -> bool {
     let session = peer.tunnel.session();
 
     session.is_established || session.staged > 0
 }
 
-/// Begins a handshake with a peer that never had one. Says how many it began.
-fn greet(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usize {
+/// Starts a handshake with a peer that never had one. Returns how many were started.
+fn initiate_first(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) -> usize {
     let session = peer.tunnel.session();
     if session.is_established || session.last_handshake.is_some() {
         return 0;
     }
     let before = out.len();
     peer.tunnel.initiate(path, out, now);
-    let begun = race::spread(peer, before, out, now);
+    let started = initiation_fanout::fan_out(peer, before, out, now);
     count_sent(peer, before, out);
 
-    begun
+    started
 }
 
-/// Counts what was written behind the first `before` bytes of `out`, all of it for `peer`.
+/// Counts what was appended to the first `before` bytes of `out` as sent to `peer`.
 fn count_sent(peer: &Peer, before: usize, out: &TransmitBatch) {
     peer.transmit.bytes.add(as_u64(out.len().saturating_sub(before)));
 }
 
-/// Seals what waited for the handshake. What does not fit into `out` goes with the next call.
+/// Seals the staged packets of `peer`. Those that do not fit into `out` are sealed by the next call.
 pub(super) fn seal_staged(peer: &Peer, path: Path, out: &mut TransmitBatch, now: Instant) {
     let sealed = peer.tunnel.seal_staged(path, out, now);
     peer.transmit.packets.add(sealed.packets);
@@ -321,7 +320,7 @@ pub(super) fn seal_staged(peer: &Peer, path: Path, out: &mut TransmitBatch, now:
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
 mod tests {
     use std::collections::BTreeMap;
     use std::net::SocketAddr;
@@ -342,34 +341,34 @@ mod tests {
     const TICK: Duration = Duration::from_millis(100);
 
     #[test]
-    fn many_peers_are_greeted_in_turn() {
+    fn first_handshakes_are_spread_over_scans() {
         for keepalive in [None, Some(25)] {
-            let mut hub = Hub::new(5 * BEGINNINGS, keepalive);
+            let mut hub = Hub::new(5 * HANDSHAKES_PER_SCAN, keepalive);
 
             for turn in 1..=5 {
-                let asked = hub.tick(TICK);
-                assert_eq!(asked.len(), BEGINNINGS, "{keepalive:?}, {turn}");
+                let targets = hub.tick(TICK);
+                assert_eq!(targets.len(), HANDSHAKES_PER_SCAN, "{keepalive:?}, {turn}");
             }
 
-            assert_eq!(hub.asked.len(), 5 * BEGINNINGS, "each of them");
-            assert_eq!(hub.tick(TICK), [], "nobody is asked again so soon");
+            assert_eq!(hub.initiations.len(), 5 * HANDSHAKES_PER_SCAN, "each of them");
+            assert_eq!(hub.tick(TICK), [], "no retry is due yet");
         }
     }
 
     #[test]
-    fn nobody_is_left_out_while_more_are_away_than_can_be_asked() {
-        let mut hub = Hub::new(5 * BEGINNINGS, Some(25));
+    fn unreachable_peers_are_retried_equally_often() {
+        let mut hub = Hub::new(5 * HANDSHAKES_PER_SCAN, Some(25));
 
-        // They should be asked every five seconds, which is too often by half.
+        // Retries of all are due every five seconds, which is twice the limit.
         for _ in 0..40 {
-            assert_eq!(hub.tick(Duration::from_secs(2)).len(), BEGINNINGS);
+            assert_eq!(hub.tick(Duration::from_secs(2)).len(), HANDSHAKES_PER_SCAN);
         }
 
-        assert!(hub.asked.values().all(|count| *count == 8), "{:?}", hub.asked);
+        assert!(hub.initiations.values().all(|count| *count == 8), "{:?}", hub.initiations);
     }
 
     #[test]
-    fn a_peer_that_never_answers_is_asked_from_both_ports() {
+    fn unanswered_initiations_alternate_between_ports() {
         for candidates in [1, 2] {
             let mut hub = Hub::new(0, Some(25));
             hub.candidates = candidates;
@@ -378,7 +377,7 @@ mod tests {
             let start = hub.now;
 
             while runs.len() < 4 {
-                for path in hub.paths_asked(TICK) {
+                for path in hub.initiation_paths(TICK) {
                     if runs.last().is_none_or(|(port, _)| *port != path.port) {
                         runs.push((path.port, hub.now - start));
                     }
@@ -396,20 +395,20 @@ mod tests {
     }
 
     #[test]
-    fn a_sought_peer_is_asked_in_the_next_look() {
+    fn sought_peer_gets_initiation_in_next_scan() {
         let mut hub = Hub::new(8, None);
-        hub.asked_within(Duration::from_secs(200));
+        hub.initiations_within(Duration::from_secs(200));
         let forwarding = hub.engine.control.current();
 
         for peer in forwarding.peers() {
-            hub.asked_within(Duration::from_secs(200));
+            hub.initiations_within(Duration::from_secs(200));
             peer.endpoints.request_candidate_handshakes();
             assert_eq!(hub.tick(TICK).len(), 1);
         }
     }
 
     #[test]
-    fn what_is_asked_from_the_spare_port_is_answered_there() {
+    fn spare_port_in_use_is_kept_for_handshakes() {
         let mut hub = Hub::new(1, None);
         let forwarding = hub.engine.control.current();
         let endpoints = &forwarding.peers()[0].endpoints;
@@ -417,11 +416,11 @@ mod tests {
         endpoints.learn(heard);
         endpoints.request_handshake();
 
-        assert_eq!(hub.paths_asked(TICK)[0].port, LocalPort::Spare);
+        assert_eq!(hub.initiation_paths(TICK)[0].port, LocalPort::Spare);
     }
 
     #[test]
-    fn a_session_of_the_spare_port_is_renewed_from_the_first() {
+    fn spare_port_session_is_renewed_from_listen_port() {
         let mut hub = Hub::new(0, Some(25));
         let peer = identity(hub.now);
         let own = hub.engine.control.keyring.keys().current.identity.public_key();
@@ -430,11 +429,11 @@ mod tests {
         let keys = PeerKeys { public_key: peer.public_key(), preshared_key: None };
         let config = PeerConfig { keys, ..hub.peer(0) };
         hub.engine.control.apply(vec![config], Table::build(1, &Cluster::default(), []).0);
-        let (initiation, asked) = hub.sent(TICK).remove(0);
+        let (initiation, sent_by) = hub.sent(TICK).remove(0);
         let mut answer = TransmitBatch::default();
-        tunnel.handle_handshake(&initiation, asked, &mut answer, hub.now).unwrap();
+        tunnel.handle_handshake(&initiation, sent_by, &mut answer, hub.now).unwrap();
         let response = answer.datagrams_behind(0).next().unwrap().0;
-        let path = Path { port: LocalPort::Spare, ..asked };
+        let path = Path { port: LocalPort::Spare, ..sent_by };
         let received = Received { bytes: response, stride: response.len(), path, ecn: Ecn::NotEct };
         hub.engine.handshakes.handle_datagrams(received, hub.now, &mut TransmitBatch::default());
 
@@ -443,59 +442,59 @@ mod tests {
             for (datagram, path) in hub.sent(TICK) {
                 match Message::classify(&datagram) {
                     Some(Message::Initiation) => sent.push(path.port),
-                    _ => assert_eq!(path.port, LocalPort::Spare, "what is sent with the session"),
+                    _ => assert_eq!(path.port, LocalPort::Spare, "data of the session"),
                 }
             }
         }
 
-        assert_eq!(sent, [LocalPort::Listen, LocalPort::Spare], "and if that has no answer");
+        assert_eq!(sent, [LocalPort::Listen, LocalPort::Spare], "the retry");
     }
 
     #[test]
-    fn another_generation_greets_whoever_is_new() {
-        let mut hub = Hub::new(2 * BEGINNINGS, None);
+    fn new_generation_initiates_to_new_peers_only() {
+        let mut hub = Hub::new(2 * HANDSHAKES_PER_SCAN, None);
         for _ in 0..2 {
             hub.tick(TICK);
         }
 
-        hub.apply(2 * BEGINNINGS + 1, 2);
+        hub.apply(2 * HANDSHAKES_PER_SCAN + 1, 2);
 
         assert_eq!(hub.tick(TICK).len(), 1);
     }
 
-    /// As with the kernel: peers hear of other keys when there is something to say.
+    /// As with the kernel: new keys take effect with the next packet.
     #[test]
-    fn what_changes_about_silent_peers_wakes_none_of_them() {
+    fn key_change_starts_no_handshake_with_idle_peers() {
         let mut hub = Hub::new(0, None);
-        // As in a device: peers are in one place, and greeted by nobody.
+        // As in a device: peers have one endpoint, and no first handshake.
         hub.candidates = 0;
         hub.apply(3, 0);
         let control = &hub.engine.control;
         for (peer, at) in control.current().peers().iter().zip(1..) {
             control.move_peer(peer.keys.public_key, ([192, 0, 2, at], 51840).into());
         }
-        assert_eq!(hub.asked_within(GRACE), 0);
+        assert_eq!(hub.initiations_within(GRACE), 0);
 
         for key in [Some([1; 32]), Some([2; 32]), None] {
             hub.preshared_key = key.map(|key| PresharedKey::from_bytes(&key).unwrap());
             hub.apply(3, 0);
-            assert_eq!(hub.asked_within(GRACE / 2), 0, "{key:?}");
+            assert_eq!(hub.initiations_within(GRACE / 2), 0, "{key:?}");
         }
-        hub.engine.control.succeed(&identity(hub.now));
-        assert_eq!(hub.asked_within(GRACE), 0, "with another key of ours");
+        hub.engine.control.rotate_key(&identity(hub.now));
+        assert_eq!(hub.initiations_within(GRACE), 0, "with a new key of ours");
 
         hub.keepalive = Some(25);
         hub.apply(3, 0);
-        assert!(hub.asked_within(GRACE) > 0, "that is to keep them alive");
+        assert!(hub.initiations_within(GRACE) > 0, "persistent keepalives start a handshake");
         hub.keepalive = None;
         hub.apply(3, 0);
-        // As with the kernel, an attempt that has begun goes on until it is given up.
-        hub.asked_within(Duration::from_secs(95));
-        assert_eq!(hub.asked_within(2 * GRACE), 0, "no peer is to be kept alive");
+        // As with the kernel, a started handshake is retried until it times out.
+        hub.initiations_within(Duration::from_secs(95));
+        assert_eq!(hub.initiations_within(2 * GRACE), 0, "without persistent keepalives");
     }
 
     #[test]
-    fn whatever_comes_straight_to_us_is_accounted_for() {
+    fn all_directly_received_datagrams_are_counted() {
         let mut hub = Hub::new(0, None);
         let mut out = TransmitBatch::default();
         let path = SocketAddr::from(([192, 0, 2, 1], 51840)).into();
@@ -512,22 +511,22 @@ mod tests {
         let account = hub.engine.control.accounts().inbound.snapshot();
         assert_eq!(account.packets_in, 2 * 5 + 7);
         assert_eq!(account.bytes_in, 148 + 92 + 64 * 3 + 5);
-        // The odd byte behind each, data, and what is of no kind.
+        // The extra byte after each, the data message, and the unknown type.
         assert_eq!(account.drops(DropReason::Malformed), 5 + 2);
         assert_eq!(account.drops(DropReason::HandshakeQueueFull), 7);
         assert_eq!(account.balance(), 0);
     }
 
-    /// Peers that are away, each at an address of its own.
+    /// A gateway whose peers are unreachable, each at an address of its own.
     struct Hub {
         engine: Engine,
         keepalive: Option<u16>,
         preshared_key: Option<PresharedKey>,
-        /// Of each.
+        /// Endpoints of each peer.
         candidates: usize,
         now: Instant,
-        /// How often each was asked.
-        asked: BTreeMap<SocketAddr, usize>,
+        /// How many initiations were sent to each.
+        initiations: BTreeMap<SocketAddr, usize>,
     }
 
     impl Hub {
@@ -535,9 +534,9 @@ mod tests {
             let now = Instant::now();
             let settings = Settings { max_flows: 1024, seed: 7, start: now };
             let engine = Engine::new(identity(now), settings).unwrap();
-            let asked = BTreeMap::new();
+            let initiations = BTreeMap::new();
             let mut hub =
-                Self { engine, keepalive, preshared_key: None, candidates: 1, now, asked };
+                Self { engine, keepalive, preshared_key: None, candidates: 1, now, initiations };
             hub.apply(peers, 1);
 
             hub
@@ -568,29 +567,30 @@ mod tests {
             }
         }
 
-        /// Lets so much time pass bit by bit. How many it makes the gateway ask.
-        fn asked_within(&mut self, duration: Duration) -> usize {
+        /// Advances time in ticks. Returns how many initiations were sent.
+        fn initiations_within(&mut self, duration: Duration) -> usize {
             let ticks = duration.as_millis() / TICK.as_millis();
 
             (0..ticks).map(|_| self.tick(TICK).len()).sum()
         }
 
-        /// Lets time pass. Whom it makes the gateway ask.
+        /// Advances time. Returns the endpoints that initiations were sent to.
         fn tick(&mut self, by: Duration) -> Vec<SocketAddr> {
-            let asked: Vec<_> = self.paths_asked(by).iter().map(|path| path.remote).collect();
-            for peer in &asked {
-                *self.asked.entry(*peer).or_default() += 1;
+            let targets: Vec<_> =
+                self.initiation_paths(by).iter().map(|path| path.remote).collect();
+            for peer in &targets {
+                *self.initiations.entry(*peer).or_default() += 1;
             }
 
-            asked
+            targets
         }
 
-        /// Lets time pass. By which paths it makes the gateway ask.
-        fn paths_asked(&mut self, by: Duration) -> Vec<Path> {
+        /// Advances time. Returns the paths of the initiations that were sent.
+        fn initiation_paths(&mut self, by: Duration) -> Vec<Path> {
             self.sent(by).into_iter().map(|(_, path)| path).collect()
         }
 
-        /// Lets time pass. What it makes the gateway send, and by which path.
+        /// Advances time. Returns what was sent, and by which path.
         fn sent(&mut self, by: Duration) -> Vec<(Vec<u8>, Path)> {
             self.now += by;
             let mut sent = Vec::new();

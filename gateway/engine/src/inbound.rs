@@ -1,7 +1,7 @@
-//! Tunnel to cluster: tell messages apart, open, check the source, remap it, rewrite, coalesce.
+//! Tunnel to cluster: classify messages, open, check the source, remap it, rewrite, coalesce.
 //!
-//! A large message may be left to another thread to open: a [`Job`]. What must be in order is done when that
-//! has come back.
+//! A large message may be opened by another thread: a [`Job`]. The steps that depend on packet order are done when the
+//! job has returned.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use remap::{PeerId, Reader};
 
 use super::flows::Flows;
 use super::handshakes::seal_staged;
-use super::translate::{self, Context, Memory};
+use super::translate::{self, Context, FlowAccess};
 use super::{Accounts, Forwarding};
 use strait_packet::DropReason;
 use strait_packet::buffer::{PacketBatch, TransmitBatch};
@@ -24,34 +24,33 @@ use strait_wg::message::Message;
 use strait_wg::tunnel::Opened;
 use strait_wg::{OpenedRun, Opening, Peer, ReceiverIndices};
 
-/// Messages that one system call may receive, each up to 64 KiB of datagrams.
+/// The most messages that one system call receives, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;
 
 /// The most bytes of one message.
 pub const MAX_MESSAGE_BYTES: usize = 65_535;
 
-/// Datagrams the kernel merges into one message at the most.
+/// The most datagrams that the kernel merges into one message.
 pub const MAX_DATAGRAMS_PER_MESSAGE: usize = 128;
 
-/// Messages of fewer bytes are not worth handing to another thread: to open this much takes several times as
-/// long as to wake one.
+/// The smallest message, in bytes, that is passed to another thread: opening it takes several times as long as waking
+/// a thread.
 const JOB_MIN_BYTES: usize = 16 * 1024;
 
-/// What one message of a receiving system call brought: datagrams of one source to one
-/// address of ours, one behind the other.
+/// One message of a receiving system call: consecutive datagrams from one source to one address of ours.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// The datagrams.
     pub bytes: &'a [u8],
     /// Length of every datagram but the last.
     pub stride: usize,
-    /// The outer source, and the address of ours that they were sent to.
+    /// The outer source, and our address that they were sent to.
     pub path: Path,
-    /// Of the outer header, equal for all of them.
+    /// ECN field of the outer header, equal for all datagrams.
     pub ecn: Ecn,
 }
 
-/// A message that is ready to be opened, by anybody: all of it is for one session.
+/// A message that any thread can open: all of it belongs to one session.
 #[derive(Debug)]
 pub struct Job {
     opening: Opening,
@@ -63,14 +62,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// Opens the message in place, which is at the start of `buffer`.
+    /// Opens the message, which is at the start of `buffer`, in place.
     pub fn open(&self, buffer: &mut [u8], opened: &mut OpenedRun) {
         if let Some(message) = buffer.get_mut(..self.len) {
             self.opening.open(message, self.stride, opened);
         }
     }
 
-    /// Whether it is worth the time of another thread.
+    /// Whether it is large enough for another thread.
     #[must_use]
     pub const fn is_large(&self) -> bool {
         self.len >= JOB_MIN_BYTES
@@ -82,7 +81,7 @@ impl Job {
 pub struct Inbound {
     forwarding: Reader<Forwarding>,
     indices: ReceiverIndices,
-    /// The last receiver index and its slot: mostly the next is the same.
+    /// The last receiver index and its slot: the next one is usually the same.
     last_index: (u32, u32),
     flows: Arc<Flows>,
     accounts: Accounts,
@@ -113,15 +112,15 @@ impl Inbound {
         }
     }
 
-    /// Which packets may be merged into offload frames from now on.
+    /// Sets which packets may be merged into offload frames.
     pub const fn set_merge(&mut self, merge: Merge) {
         self.merge = merge;
     }
 
-    /// Takes what one message brought. Packets gather until [`Self::drain`].
+    /// Takes one received message. Packets are collected until [`Self::drain`].
     ///
-    /// Messages of a handshake are handed to `handshake`, which says whether it took them. Packets
-    /// that were staged until now are sealed into `out`.
+    /// Handshake messages are passed to `handshake`, which returns whether it accepted them. Packets that were staged
+    /// until now are sealed into `out`.
     pub fn handle_datagrams(
         &mut self,
         received: Received<'_>,
@@ -155,9 +154,9 @@ impl Inbound {
         }
     }
 
-    /// What it takes to have a message opened by another thread; `None` if it is not all for one session, or
-    /// if its tunnel cannot do that. Nothing is done or counted yet: either [`Self::handle_opened`] or, after
-    /// everything that was received before, [`Self::handle_datagrams`] is to be called.
+    /// The job to open a message on another thread; `None` if the message belongs to several sessions, or if its tunnel
+    /// does not support it. Nothing is done or counted yet: the caller must call either [`Self::handle_opened`] or,
+    /// after everything that was received before, [`Self::handle_datagrams`].
     pub fn handle_backlog(&mut self, received: &Received<'_>, now: Instant) -> Option<Job> {
         let Received { bytes, path, ecn, .. } = *received;
         let stride = received.stride.max(1);
@@ -176,15 +175,16 @@ impl Inbound {
         Some(Job { opening, slot, len: bytes.len(), stride, path, ecn })
     }
 
-    /// Takes what became of a message when `job` was done in `buffer`, and gives every frame to `write`, after
-    /// those that [`Self::drain`] would have given it.
+    /// Takes the result of `job`, which has opened its message in `buffer`, and passes every frame to `write`, after
+    /// those that are still to be drained.
     ///
-    /// The order of the messages of a session is that of these calls, among those of
-    /// [`Self::handle_datagrams`]. Packets that were staged until now are sealed into `out`.
+    /// The order of the messages of a session is the order of these calls and those of [`Self::handle_datagrams`].
+    /// Packets that were staged until now are sealed into `out`.
     pub fn handle_opened(
         &mut self,
         job: Job,
-        (buffer, opened): (&mut [u8], &mut OpenedRun),
+        buffer: &mut [u8],
+        opened: &mut OpenedRun,
         now: Instant,
         out: &mut TransmitBatch,
         mut write: impl FnMut(&Frame<'_>, &[u8], &Accounts),
@@ -210,9 +210,17 @@ impl Inbound {
         }
         note_authentic(peer, &result, path, out, now);
         let now = flows.tick(now);
-        let context = Context { forwarding, flows, memory: Memory::Updated, now };
-        let packets = (&mut *buffer, opened.packets());
-        accept_all(&context, (id, peer), packets, ecn, (account, coalescer, *merge));
+        let context = Context { forwarding, flows, flow_access: FlowAccess::Update, now };
+        let mut acceptor = Acceptor {
+            context: &context,
+            id,
+            peer,
+            outer_ecn: ecn,
+            account,
+            coalescer,
+            merge: *merge,
+        };
+        acceptor.accept_all(buffer, opened.packets());
 
         for frame in coalescer.frames() {
             write(&frame, buffer, accounts);
@@ -220,10 +228,9 @@ impl Inbound {
         coalescer.clear();
     }
 
-    /// Gives every frame of the batch to `write`, in order, with the bytes its ranges refer to; then
-    /// forgets the batch.
+    /// Passes every frame of the batch to `write`, in order, with the bytes its ranges refer to; then clears the batch.
     ///
-    /// `write` reports what became of each packet with [`Accounts::handle_frame`].
+    /// `write` reports the result for each packet with [`Accounts::handle_frame`].
     pub fn drain(&mut self, mut write: impl FnMut(&Frame<'_>, &[u8], &Accounts)) {
         for frame in self.coalescer.frames() {
             write(&frame, self.packets.bytes(), &self.accounts);
@@ -233,7 +240,9 @@ impl Inbound {
         self.coalescer.clear();
     }
 
-    /// One datagram that carries no data. What was taken is counted by whoever answers it.
+    /// Counts one datagram that carries no data. An accepted one is counted further by [`Handshakes`].
+    ///
+    /// [`Handshakes`]: super::Handshakes
     fn count_message(&self, datagram: &[u8], reason: DropReason, is_taken: bool) {
         let account = &self.accounts.inbound;
         account.packets_in.add(1);
@@ -272,13 +281,22 @@ impl Inbound {
         }
         note_authentic(peer, &opened, received.path, out, now);
         let now = flows.tick(now);
-        let context = Context { forwarding, flows, memory: Memory::Updated, now };
-        let packets = packets.packets_from(first);
-        accept_all(&context, (id, peer), packets, received.ecn, (account, coalescer, *merge));
+        let context = Context { forwarding, flows, flow_access: FlowAccess::Update, now };
+        let (bytes, packets) = packets.packets_from(first);
+        let mut acceptor = Acceptor {
+            context: &context,
+            id,
+            peer,
+            outer_ecn: received.ecn,
+            account,
+            coalescer,
+            merge: *merge,
+        };
+        acceptor.accept_all(bytes, packets);
     }
 }
 
-/// The slot of a receiver index. `last` is what was asked before.
+/// The slot of a receiver index. `last` caches the last lookup.
 #[inline]
 fn slot_of(indices: ReceiverIndices, last: &mut (u32, u32), receiver_index: u32) -> u32 {
     if last.0 != receiver_index {
@@ -288,60 +306,62 @@ fn slot_of(indices: ReceiverIndices, last: &mut (u32, u32), receiver_index: u32)
     last.1
 }
 
-/// Something authentic came from the peer on `path`.
+/// Records that authentic datagrams came from the peer on `path`.
 #[inline]
 fn note_authentic(peer: &Peer, opened: &Opened, path: Path, out: &mut TransmitBatch, now: Instant) {
-    // A datagram that was overtaken must not lead back to where the peer was before it moved. QUIC has
-    // the same rule (RFC 9000, section 9.3).
+    // A reordered datagram must not restore the endpoint that the peer had before it roamed. QUIC has the same rule
+    // (RFC 9000, section 9.3).
     if !opened.is_late {
         peer.learn_path(path);
     }
     peer.receive.bytes.add(opened.bytes);
     peer.receive.packets.add(opened.packets);
     if opened.has_staged {
-        // Not where it was, if this was overtaken.
+        // Not to `path` if this datagram was reordered.
         seal_staged(peer, peer.path().unwrap_or(path), out, now);
     }
 }
 
-/// Checks and translates the packets of a run, which lie in `bytes`, and hands them on to be merged.
-#[inline]
-fn accept_all(
-    context: &Context<'_>,
-    peer: (PeerId, &Peer),
-    (bytes, packets): (&mut [u8], &[Range<usize>]),
+/// Checks, translates and coalesces the opened packets of one peer.
+struct Acceptor<'a> {
+    context: &'a Context<'a>,
+    id: PeerId,
+    peer: &'a Peer,
     outer_ecn: Ecn,
-    (account, coalescer, merge): (&Counters, &mut Coalescer, Merge),
-) {
-    for range in packets {
-        let packet = bytes.get_mut(range.clone()).unwrap_or_default();
-        match accept(context, peer, packet, outer_ecn) {
-            Ok(header) if coalescer.push(bytes, range.clone(), &header, merge) => {}
-            Ok(_) => account.count_drops(DropReason::WriteFailed, 1),
-            Err(reason) => account.count_drops(reason, 1),
-        }
-    }
+    account: &'a Counters,
+    coalescer: &'a mut Coalescer,
+    merge: Merge,
 }
 
-/// Checks and translates one packet that was opened.
-#[inline]
-fn accept(
-    context: &Context<'_>,
-    peer: (PeerId, &Peer),
-    packet: &mut [u8],
-    outer_ecn: Ecn,
-) -> Result<Header, DropReason> {
-    let mut header = Header::parse(packet).map_err(|_| DropReason::Malformed)?;
-    let inner_ecn = header.ecn();
-
-    translate::inbound(context, peer, packet, &mut header)?;
-    let merged_ecn =
-        ecn::decapsulate(inner_ecn, outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
-    if merged_ecn != inner_ecn {
-        rewrite::set_ecn(packet, &mut header, merged_ecn)?;
+impl Acceptor<'_> {
+    /// Takes the packets of a run, which are ranges of `bytes`.
+    #[inline]
+    fn accept_all(&mut self, bytes: &mut [u8], packets: &[Range<usize>]) {
+        for range in packets {
+            let packet = bytes.get_mut(range.clone()).unwrap_or_default();
+            match self.translate(packet) {
+                Ok(header) if self.coalescer.push(bytes, range.clone(), &header, self.merge) => {}
+                Ok(_) => self.account.count_drops(DropReason::WriteFailed, 1),
+                Err(reason) => self.account.count_drops(reason, 1),
+            }
+        }
     }
 
-    Ok(header)
+    /// Checks and translates one packet.
+    #[inline]
+    fn translate(&self, packet: &mut [u8]) -> Result<Header, DropReason> {
+        let mut header = Header::parse(packet).map_err(|_| DropReason::Malformed)?;
+        let inner_ecn = header.ecn();
+
+        translate::inbound(self.context, self.id, self.peer, packet, &mut header)?;
+        let merged_ecn =
+            ecn::decapsulate(inner_ecn, self.outer_ecn).ok_or(DropReason::CongestionUnmarkable)?;
+        if merged_ecn != inner_ecn {
+            rewrite::set_ecn(packet, &mut header, merged_ecn)?;
+        }
+
+        Ok(header)
+    }
 }
 
 fn count(account: &Counters, opened: &Opened) {
@@ -352,7 +372,7 @@ fn count(account: &Counters, opened: &Opened) {
     account.count_drops(DropReason::Malformed, opened.malformed);
 }
 
-/// Bytes of the datagrams at the start of `bytes` that carry data for this receiver index.
+/// Length in bytes of the datagrams at the start of `bytes` that carry data for this receiver index.
 fn run_len(bytes: &[u8], stride: usize, receiver_index: u32) -> usize {
     let data = Some(Message::Data { receiver_index });
     let count = bytes.chunks(stride).take_while(|d| Message::classify(d) == data).count();

@@ -1,4 +1,4 @@
-//! Our own keys: the one in force, and those before it for their grace period.
+//! Our own static keys: the current one, and former ones for their grace period.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,30 +13,30 @@ use strait_wg::key_rotation::{Deadline, MAX_OLDER_KEYS};
 use strait_wg::tunnel::{Identification, Identity};
 use strait_wg::{AcceptedByPeer, Epoch};
 
-/// All keys that a peer may know us by. `Control` adds, `Handshakes` asks and forgets.
+/// All static keys of ours that peers may use. `Control` adds keys, `Handshakes` uses and expires them.
 #[derive(Debug)]
 pub(super) struct Keyring {
-    keys: ArcSwap<Keys>,
-    /// By all of them, those that are forgotten too: they may come back.
+    keys: ArcSwap<OwnKeys>,
+    /// Accepted timestamps of all keys, expired ones too: a key may come back.
     accepted: AcceptedByPeer,
 }
 
-/// The keys of one moment.
+/// The keys at one point in time.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
-    /// In force.
-    pub(super) current: Held,
-    /// Those before it, the latest first.
-    pub(super) older: Vec<Held>,
+pub(super) struct OwnKeys {
+    /// The newest key.
+    pub(super) current: OwnKey,
+    /// The former keys, the latest first.
+    pub(super) older: Vec<OwnKey>,
 }
 
-/// One key.
+/// One static key.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct OwnKey {
     pub(super) identity: Arc<dyn Identity>,
-    /// `None` for the one in force.
+    /// The end of its grace period; `None` for the current one.
     pub(super) end: Option<Arc<Deadline>>,
-    /// Whether it ended at once for sending, and for handshakes.
+    /// Whether it is valid only for receiving in existing sessions.
     pub(super) is_superseded: bool,
 }
 
@@ -44,28 +44,28 @@ impl Keyring {
     pub(super) fn new(identity: Arc<dyn Identity>) -> Self {
         let accepted = AcceptedByPeer::default();
         identity.share_accepted(&accepted);
-        let keys = Keys { current: Held::in_force(identity), older: Vec::new() };
+        let keys = OwnKeys { current: OwnKey::current(identity), older: Vec::new() };
 
         Self { keys: ArcSwap::from_pointee(keys), accepted }
     }
 
     /// All of them.
-    pub(super) fn keys(&self) -> Arc<Keys> {
+    pub(super) fn keys(&self) -> Arc<OwnKeys> {
         self.keys.load_full()
     }
 
-    /// Puts `identity` in force, or the same as it was if its end has not come yet: its sessions hang on that,
-    /// and whom it has heard. Says whether another was before.
-    pub(super) fn succeed(&self, identity: &Arc<dyn Identity>) -> bool {
-        self.follow(identity, false)
+    /// Makes `identity` the current one. If its key is still in its grace period, the existing identity is reused,
+    /// with its sessions and the timestamps it has accepted. Returns whether the key changed.
+    pub(super) fn rotate(&self, identity: &Arc<dyn Identity>) -> bool {
+        self.add(identity, false)
     }
 
-    /// The same, but those before end at once for sending, and for handshakes.
+    /// The same, but former keys end at once for sending and for handshakes.
     pub(super) fn supersede(&self, identity: &Arc<dyn Identity>) -> bool {
-        self.follow(identity, true)
+        self.add(identity, true)
     }
 
-    fn follow(&self, identity: &Arc<dyn Identity>, supersedes: bool) -> bool {
+    fn add(&self, identity: &Arc<dyn Identity>, supersedes: bool) -> bool {
         let key = identity.public_key();
         let before = self.keys();
         if before.current.identity.public_key() == key {
@@ -79,14 +79,14 @@ impl Keyring {
 
         self.keys.rcu(|before| {
             let older = before.all().filter(|held| held.identity.public_key() != key);
-            let older = older.map(|held| Held {
+            let older = older.map(|held| OwnKey {
                 identity: Arc::clone(&held.identity),
                 end: Some(held.end.clone().unwrap_or_default()),
                 is_superseded: held.is_superseded || supersedes,
             });
 
-            Keys {
-                current: Held::in_force(Arc::clone(identity)),
+            OwnKeys {
+                current: OwnKey::current(Arc::clone(identity)),
                 older: older.take(MAX_OLDER_KEYS).collect(),
             }
         });
@@ -94,22 +94,22 @@ impl Keyring {
         true
     }
 
-    /// Puts `identity` in force and forgets every other.
+    /// Makes `identity` the only key.
     pub(super) fn replace(&self, identity: &Arc<dyn Identity>) {
-        let current = Held::in_force(Arc::clone(identity));
+        let current = OwnKey::current(Arc::clone(identity));
         identity.share_accepted(&self.accepted);
 
-        self.keys.store(Arc::new(Keys { current, older: Vec::new() }));
+        self.keys.store(Arc::new(OwnKeys { current, older: Vec::new() }));
     }
 
-    /// Which key of ours an initiation is for, and what it tells. See [`Identity::identify`].
+    /// The key of ours that an initiation is for, and the initiator. See [`Identity::identify`].
     pub(super) fn identify(
         &self,
         initiation: &[u8],
         path: Path,
         out: &mut TransmitBatch,
     ) -> Result<(PublicKey, Identification), DropReason> {
-        for Held { identity, .. } in self.keys.load().all().filter(|held| !held.is_superseded) {
+        for OwnKey { identity, .. } in self.keys.load().all().filter(|held| !held.is_superseded) {
             match identity.identify(initiation, path, out) {
                 Ok(introduction) => return Ok((identity.public_key(), introduction)),
                 Err(DropReason::Unauthenticated) => {}
@@ -122,28 +122,28 @@ impl Keyring {
 
     /// See [`Identity::handle_wall_clock`].
     pub(super) fn handle_wall_clock(&self, epoch: Epoch) {
-        for Held { identity, .. } in self.keys.load().all() {
+        for OwnKey { identity, .. } in self.keys.load().all() {
             identity.handle_wall_clock(epoch);
         }
     }
 
     /// See [`Identity::continue_after`].
     pub(super) fn continue_after(&self, epoch: Epoch) {
-        for Held { identity, .. } in self.keys.load().all() {
+        for OwnKey { identity, .. } in self.keys.load().all() {
             identity.continue_after(epoch);
         }
     }
 
-    /// Time has advanced to `now`. Forgets the keys whose grace period is over.
+    /// Time has advanced to `now`. Drops the keys whose grace period is over.
     pub(super) fn handle_timeout(&self, now: Instant) {
         let mut has_ended = false;
-        for Held { identity, end, .. } in self.keys.load().all() {
+        for OwnKey { identity, end, .. } in self.keys.load().all() {
             identity.handle_timeout(now);
             has_ended |= end.as_ref().is_some_and(|end| end.handle_timeout(now));
         }
         if has_ended {
             self.keys.rcu(|keys| {
-                let mut keys = Keys::clone(keys);
+                let mut keys = OwnKeys::clone(keys);
                 keys.older.retain(|held| !held.end.as_ref().is_some_and(|end| end.has_passed()));
                 keys
             });
@@ -151,20 +151,20 @@ impl Keyring {
     }
 }
 
-impl Held {
-    const fn in_force(identity: Arc<dyn Identity>) -> Self {
+impl OwnKey {
+    const fn current(identity: Arc<dyn Identity>) -> Self {
         Self { identity, end: None, is_superseded: false }
     }
 }
 
-impl Keys {
-    fn all(&self) -> impl Iterator<Item = &Held> {
+impl OwnKeys {
+    fn all(&self) -> impl Iterator<Item = &OwnKey> {
         std::iter::once(&self.current).chain(&self.older)
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
 mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
@@ -178,9 +178,9 @@ mod tests {
     use strait_wg::tunnel::PeerKeys;
     use strait_wg::{IndexSlot, PrivateKey};
 
-    /// Somebody may have recorded it, and be taken for the peer now, wherever that is.
+    /// A recorded initiation would move the endpoint of the peer to the attacker.
     #[test]
-    fn a_key_that_comes_back_answers_no_initiation_again() {
+    fn reactivated_key_rejects_replayed_initiations() {
         let start = Instant::now();
         let [ours, theirs] = [(); 2].map(|()| PrivateKey::generate());
         let mut engine = engine(&native(&ours, start), start);
@@ -188,7 +188,7 @@ mod tests {
         let recorded = initiation(&native(&theirs, start), ours.public_key(), start);
         assert!(is_answered(&mut engine, &recorded, start));
 
-        engine.control.succeed(&native(&PrivateKey::generate(), start));
+        engine.control.rotate_key(&native(&PrivateKey::generate(), start));
         for now in [start, start + GRACE] {
             engine.handshakes.handle_timeout(
                 now,
@@ -199,7 +199,7 @@ mod tests {
         engine.control.free_retired();
         let now = start + 2 * GRACE;
         assert!(!is_answered(&mut engine, &recorded, now), "the key has ended");
-        engine.control.succeed(&native(&ours, start));
+        engine.control.rotate_key(&native(&ours, start));
 
         assert!(!is_answered(&mut engine, &recorded, now));
         let account = engine.control.accounts().inbound.snapshot();

@@ -2,48 +2,49 @@
 //!
 //! ```text
 //!            Control ── publishes ──▶ Forwarding (table, allowed IPs, peers: one immutable value)
-//!                                        │ one look per batch
+//!                                        │ one load per batch
 //!            ┌───────────────────────────┼──────────────────────────┐
 //!   frames ▶ Outbound ▶ datagrams   datagrams ▶ Inbound ▶ frames    Handshakes ◀ time
 //!            └──────────── Peer: session, endpoint, counters ───────┘
 //! ```
 //!
-//! [`Engine::new`] makes the four parts. Each belongs to one thread; they share peers and counters.
+//! [`Engine::new`] creates the four parts. Each belongs to one thread; they share peers and counters.
 //!
 //! # Contract
 //!
 //! - [`Outbound::handle_frame`] takes one frame from the cluster and fills a batch of datagrams.
-//!   [`Inbound::handle_datagrams`] takes what one system call received and fills a batch of frames. The caller empties
-//!   a batch before it hands in the next one.
-//! - `handle_*` methods take input, `poll_*` methods give output. Time comes in as `now` and must never run backwards.
+//!   [`Inbound::handle_datagrams`] takes the datagrams of one system call and fills a batch of frames. The caller
+//!   empties a batch before it passes the next one.
+//! - `handle_*` methods take input, `poll_*` methods return output. Time is passed as `now` and must never run
+//!   backwards.
 //! - A batch sees one generation of the table, never a mix of two.
-//! - Every packet that comes in goes out, is staged for a handshake, or is counted under exactly one [`DropReason`].
+//! - Every packet is sent, staged for a handshake, or counted under exactly one [`DropReason`].
 //!
 //! # Not here
 //!
-//! Which address becomes which (`remap`), packets and batches (`strait-packet`), sessions and cryptokey routing
-//! (`strait-wg`), system calls, clocks and threads (`strait-io`).
+//! Remap rules (`remap`), packets and batches (`strait-packet`), sessions and cryptokey routing (`strait-wg`), system
+//! calls, clocks and threads (`strait-io`).
 //!
 //! # Sources
 //!
 //! The WireGuard whitepaper for the protocol and its names, RFC 1624 for checksums, RFC 6040 for congestion marks,
-//! RFC 4787, 5382 and 5508 for what address translation owes to its users.
+//! RFC 4787, 5382 and 5508 for the requirements on address translation.
 
 #![forbid(unsafe_code)]
 
-pub mod counterparts;
 pub mod explain;
 pub mod flows;
 mod forwarding;
 pub mod handshakes;
+pub mod icmp_errors;
+mod idle_peers;
 pub mod inbound;
+mod initiation_fanout;
+mod keyed_tunnels;
 mod keyring;
-pub mod notice;
+mod loop_guard;
 pub mod outbound;
-mod outside;
-mod race;
-mod rest;
-mod strands;
+pub mod peer_matcher;
 pub mod translate;
 
 use std::collections::{HashMap, HashSet};
@@ -63,42 +64,41 @@ use strait_wg::Epoch;
 use strait_wg::tunnel::{Identity, PeerKeys};
 use strait_wg::{Peer, PublicKey, ReceiverIndices};
 
-use counterparts::Counterparts;
 pub use flows::Flows;
 pub use forwarding::{Forwarding, Route};
 pub use handshakes::Handshakes;
 pub use inbound::Inbound;
-use keyring::{Held, Keyring};
+use keyed_tunnels::KeyedTunnels;
+use keyring::{Keyring, OwnKeys};
+pub use loop_guard::LoopGuard;
 pub use outbound::Outbound;
-pub use outside::Outside;
-use strands::Strands;
+use peer_matcher::PeerMatcher;
 
-/// What is wanted of one peer. Its place in the list is its [`remap::PeerId`] in the table.
+/// Configuration of one peer. Its index in the list is its [`remap::PeerId`] in the table.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
     /// For logs and metrics.
     pub name: String,
-    /// If any of them changes, a new session is begun; the one before serves until the new one does.
+    /// If any of them changes, a new session is established; the former one is used until then.
     pub keys: PeerKeys,
-    /// Where the peer may be, the best first. An endpoint that answers stays in use whatever is added
-    /// or taken away here.
+    /// Candidate endpoints, the best first. An endpoint that answers stays in use when this list changes.
     pub endpoints: Vec<SocketAddr>,
     /// The remote's real prefixes (cryptokey routing).
     pub allowed_ips: Arc<[remap::Prefix]>,
-    /// The largest packet, in bytes, that TCP is told of; `None` tells it nothing.
+    /// The packet size, in bytes, to which the MSS of TCP is clamped; `None` does not clamp.
     pub clamp_mtu: Option<u16>,
-    /// A keepalive is sent after so many seconds without any message. No session is touched by a change of it.
+    /// Seconds without any message after which a keepalive is sent. A change does not affect sessions.
     pub persistent_keepalive: Option<NonZeroU16>,
 }
 
-/// What an engine is given once.
+/// Settings of an engine, fixed at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many masqueraded flows are kept.
+    /// The most masqueraded flows that are kept.
     pub max_flows: u32,
-    /// For choices that nobody outside may foresee.
+    /// Seed for choices that must be unpredictable from outside.
     pub seed: u64,
-    /// When the engine starts. No packet is earlier.
+    /// Start of the engine. No packet is earlier.
     pub start: Instant,
 }
 
@@ -111,11 +111,11 @@ pub struct Engine {
     pub inbound: Inbound,
     /// Handshakes and timers.
     pub handshakes: Handshakes,
-    /// Takes configuration.
+    /// Applies configuration.
     pub control: Control,
-    /// What is remembered of flows.
+    /// Flow state.
     pub flows: Arc<Flows>,
-    /// Follows what is in force, for whoever reports it.
+    /// Reads the published forwarding value, for reports.
     pub forwarding: Reader<Forwarding>,
 }
 
@@ -124,7 +124,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`LimitsError`] if that many flows cannot be remembered.
+    /// [`LimitsError`] if `max_flows` is out of range.
     pub fn new(identity: Arc<dyn Identity>, settings: Settings) -> Result<Self, LimitsError> {
         let (publisher, reader) = remap::channel(Forwarding::default());
         let accounts = Accounts::default();
@@ -158,8 +158,8 @@ impl Engine {
                 flows: Arc::clone(&flows),
                 accounts,
                 configured: Vec::new(),
-                strands: Strands::new(indices),
-                outside: Arc::default(),
+                keyed_tunnels: KeyedTunnels::new(indices),
+                loop_guard: Arc::default(),
                 next_realm: flows::OWN_REALM + 1,
             },
             flows,
@@ -167,7 +167,7 @@ impl Engine {
     }
 }
 
-/// The account of either direction.
+/// The counters of both directions.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
     /// Cluster to tunnel.
@@ -177,10 +177,10 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Counts a send that the network took, or did not.
+    /// Counts a send, successful or not.
     ///
-    /// Whoever sends a batch reports each of its sends here, whichever part of the engine filled it:
-    /// what was staged is sealed by the thread that completes the handshake.
+    /// The thread that sends a batch reports each of its sends here, also those that another part of the engine
+    /// appended: the thread that completes a handshake seals the staged packets.
     pub fn handle_transmit(&self, transmit: &Transmit, is_sent: bool) {
         if is_sent {
             self.outbound.packets_out.add(transmit.packets);
@@ -190,7 +190,7 @@ impl Accounts {
         }
     }
 
-    /// Counts packets that the device took, or did not.
+    /// Counts packets that were written to the device, or that it refused.
     pub fn handle_frame(&self, packets: u64, bytes: u64, is_written: bool) {
         if is_written {
             self.inbound.packets_out.add(packets);
@@ -201,7 +201,7 @@ impl Accounts {
     }
 }
 
-/// Takes configuration: keeps what was learned, publishes the rest.
+/// Applies configuration: keeps learned state, publishes the rest.
 #[derive(Debug)]
 pub struct Control {
     keyring: Arc<Keyring>,
@@ -209,78 +209,78 @@ pub struct Control {
     flows: Arc<Flows>,
     accounts: Accounts,
     configured: Vec<PeerConfig>,
-    strands: Strands,
-    outside: Arc<Outside>,
+    keyed_tunnels: KeyedTunnels,
+    loop_guard: Arc<LoopGuard>,
     next_realm: u32,
 }
 
 impl Control {
-    /// Makes `peers` and `table` the ones in force, from the next batch of either direction on.
+    /// Publishes `peers` and `table`, which are in force from the next batch of either direction on.
     ///
-    /// A peer keeps its session, its endpoint and its counters. It is the same one if it has the same
-    /// public key, or the same name and a key that nobody had before.
+    /// A peer keeps its session, its endpoint and its counters. It is the same peer if it has the same public key, or
+    /// the same name and a key that no peer had before.
     pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
         let old = self.publisher.current();
-        let held = self.keyring.keys();
+        let own_keys = self.keyring.keys();
         let keys: HashSet<PublicKey> = peers.iter().map(|peer| peer.keys.public_key).collect();
         let before = std::mem::take(&mut self.configured);
         let before =
             before.iter().map(|peer| (peer.keys.public_key, &*peer.name, peer.keys.public_key));
-        let predecessors = Counterparts::new(&keys, before);
-        let mut heirs = HashSet::with_capacity(peers.len());
+        let predecessors = PeerMatcher::new(&keys, before);
+        let mut kept_realms = HashSet::with_capacity(peers.len());
         let mut wanted = Vec::with_capacity(peers.len());
         for config in &peers {
-            let known = predecessors.of(config.keys.public_key, &config.name);
+            let known = predecessors.find(config.keys.public_key, &config.name);
             let known = known.and_then(|key| old.by_key(key)).map(Arc::clone);
-            let known = known.filter(|known| !heirs.contains(&known.realm));
-            let peer = self.peer(known, config, &keys, (&held.current, &held.older));
-            heirs.insert(peer.realm);
+            let known = known.filter(|known| !kept_realms.contains(&known.realm));
+            let peer = self.peer(known, config, &keys, &own_keys);
+            kept_realms.insert(peer.realm);
             wanted.push(peer);
         }
         self.configured = peers;
         self.publish(wanted, table);
     }
 
-    /// Puts `peers` in force, as they are configured. Closes every strand that none of them has.
+    /// Publishes `peers`, in the order of the configuration. Closes every keyed tunnel that none of them has.
     fn publish(&mut self, peers: Vec<Arc<Peer>>, table: Table) {
         let old = self.publisher.current();
         let kept: HashSet<u32> = peers.iter().flat_map(|peer| peer.tunnel.slots()).collect();
-        let heirs: HashMap<u32, Arc<Peer>> =
+        let successors: HashMap<u32, Arc<Peer>> =
             peers.iter().map(|peer| (peer.realm, Arc::clone(peer))).collect();
-        let outside = Arc::clone(&self.outside);
-        self.publisher.publish(Forwarding::new(&self.configured, peers, table, outside));
+        let loop_guard = Arc::clone(&self.loop_guard);
+        self.publisher.publish(Forwarding::new(&self.configured, peers, table, loop_guard));
 
         for peer in self.publisher.current().peers() {
             peer.tunnel.end_sending();
         }
         for peer in old.peers() {
-            let heir = heirs.get(&peer.realm);
-            for gone in peer.tunnel.keyed_tunnels().filter(|strand| !kept.contains(&strand.slot)) {
-                self.strands.free(gone.slot);
+            let successor = successors.get(&peer.realm);
+            for gone in peer.tunnel.keyed_tunnels().filter(|keyed| !kept.contains(&keyed.slot)) {
+                self.keyed_tunnels.free(gone.slot);
                 let staged = gone.tunnel.close();
-                match heir {
-                    Some(heir) => heir.tunnel.current().tunnel.append_staged(staged),
+                match successor {
+                    Some(successor) => successor.tunnel.current().tunnel.append_staged(staged),
                     None => {
                         let lost = as_u64(staged.len());
                         self.accounts.outbound.count_drops(DropReason::PeerRemoved, lost);
                     }
                 }
             }
-            if heir.is_none() {
-                self.flows.forget(peer.realm);
+            if successor.is_none() {
+                self.flows.remove_realm(peer.realm);
             }
         }
     }
 
-    /// Lets go of keys that have ended, and frees earlier configurations that no packet thread holds any more,
-    /// with the keys in them. To be called now and then.
+    /// Drops expired keys, and frees former configurations that no packet thread holds any more, with the keys in
+    /// them. To be called periodically.
     pub fn free_retired(&mut self) {
-        self.forget_ended();
+        self.drop_ended();
         self.publisher.free_retired();
     }
 
-    /// Has each peer go on without the strands that are over. Nothing else of it changes.
-    fn forget_ended(&mut self) {
+    /// Removes ended keyed tunnels from all peers. Nothing else of a peer changes.
+    fn drop_ended(&mut self) {
         let forwarding = self.publisher.current();
         if !forwarding.peers().iter().any(|peer| peer.tunnel.has_ended()) {
             return;
@@ -296,49 +296,49 @@ impl Control {
         self.publish(peers, forwarding.table().clone());
     }
 
-    /// Datagrams leave from UDP `port` from now on.
+    /// Sets the UDP port that datagrams are sent from.
     pub fn set_port(&self, port: u16) {
-        self.outside.set_port(LocalPort::Listen, port);
+        self.loop_guard.set_port(LocalPort::Listen, port);
     }
 
-    /// And those to peers that did not answer it from UDP `port`.
+    /// Sets the UDP port for datagrams to peers that do not answer the first port.
     pub fn set_spare_port(&self, port: u16) {
-        self.outside.set_port(LocalPort::Spare, port);
+        self.loop_guard.set_port(LocalPort::Spare, port);
     }
 
-    /// From now on we are `identity`. What peers know us by until then stays good for a grace period;
-    /// no session is lost.
-    pub fn succeed(&mut self, identity: &Arc<dyn Identity>) {
-        if self.keyring.succeed(identity) {
+    /// Rotates our static key to that of `identity`. The former one stays valid for a grace period; no session is lost.
+    pub fn rotate_key(&mut self, identity: &Arc<dyn Identity>) {
+        if self.keyring.rotate(identity) {
             let table = self.publisher.current().table().clone();
             self.apply(self.configured.clone(), table);
         }
     }
 
-    /// From now on we are `identity`, at once: nothing more is sent in sessions of keys before, and no handshake
-    /// begun or answered with them. What peers still send in those sessions is received for a grace period.
+    /// Rotates our static key to that of `identity` at once: sessions of former keys send nothing more, and no
+    /// handshake is initiated or answered with these keys. What peers still send in those sessions is received for a
+    /// grace period.
     ///
-    /// Packets of a batch that the outbound direction has begun by then may find only the session that has ended:
-    /// they are dropped, and counted as [`DropReason::StagingFull`].
-    pub fn supersede(&mut self, identity: &Arc<dyn Identity>) {
+    /// Packets of a batch that the outbound thread has already started may find only the ended session: they are
+    /// dropped, and counted as [`DropReason::StagingFull`].
+    pub fn supersede_key(&mut self, identity: &Arc<dyn Identity>) {
         if self.keyring.supersede(identity) {
             let table = self.publisher.current().table().clone();
             self.apply(self.configured.clone(), table);
         }
     }
 
-    /// From now on we are `identity`, and who we were before is forgotten, with every session.
-    pub fn replace(&mut self, identity: &Arc<dyn Identity>) {
+    /// Replaces our static key by that of `identity`, and drops all former keys and every session.
+    pub fn replace_key(&mut self, identity: &Arc<dyn Identity>) {
         self.keyring.replace(identity);
         let table = self.publisher.current().table().clone();
         self.apply(self.configured.clone(), table);
     }
 
-    /// Ends every session, for somebody else may go on with a copy of it: what both of us seal must not have the
-    /// same keys and counters. A handshake is begun with every peer that had a session or waits for one, and
-    /// what is staged waits for it. Everything else that is known of peers stays.
+    /// Ends every session, because a copy of this process may use the same sessions: no two packets may be sealed with
+    /// the same key and counter. Starts a handshake with every peer that had a session or waits for one; staged packets
+    /// wait for it. All other state of peers is kept.
     pub fn renew_sessions(&mut self) {
-        let held = self.keyring.keys();
+        let own_keys = self.keyring.keys();
         let before = self.publisher.current();
         let keys: HashSet<PublicKey> =
             before.peers().iter().map(|peer| peer.keys.public_key).collect();
@@ -348,63 +348,63 @@ impl Control {
             if peer.tunnel.session().is_established || peer.endpoints.unanswered() > 0 {
                 in_use.insert(peer.realm);
             }
-            let tunnel = self.strands.anew(peer, &keys, (&held.current, &held.older));
+            let tunnel = self.keyed_tunnels.renewed(peer, &keys, &own_keys);
             peers.push(Arc::new(peer.with_tunnel(peer.keys.clone(), tunnel)));
         }
         self.publish(peers, before.table().clone());
 
         for peer in self.publisher.current().peers() {
             if in_use.contains(&peer.realm) || peer.tunnel.session().staged > 0 {
-                // Nobody waits for an answer to what was asked in the sessions before.
+                // Initiations of the former sessions no longer count as unanswered.
                 peer.endpoints.reset_unanswered();
                 peer.endpoints.request_handshake();
             }
         }
     }
 
-    /// Whoever was in our place before may have begun sessions until `epoch`; ours are dated later. To be
-    /// called before there are peers.
+    /// Dates our initiations after `epoch`, until which a former instance with our key may have sent some. To be called
+    /// before there are peers.
     pub fn continue_after(&self, epoch: Epoch) {
         self.keyring.continue_after(epoch);
     }
 
-    /// Datagrams to the peer go to `endpoint` from now on, until it is heard from elsewhere. Does nothing
-    /// if no peer has this key.
+    /// Sets the endpoint of a peer, until an authentic datagram arrives from another one. Does nothing if no peer has
+    /// this key.
     pub fn move_peer(&self, key: PublicKey, endpoint: SocketAddr) {
         if let Some(peer) = self.publisher.current().by_key(key) {
             peer.endpoints.set_endpoint(endpoint);
         }
     }
 
-    /// The peer may be at `endpoints` from now on, as if the configuration had named them. Does nothing
-    /// if no peer has this key.
+    /// Replaces the candidate endpoints of a peer, as if the configuration had named them. Does nothing if no peer has
+    /// this key.
     pub fn set_endpoints(&self, key: PublicKey, endpoints: &[SocketAddr]) {
         if let Some(peer) = self.publisher.current().by_key(key) {
             peer.endpoints.set_candidates(endpoints, || peer.tunnel.session().is_established);
         }
     }
 
-    /// Has every peer with a persistent keepalive sent one at once.
+    /// Sends a keepalive at once to every peer with a persistent keepalive.
     pub fn keep_alive(&self) {
         for peer in self.publisher.current().peers() {
             peer.request_keepalive();
         }
     }
 
-    /// Looks for every peer at all addresses where it may be: it does not seem to be where it was.
+    /// Tries all candidate endpoints of every peer, because the one in use does not seem to work.
     pub fn seek_peers(&self) {
         for peer in self.publisher.current().peers() {
             peer.endpoints.request_candidate_handshakes();
         }
     }
 
-    /// What is in force.
+    /// The published value.
     #[must_use]
     pub fn current(&self) -> Arc<Forwarding> {
         self.publisher.current()
     }
 
-    /// The account of either direction.
+    /// The counters of both directions.
     #[must_use]
     pub const fn accounts(&self) -> &Accounts {
         &self.accounts
@@ -415,27 +415,27 @@ impl Control {
         known: Option<Arc<Peer>>,
         config: &PeerConfig,
         wanted: &HashSet<PublicKey>,
-        keyring: (&Held, &[Held]),
+        own_keys: &OwnKeys,
     ) -> Arc<Peer> {
         let keys = &config.keys;
-        let tunnel = self.strands.succession(known.as_deref(), keys, wanted, keyring);
+        let tunnel = self.keyed_tunnels.for_keys(known.as_deref(), keys, wanted, own_keys);
 
         let peer = match known {
             Some(known) if known.tunnel.slots().eq(tunnel.slots()) => known,
             Some(known) => {
-                // Nobody waits for an answer to what was asked with other keys.
+                // Initiations with former keys no longer count as unanswered.
                 known.endpoints.reset_unanswered();
                 Arc::new(known.with_tunnel(keys.clone(), tunnel))
             }
             None => {
                 let realm = self.next_realm;
                 self.next_realm += 1;
-                Arc::new(Peer::new(keys.clone(), realm, tunnel, self.outside.moves()))
+                Arc::new(Peer::new(keys.clone(), realm, tunnel, self.loop_guard.moves()))
             }
         };
         peer.set_clamp_mtu(config.clamp_mtu);
         peer.set_persistent_keepalive(config.persistent_keepalive);
-        // Who asks a tunnel for its state may have to wait for the packet threads, and they for it.
+        // Lazily: reading the state of a tunnel takes a lock that the packet threads use.
         let has_session = || peer.tunnel.session().is_established;
         peer.endpoints.set_candidates(&config.endpoints, has_session);
 

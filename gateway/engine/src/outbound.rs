@@ -1,8 +1,8 @@
-//! Cluster to tunnel: classify, remap the destination, rewrite once, choose the peer, segment, seal. Who
-//! sends what goes nowhere is told.
+//! Cluster to tunnel: classify, remap the destination, rewrite once, choose the peer, segment, seal. The sender of a
+//! packet that cannot be delivered gets an ICMP error.
 //!
-//! A large frame may be left to another thread to segment and seal: a [`Job`]. What must be in order is done
-//! by then.
+//! A large frame may be segmented and sealed by another thread: a [`Job`]. The steps that depend on packet order are
+//! done before.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use std::time::Instant;
 use remap::Reader;
 
 use super::flows::Flows;
-use super::notice::Notice;
-use super::outside::{self, UDP_HEADER_BYTES};
-use super::race;
-use super::translate::{self, Context, Memory, Outgoing};
+use super::icmp_errors::IcmpErrors;
+use super::initiation_fanout;
+use super::loop_guard::{self, UDP_HEADER_BYTES};
+use super::translate::{self, Context, FlowAccess, Outgoing};
 use super::{Forwarding, Settings};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};
@@ -29,11 +29,11 @@ use strait_wg::tunnel::Reserved;
 /// The least MTU of a link that carries IPv6, in bytes (RFC 8200 section 5).
 const MIN_MTU_V6: u16 = 1280;
 
-/// Frames of fewer bytes are not worth handing to another thread: to seal this much takes several times as
-/// long as to wake one.
+/// The smallest frame, in bytes, that is passed to another thread: sealing it takes several times as long as waking a
+/// thread.
 const JOB_MIN_BYTES: usize = 16 * 1024;
 
-/// A frame that is ready to be segmented and sealed, by anybody: translated, with its peer and its counters.
+/// A frame that any thread can segment and seal: translated, with its peer and its reserved sending counters.
 #[derive(Debug)]
 pub struct Job {
     reserved: Reserved,
@@ -42,8 +42,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Segments and seals `frame`, the packet that [`Outbound::handle_backlog`] was given, into `out`, which
-    /// is empty and of the usual size.
+    /// Segments and seals `frame`, the packet that was passed to [`Outbound::handle_backlog`], into `out`, which is
+    /// empty and of the default size.
     pub fn seal(self, frame: &mut [u8], out: &mut TransmitBatch) {
         let Self { reserved, cut, outer } = self;
 
@@ -57,19 +57,19 @@ pub struct Outbound {
     forwarding: Reader<Forwarding>,
     flows: Arc<Flows>,
     account: Arc<Counters>,
-    notice: Notice,
+    icmp_errors: IcmpErrors,
 }
 
-/// What is left to do for a frame.
+/// What the caller still has to do for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Disposition {
     /// Nothing: it was sealed, staged or dropped.
     Taken,
-    /// It is for this cluster: have [`Outbound::handle_hairpin`] write it back to the device.
+    /// Write it back to the device with [`Outbound::handle_hairpin`]: it is for this cluster.
     Hairpin,
-    /// Only an ICMP error for its sender: it was dropped, or is too big. Write [`Outbound::reply`] to the device,
-    /// with an empty virtio header, and report that to [`Outbound::handle_reply`].
+    /// Write the ICMP error [`Outbound::reply`] to the device, with an empty virtio header, and report that to
+    /// [`Outbound::handle_reply`]: the frame was dropped, or was sent but exceeds the MTU.
     Reply,
 }
 
@@ -80,14 +80,18 @@ impl Outbound {
         account: Arc<Counters>,
         settings: Settings,
     ) -> Self {
-        Self { forwarding, flows, account, notice: Notice::new(settings.seed, settings.start) }
+        Self {
+            forwarding,
+            flows,
+            account,
+            icmp_errors: IcmpErrors::new(settings.seed, settings.start),
+        }
     }
 
-    /// Takes one frame as the device gave it: a virtio header, and a packet of up to 64 KiB that
-    /// stands for as many segments as the header says.
+    /// Takes one frame from the device: a virtio header, and a packet of up to 64 KiB that is to be segmented as the
+    /// header says.
     ///
-    /// Sealed datagrams are appended to `out`. If it fills up in the middle of a frame, `flush` must
-    /// empty it.
+    /// Sealed datagrams are appended to `out`. If it fills up in the middle of a frame, `flush` must empty it.
     pub fn handle_frame(
         &mut self,
         virtio: &VirtioHeader,
@@ -96,21 +100,21 @@ impl Outbound {
         out: &mut TransmitBatch,
         flush: impl FnMut(&mut TransmitBatch),
     ) -> Disposition {
-        self.handle(virtio, frame, now, (out, None), flush)
+        self.handle(virtio, frame, now, out, Sealing::Here, flush)
     }
 
-    /// As [`Self::handle_frame`], but a large frame is not sealed if that can be done later: `job` is to seal
-    /// it. Its datagrams have their place behind everything that is in `out`, and before everything that
-    /// will be.
+    /// As [`Self::handle_frame`], but a large frame is left to a `job` if its tunnel supports that. The caller must
+    /// send its datagrams after everything that is in `out`, and before everything that is appended later.
     pub fn handle_backlog(
         &mut self,
         virtio: &VirtioHeader,
         frame: &mut [u8],
         now: Instant,
-        (out, job): (&mut TransmitBatch, &mut Option<Job>),
+        out: &mut TransmitBatch,
+        job: &mut Option<Job>,
         flush: impl FnMut(&mut TransmitBatch),
     ) -> Disposition {
-        self.handle(virtio, frame, now, (out, Some(job)), flush)
+        self.handle(virtio, frame, now, out, Sealing::Job(job), flush)
     }
 
     #[inline]
@@ -119,24 +123,26 @@ impl Outbound {
         virtio: &VirtioHeader,
         frame: &mut [u8],
         now: Instant,
-        out: (&mut TransmitBatch, Option<&mut Option<Job>>),
+        out: &mut TransmitBatch,
+        sealing: Sealing<'_>,
         flush: impl FnMut(&mut TransmitBatch),
     ) -> Disposition {
-        let Self { forwarding, flows, account, notice } = self;
+        let Self { forwarding, flows, account, icmp_errors } = self;
 
         let context = Context {
             forwarding: forwarding.load(),
             flows,
-            memory: Memory::Updated,
+            flow_access: FlowAccess::Update,
             now: flows.tick(now),
         };
-        match forward(context, (account, notice), virtio, frame, now, out, flush) {
+        let forwarder = Forwarder { context, account, icmp_errors, now, out, sealing };
+        match forwarder.forward(virtio, frame, flush) {
             Ok(disposition) => disposition,
             Err(Dropped { reason, packets, bytes }) => {
                 account.packets_in.add(packets);
                 account.bytes_in.add(bytes);
                 account.count_drops(reason, packets);
-                if notice.prepare(frame, reason, now) {
+                if icmp_errors.prepare(frame, reason, now) {
                     Disposition::Reply
                 } else {
                     Disposition::Taken
@@ -145,22 +151,22 @@ impl Outbound {
         }
     }
 
-    /// The ICMP error that [`Disposition::Reply`] spoke of last.
+    /// The ICMP error of the last [`Disposition::Reply`].
     #[must_use]
     pub fn reply(&self) -> &[u8] {
-        self.notice.bytes()
+        self.icmp_errors.bytes()
     }
 
-    /// Counts an ICMP error that was to be written to the device, and was, or was not.
+    /// Counts an ICMP error if it was written to the device.
     pub fn handle_reply(&self, is_written: bool) {
         if is_written {
             self.account.icmp_errors.add(1);
         }
     }
 
-    /// Has `write` write back a frame that is for this cluster, with its virtio header, and counts what it stands
-    /// for. A frame that the device refuses, as some kernels do after they have accepted the offload, is written
-    /// packet by packet. `write` says whether the device took what it was given.
+    /// Writes a frame for this cluster back to the device, with its virtio header, and counts its packets. A frame that
+    /// the device refuses, as some kernels do although they have accepted the offload, is written packet by packet.
+    /// `write` returns whether the device accepted the write.
     pub fn handle_hairpin(
         &self,
         virtio: &VirtioHeader,
@@ -194,108 +200,127 @@ impl Outbound {
         }
     }
 
-    /// Counts a frame whose virtio header makes no sense.
+    /// Counts a frame with an invalid virtio header.
     pub fn handle_unreadable_frame(&self) {
         self.account.packets_in.add(1);
         self.account.count_drops(DropReason::Malformed, 1);
     }
 }
 
-/// A whole frame that goes nowhere. Unless it is an ICMP error, it is as it was, but for a checksum that was
-/// left to us.
+/// A whole frame that is dropped. Unless it is an ICMP error, it is unchanged except for an offloaded checksum.
 struct Dropped {
     reason: DropReason,
     packets: u64,
     bytes: u64,
 }
 
-fn forward(
-    context: Context<'_>,
-    (account, notice): (&Counters, &mut Notice),
-    virtio: &VirtioHeader,
-    frame: &mut [u8],
+/// Where a large frame is sealed.
+enum Sealing<'a> {
+    /// On this thread.
+    Here,
+    /// On another thread, by the job that is stored here, if the tunnel supports it.
+    Job(&'a mut Option<Job>),
+}
+
+/// What is needed to forward one frame.
+struct Forwarder<'a> {
+    context: Context<'a>,
+    account: &'a Counters,
+    icmp_errors: &'a mut IcmpErrors,
     now: Instant,
-    (out, job): (&mut TransmitBatch, Option<&mut Option<Job>>),
-    mut flush: impl FnMut(&mut TransmitBatch),
-) -> Result<Disposition, Dropped> {
-    let bytes = as_u64(frame.len());
-    let malformed = || Dropped { reason: DropReason::Malformed, packets: 1, bytes };
+    out: &'a mut TransmitBatch,
+    sealing: Sealing<'a>,
+}
 
-    let mut header = Header::parse(frame).map_err(|_| malformed())?;
-    let checksum = virtio.checksum(&header);
-    let outgoing = match translate::route(&context, frame, &header) {
-        Ok(outgoing) => outgoing,
-        Err(reason) => return Err(dropped(reason, virtio, frame, &header)),
-    };
-    let peer = match &outgoing {
-        Outgoing::Hairpin => None,
-        Outgoing::Peer(route) => match route.peer.path() {
-            Some(path) => Some((route, path)),
-            // Before anything is changed or remembered for a packet that cannot be sent.
-            None => return Err(dropped(DropReason::NoEndpoint, virtio, frame, &header)),
-        },
-    };
-    let hop_limit = outside::hop_limit(frame, &header);
-    if peer.is_some() && hop_limit == Some(0) {
-        return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
-    }
-    let taken = match peer.and_then(|(route, _)| too_big(route.peer, virtio, frame, &header)) {
-        // It is sent all the same, in fragments. Before the addresses change, as the error quotes them.
-        Some(cause) if notice.prepare_cause(frame, cause, now) => Disposition::Reply,
-        Some(_) | None => Disposition::Taken,
-    };
-    if let Err(reason) = translate::outbound(&context, &outgoing, frame, &mut header, checksum) {
-        return Err(dropped(reason, virtio, frame, &header));
-    }
-    let Some((route, path)) = peer else {
-        return Ok(Disposition::Hairpin);
-    };
+impl Forwarder<'_> {
+    fn forward(
+        self,
+        virtio: &VirtioHeader,
+        frame: &mut [u8],
+        mut flush: impl FnMut(&mut TransmitBatch),
+    ) -> Result<Disposition, Dropped> {
+        let Self { context, account, icmp_errors, now, out, sealing } = self;
+        let bytes = as_u64(frame.len());
+        let malformed = || Dropped { reason: DropReason::Malformed, packets: 1, bytes };
 
-    let outer_ecn = ecn::encapsulate(header.ecn());
-    let mut segments = Segments::new(frame, virtio, &header).map_err(|_| malformed())?;
-    let packets = as_u64(segments.count());
-
-    account.packets_in.add(packets);
-    account.bytes_in.add(as_u64(segments.total_bytes()));
-    let mut outer = Outer::data(path, outer_ecn);
-    outer.hop_limit = hop_limit;
-    if let Some(job) = job.filter(|_| is_worth_a_job(&segments))
-        && let Some(reserved) = route.peer.tunnel.reserve(&segments, now)
-    {
-        let sealed = reserved.sealed();
-        route.peer.transmit.packets.add(sealed.packets);
-        route.peer.transmit.bytes.add(sealed.bytes);
-        *job = Some(Job { reserved, cut: segments.detach(), outer });
-        return Ok(taken);
-    }
-
-    loop {
-        let before = out.len();
-        let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
-        account.count_drops(DropReason::StagingFull, sealed.overflow);
-        if sealed.packets == 0 {
-            race::spread(route.peer, before, out, now);
+        let mut header = Header::parse(frame).map_err(|_| malformed())?;
+        let checksum = virtio.checksum(&header);
+        let outgoing = match translate::route(&context, frame, &header) {
+            Ok(outgoing) => outgoing,
+            Err(reason) => return Err(dropped(reason, virtio, frame, &header)),
+        };
+        let peer = match &outgoing {
+            Outgoing::Hairpin => None,
+            Outgoing::Peer(route) => match route.peer.path() {
+                Some(path) => Some((route, path)),
+                // Before the packet or the flows are changed.
+                None => return Err(dropped(DropReason::NoEndpoint, virtio, frame, &header)),
+            },
+        };
+        let hop_limit = loop_guard::hop_limit(frame, &header);
+        if peer.is_some() && hop_limit == Some(0) {
+            return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
         }
-        route.peer.transmit.packets.add(sealed.packets);
-        route.peer.transmit.bytes.add(as_u64(out.len() - before));
+        let taken = match peer.and_then(|(route, _)| too_big(route.peer, virtio, frame, &header)) {
+            // The packet is still sent, in fragments. The error quotes it, so it is written before the translation.
+            Some(cause) if icmp_errors.prepare_cause(frame, cause, now) => Disposition::Reply,
+            Some(_) | None => Disposition::Taken,
+        };
+        if let Err(reason) = translate::outbound(&context, &outgoing, frame, &mut header, checksum)
+        {
+            return Err(dropped(reason, virtio, frame, &header));
+        }
+        let Some((route, path)) = peer else {
+            return Ok(Disposition::Hairpin);
+        };
 
-        if segments.next_len().is_none() {
+        let outer_ecn = ecn::encapsulate(header.ecn());
+        let mut segments = Segments::new(frame, virtio, &header).map_err(|_| malformed())?;
+        let packets = as_u64(segments.count());
+
+        account.packets_in.add(packets);
+        account.bytes_in.add(as_u64(segments.total_bytes()));
+        let mut outer = Outer::data(path, outer_ecn);
+        outer.hop_limit = hop_limit;
+        if let Sealing::Job(job) = sealing
+            && is_worth_a_job(&segments)
+            && let Some(reserved) = route.peer.tunnel.reserve(&segments, now)
+        {
+            let sealed = reserved.sealed();
+            route.peer.transmit.packets.add(sealed.packets);
+            route.peer.transmit.bytes.add(sealed.bytes);
+            *job = Some(Job { reserved, cut: segments.detach(), outer });
             return Ok(taken);
         }
-        if out.is_empty() {
-            let left = as_u64(segments.remaining());
-            account.count_drops(DropReason::Malformed, left);
-            return Ok(taken);
+
+        loop {
+            let before = out.len();
+            let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
+            account.count_drops(DropReason::StagingFull, sealed.overflow);
+            if sealed.packets == 0 {
+                initiation_fanout::fan_out(route.peer, before, out, now);
+            }
+            route.peer.transmit.packets.add(sealed.packets);
+            route.peer.transmit.bytes.add(as_u64(out.len() - before));
+
+            if segments.next_len().is_none() {
+                return Ok(taken);
+            }
+            if out.is_empty() {
+                let left = as_u64(segments.remaining());
+                account.count_drops(DropReason::Malformed, left);
+                return Ok(taken);
+            }
+            flush(out);
         }
-        flush(out);
     }
 }
 
-/// The ICMP error for the sender of a frame if its packets are larger than what the way to `peer` carries whole.
+/// The ICMP error for the sender of a frame whose packets exceed the path MTU to `peer`.
 #[inline]
 fn too_big(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) -> Option<Cause> {
     let path_mtu = peer.path_mtu()?;
-    // Whatever the link, no packet of IPv6 need be smaller (RFC 8200 section 5).
+    // An IPv6 packet of this size must pass every link (RFC 8200 section 5).
     let mtu = if header.is_ipv6() { path_mtu.max(MIN_MTU_V6) } else { path_mtu };
     let len = if virtio.gso == Gso::None {
         header.packet_len()
@@ -306,7 +331,7 @@ fn too_big(peer: &Peer, virtio: &VirtioHeader, frame: &[u8], header: &Header) ->
     (header.dont_fragment() && len > usize::from(mtu)).then_some(Cause::TooBig(mtu))
 }
 
-/// Where the payload of a TCP segment or a UDP datagram begins.
+/// Offset of the payload of a TCP segment or a UDP datagram.
 fn transport_end(frame: &[u8], header: &Header) -> Option<usize> {
     let at = header.transport_offset();
     let is_tcp = header.transport() == Transport::Tcp;
@@ -314,7 +339,7 @@ fn transport_end(frame: &[u8], header: &Header) -> Option<usize> {
     Some(at + if is_tcp { usize::from(*frame.get(at + 12)? >> 4) * 4 } else { UDP_HEADER_BYTES })
 }
 
-/// Whether the segments are many, and one batch has room for them.
+/// Whether the segments are worth another thread, and fit into one batch.
 fn is_worth_a_job(segments: &Segments<'_>) -> bool {
     let (count, bytes) = (segments.count(), segments.total_bytes());
 
@@ -322,7 +347,7 @@ fn is_worth_a_job(segments: &Segments<'_>) -> bool {
         && TransmitBatch::is_enough_for(count, bytes + count * MAX_DATAGRAM_OVERHEAD_BYTES)
 }
 
-/// The packets of the frame are counted as they would have been sent.
+/// A drop that counts the packets into which the frame would have been segmented.
 #[cold]
 fn dropped(
     reason: DropReason,
@@ -352,7 +377,7 @@ mod tests {
 
     /// Some kernels accept an offload and then refuse the frames.
     #[test]
-    fn a_hairpin_frame_that_the_device_refuses_is_written_packet_by_packet() {
+    fn refused_hairpin_frame_is_written_by_packet() {
         for refused in [false, true] {
             let (outbound, mut frame, virtio) = (outbound(), frame(), offload());
             let whole = frame.clone();
@@ -376,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hairpin_frame_that_is_not_written_is_dropped_whole() {
+    fn unwritable_hairpin_frame_counts_all_packets() {
         let (outbound, mut frame) = (outbound(), frame());
 
         outbound.handle_hairpin(&offload(), &mut frame, |_, _| false);
@@ -386,9 +411,9 @@ mod tests {
         assert_eq!(account.drops(DropReason::WriteFailed), 3);
     }
 
-    /// It is no datagram of ours that a peer gets in another.
+    /// The reduced hop limit is for packets that go into a tunnel.
     #[test]
-    fn a_fragment_for_an_address_of_ours_may_end_its_hops() {
+    fn hairpin_fragment_may_have_low_hop_limit() {
         let map = |internal: &str, external: &str| {
             HostMap::new(internal.parse().unwrap(), external.parse().unwrap()).unwrap()
         };
@@ -442,7 +467,7 @@ mod tests {
         Engine::new(identity, settings).unwrap()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
     fn start() -> Instant {
         Instant::now()
     }

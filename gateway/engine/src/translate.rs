@@ -1,13 +1,11 @@
-//! What a packet becomes on its way between two realms: other addresses, now and then other ports,
-//! in every header that names them.
+//! Address translation between two realms: addresses, and for masqueraded flows ports, in all headers that carry them.
 //!
-//! The two directions mirror each other. Outbound, the destination is a remote's and decides
-//! everything; the source is ours, and leaves as the remote is to know it. Inbound, the source is the
-//! remote's and must be allowed; the destination is ours, under whatever name the remote knows it. In
-//! an ICMP error, which quotes a packet of the other direction, the two sides are swapped.
+//! The two directions mirror each other. Outbound, the destination belongs to a remote and selects the peer; the
+//! source is ours and becomes the address that the remote knows. Inbound, the source belongs to the remote and must
+//! be allowed; the destination is one of our addresses as the remote knows it. An ICMP error quotes a packet of the
+//! other direction, so in the quoted headers source and destination are swapped.
 //!
-//! Whoever explains a decision runs the same code on a packet of their own making, with
-//! [`Memory::Unchanged`].
+//! [`explain`](crate::explain) runs the same code on a packet that it builds, with [`FlowAccess::ReadOnly`].
 
 mod hairpin;
 mod inbound;
@@ -30,24 +28,24 @@ use strait_wg::Peer;
 pub use inbound::inbound;
 pub use outbound::{outbound, route};
 
-/// What a translation looks at.
+/// What a translation reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The generation in force.
     pub forwarding: &'a Forwarding,
-    /// What is remembered of flows.
+    /// Masqueraded flows and host map bindings.
     pub flows: &'a Flows,
-    /// Whether it may be added to.
-    pub memory: Memory,
-    /// The time.
+    /// Whether they may be changed.
+    pub flow_access: FlowAccess,
+    /// The current time.
     pub now: Tick,
 }
 
 impl Context<'_> {
-    /// Whether `internal`, an address and port of ours, has a port of a shared address by now, towards
-    /// the remote of this realm. An address that is shared no more does not count.
+    /// Whether `internal`, an address and port of ours, has a port of a shared address towards the remote of this
+    /// realm. An address that is no longer shared does not count.
     #[must_use]
-    pub fn remembers(&self, realm: u32, protocol: u8, internal: (IpAddr, u16)) -> bool {
+    pub fn has_mapping(&self, realm: u32, protocol: u8, internal: (IpAddr, u16)) -> bool {
         let external = self.flows.external_of(realm, protocol, internal, self.now);
         let pool = self.forwarding.table().masquerade();
 
@@ -66,13 +64,13 @@ impl Context<'_> {
     }
 }
 
-/// What a translation may do to the memory of flows.
+/// What a translation may do to the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    /// Add flows and keep them alive: packets that travel.
-    Updated,
-    /// Look only: packets that somebody asks about.
-    Unchanged,
+pub enum FlowAccess {
+    /// Add flows and refresh them: for packets that are forwarded.
+    Update,
+    /// Read only: for packets that are explained.
+    ReadOnly,
 }
 
 /// Where a packet from the cluster goes.
@@ -80,7 +78,7 @@ pub enum Memory {
 pub enum Outgoing<'a> {
     /// To a peer.
     Peer(Route<'a>),
-    /// Back into the cluster, if it is for an external address of ours.
+    /// Back into the cluster, if the destination is an external address of ours.
     Hairpin,
 }
 
@@ -89,17 +87,19 @@ fn has_address(pool: &Pool, internal: IpAddr) -> bool {
     !pool.addresses(internal.is_ipv4()).is_empty()
 }
 
-/// An address, and a port if the port changes too.
+/// A new address, and a new port if the port changes too.
 type Endpoint = (IpAddr, Option<u16>);
 
-/// An authentication header (AH) covers the addresses, so a packet with one cannot change them.
+/// Writes an address, and a port if there is one. An authentication header (AH) covers the addresses, so a packet with
+/// AH cannot be changed.
 fn write(
     packet: &mut [u8],
     header: &mut Header,
     side: Side,
-    (address, port): Endpoint,
+    endpoint: Endpoint,
     checksum: Checksum,
 ) -> Result<(), DropReason> {
+    let (address, port) = endpoint;
     let before = match side {
         Side::Source => header.source(),
         Side::Destination => header.destination(),
@@ -119,8 +119,9 @@ fn write_embedded(
     header: &Header,
     embedded: &mut Embedded,
     side: Side,
-    (address, port): Endpoint,
+    endpoint: Endpoint,
 ) -> Result<(), Mismatch> {
+    let (address, port) = endpoint;
     if let Some(port) = port {
         rewrite::embedded_port(packet, header, embedded, side, port)?;
     }

@@ -1,12 +1,12 @@
-//! Two engines in memory: a virtual clock, a network that loses, repeats and reorders. All of it with
-//! either implementation of WireGuard at either end.
+//! Two engines with a virtual clock and a network that loses, repeats and reorders datagrams. Each test runs with both
+//! WireGuard implementations at both ends.
 //!
-//! Built with the feature `virtual-clock` only, because one of the implementations reads a clock of its
-//! own: `cargo test -p strait-engine --features virtual-clock --test pair`.
+//! Built with the feature `virtual-clock` only, because one of the implementations reads a clock of its own:
+//! `cargo test -p strait-engine --features virtual-clock --test pair`.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
-/// The same tests once more, with these engines at Milan and at Rome.
+/// All tests with these engines at Milan and at Rome.
 macro_rules! between {
     ($name:ident, $milan:ident, $rome:ident) => {
         mod $name {
@@ -22,6 +22,9 @@ macro_rules! between {
             mod keys {
                 include!("pair/keys.rs");
             }
+            mod protocol_checker {
+                include!("pair/protocol_checker.rs");
+            }
             mod reloads {
                 include!("pair/reloads.rs");
             }
@@ -30,9 +33,6 @@ macro_rules! between {
             }
             mod seeds {
                 include!("pair/seeds.rs");
-            }
-            mod watcher {
-                include!("pair/watcher.rs");
             }
             mod world {
                 include!("pair/world.rs");

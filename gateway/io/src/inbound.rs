@@ -128,7 +128,8 @@ impl Direction<'_> {
 
         inbound.handle_opened(
             job,
-            (buffer, opened),
+            buffer,
+            opened,
             clock::now(),
             batch,
             |frame, bytes, accounts| {

@@ -253,7 +253,7 @@ impl Gateway {
     pub fn set_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.environment);
 
-        self.control.succeed(&identity);
+        self.control.rotate_key(&identity);
     }
 
     /// We are whom `private_key` says from now on: nothing more is sent in sessions of the key before. What peers
@@ -261,7 +261,7 @@ impl Gateway {
     pub fn supersede_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.environment);
 
-        self.control.supersede(&identity);
+        self.control.supersede_key(&identity);
     }
 
     /// We are whom `private_key` says from now on, and what peers knew us by until then is wiped, with
@@ -269,7 +269,7 @@ impl Gateway {
     pub fn replace_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.environment);
 
-        self.control.replace(&identity);
+        self.control.replace_key(&identity);
     }
 
     /// Listens on UDP `port` from now on and sends from there; 0 lets the kernel choose. Sessions go on:

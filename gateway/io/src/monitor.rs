@@ -12,7 +12,7 @@ use super::clock::{self, Calendar};
 use super::worker::Shared;
 use strait_engine::Forwarding;
 use strait_engine::explain::{self, Explanation, Question, QuestionError, Situation};
-use strait_engine::translate::{Context, Memory};
+use strait_engine::translate::{Context, FlowAccess};
 use strait_packet::counters::{self, as_u64};
 use strait_wg::{Peer, PublicKey};
 
@@ -126,7 +126,7 @@ impl Monitor {
         let context = Context {
             forwarding: &forwarding,
             flows,
-            memory: Memory::Unchanged,
+            flow_access: FlowAccess::ReadOnly,
             now: flows.tick(clock::now()),
         };
         let situation = Situation { mtu_bytes: self.device_mtu(), is_running: true };

@@ -108,8 +108,7 @@ impl<'a, S: Sink> Direction<'a, S> {
 
         let mut job = None;
         let disposition = if sealers.is_engaged() {
-            let out = (&mut *batch, &mut job);
-            outbound.handle_backlog(virtio, packet, now, out, |batch| {
+            outbound.handle_backlog(virtio, packet, now, batch, &mut job, |batch| {
                 sealers.finish(send);
                 send(batch);
             })

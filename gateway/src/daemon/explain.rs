@@ -12,7 +12,7 @@ use strait_engine::Engine;
 use strait_engine::explain::{
     Content, Direction, Explanation, Question, QuestionError, Situation, explain,
 };
-use strait_engine::translate::{Context, Memory};
+use strait_engine::translate::{Context, FlowAccess};
 use strait_io::Monitor;
 use strait_wg::boringtun::BoringtunIdentity;
 
@@ -141,7 +141,7 @@ fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Resu
     let context = Context {
         forwarding: &forwarding,
         flows: &flows,
-        memory: Memory::Unchanged,
+        flow_access: FlowAccess::ReadOnly,
         now: flows.tick(start),
     };
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use strait_engine::counterparts::Counterparts;
+use strait_engine::peer_matcher::PeerMatcher;
 
 use super::config::{Config, OFFLOAD, Peer, or_else};
 
@@ -61,16 +61,16 @@ pub(crate) struct PeerChanges {
 impl PeerChanges {
     fn between(running: &[Peer], wanted: &[Peer]) -> Self {
         let mut changes = Self::default();
-        let (before, after) = (counterparts(wanted, running), counterparts(running, wanted));
+        let (before, after) = (peer_matcher(wanted, running), peer_matcher(running, wanted));
         for peer in wanted {
-            match before.of(peer.public_key, &peer.name) {
+            match before.find(peer.public_key, &peer.name) {
                 None => changes.added.push(peer.name.clone()),
                 Some(before) if before != peer => changes.changed.push(peer.name.clone()),
                 Some(_) => {}
             }
         }
         for peer in running {
-            if after.of(peer.public_key, &peer.name).is_none() {
+            if after.find(peer.public_key, &peer.name).is_none() {
                 changes.removed.push(peer.name.clone());
             }
         }
@@ -85,11 +85,11 @@ impl PeerChanges {
     }
 }
 
-/// Who `peers` are among `others`.
-fn counterparts<'a>(peers: &[Peer], others: &'a [Peer]) -> Counterparts<'a, &'a Peer> {
+/// Matches `peers` against `others`.
+fn peer_matcher<'a>(peers: &[Peer], others: &'a [Peer]) -> PeerMatcher<'a, &'a Peer> {
     let keys = peers.iter().map(|peer| peer.public_key).collect();
 
-    Counterparts::new(&keys, others.iter().map(|other| (other.public_key, &*other.name, other)))
+    PeerMatcher::new(&keys, others.iter().map(|other| (other.public_key, &*other.name, other)))
 }
 
 impl Reload {

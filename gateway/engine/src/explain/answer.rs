@@ -1,4 +1,4 @@
-//! What is answered: where a packet goes, as what, and why.
+//! The answer: where a packet goes, how it is translated, and why.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,38 +14,37 @@ use strait_wg::PublicKey;
 pub struct Explanation {
     /// The generation of the table that decided.
     pub generation: u64,
-    /// Who it is for, or from; `None` if nobody, or for a packet that stays in the cluster.
+    /// The peer that it goes to or comes from; `None` if there is none, or if the packet stays in the cluster.
     pub peer: Option<PeerFacts>,
     /// Inbound: the names of all peers that may send from the source.
     pub may_send: Vec<String>,
-    /// Why this peer.
+    /// The rule or prefix that selects the peer.
     pub routing: Option<Routing>,
-    /// The packet as it comes.
+    /// The packet before translation.
     pub before: Summary,
-    /// The packet as it goes on, unless the translation drops it.
+    /// The packet after translation, unless it is dropped.
     pub after: Option<After>,
-    /// Outbound: the largest packet that the device takes whole, in bytes. What comes out of the
-    /// tunnel is written to the device whatever its size.
+    /// Outbound: the MTU of the device, in bytes. Inbound packets are written to the device regardless of their size.
     pub mtu_bytes: Option<u16>,
-    /// The end.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// One peer, for people.
+/// A peer, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFacts {
-    /// As configured.
+    /// The configured name.
     pub name: String,
-    /// Identity of the peer.
+    /// Its public key.
     pub public_key: PublicKey,
-    /// Where datagrams to it go, if anybody knows.
+    /// Its endpoint, if known.
     pub endpoint: Option<SocketAddr>,
-    /// Whether a session is established. Without one, a packet waits for the handshake. `None` if
-    /// there is no gateway to have one.
+    /// Whether a session is established. Without one, a packet is staged for the handshake. `None` if the gateway does
+    /// not run.
     pub has_session: Option<bool>,
 }
 
-/// What leads to a peer, or lets it send.
+/// The rule or prefix that selects a peer, or allows it to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routing {
     /// This remap rule.
@@ -54,75 +53,64 @@ pub enum Routing {
     AllowedIps(Prefix),
 }
 
-/// What a packet is.
+/// The addresses and content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// In its IP header.
+    /// The source address in its IP header.
     pub source: IpAddr,
-    /// In its IP header.
+    /// The destination address in its IP header.
     pub destination: IpAddr,
-    /// Behind its IP header.
+    /// The content behind its IP header.
     pub content: Content,
 }
 
-/// What a packet has become.
+/// A packet after translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After {
     /// The packet.
     pub packet: Summary,
-    /// How its source came about.
+    /// How its source was translated.
     pub source: Treatment,
-    /// How its destination came about.
+    /// How its destination was translated.
     pub destination: Treatment,
-    /// The largest TCP segment it offers, in bytes, if that was lowered.
+    /// Its TCP MSS, in bytes, if that was clamped.
     pub mss_bytes: Option<u16>,
 }
 
-/// How an address came about.
+/// How an address was translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// It is what it was.
+    /// Not at all.
     Unchanged,
-    /// A remap rule.
+    /// By a remap rule.
     Rule,
-    /// A host map.
+    /// By a host map.
     HostMap,
-    /// It shares, or shared, an external address and has a port of its own there.
+    /// By masquerading: a port of a shared external address.
     Masquerade {
-        /// Whether the port would be taken by this very packet, so that another one may get it.
+        /// Whether this packet would create the mapping, so that its port is not yet reserved.
         is_new: bool,
     },
 }
 
-/// The end of a packet.
+/// What happens to a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It goes to the peer, at once or after a handshake.
+    /// It is sent to the peer, at once or after a handshake.
     Sent,
-    /// It goes into the cluster.
+    /// It is delivered to the cluster.
     Delivered,
-    /// It goes back into the cluster, under external addresses.
+    /// It is returned to the cluster, with external addresses (hairpin).
     Returned,
-    /// The device does not take it: the sender is told of the MTU.
+    /// It exceeds the MTU of the device: the sender gets an ICMP error.
     TooBig,
-    /// It goes nowhere.
+    /// It is dropped.
     Dropped {
-        /// The counter it is counted under.
+        /// The drop reason that counts it.
         reason: DropReason,
-        /// What is the matter, and what to do about it: one sentence.
+        /// The problem and its remedy, in one sentence.
         remedy: String,
-        /// What its sender is told of it by an ICMP error, unless too many had to be told already.
-        told: Option<Cause>,
+        /// The ICMP error for its sender, unless the rate limit is reached.
+        icmp_error: Option<Cause>,
     },
-}
-
-impl Outcome {
-    /// Whether the packet would go.
-    #[must_use]
-    pub const fn goes(&self) -> bool {
-        match self {
-            Self::Sent | Self::Delivered | Self::Returned => true,
-            Self::TooBig | Self::Dropped { .. } => false,
-        }
-    }
 }

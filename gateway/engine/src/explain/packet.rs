@@ -1,4 +1,4 @@
-//! The packet that a question describes: built, checked and read.
+//! Builds, checks and reads the packet of a question.
 
 use std::net::IpAddr;
 
@@ -14,23 +14,23 @@ const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const UDP_LITE: u8 = 136;
 
-/// What the SYN offers: the most there is, so that any clamp shows.
+/// The MSS of the SYN: the largest possible, so that any clamping shows.
 pub(super) const MSS: u16 = u16::MAX;
 
-/// Where the value of its only option stands, in bytes from the start of the TCP header.
+/// Offset of the value of the MSS option, in bytes from the start of the TCP header.
 const MSS_AT: usize = 22;
 
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 
-/// Of the packet; nobody looks at it here.
+/// Hop limit of the packet; it does not affect the answer.
 const HOP_LIMIT: u8 = 64;
 
-/// The "don't fragment" flag: what does not fit is to be reported, not cut.
+/// The "don't fragment" flag: a packet that exceeds the MTU is reported, not fragmented.
 const DONT_FRAGMENT: u16 = 0x4000;
 
 impl Question {
-    /// The bytes of the packet. Its checksums are right.
+    /// The bytes of the packet, with correct checksums.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Question {
         };
         if let Some(at) = content.checksum_at() {
             let sum = covered_sum((*source, *destination), protocol, &transport);
-            put(&mut transport, at, not_none(protocol, checksum::complete(sum)));
+            put(&mut transport, at, not_zero(protocol, checksum::complete(sum)));
         }
         packet.append(&mut transport);
 
@@ -125,7 +125,7 @@ impl Content {
         }
     }
 
-    /// The transport header, its length and its checksum left zero, and what the engine looks at behind it.
+    /// The transport header with length and checksum zero, and the bytes behind it that the engine reads.
     fn header(self, is_ipv6: bool) -> Vec<u8> {
         match self {
             Self::Tcp { source_port, destination_port } => {
@@ -139,11 +139,11 @@ impl Content {
             Self::Udp { source_port, destination_port } => {
                 let mut header = ports(source_port, destination_port);
                 header.extend([0; 4]);
-                // WireGuard begins so, and nobody else is treated differently for it.
+                // The start of a WireGuard message. It makes no difference to other packets.
                 header.extend([4, 0, 0, 0]);
                 header
             }
-            // A coverage of zero is all of it (RFC 3828 section 3.1).
+            // A coverage of zero covers the whole datagram (RFC 3828 section 3.1).
             Self::UdpLite { source_port, destination_port } => {
                 let mut header = ports(source_port, destination_port);
                 header.extend([0; 4]);
@@ -170,7 +170,7 @@ impl Content {
 }
 
 impl Summary {
-    /// What `packet` is.
+    /// Reads the summary of `packet`.
     pub(super) fn read(packet: &[u8], header: &Header) -> Self {
         let protocol = header.protocol();
         let content = match Ports::read(packet, header) {
@@ -193,12 +193,12 @@ pub(super) fn parse(packet: &[u8], question: &Question) -> Result<Header, Questi
 
     match Header::parse(packet) {
         Ok(header) if header.protocol() == protocol => Ok(header),
-        // Zeroes are no extension header.
+        // The zeroes that follow are not a valid extension header.
         Ok(_) | Err(_) => Err(QuestionError::Extension { protocol }),
     }
 }
 
-/// The largest segment that a SYN of ours offers, in bytes.
+/// The MSS of the SYN, in bytes.
 pub(super) fn mss(packet: &[u8], header: &Header) -> Option<u16> {
     if header.transport() != Transport::Tcp {
         return None;
@@ -208,11 +208,11 @@ pub(super) fn mss(packet: &[u8], header: &Header) -> Option<u16> {
     value.first_chunk().map(|value| u16::from_be_bytes(*value))
 }
 
-/// Whether every checksum of a packet holds, computed in full.
-pub(super) fn is_checksum_right(packet: &[u8], header: &Header) -> bool {
+/// Whether every checksum of a packet is correct, computed in full.
+pub(super) fn is_checksum_correct(packet: &[u8], header: &Header) -> bool {
     let (ip, transport) = packet.split_at(header.transport_offset().min(packet.len()));
-    let is_ip_right = header.is_ipv6() || checksum::sum(ip) == u16::MAX;
-    let is_transport_right = match header.transport() {
+    let is_ip_correct = header.is_ipv6() || checksum::sum(ip) == u16::MAX;
+    let is_transport_correct = match header.transport() {
         Transport::Tcp
         | Transport::Udp
         | Transport::UdpLite
@@ -224,10 +224,10 @@ pub(super) fn is_checksum_right(packet: &[u8], header: &Header) -> bool {
         Transport::AuthenticationHeader | Transport::Other(_) | Transport::None => true,
     };
 
-    is_ip_right && is_transport_right
+    is_ip_correct && is_transport_correct
 }
 
-/// The sum of what the transport checksum covers.
+/// The sum of all bytes that the transport checksum covers.
 fn covered_sum(addresses: (IpAddr, IpAddr), protocol: u8, transport: &[u8]) -> u16 {
     let own = checksum::sum(transport);
     if protocol == ICMP {
@@ -238,8 +238,8 @@ fn covered_sum(addresses: (IpAddr, IpAddr), protocol: u8, transport: &[u8]) -> u
     checksum::add(own, checksum::pseudo_header(addresses.0, addresses.1, protocol, len))
 }
 
-/// UDP and UDP-Lite write a checksum of zero as its other form.
-const fn not_none(protocol: u8, checksum: u16) -> u16 {
+/// UDP and UDP-Lite write a checksum of zero as all ones.
+const fn not_zero(protocol: u8, checksum: u16) -> u16 {
     if checksum == 0 && matches!(protocol, UDP | UDP_LITE) { u16::MAX } else { checksum }
 }
 
@@ -247,7 +247,7 @@ fn ports(source: u16, destination: u16) -> Vec<u8> {
     [source.to_be_bytes(), destination.to_be_bytes()].as_flattened().to_vec()
 }
 
-/// A length that fits: no packet asked for is longer than 65535 bytes.
+/// A length as 16 bits: no packet of a question is longer than 65535 bytes.
 fn word(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }

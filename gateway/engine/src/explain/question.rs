@@ -1,8 +1,8 @@
-//! What is asked: one packet, by its addresses and what it carries.
+//! The question: one packet, by its addresses and content.
 
 use std::net::IpAddr;
 
-/// From where to where.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -13,38 +13,38 @@ pub enum Direction {
     Inbound,
 }
 
-/// What the packet carries, as far as a translation looks at it.
+/// The content of a packet, as far as translation depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "ports are ports")]
 pub enum Content {
-    /// A SYN that offers the largest segments there are.
+    /// A SYN with the largest possible MSS.
     Tcp { source_port: u16, destination_port: u16 },
     /// A datagram.
     Udp { source_port: u16, destination_port: u16 },
     /// A UDP-Lite datagram whose checksum covers all of it.
     UdpLite { source_port: u16, destination_port: u16 },
-    /// An echo request: ICMP or ICMPv6, as the addresses are.
+    /// An echo request: ICMP or ICMPv6, depending on the addresses.
     Echo { identifier: u16 },
     /// Any other protocol by its number, and eight bytes of zeroes.
     Other { protocol: u8 },
 }
 
-/// What is asked: one packet.
+/// A question about one packet.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// From where to where.
+    /// Its direction.
     pub direction: Direction,
-    /// In its IP header.
+    /// The source address in its IP header.
     pub source: IpAddr,
-    /// In its IP header.
+    /// The destination address in its IP header.
     pub destination: IpAddr,
-    /// Behind its IP header.
+    /// The content behind its IP header.
     pub content: Content,
-    /// Its length in bytes, IP header included, if that matters. The packet must not be fragmented.
+    /// Its length in bytes with the IP header; `None` for the shortest. The packet has the "don't fragment" flag.
     pub size: Option<u16>,
-    /// Inbound: the name of the peer that sends it. Not needed if only one can.
+    /// Inbound: the name of the sending peer. Not needed if only one peer may send it.
     pub peer: Option<String>,
 }
 
@@ -59,11 +59,11 @@ pub enum QuestionError {
     /// The headers alone are longer. Both in bytes.
     #[error("a packet of {size} bytes has no room for its headers: ask for {least} or more")]
     TooSmall { size: u16, least: usize },
-    /// What follows an IPv6 extension header would decide.
+    /// The content of an IPv6 extension header would decide.
     #[error("protocol {protocol} is an IPv6 extension header: ask for what it carries")]
     Extension { protocol: u8 },
     /// No peer has this name.
-    #[error("no peer is named {name:?}: there is {}", listed(known))]
+    #[error("no peer is named {name:?}, only {}", listed(known))]
     UnknownPeer { name: String, known: Vec<String> },
     /// More than one peer may send from the address.
     #[error("{origin} may come from {}: choose one with --peer", listed(peers))]

@@ -1,4 +1,4 @@
-//! What to do about a drop: one sentence that names the values to blame.
+//! The remedy for a drop: one sentence with the values that caused it.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use super::{Direction, Question};
 use crate::Forwarding;
 use strait_packet::DropReason;
 
-/// Why the packet of `question`, which `peer` sends or is sent, was dropped, and what would help.
+/// Why the packet of `question`, to or from `peer`, was dropped, and what helps.
 pub(super) fn remedy(
     forwarding: &Forwarding,
     question: &Question,
@@ -23,7 +23,7 @@ pub(super) fn remedy(
         DropReason::SourceNotAllowed => source_not_allowed(forwarding, *source, peer),
         DropReason::Untranslatable => untranslatable(forwarding, question, peer),
         DropReason::NoEndpoint => format!(
-            "nobody knows where {name} is: wait until it calls, or give it an endpoint that resolves"
+            "{name} has no known endpoint: wait until it sends a handshake, or configure an endpoint that resolves"
         ),
         DropReason::AddressAuthenticated => {
             "an authentication header (AH) covers the addresses that would change: use ESP"
@@ -31,31 +31,31 @@ pub(super) fn remedy(
         }
         DropReason::NoMapping => {
             let port = content.destination_port();
-            let place = port.map_or_else(String::new, |port| format!(" port {port}"));
+            let port = port.map_or_else(String::new, |port| format!(" port {port}"));
             format!(
-                "no flow from the cluster to {name} uses {destination}{place}: \
-                 the cluster must speak first, or give the host a host_map"
+                "no flow from the cluster to {name} uses {destination}{port}: \
+                 the first packet must come from the cluster, or give the host a host_map"
             )
         }
         DropReason::MasqueradeFull if question.direction == Direction::Inbound => format!(
-            "{destination} has two names, and there is no memory left for which of them {source} called \
-             it by: raise max_flows"
+            "{destination} is the external address of a host that is also reachable by its own address, and \
+             no flow entry is left to record which of them {source} uses: raise max_flows"
         ),
         DropReason::MasqueradeShare if question.direction == Direction::Inbound => format!(
-            "{destination} has two names, and {source} has as many flows to such hosts as one remote \
-             address may have: let some end"
+            "{source} has reached the limit of flows from one remote address to hosts that, like \
+             {destination}, have two addresses: end some of them"
         ),
         DropReason::MasqueradeFull => format!(
             "{source} needs a port of a shared address and none is left: \
              raise max_flows, or add an address to masquerade"
         ),
         DropReason::MasqueradeShare => format!(
-            "{source} has as many masqueraded flows as one source may have: \
-             let some end, or give it a host_map"
+            "{source} has reached the limit of masqueraded flows of one source: \
+             end some of them, or give it a host_map"
         ),
         DropReason::MasqueradeProtocol => format!(
-            "{source} would have to share an address and this protocol has no ports to tell it \
-             apart by: give it a host_map"
+            "{source} would share an external address, but this protocol has no ports to distinguish \
+             sources: give it a host_map"
         ),
         DropReason::SourceRouted => {
             "an IPv6 routing header of type 0 may not be forwarded (RFC 5095)".to_owned()
@@ -64,7 +64,7 @@ pub(super) fn remedy(
             "this is a datagram of the tunnel, which cannot carry itself: give {destination} a route of \
              its own that does not lead to the device"
         ),
-        // No packet that is asked about gets so far, or is such a packet.
+        // Not possible for the packet of a question.
         DropReason::Malformed
         | DropReason::StagingFull
         | DropReason::HandshakeTimeout
@@ -86,22 +86,22 @@ pub(super) fn remedy(
 fn no_route(forwarding: &Forwarding, source: IpAddr, destination: IpAddr) -> String {
     if !matches!(forwarding.table().arrival(destination), Arrival::Known | Arrival::Named) {
         return format!(
-            "{destination} is an external address of this cluster and {source} has none to be \
-             answered under: give it a host_map, or list an address in masquerade"
+            "{destination} is an external address of this cluster, but {source} has no external address \
+             for the answers: give it a host_map, or list an address in masquerade"
         );
     }
-    if let Some((peer, rule, local)) = known_as(forwarding, destination) {
-        return format!("{destination} is what {peer} itself calls it: send to {local} ({rule})");
+    if let Some((peer, rule, local)) = remapped(forwarding, destination) {
+        return format!("{destination} is the real address at {peer}: send to {local} ({rule})");
     }
 
     format!(
-        "no remap covers {destination} and it is in nobody's allowed_ips: \
+        "no remap covers {destination} and it is in no peer's allowed_ips: \
          add it to the peer that has it"
     )
 }
 
-/// Whose real address this is, and what it is called here.
-fn known_as(forwarding: &Forwarding, real: IpAddr) -> Option<(&str, Rule, IpAddr)> {
+/// The peer with this real address, the rule that remaps it, and the remapped address.
+fn remapped(forwarding: &Forwarding, real: IpAddr) -> Option<(&str, Rule, IpAddr)> {
     (0..).map(PeerId).zip(forwarding.named_peers()).find_map(|(id, (name, _))| {
         let rule = forwarding.table().inbound_rule(id, real)?;
         Some((name, *rule, rule.to_local(real)?))
@@ -113,7 +113,7 @@ fn source_not_allowed(forwarding: &Forwarding, source: IpAddr, peer: Option<Peer
     if let Some((owner, rule)) = forwarding.table().outbound_rule(source) {
         let real = rule.to_remote(source).map_or_else(String::new, |real| format!(" {real}"));
         return format!(
-            "{source} is only what this cluster calls an address of {} ({rule}): \
+            "{source} is a remapped address of {} ({rule}): \
              on the wire it is{real}",
             named(owner)
         );

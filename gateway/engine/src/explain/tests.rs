@@ -6,7 +6,7 @@ use remap::{Cluster, HostMap, Prefix, Rule, Table};
 
 use super::*;
 use crate::outbound::Disposition;
-use crate::translate::Memory;
+use crate::translate::FlowAccess;
 use crate::{Engine, PeerConfig, Settings};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::reply::{self, MAX_REPLY_BYTES};
@@ -24,7 +24,7 @@ const ESP: Content = Content::Other { protocol: 50 };
 const AH: Content = Content::Other { protocol: 51 };
 
 #[test]
-fn a_packet_to_a_remapped_address_is_sent_by_its_rule() {
+fn remapped_destination_is_sent_by_its_rule() {
     let explanation = World::new().ask(&outbound("10.1.0.9", "10.71.2.7", TCP));
 
     let after = explanation.after.unwrap();
@@ -37,7 +37,7 @@ fn a_packet_to_a_remapped_address_is_sent_by_its_rule() {
 }
 
 #[test]
-fn every_kind_of_content_is_carried() {
+fn every_content_is_sent() {
     for content in [TCP, UDP, ECHO, ESP, Content::UdpLite { source_port: 1, destination_port: 2 }] {
         for (source, destination, real) in [
             ("10.1.0.9", "10.71.2.7", "10.244.2.7"),
@@ -54,7 +54,7 @@ fn every_kind_of_content_is_carried() {
 }
 
 #[test]
-fn a_packet_to_an_address_as_it_is_is_sent_by_allowed_ips() {
+fn plain_destination_is_sent_by_allowed_ips() {
     let explanation = World::new().ask(&outbound("10.1.0.9", "198.18.5.5", UDP));
 
     let after = explanation.after.unwrap();
@@ -62,33 +62,33 @@ fn a_packet_to_an_address_as_it_is_is_sent_by_allowed_ips() {
     assert_eq!(explanation.peer.unwrap().name, "turin");
     assert_eq!(explanation.routing, Some(Routing::AllowedIps(prefix("198.18.0.0/15"))));
     assert_eq!(after.packet, explanation.before);
-    assert_eq!(after.mss_bytes, None, "only TCP has one");
+    assert_eq!(after.mss_bytes, None, "only TCP has an MSS");
 }
 
 #[test]
-fn a_destination_that_nobody_has_is_named_with_the_remedy() {
+fn unknown_destination_is_named_with_the_remedy() {
     let (reason, remedy) = dropped(&World::new().ask(&outbound("10.1.0.9", "10.99.0.1", TCP)));
 
     assert_eq!(reason, DropReason::NoRoute);
     assert_eq!(
         remedy,
-        "no remap covers 10.99.0.1 and it is in nobody's allowed_ips: add it to the peer that has it"
+        "no remap covers 10.99.0.1 and it is in no peer's allowed_ips: add it to the peer that has it"
     );
 }
 
 #[test]
-fn who_asks_for_a_real_address_is_told_its_name_here() {
+fn real_address_suggests_its_remapped_address() {
     let (reason, remedy) = dropped(&World::new().ask(&outbound("10.1.0.9", "10.244.2.7", TCP)));
 
     assert_eq!(reason, DropReason::NoRoute);
     assert_eq!(
         remedy,
-        "10.244.2.7 is what milan itself calls it: send to 10.71.2.7 (10.244.0.0/16 as 10.71.0.0/16)"
+        "10.244.2.7 is the real address at milan: send to 10.71.2.7 (10.244.0.0/16 as 10.71.0.0/16)"
     );
 }
 
 #[test]
-fn an_address_without_a_counterpart_is_named_with_its_rule() {
+fn untranslatable_address_is_named_with_its_rule() {
     let question = outbound("fd00:1::9", "fd00:10:71:ffff::1", TCP);
 
     let explanation = World::new().ask(&question);
@@ -101,7 +101,7 @@ fn an_address_without_a_counterpart_is_named_with_its_rule() {
 }
 
 #[test]
-fn a_datagram_of_the_tunnel_itself_needs_another_route() {
+fn routing_loop_suggests_another_route() {
     let world = World::new();
     world.engine.control.set_port(51840);
     let asked = |destination_port| {
@@ -121,7 +121,7 @@ fn a_datagram_of_the_tunnel_itself_needs_another_route() {
 }
 
 #[test]
-fn an_authentication_header_cannot_change_addresses() {
+fn authentication_header_forbids_remapping() {
     let changed = World::new().ask(&outbound("10.1.0.9", "10.71.2.7", AH));
     let kept = World::new().ask(&outbound("10.1.0.9", "198.18.5.5", AH));
 
@@ -130,7 +130,7 @@ fn an_authentication_header_cannot_change_addresses() {
 }
 
 #[test]
-fn a_peer_without_an_endpoint_is_a_drop_of_a_running_gateway_only() {
+fn only_a_running_gateway_needs_an_endpoint() {
     let world = World::new();
     let question = outbound("10.1.0.9", "192.0.2.7", TCP);
 
@@ -138,13 +138,13 @@ fn a_peer_without_an_endpoint_is_a_drop_of_a_running_gateway_only() {
     let planned = world.ask_in(Situation { mtu_bytes: MTU, is_running: false }, &question).unwrap();
 
     assert_eq!(dropped(&running).0, DropReason::NoEndpoint);
-    assert!(dropped(&running).1.starts_with("nobody knows where oslo is"));
+    assert!(dropped(&running).1.starts_with("oslo has no known endpoint"));
     assert_eq!(planned.outcome, Outcome::Sent);
     assert_eq!(planned.peer.unwrap().has_session, None);
 }
 
 #[test]
-fn a_source_with_a_host_map_leaves_under_it() {
+fn host_map_replaces_the_source() {
     let explanation = World::new().ask(&outbound("172.16.0.9", "10.71.2.7", UDP));
 
     let after = explanation.after.unwrap();
@@ -153,7 +153,7 @@ fn a_source_with_a_host_map_leaves_under_it() {
 }
 
 #[test]
-fn a_packet_to_an_external_address_of_ours_is_returned() {
+fn packet_to_own_external_address_is_returned() {
     let explanation = World::new().ask(&outbound("172.16.0.10", "10.70.0.9", UDP));
 
     let after = explanation.after.unwrap();
@@ -164,7 +164,7 @@ fn a_packet_to_an_external_address_of_ours_is_returned() {
 }
 
 #[test]
-fn a_return_needs_a_source_that_can_be_answered() {
+fn hairpin_needs_an_external_source() {
     let (reason, remedy) = dropped(&World::new().ask(&outbound("10.1.0.7", "10.70.0.9", UDP)));
 
     assert_eq!(reason, DropReason::NoRoute);
@@ -172,7 +172,7 @@ fn a_return_needs_a_source_that_can_be_answered() {
 }
 
 #[test]
-fn asking_masquerades_nobody() {
+fn explaining_creates_no_mapping() {
     let world = World::masquerading();
     let question = outbound("203.0.113.77", "10.71.2.7", UDP);
 
@@ -187,12 +187,12 @@ fn asking_masquerades_nobody() {
 }
 
 #[test]
-fn a_source_that_has_used_up_its_share_is_told_so() {
+fn exhausted_source_share_is_reported() {
     let mut world = World::masquerading();
     let content = |source_port| Content::Udp { source_port, destination_port: 53 };
     let question = |port| outbound("203.0.113.77", "10.71.2.7", content(port));
 
-    // An eighth of what there is room for.
+    // An eighth of `max_flows`.
     for port in 2_000..2_128 {
         assert_eq!(world.ask(&question(port)).outcome, Outcome::Sent);
         world.send(&question(port));
@@ -200,13 +200,16 @@ fn a_source_that_has_used_up_its_share_is_told_so() {
 
     let (reason, remedy) = dropped(&world.ask(&question(3_000)));
     assert_eq!(reason, DropReason::MasqueradeShare);
-    assert!(remedy.starts_with("203.0.113.77 has as many masqueraded flows"), "{remedy}");
+    assert!(
+        remedy.starts_with("203.0.113.77 has reached the limit of masqueraded flows"),
+        "{remedy}"
+    );
     assert_eq!(world.send(&question(3_000)), Some(DropReason::MasqueradeShare));
-    assert_eq!(world.ask(&question(2_000)).outcome, Outcome::Sent, "that flow is there");
+    assert_eq!(world.ask(&question(2_000)).outcome, Outcome::Sent, "that flow exists");
 }
 
 #[test]
-fn a_port_that_another_has_is_not_promised() {
+fn port_of_another_source_is_not_offered() {
     let mut world = World::masquerading();
     let question = |source| outbound(source, "10.71.2.7", UDP);
     world.send(&question("203.0.113.77"));
@@ -218,7 +221,7 @@ fn a_port_that_another_has_is_not_promised() {
 }
 
 #[test]
-fn a_shared_address_without_a_flow_is_named_with_its_port() {
+fn unmapped_shared_address_is_named_with_its_port() {
     let question = inbound("10.244.2.7", "10.70.0.1", UDP, Some("milan"));
 
     let (reason, remedy) = dropped(&World::masquerading().ask(&question));
@@ -228,7 +231,7 @@ fn a_shared_address_without_a_flow_is_named_with_its_port() {
 }
 
 #[test]
-fn an_inbound_packet_is_delivered_under_the_name_of_its_source_here() {
+fn inbound_packet_is_delivered_with_remapped_source() {
     let question = inbound("10.244.2.7", "10.1.0.9", TCP, Some("milan"));
 
     let explanation = World::new().ask(&question);
@@ -243,7 +246,7 @@ fn an_inbound_packet_is_delivered_under_the_name_of_its_source_here() {
 }
 
 #[test]
-fn an_inbound_packet_for_an_external_address_goes_to_its_host() {
+fn inbound_external_destination_becomes_its_host() {
     for (external, internal) in [("10.70.0.9", "172.16.0.9"), ("10.70.0.5", "10.1.0.5")] {
         let explanation = World::new().ask(&inbound("198.18.5.5", external, UDP, None));
 
@@ -255,11 +258,11 @@ fn an_inbound_packet_for_an_external_address_goes_to_its_host() {
 }
 
 #[test]
-fn a_source_that_the_peer_may_not_use_is_named_with_its_owner() {
+fn refused_source_is_named_with_its_owner() {
     for (source, peer, expected) in [
         ("198.18.5.5", "milan", "198.18.5.5 belongs to 198.18.0.0/15 of turin, not to milan"),
         ("10.99.0.1", "milan", "10.99.0.1 is not in the allowed_ips of milan: add it to milan"),
-        ("10.71.2.7", "milan", "10.71.2.7 is only what this cluster calls an address of milan"),
+        ("10.71.2.7", "milan", "10.71.2.7 is a remapped address of milan"),
         ("10.71.2.7", "turin", "on the wire it is 10.244.2.7"),
     ] {
         let explanation = World::new().ask(&inbound(source, "10.1.0.9", TCP, Some(peer)));
@@ -271,7 +274,7 @@ fn a_source_that_the_peer_may_not_use_is_named_with_its_owner() {
 }
 
 #[test]
-fn a_source_that_nobody_may_use_needs_no_peer() {
+fn source_of_no_peer_has_no_peer() {
     let explanation = World::new().ask(&inbound("10.99.0.1", "10.1.0.9", TCP, None));
 
     let (reason, remedy) = dropped(&explanation);
@@ -280,7 +283,7 @@ fn a_source_that_nobody_may_use_needs_no_peer() {
 }
 
 #[test]
-fn inbound_drops_are_those_of_the_outbound_direction_too() {
+fn inbound_has_the_same_translation_drops() {
     let world = World::new();
 
     let neutral = world.ask(&inbound("fd00:10:245:ffff::1", "fd00:1::9", TCP, None));
@@ -291,7 +294,7 @@ fn inbound_drops_are_those_of_the_outbound_direction_too() {
 }
 
 #[test]
-fn a_size_fits_or_the_sender_is_told() {
+fn size_above_the_mtu_is_too_big() {
     let sized = |size| Question { size: Some(size), ..outbound("10.1.0.9", "10.71.2.7", UDP) };
     let world = World::new();
 
@@ -301,7 +304,7 @@ fn a_size_fits_or_the_sender_is_told() {
 }
 
 #[test]
-fn a_question_that_has_no_answer_says_why() {
+fn question_errors_name_the_cause() {
     let world = World::new();
     let error = |question| world.ask_in(RUNNING, &question).unwrap_err().to_string();
 
@@ -315,7 +318,7 @@ fn a_question_that_has_no_answer_says_why() {
             outbound("fd00:1::9", "fd00:10:73::7", Content::Other { protocol: 44 }),
             "IPv6 extension header",
         ),
-        (inbound("10.244.2.7", "10.1.0.9", TCP, Some("naples")), "there is milan, oslo, turin"),
+        (inbound("10.244.2.7", "10.1.0.9", TCP, Some("naples")), "only milan, oslo, turin"),
         (inbound("10.244.2.7", "10.1.0.9", TCP, None), "milan, genoa: choose one with --peer"),
     ] {
         let text = error(question);
@@ -324,7 +327,7 @@ fn a_question_that_has_no_answer_says_why() {
 }
 
 #[test]
-fn the_only_peer_is_the_one_that_sends() {
+fn single_peer_is_the_sender() {
     let mut world = World::new();
     world.engine.control.apply(vec![peers().remove(0)], Table::default());
 
@@ -334,10 +337,10 @@ fn the_only_peer_is_the_one_that_sends() {
 }
 
 proptest! {
-    /// Whatever is asked: the packet path does to the same packet what the explanation said, and its
-    /// checksums are right.
+    /// For any question: the packet path does to the same packet what the explanation says, and its checksums are
+    /// correct.
     #[test]
-    fn the_packet_path_does_what_was_explained(
+    fn packet_path_agrees_with_the_explanation(
         source in address(),
         destination in address(),
         content in content(),
@@ -362,10 +365,10 @@ proptest! {
         let account = world.engine.control.accounts().outbound.snapshot();
         let reason = DropReason::ALL.into_iter().find(|reason| account.drops(*reason) > 0);
         match &explanation.outcome {
-            Outcome::Dropped { reason: expected, told, .. } => {
+            Outcome::Dropped { reason: expected, icmp_error, .. } => {
                 prop_assert_eq!(reason, Some(*expected));
-                prop_assert_eq!(disposition == Disposition::Reply, told.is_some());
-                if let Some(cause) = told {
+                prop_assert_eq!(disposition == Disposition::Reply, icmp_error.is_some());
+                if let Some(cause) = icmp_error {
                     let mut buffer = [0; MAX_REPLY_BYTES];
                     let expected = reply::write(&as_sent, *cause, &mut buffer).unwrap();
                     prop_assert_eq!(world.engine.outbound.reply(), expected);
@@ -382,12 +385,12 @@ proptest! {
         if let (None, Some(after)) = (reason, explanation.after) {
             let header = Header::parse(&frame).unwrap();
             prop_assert_eq!(Summary::read(&frame, &header), after.packet);
-            prop_assert!(packet::is_checksum_right(&frame, &header));
+            prop_assert!(packet::is_checksum_correct(&frame, &header));
         }
     }
 }
 
-/// Addresses of every kind that the world knows, and some that it does not.
+/// Addresses of every kind that [`World`] has, and unknown ones.
 fn address() -> impl Strategy<Value = IpAddr> {
     let v4 = prop::sample::select(vec![
         "10.1.0.0",
@@ -433,14 +436,14 @@ fn content() -> impl Strategy<Value = Content> {
 
 const RUNNING: Situation = Situation { mtu_bytes: MTU, is_running: true };
 
-/// An engine in memory and the time it lives in.
+/// An engine and its clock.
 struct World {
     engine: Engine,
     start: Instant,
 }
 
 impl World {
-    /// Pods and two external addresses that stand for hosts; nothing is shared.
+    /// Pods and host maps, without a shared address.
     fn new() -> Self {
         Self::with(Vec::new())
     }
@@ -472,7 +475,7 @@ impl World {
         Self { engine, start }
     }
 
-    /// Sends the packet that `question` asks about, and tells why it was dropped.
+    /// Sends the packet of `question`, and returns the reason if it was dropped.
     fn send(&mut self, question: &Question) -> Option<DropReason> {
         let mut frame = question.packet().unwrap();
         let mut out = TransmitBatch::default();
@@ -506,7 +509,7 @@ impl World {
         let context = Context {
             forwarding: &self.engine.control.current(),
             flows: &self.engine.flows,
-            memory: Memory::Unchanged,
+            flow_access: FlowAccess::ReadOnly,
             now: self.engine.flows.tick(self.start),
         };
 
@@ -514,19 +517,19 @@ impl World {
     }
 }
 
-/// Milan and Genoa are realms of their own, with the same pods; Oslo and Turin share ours.
+/// Milan and Genoa are realms of their own, with the same pod CIDR; Oslo and Turin share our realm.
 fn peers() -> Vec<PeerConfig> {
     let milan = ["10.244.0.0/16", "fd00:10:244::/48", "fd00:10:245::/48"];
-    let called = |name, allowed| PeerConfig {
+    let with_endpoint = |name, allowed| PeerConfig {
         endpoints: vec!["198.51.100.3:51840".parse().unwrap()],
         ..peer(name, allowed)
     };
 
     vec![
-        called("milan", &milan),
+        with_endpoint("milan", &milan),
         peer("oslo", &["192.0.2.0/24"]),
-        called("turin", &["198.18.0.0/15"]),
-        called("genoa", &["10.244.0.0/16"]),
+        with_endpoint("turin", &["198.18.0.0/15"]),
+        with_endpoint("genoa", &["10.244.0.0/16"]),
     ]
 }
 
@@ -585,7 +588,7 @@ fn summary(source: &str, destination: &str, content: Content) -> Summary {
 #[track_caller]
 fn dropped(explanation: &Explanation) -> (DropReason, String) {
     let Outcome::Dropped { reason, remedy, .. } = &explanation.outcome else {
-        panic!("it is {:?}", explanation.outcome);
+        panic!("the outcome is {:?}", explanation.outcome);
     };
 
     (*reason, remedy.clone())
@@ -599,7 +602,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test has to begin at some time")]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
 fn now() -> Instant {
     Instant::now()
 }

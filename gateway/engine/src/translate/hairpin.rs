@@ -1,28 +1,27 @@
-//! From the cluster to an external address of its own: there and back (RFC 4787 section 6).
+//! Hairpinning: packets from the cluster to an external address of its own (RFC 4787 section 6).
 
 use std::net::IpAddr;
 
 use remap::{Arrival, Source};
 
 use super::{Context, Endpoint, has_address, write, write_embedded};
-use crate::flows::{OWN_REALM, Seen};
+use crate::flows::{OWN_REALM, OriginalPacket};
 use strait_packet::DropReason;
 use strait_packet::icmp::{self, Embedded};
 use strait_packet::rewrite::{Checksum, Side};
 use strait_packet::{Header, ports::Ports};
 
-/// How many port spaces are searched for the host behind a shared address: that of this cluster and those of the
-/// first peers. A packet whose host none of them has costs as much with ten thousand peers as with these.
+/// How many realms are searched for the host behind a shared address: that of this cluster and those of the first
+/// peers. It bounds the cost of a packet without mapping, also with ten thousand peers.
 pub(super) const REALMS_MAX: usize = 64;
 
-/// Gives `packet` the addresses with which it comes back into the cluster: the host behind the
-/// external address as its destination, and an external source, so that the answer comes this way too.
+/// Translates `packet` for its way back into the cluster: the destination becomes the host behind the external
+/// address, the source becomes an external address, so that the answer takes the hairpin too.
 ///
 /// # Errors
 ///
-/// [`DropReason::NoRoute`] if the destination is no external address of ours, or the source cannot
-/// have one; [`DropReason::NoMapping`] if nobody has the shared address and port; and why a new mapping
-/// was refused.
+/// [`DropReason::NoRoute`] if the destination is no external address of ours, or the source cannot have one;
+/// [`DropReason::NoMapping`] if the shared address and port is not mapped; or the reason why a new mapping was refused.
 pub(super) fn hairpin(
     context: &Context<'_>,
     packet: &mut [u8],
@@ -32,7 +31,7 @@ pub(super) fn hairpin(
     if let Some(mut embedded) = icmp::embedded(packet, header) {
         return error(context, packet, header, &mut embedded, checksum);
     }
-    let Context { forwarding, flows, memory, now } = context;
+    let Context { forwarding, flows, flow_access, now } = context;
     let table = forwarding.table();
     let (source, destination) = (header.source(), header.destination());
 
@@ -42,7 +41,7 @@ pub(super) fn hairpin(
         Arrival::Shared => {
             let ports = Ports::read(packet, header).ok_or(DropReason::NoMapping)?;
             let (external, sender) = ((destination, ports.destination), (source, ports.source));
-            whoever_has(context, header.protocol(), external, sender)?
+            owner_of_shared(context, header.protocol(), external, sender)?
         }
     };
     let from: Endpoint = match table.source(source) {
@@ -52,7 +51,14 @@ pub(super) fn hairpin(
             if !has_address(pool, source) {
                 return Err(DropReason::NoRoute);
             }
-            flows.leave(realm, Seen { packet, header }, to.0, pool, *memory, *now)?
+            flows.map_outbound(
+                realm,
+                OriginalPacket { packet, header },
+                to.0,
+                pool,
+                *flow_access,
+                *now,
+            )?
         }
     };
 
@@ -60,8 +66,8 @@ pub(super) fn hairpin(
     write(packet, header, Side::Source, from, checksum)
 }
 
-/// An ICMP error about a packet that came this way goes back to who sent that, and quotes it as it
-/// was sent (RFC 5508 section 5, REQ-7).
+/// An ICMP error about a hairpinned packet goes back to the sender of that packet, and quotes it as it was sent
+/// (RFC 5508 section 5, REQ-7).
 fn error(
     context: &Context<'_>,
     packet: &mut [u8],
@@ -82,31 +88,31 @@ fn error(
         Arrival::Shared => {
             let ports = ports.ok_or(DropReason::NoMapping)?;
             let (external, other) = ((sender, ports.source), (target, ports.destination));
-            let (realm, internal) = whoever_has(context, protocol, external, other)?;
+            let (realm, internal) = owner_of_shared(context, protocol, external, other)?;
             (Some(realm), internal)
         }
     };
-    let called: Endpoint = match table.source(target) {
+    let external_target: Endpoint = match table.source(target) {
         Source::Mapped(external) | Source::Answering(external) => (external, None),
         Source::Known | Source::Unknown => {
             let port = ports.ok_or(DropReason::NoMapping)?.destination;
-            known_as(context, realm, protocol, (target, port))?
+            shared_address_of(context, realm, protocol, (target, port))?
         }
     };
-    // A router of ours that nobody has a name for reports under that of the target.
+    // A router of ours without an external address reports with that of the target.
     let reporter = match table.source(header.source()) {
         Source::Mapped(external) | Source::Answering(external) => external,
-        Source::Known | Source::Unknown => called.0,
+        Source::Known | Source::Unknown => external_target.0,
     };
 
     write_embedded(packet, header, embedded, Side::Source, to)?;
-    write_embedded(packet, header, embedded, Side::Destination, called)?;
+    write_embedded(packet, header, embedded, Side::Destination, external_target)?;
     write(packet, header, Side::Destination, (to.0, None), checksum)?;
     write(packet, header, Side::Source, (reporter, None), checksum)
 }
 
-/// In whose port space a packet from `sender` to `external` comes back into the cluster: that in which
-/// the host behind a shared address has it.
+/// The realm whose mappings a packet from `sender` to `external` uses on its way back into the cluster: that in which
+/// the host behind a shared address has its mapping.
 pub(super) fn realm(
     context: &Context<'_>,
     protocol: u8,
@@ -114,19 +120,17 @@ pub(super) fn realm(
     sender: (IpAddr, u16),
 ) -> u32 {
     match context.forwarding.table().arrival(external.0) {
-        Arrival::Shared => {
-            whoever_has(context, protocol, external, sender).map_or(OWN_REALM, |(realm, _)| realm)
-        }
+        Arrival::Shared => owner_of_shared(context, protocol, external, sender)
+            .map_or(OWN_REALM, |(realm, _)| realm),
         Arrival::Known | Arrival::Named | Arrival::Mapped(_) | Arrival::Answered(_) => OWN_REALM,
     }
 }
 
-/// Which of our hosts uses a shared address and port, and towards which remote.
+/// The host of ours behind a shared address and port, and the realm of its mapping.
 ///
-/// The same port may be another host's towards another remote. `other` is whom it is to talk to: where
-/// that one has a port too, the two may know each other from there, and only there would the answers
-/// have the port that they were asked at.
-fn whoever_has(
+/// Two hosts may have the same port towards different remotes. `other` is the sender of the packet: a realm in which
+/// it has a mapping too is preferred, since only there the answers have the port that the question was sent to.
+fn owner_of_shared(
     context: &Context<'_>,
     protocol: u8,
     external: (IpAddr, u16),
@@ -148,8 +152,8 @@ fn whoever_has(
     first.ok_or(DropReason::NoMapping)
 }
 
-/// Which shared address and port one of our hosts has, towards the remote of `realm` or whichever.
-fn known_as(
+/// The shared address and port of one of our hosts, in `realm` or in the first realm that has a mapping for it.
+fn shared_address_of(
     context: &Context<'_>,
     realm: Option<u32>,
     protocol: u8,
@@ -162,8 +166,7 @@ fn known_as(
         .ok_or(DropReason::NoMapping)
 }
 
-/// The port spaces that are searched. Our own first: packets to hosts with an address of their own make their
-/// mappings there.
+/// The realms that are searched. Our own first: it has the mappings of packets to hosts with an external address.
 fn realms(context: &Context<'_>) -> impl Iterator<Item = u32> {
     let peers = context.forwarding.peers().iter().map(|peer| peer.realm);
 

@@ -5,22 +5,23 @@ use std::net::IpAddr;
 use remap::{Arrival, PeerId};
 
 use super::{Context, Endpoint, clamp, write, write_embedded};
-use crate::flows::Seen;
+use crate::flows::OriginalPacket;
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::icmp::{self, Embedded};
 use strait_packet::rewrite::{Checksum, Side};
 use strait_wg::Peer;
 
-/// Checks that the peer may send `packet`, and gives it the addresses that this cluster knows.
+/// Checks that the peer may send `packet`, and translates it to the addresses that this cluster knows.
 ///
 /// # Errors
 ///
-/// Why it goes nowhere. The packet may have been changed by then.
+/// The reason why the packet is dropped. It may have been changed by then.
 #[inline]
 pub fn inbound(
     context: &Context<'_>,
-    (id, peer): (PeerId, &Peer),
+    id: PeerId,
+    peer: &Peer,
     packet: &mut [u8],
     header: &mut Header,
 ) -> Result<(), DropReason> {
@@ -30,7 +31,7 @@ pub fn inbound(
     let local = context.forwarding.inbound(id, header.source())?;
 
     let quoted = match icmp::embedded(packet, header) {
-        Some(mut embedded) => Some(quoted(context, (id, peer), packet, header, &mut embedded)?),
+        Some(mut embedded) => Some(quoted(context, id, peer, packet, header, &mut embedded)?),
         None => None,
     };
     destination(context, peer, packet, header, quoted)?;
@@ -39,11 +40,12 @@ pub fn inbound(
     Ok(clamp(packet, header, peer, Checksum::Complete)?)
 }
 
-/// The packet that an ICMP error quotes was ours. Gives it the addresses that it had here, and tells
-/// who sent it.
+/// Translates the packet that an ICMP error quotes, which is one of ours, back to its addresses here. Returns its
+/// source.
 fn quoted(
     context: &Context<'_>,
-    (id, peer): (PeerId, &Peer),
+    id: PeerId,
+    peer: &Peer,
     packet: &mut [u8],
     header: &Header,
     embedded: &mut Embedded,
@@ -71,7 +73,7 @@ fn quoted(
     Ok(internal.0)
 }
 
-/// Finds out which of our hosts the packet is for.
+/// Translates the destination to the address of one of our hosts.
 fn destination(
     context: &Context<'_>,
     peer: &Peer,
@@ -79,28 +81,39 @@ fn destination(
     header: &mut Header,
     quoted: Option<IpAddr>,
 ) -> Result<(), DropReason> {
-    let Context { forwarding, flows, memory, now } = context;
+    let Context { forwarding, flows, flow_access, now } = context;
     let external = header.destination();
 
     let internal: Endpoint = match forwarding.table().arrival(external) {
         Arrival::Known => return Ok(()),
         Arrival::Named => {
             if quoted.is_none() {
-                flows.unpin(peer.realm, Seen { packet, header }, *memory, *now);
+                flows.unpin(peer.realm, OriginalPacket { packet, header }, *flow_access, *now);
             }
             return Ok(());
         }
         Arrival::Mapped(internal) => (internal, None),
         Arrival::Answered(internal) => {
             if quoted.is_none() {
-                flows.pin(peer.realm, Seen { packet, header }, internal, *memory, *now)?;
+                flows.pin(
+                    peer.realm,
+                    OriginalPacket { packet, header },
+                    internal,
+                    *flow_access,
+                    *now,
+                )?;
             }
             (internal, None)
         }
-        // An error goes to whoever sent the packet that it quotes.
+        // An ICMP error goes to the sender of the packet that it quotes.
         Arrival::Shared => match quoted {
             Some(quoted) => (quoted, None),
-            None => flows.arrive(peer.realm, Seen { packet, header }, *memory, *now)?,
+            None => flows.map_inbound(
+                peer.realm,
+                OriginalPacket { packet, header },
+                *flow_access,
+                *now,
+            )?,
         },
     };
 

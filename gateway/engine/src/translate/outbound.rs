@@ -7,13 +7,13 @@ use remap::Source;
 use super::hairpin::hairpin;
 use super::{Context, Outgoing, clamp, has_address, write, write_embedded};
 use crate::Route;
-use crate::flows::Seen;
+use crate::flows::{Answer, OriginalPacket};
 use strait_packet::DropReason;
 use strait_packet::icmp::{self, Embedded};
 use strait_packet::rewrite::{Checksum, Side};
 use strait_packet::{Header, ports::Ports};
 
-/// Where a packet goes, if it can be translated. Changes nothing and remembers nothing.
+/// Where a packet goes, if it can be translated. Changes neither the packet nor the flows.
 ///
 /// # Errors
 ///
@@ -28,7 +28,7 @@ pub fn route<'a>(
     if header.is_source_routed() {
         return Err(DropReason::SourceRouted);
     }
-    if context.forwarding.is_routing_loop(packet, header, (context.now, context.memory)) {
+    if context.forwarding.is_routing_loop(packet, header, context.now, context.flow_access) {
         return Err(DropReason::RoutingLoop);
     }
 
@@ -39,12 +39,12 @@ pub fn route<'a>(
     }
 }
 
-/// Gives `packet` the addresses with which it goes where [`route`] says.
+/// Translates `packet` for the destination that [`route`] returned.
 ///
 /// # Errors
 ///
-/// Why it goes nowhere. An ICMP error may have been changed by then; any other packet is as it was, for
-/// an error that quotes it.
+/// The reason why the packet is dropped. An ICMP error may have been changed by then; any other packet is unchanged,
+/// so that an ICMP error can quote it.
 #[inline]
 pub fn outbound(
     context: &Context<'_>,
@@ -68,8 +68,8 @@ pub fn outbound(
     Ok(clamp(packet, header, route.peer, checksum)?)
 }
 
-/// The packet that an ICMP error quotes came from the remote. Gives it the addresses that it had on
-/// the wire, and tells under which one of ours it came.
+/// Translates the packet that an ICMP error quotes, which came from the remote, back to its addresses on the wire.
+/// Returns its destination there.
 fn quoted(
     context: &Context<'_>,
     route: &Route<'_>,
@@ -89,18 +89,12 @@ fn quoted(
         Source::Known => (internal, None),
         Source::Mapped(external) => (external, None),
         Source::Answering(external) => {
-            let answer = ports.map(|Ports { source, destination }| Ports {
+            let ports = ports.map(|Ports { source, destination }| Ports {
                 source: destination,
                 destination: source,
             });
-            let is_answer = flows.would_answer(
-                route.peer.realm,
-                embedded.protocol(),
-                (internal, remote),
-                answer,
-                external,
-                *now,
-            );
+            let answer = Answer { protocol: embedded.protocol(), internal, remote, ports };
+            let is_answer = flows.would_answer(route.peer.realm, &answer, external, *now);
             (if is_answer { external } else { internal }, None)
         }
         Source::Unknown if !has_address(table.masquerade(), internal) => (internal, None),
@@ -118,7 +112,7 @@ fn quoted(
     Ok(external.0)
 }
 
-/// Gives the packet a source that the remote knows.
+/// Translates the source to an address that the remote knows.
 fn source(
     context: &Context<'_>,
     route: &Route<'_>,
@@ -127,20 +121,27 @@ fn source(
     checksum: Checksum,
     quoted: Option<IpAddr>,
 ) -> Result<(), DropReason> {
-    let Context { forwarding, flows, memory, now } = context;
+    let Context { forwarding, flows, flow_access, now } = context;
     let table = forwarding.table();
     let internal = header.source();
     let realm = route.peer.realm;
-    let seen = Seen { packet, header };
+    let original = OriginalPacket { packet, header };
 
     let external = match table.source(internal) {
         Source::Known => return Ok(()),
         Source::Mapped(external) => (external, None),
         Source::Answering(external) => {
-            // An error answers the packet it quotes, whatever port that had.
+            // An ICMP error answers the packet it quotes, regardless of its port.
             let is_answer = match quoted {
                 Some(quoted) => quoted == external,
-                None => flows.is_answer(realm, seen, route.destination, external, *memory, *now)?,
+                None => flows.is_answer(
+                    realm,
+                    original,
+                    route.destination,
+                    external,
+                    *flow_access,
+                    *now,
+                )?,
             };
             if !is_answer {
                 return Ok(());
@@ -148,12 +149,12 @@ fn source(
             (external, None)
         }
         Source::Unknown if !has_address(table.masquerade(), internal) => return Ok(()),
-        // Routers of ours that report an error are as unknown as hosts, and have no port.
+        // The source of an ICMP error may be a router, which is unknown to the remote and has no port.
         Source::Unknown => match quoted {
             Some(quoted) => (quoted, None),
             None => {
                 let pool = table.masquerade();
-                flows.leave(realm, seen, route.destination, pool, *memory, *now)?
+                flows.map_outbound(realm, original, route.destination, pool, *flow_access, *now)?
             }
         },
     };

@@ -1,5 +1,5 @@
-//! What comes out is compared with the same packet built anew with the addresses it should have:
-//! every protocol, fragments, options and extension headers, both IP versions.
+//! Compares the translated packet with a packet that is built with the expected addresses: every protocol, fragments,
+//! options and extension headers, both IP versions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use remap::{Cluster, HostMap, PeerId, Rule, Table};
 
 use super::*;
-use crate::flows::Seen;
+use crate::flows::OriginalPacket;
 use crate::{Control, Engine, PeerConfig, Settings};
 use strait_packet::fixtures::{Extension, Packet, TCP, UDP, any_packet, tcp, udp};
 use strait_wg::PresharedKey;
@@ -23,7 +23,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8_000))]
 
     #[test]
-    fn outbound_equals_building_with_the_addresses_that_the_remote_knows(
+    fn outbound_equals_packet_with_remote_addresses(
         packet in any_packet(),
         from in any_source(),
         host: u8,
@@ -48,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn inbound_equals_building_with_the_addresses_that_we_know(
+    fn inbound_equals_packet_with_local_addresses(
         packet in any_packet(),
         to in any_source(),
         host: u8,
@@ -72,9 +72,9 @@ proptest! {
         }
     }
 
-    /// A router of ours reports on a packet that came from the remote, and the other way round.
+    /// An ICMP error of one realm about a packet from the other realm, in both directions.
     #[test]
-    fn an_error_names_the_packet_as_its_sender_sent_it(
+    fn icmp_error_quotes_the_packet_as_sent(
         packet in any_packet(),
         from in any_source(),
         host: u8,
@@ -103,14 +103,14 @@ proptest! {
         let translated = translated.unwrap();
         let expected = expected.build();
         let at = if is_ipv6 { 42 } else { 22 };
-        // Both zeros of the outer checksum are the same sum.
+        // The outer checksum may be either form of zero.
         prop_assert_eq!(&translated[..at], &expected[..at]);
         prop_assert_eq!(&translated[at + 2..], &expected[at + 2..]);
     }
 }
 
 #[test]
-fn source_routed_packets_are_dropped_in_both_directions() {
+fn source_routed_packets_are_dropped() {
     let world = World::new();
     let routing = Extension::Routing { segments_left: 0, last: [9_u16; 8].into() };
     let mut out = Packet::new(pod(true), local(true, 7), UDP, udp([1, 2], b"x"));
@@ -129,7 +129,7 @@ fn source_routed_packets_are_dropped_in_both_directions() {
 }
 
 #[test]
-fn an_authenticated_packet_passes_where_nothing_changes() {
+fn authentication_header_passes_without_remapping() {
     let world = World::new();
     let direct = ip("10.99.1.1");
     let out = Packet::new(pod(false), direct, AUTHENTICATION_HEADER, vec![7; 24]);
@@ -140,7 +140,7 @@ fn an_authenticated_packet_passes_where_nothing_changes() {
 }
 
 #[test]
-fn a_connection_is_told_what_fits_the_tunnel_in_both_directions() {
+fn mss_is_clamped_in_both_directions() {
     let world = World::new();
     world.peer().set_clamp_mtu(Some(1340));
     let syn = |source, destination, mss: u16| {
@@ -159,7 +159,7 @@ fn a_connection_is_told_what_fits_the_tunnel_in_both_directions() {
 }
 
 #[test]
-fn an_address_without_counterpart_is_not_sent_anywhere_else() {
+fn untranslatable_address_is_dropped() {
     let world = World::new();
     let out = Packet::new(pod(true), ip("fd71:0:1:ffff::1"), UDP, udp([1, 2], b"x"));
 
@@ -167,7 +167,7 @@ fn an_address_without_counterpart_is_not_sent_anywhere_else() {
 }
 
 #[test]
-fn a_host_of_ours_reaches_another_one_under_its_external_address() {
+fn hosts_reach_each_other_by_external_address() {
     let world = World::new();
     let out = Packet::new(ip("192.0.2.8"), ip("10.70.0.9"), UDP, udp([1, 2], b"x"));
     let back = Packet::new(ip("10.70.0.8"), ip("192.0.2.9"), UDP, udp([1, 2], b"x"));
@@ -175,9 +175,9 @@ fn a_host_of_ours_reaches_another_one_under_its_external_address() {
     assert_eq!(world.outbound(&out), Ok(back.build()));
 }
 
-/// Liqo's own gateway gives the answer of the second one to the first.
+/// Liqo's own gateway delivers the second node's answer to the first node.
 #[test]
-fn two_nodes_that_choose_the_same_port_are_told_apart() {
+fn nodes_with_the_same_port_are_distinguished() {
     let world = World::sharing();
     let [one, other] = ["172.18.0.2", "172.18.0.3"].map(ip);
     let question = |node| Packet::new(node, local(false, 7), UDP, udp([40_000, 53], b"who?"));
@@ -193,26 +193,26 @@ fn two_nodes_that_choose_the_same_port_are_told_apart() {
     }
 }
 
-/// Nobody would get the answers to an address that is shared no more.
+/// Answers to an address that is no longer shared would be lost.
 #[test]
-fn a_flow_goes_on_under_an_address_that_is_still_shared() {
+fn flow_moves_to_a_remaining_shared_address() {
     let mut world = World::sharing();
     let question = Packet::new(ip("172.18.0.2"), local(false, 7), UDP, udp([40_000, 53], b"who?"));
-    let asked_as =
+    let translated =
         |shared| Packet { source: ip(shared), destination: remote(false, 7), ..question.clone() };
     let answer = Packet::new(remote(false, 7), ip("10.70.0.2"), UDP, udp([53, 40_000], b"me"));
-    assert_eq!(world.outbound(&question), Ok(asked_as("10.70.0.1").build()));
+    assert_eq!(world.outbound(&question), Ok(translated("10.70.0.1").build()));
 
     world.pool = vec![ip("10.70.0.2")];
     world.reconfigure(None);
 
-    assert_eq!(world.outbound(&question), Ok(asked_as("10.70.0.2").build()));
+    assert_eq!(world.outbound(&question), Ok(translated("10.70.0.2").build()));
     let expected = Packet::new(local(false, 7), ip("172.18.0.2"), UDP, udp([53, 40_000], b"me"));
     assert_eq!(world.inbound(&answer), Ok(expected.build()));
 }
 
 #[test]
-fn a_packet_for_a_shared_address_without_a_flow_goes_nowhere() {
+fn unmapped_shared_address_is_dropped() {
     let world = World::sharing();
     let probe = Packet::new(remote(false, 7), ip("10.70.0.1"), UDP, udp([53, 9], b"x"));
     let quoted = Packet::new(ip("10.70.0.1"), remote(false, 7), UDP, udp([9, 53], b"x"));
@@ -225,7 +225,7 @@ fn a_packet_for_a_shared_address_without_a_flow_goes_nowhere() {
 }
 
 #[test]
-fn a_protocol_without_ports_cannot_share_an_address() {
+fn protocol_without_ports_is_not_masqueraded() {
     const GRE: u8 = 47;
     let world = World::sharing();
     let from_node = Packet::new(ip("172.18.0.2"), local(false, 7), GRE, vec![0; 8]);
@@ -236,7 +236,7 @@ fn a_protocol_without_ports_cannot_share_an_address() {
 }
 
 #[test]
-fn a_source_that_fills_the_memory_leaves_room_for_others() {
+fn one_source_cannot_exhaust_the_flow_table() {
     let world = World::sharing();
     let question =
         |node: &str, port| Packet::new(ip(node), local(false, 7), UDP, udp([port, 53], b"who?"));
@@ -252,13 +252,13 @@ fn a_source_that_fills_the_memory_leaves_room_for_others() {
 }
 
 #[test]
-fn whoever_only_asks_changes_nothing() {
+fn read_only_access_creates_no_flow() {
     let world = World::sharing();
     let mut bytes =
         Packet::new(ip("172.18.0.2"), local(false, 7), UDP, udp([7, 53], b"who?")).build();
     let forwarding = world.control.current();
     let mut header = Header::parse(&bytes).unwrap();
-    let context = Context { memory: Memory::Unchanged, ..world.context(&forwarding) };
+    let context = Context { flow_access: FlowAccess::ReadOnly, ..world.context(&forwarding) };
 
     let outgoing = route(&context, &bytes, &header).unwrap();
     outbound(&context, &outgoing, &mut bytes, &mut header, Checksum::Complete).unwrap();
@@ -268,41 +268,41 @@ fn whoever_only_asks_changes_nothing() {
 }
 
 #[test]
-fn a_pod_with_two_names_answers_under_the_one_it_was_called() {
+fn answer_has_the_address_of_the_question() {
     let world = World::sharing();
     let question =
         |name, port| Packet::new(remote(false, 7), ip(name), UDP, udp([port, 53], b"who?"));
     let answer = |port| Packet::new(ip("10.244.1.9"), local(false, 7), UDP, udp([53, port], b"me"));
-    let answered_as =
+    let translated =
         |name, port| Packet::new(ip(name), remote(false, 7), UDP, udp([53, port], b"me")).build();
 
     assert!(world.inbound(&question("10.70.0.7", 1)).is_ok());
     assert!(world.inbound(&question("10.244.1.9", 2)).is_ok());
 
-    assert_eq!(world.outbound(&answer(1)), Ok(answered_as("10.70.0.7", 1)));
-    assert_eq!(world.outbound(&answer(2)), Ok(answered_as("10.244.1.9", 2)));
-    assert_eq!(world.outbound(&answer(3)), Ok(answered_as("10.244.1.9", 3)), "nobody asked");
+    assert_eq!(world.outbound(&answer(1)), Ok(translated("10.70.0.7", 1)));
+    assert_eq!(world.outbound(&answer(2)), Ok(translated("10.244.1.9", 2)));
+    assert_eq!(world.outbound(&answer(3)), Ok(translated("10.244.1.9", 3)), "no question");
 }
 
 #[test]
-fn the_last_name_that_a_pod_was_called_by_counts() {
+fn latest_destination_address_is_the_answer_source() {
     let world = World::sharing();
     let question = |name| Packet::new(remote(false, 7), ip(name), UDP, udp([1, 53], b"who?"));
     let answer = Packet::new(ip("10.244.1.9"), local(false, 7), UDP, udp([53, 1], b"me"));
-    let answered_as = |name| Packet::new(ip(name), remote(false, 7), UDP, udp([53, 1], b"me"));
+    let translated = |name| Packet::new(ip(name), remote(false, 7), UDP, udp([53, 1], b"me"));
 
     for name in ["10.70.0.7", "10.244.1.9", "10.70.0.7"] {
         assert!(world.inbound(&question(name)).is_ok());
 
         for _ in 0..2 {
-            assert_eq!(world.outbound(&answer), Ok(answered_as(name).build()));
+            assert_eq!(world.outbound(&answer), Ok(translated(name).build()));
         }
     }
 }
 
-/// The first one is over and not yet forgotten.
+/// The first connection has ended and not yet expired.
 #[test]
-fn a_connection_keeps_the_name_that_it_was_opened_under() {
+fn connection_keeps_its_address_until_a_new_syn() {
     const FIN: u8 = 1;
     const SYN: u8 = 2;
     const ACK: u8 = 16;
@@ -320,15 +320,15 @@ fn a_connection_keeps_the_name_that_it_was_opened_under() {
     }
 
     world.inbound(&there("10.244.1.9", ACK)).unwrap();
-    assert_eq!(source(ACK), ip("10.70.0.7"), "a stray segment opens nothing");
+    assert_eq!(source(ACK), ip("10.70.0.7"), "a stray segment opens no connection");
     world.inbound(&there("10.244.1.9", SYN)).unwrap();
 
     assert_eq!(source(SYN | ACK), ip("10.244.1.9"));
 }
 
-/// A fragment has no ports behind the first.
+/// Later fragments have no ports.
 #[test]
-fn fragments_of_a_pod_with_two_names_stay_together() {
+fn fragments_of_an_answer_share_its_address() {
     const MORE: u16 = 0x2000;
     let world = World::sharing();
     let question = Packet::new(remote(false, 7), ip("10.70.0.7"), UDP, udp([9, 53], b"who?"));
@@ -346,10 +346,10 @@ fn fragments_of_a_pod_with_two_names_stay_together() {
     assert_eq!(world.outbound(&stray), Err(DropReason::FragmentUnknown));
 }
 
-/// Behind the fragment header of the first one stand further headers; what the later ones name is the
+/// The first fragment has more headers behind its fragment header. The next header field of the later ones names the
 /// first of these, not the transport protocol.
 #[test]
-fn fragments_with_more_extension_headers_stay_together_in_both_directions() {
+fn fragments_with_extension_headers_share_one_mapping() {
     const DESTINATION_OPTIONS: u8 = 60;
     const MORE: u16 = 1;
     let world = World::sharing();
@@ -362,21 +362,21 @@ fn fragments_with_more_extension_headers_stay_together_in_both_directions() {
         later.extensions = vec![Extension::Fragment { field: 10 << 3 }];
         [first, later]
     };
-    let ends = |packet: Vec<u8>| {
+    let addresses = |packet: Vec<u8>| {
         let header = Header::parse(&packet).unwrap();
         (header.source(), header.destination())
     };
 
     for fragment in fragments(node, local(true, 7), [4000, 53]) {
-        assert_eq!(ends(world.outbound(&fragment).unwrap()), (shared, remote(true, 7)));
+        assert_eq!(addresses(world.outbound(&fragment).unwrap()), (shared, remote(true, 7)));
     }
     for fragment in fragments(remote(true, 7), shared, [53, 4000]) {
-        assert_eq!(ends(world.inbound(&fragment).unwrap()), (local(true, 7), node));
+        assert_eq!(addresses(world.inbound(&fragment).unwrap()), (local(true, 7), node));
     }
 }
 
 #[test]
-fn an_answer_through_the_hairpin_comes_back_the_same_way() {
+fn hairpin_answer_returns_through_the_hairpin() {
     let world = World::sharing();
     let question = Packet::new(pod(false), ip("10.70.0.9"), UDP, udp([4000, 53], b"who?"));
 
@@ -390,10 +390,10 @@ fn an_answer_through_the_hairpin_comes_back_the_same_way() {
     assert_eq!(world.outbound(&answer), Ok(expected.build()));
 }
 
-/// The host, or a router on the way to it that has no external address.
+/// The error comes from the host, or from a router without an external address.
 #[test]
-fn an_error_about_a_packet_through_the_hairpin_finds_its_sender() {
-    for (reporter, reports_as) in [("192.0.2.9", "10.70.0.9"), ("192.0.2.8", "10.70.0.8")]
+fn hairpin_error_reaches_the_sender() {
+    for (reporter, external_reporter) in [("192.0.2.9", "10.70.0.9"), ("192.0.2.8", "10.70.0.8")]
         .into_iter()
         .chain([("192.0.2.1", "10.70.0.9")])
     {
@@ -403,14 +403,14 @@ fn an_error_about_a_packet_through_the_hairpin_finds_its_sender() {
 
         let error = unreachable(ip(reporter), ip("10.70.0.1"), &there);
 
-        let expected = unreachable(ip(reports_as), pod(false), &question.build());
+        let expected = unreachable(ip(external_reporter), pod(false), &question.build());
         assert_eq!(world.outbound(&error), Ok(expected.build()));
     }
 }
 
-/// The first to speak is a host with an external address; who answers shares one.
+/// The sender of the answer has a host map, its receiver shares an address.
 #[test]
-fn an_error_about_an_answer_through_the_hairpin_finds_its_sender() {
+fn hairpin_error_about_an_answer_reaches_its_sender() {
     let world = World::sharing();
     let question = Packet::new(pod(false), ip("10.70.0.9"), UDP, udp([4000, 53], b"who?"));
     let port = source_port(&world.outbound(&question).unwrap());
@@ -423,9 +423,9 @@ fn an_error_about_an_answer_through_the_hairpin_finds_its_sender() {
     assert_eq!(world.outbound(&error), Ok(expected.build()));
 }
 
-/// Both nodes have their ports towards the same remote, whose port space is not that of our own hosts.
+/// Both nodes have their mappings in the realm of the same remote, not in our own realm.
 #[test]
-fn two_nodes_that_share_an_address_reach_each_other_at_the_ports_they_are_known_by() {
+fn masqueraded_nodes_reach_each_other_by_mapped_ports() {
     let world = World::sharing();
     let [a, b, c] = ["172.18.0.2", "172.18.0.3", "172.18.0.4"].map(ip);
     let shared = ip("10.70.0.1");
@@ -445,11 +445,11 @@ fn two_nodes_that_share_an_address_reach_each_other_at_the_ports_they_are_known_
     let refusal = unreachable(b, shared, &there);
     let expected = unreachable(shared, a, &question.build());
     assert_eq!(world.outbound(&refusal), Ok(expected.build()));
-    assert_eq!(port_of(a), port_of_a, "and the remote knows it by the same one");
+    assert_eq!(port_of(a), port_of_a, "the same mapping towards the remote");
 }
 
 #[test]
-fn the_hairpin_finds_hosts_in_the_port_spaces_of_the_first_peers_only() {
+fn hairpin_searches_a_bounded_number_of_realms() {
     let mut world = World::sharing();
     let peers = (1..=1_000_u16).map(|number| {
         let [high, low] = number.to_be_bytes();
@@ -476,14 +476,21 @@ fn the_hairpin_finds_hosts_in_the_port_spaces_of_the_first_peers_only() {
         let port = 40_000 + u16::try_from(place).unwrap();
         let packet = Packet::new(own, remote(false, 7), UDP, udp([port, 53], b"who?")).build();
         let header = Header::parse(&packet).unwrap();
-        let seen = Seen { packet: &packet, header: &header };
+        let original = OriginalPacket { packet: &packet, header: &header };
         let pool = forwarding.table().masquerade();
         let realm = forwarding.peers()[place].realm;
-        let known_as = context
+        let mapped = context
             .flows
-            .leave(realm, seen, header.destination(), pool, Memory::Updated, context.now)
+            .map_outbound(
+                realm,
+                original,
+                header.destination(),
+                pool,
+                FlowAccess::Update,
+                context.now,
+            )
             .unwrap();
-        let (address, port) = (known_as.0, known_as.1.unwrap());
+        let (address, port) = (mapped.0, mapped.1.unwrap());
 
         let question = Packet::new(ip("192.0.2.9"), address, UDP, udp([53, port], b"you?"));
         let found = world.outbound(&question);
@@ -495,7 +502,7 @@ fn the_hairpin_finds_hosts_in_the_port_spaces_of_the_first_peers_only() {
 }
 
 #[test]
-fn an_error_about_what_never_came_through_the_hairpin_goes_nowhere() {
+fn error_about_unknown_hairpin_packet_is_dropped() {
     let world = World::sharing();
     let never = Packet::new(ip("10.70.0.1"), ip("192.0.2.9"), UDP, udp([4000, 53], b"who?"));
     let quoting = |destination| unreachable(ip("192.0.2.9"), ip(destination), &never.build());
@@ -505,7 +512,7 @@ fn an_error_about_what_never_came_through_the_hairpin_goes_nowhere() {
 }
 
 #[test]
-fn flows_outlive_new_keys_of_their_peer_and_end_with_it() {
+fn flows_survive_key_changes_until_peer_removal() {
     let mut world = World::sharing();
     let question = Packet::new(ip("172.18.0.2"), local(false, 7), UDP, udp([4000, 53], b"who?"));
     let answer = Packet::new(remote(false, 7), ip("10.70.0.1"), UDP, udp([53, 4000], b"me"));
@@ -525,7 +532,7 @@ struct World {
     start: Instant,
 }
 
-/// Whom a packet of ours is from.
+/// The sender of a packet of ours.
 #[derive(Clone, Copy, Debug)]
 enum From {
     /// A pod, whose own address the remote knows.
@@ -535,17 +542,17 @@ enum From {
 }
 
 impl World {
-    /// Sources that the remote cannot know leave as they are.
+    /// Without a shared address: sources that the remote does not know are not translated.
     fn new() -> Self {
         Self::with_pool(&[])
     }
 
-    /// Sources that the remote cannot know share an address.
+    /// Sources that the remote does not know are masqueraded.
     fn sharing() -> Self {
         Self::with_pool(&["10.70.0.1", "fd70::1"])
     }
 
-    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
     fn with_pool(pool: &[&str]) -> Self {
         let start = Instant::now();
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
@@ -583,7 +590,7 @@ impl World {
             keys: PeerKeys { public_key: PublicKey::from_bytes([7; 32]), preshared_key },
             endpoints: Vec::new(),
             allowed_ips: ["10.244.0.0/16", "fd24::/47", "10.99.0.0/16"].map(prefix).into(),
-            // Random bytes may be a SYN with an MSS.
+            // No clamping: random bytes may be a SYN with an MSS.
             clamp_mtu: None,
             persistent_keepalive: None,
         };
@@ -591,7 +598,7 @@ impl World {
         self.control.apply(vec![peer], table);
     }
 
-    /// An address of ours, and what a remote calls it.
+    /// An address of ours, and the address as a remote knows it.
     fn source(&self, from: From, is_ipv6: bool) -> (IpAddr, IpAddr) {
         match (from, is_ipv6) {
             (From::Pod, _) => (pod(is_ipv6), pod(is_ipv6)),
@@ -613,7 +620,7 @@ impl World {
         let outgoing = route(&context, &bytes, &header)?;
         let result = outbound(&context, &outgoing, &mut bytes, &mut header, Checksum::Complete);
         if result.is_err() && strait_packet::icmp::embedded(&before, &header).is_none() {
-            assert_eq!(bytes, before, "what is quoted is what was sent");
+            assert_eq!(bytes, before, "an ICMP error quotes the packet as sent");
         }
         result?;
         assert_eq!(Header::parse(&bytes), Ok(header));
@@ -629,7 +636,7 @@ impl World {
         let mut header = Header::parse(&bytes).unwrap();
         let context = self.context(&forwarding);
 
-        inbound(&context, (PeerId(0), &self.peer()), &mut bytes, &mut header)?;
+        inbound(&context, PeerId(0), &self.peer(), &mut bytes, &mut header)?;
         assert_eq!(Header::parse(&bytes), Ok(header));
         Ok(bytes)
     }
@@ -637,7 +644,7 @@ impl World {
     fn context<'a>(&'a self, forwarding: &'a Forwarding) -> Context<'a> {
         let now = self.flows.tick(self.start);
 
-        Context { forwarding, flows: &self.flows, memory: Memory::Updated, now }
+        Context { forwarding, flows: &self.flows, flow_access: FlowAccess::Update, now }
     }
 
     fn peer(&self) -> Arc<Peer> {
@@ -645,7 +652,7 @@ impl World {
     }
 }
 
-/// Host unreachable, about an IPv4 packet.
+/// An ICMP host unreachable error about an IPv4 packet.
 fn unreachable(source: IpAddr, destination: IpAddr, about: &[u8]) -> Packet {
     let mut message = vec![3, 1, 0, 0, 0, 0, 0, 0];
     message.extend(about);

@@ -1,4 +1,4 @@
-// What two engines do for packets, whatever is between them.
+// Forwarding, accounting, roaming and reconfiguration between two engines.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::world::{MILAN, Network, ROME, World, udp_packet};
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_packet_arrives_under_the_name_the_other_cluster_gave_to_its_sender() {
+fn packet_arrives_with_remapped_source() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
 
-    // Both call their own pods 10.244.0.0/16 and the other's 10.71.0.0/16.
+    // Both clusters have the pod CIDR 10.244.0.0/16, and remap the other's to 10.71.0.0/16.
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
     world.run(SECOND);
 
@@ -27,7 +27,7 @@ fn a_packet_arrives_under_the_name_the_other_cluster_gave_to_its_sender() {
 }
 
 #[test]
-fn an_answer_comes_back_from_the_address_that_was_asked() {
+fn answer_comes_from_the_requested_address() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
 
@@ -38,7 +38,7 @@ fn an_answer_comes_back_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn only_real_addresses_cross_the_wire_and_nothing_else_can_be_read_there() {
+fn payload_is_not_readable_on_the_wire() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
 
@@ -50,7 +50,7 @@ fn only_real_addresses_cross_the_wire_and_nothing_else_can_be_read_there() {
 }
 
 #[test]
-fn packets_staged_for_the_first_handshake_go_out_in_order() {
+fn staged_packets_are_sent_in_order() {
     let mut world = World::new(Network::PERFECT);
 
     for id in 0..20 {
@@ -65,7 +65,7 @@ fn packets_staged_for_the_first_handshake_go_out_in_order() {
 }
 
 #[test]
-fn staged_packets_are_bounded_and_the_rest_is_counted() {
+fn staged_packets_are_bounded() {
     let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
 
     for id in 0..300 {
@@ -78,7 +78,7 @@ fn staged_packets_are_bounded_and_the_rest_is_counted() {
 }
 
 #[test]
-fn staged_packets_are_given_up_and_counted_when_nobody_answers() {
+fn staged_packets_time_out_without_response() {
     let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
 
@@ -91,7 +91,7 @@ fn staged_packets_are_given_up_and_counted_when_nobody_answers() {
 
 /// WireGuard whitepaper, section 6.2: `REKEY_AFTER_TIME` is 120 s.
 #[test]
-fn a_session_is_renewed_after_120_seconds_without_losing_a_packet() {
+fn rekey_after_120_seconds_loses_no_packet() {
     let mut world = World::new(Network::PERFECT);
     let mut sent = 0;
     world.run(SECOND);
@@ -112,7 +112,7 @@ fn a_session_is_renewed_after_120_seconds_without_losing_a_packet() {
 }
 
 #[test]
-fn a_replayed_datagram_is_dropped_and_counted() {
+fn replayed_datagram_is_dropped() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
@@ -129,7 +129,7 @@ fn a_replayed_datagram_is_dropped_and_counted() {
 }
 
 #[test]
-fn every_flipped_byte_of_a_datagram_makes_it_worthless() {
+fn datagram_with_any_flipped_bit_is_dropped() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
@@ -144,12 +144,12 @@ fn every_flipped_byte_of_a_datagram_makes_it_worthless() {
 
     assert_eq!(world.inbound(MILAN).packets_out, before);
     world.inject(ROME, MILAN, &datagram);
-    assert_eq!(world.inbound(MILAN).packets_out, before + 1, "the true one still counts");
+    assert_eq!(world.inbound(MILAN).packets_out, before + 1, "the original is accepted");
     world.assert_accounts_balance();
 }
 
 #[test]
-fn garbage_in_the_middle_of_a_merged_message_costs_only_itself() {
+fn garbage_in_merged_message_drops_only_itself() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
     for id in 0..3 {
@@ -167,7 +167,7 @@ fn garbage_in_the_middle_of_a_merged_message_costs_only_itself() {
 }
 
 #[test]
-fn a_source_outside_the_allowed_ips_is_dropped() {
+fn source_outside_allowed_ips_is_dropped() {
     let mut world = World::new(Network::PERFECT);
     world.allow(MILAN, "10.244.0.0/17");
     world.run(SECOND);
@@ -182,7 +182,7 @@ fn a_source_outside_the_allowed_ips_is_dropped() {
 }
 
 #[test]
-fn a_destination_without_a_rule_never_leaves() {
+fn destination_without_rule_is_dropped() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
     let before = world.eavesdropped.len();
@@ -195,26 +195,26 @@ fn a_destination_without_a_rule_never_leaves() {
 
     assert_eq!(world.outbound(ROME).drops(DropReason::NoRoute), 3);
     assert_eq!(world.eavesdropped.len(), before);
-    assert_told(&world, ROME, &lost);
+    assert_icmp_errors(&world, ROME, &lost);
     world.assert_accounts_balance();
 }
 
-/// The server learns where the client is. Until then, nothing is translated or remembered.
+/// The server learns the endpoint of the client. Until then, packets are not translated, and no flow is recorded.
 #[test]
-fn a_packet_to_a_peer_without_an_endpoint_is_quoted_as_it_was_sent() {
+fn drop_without_endpoint_quotes_the_original_packet() {
     let mut world = World::new(Network::PERFECT);
     let lost = [udp_packet("10.244.2.7", "10.71.1.5", 0)];
 
     world.send(MILAN, &lost[0]);
 
     assert_eq!(world.outbound(MILAN).drops(DropReason::NoEndpoint), 1);
-    assert_told(&world, MILAN, &lost);
+    assert_icmp_errors(&world, MILAN, &lost);
     world.assert_accounts_balance();
 }
 
-/// A frame that is to be segmented counts as what would have been sent, whatever it is dropped for.
+/// A dropped frame counts the packets into which it would have been segmented, for every drop reason.
 #[test]
-fn a_frame_that_is_dropped_counts_as_the_packets_it_stands_for() {
+fn dropped_frame_counts_its_segments() {
     for (side, destination, reason) in [
         (ROME, "203.0.113.1", DropReason::NoRoute),
         (MILAN, "10.71.1.5", DropReason::NoEndpoint),
@@ -240,41 +240,41 @@ fn a_frame_that_is_dropped_counts_as_the_packets_it_stands_for() {
     }
 }
 
-/// As the replica that takes over does, on a node whose clock is behind.
+/// A replica that takes over on a node whose clock is behind must date its initiations after the former ones.
 #[test]
-fn a_successor_whose_clock_is_behind_has_a_session_if_it_is_told_what_was_said_before() {
-    // The library dates by the clock of the machine.
+fn successor_with_slow_clock_needs_the_former_timestamp() {
+    // The library takes timestamps from the clock of the machine.
     if ENGINES[ROME] != Engine::Native {
         return;
     }
-    for is_told in [true, false] {
+    for continues in [true, false] {
         let mut world = World::new(Network::PERFECT);
         world.run(SECOND);
         assert_eq!(world.received(MILAN).len(), 0);
 
-        world.restart_behind(ROME, 600 * SECOND, is_told);
+        world.restart_behind(ROME, 600 * SECOND, continues);
         world.run(10 * SECOND);
         world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
         world.run(SECOND);
 
-        assert_eq!(world.received(MILAN).len(), usize::from(is_told));
+        assert_eq!(world.received(MILAN).len(), usize::from(continues));
     }
 }
 
-/// What waits for a handshake that never comes is given up in silence, as the kernel does.
+/// As with the kernel.
 #[test]
-fn nobody_is_told_of_packets_that_a_handshake_never_came_for() {
+fn handshake_timeout_sends_no_icmp_error() {
     let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
 
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
     world.run(Duration::from_secs(120));
 
     assert_eq!(world.outbound(ROME).drops(DropReason::HandshakeTimeout), 1);
-    assert_told(&world, ROME, &[]);
+    assert_icmp_errors(&world, ROME, &[]);
 }
 
 #[test]
-fn the_endpoint_follows_an_authentic_peer_and_nobody_else() {
+fn endpoint_follows_only_authentic_datagrams() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
 
@@ -291,9 +291,9 @@ fn the_endpoint_follows_an_authentic_peer_and_nobody_else() {
     assert_eq!(world.received(ROME).len(), 2, "the answer went to the old endpoint");
 }
 
-/// The library does not tell what was overtaken.
+/// The library does not report reordering.
 #[test]
-fn an_initiation_that_was_overtaken_leads_nobody_back() {
+fn reordered_initiation_does_not_move_the_endpoint() {
     if ENGINES[MILAN] != Engine::Native {
         return;
     }
@@ -301,28 +301,28 @@ fn an_initiation_that_was_overtaken_leads_nobody_back() {
     world.run(121 * SECOND);
     let before = world.endpoint(MILAN).unwrap();
 
-    // The session is old enough for another one, which the next packet asks for.
+    // The session is old enough for a rekey, which the next packet starts.
     world.set_network(Network { delay: SECOND, ..Network::PERFECT });
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
     world.run(SECOND / 5);
-    let overtaken = world.in_flight();
-    assert!(overtaken.iter().any(|d| Message::classify(d) == Some(Message::Initiation)));
+    let delayed = world.in_flight();
+    assert!(delayed.iter().any(|d| Message::classify(d) == Some(Message::Initiation)));
     world.set_network(Network::PERFECT);
     world.move_to(ROME, "198.51.100.77:4444".parse().unwrap());
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 1));
     world.run(SECOND / 5);
-    for datagram in overtaken {
+    for datagram in delayed {
         world.inject_from(before, MILAN, &datagram);
     }
 
     world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 2));
     world.run(SECOND);
-    assert_eq!(world.received(ROME).len(), 1, "the answer went to where the peer was");
+    assert_eq!(world.received(ROME).len(), 1, "the answer went to the former endpoint");
 }
 
-/// It is authentic, but anybody on the way can have one made and send it from anywhere.
+/// It is authentic, but an attacker on the path can obtain one and send it from any address.
 #[test]
-fn a_cookie_reply_moves_nobody() {
+fn cookie_reply_does_not_move_the_endpoint() {
     let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
     let initiation = world.eavesdropped.last().unwrap().clone();
@@ -336,12 +336,12 @@ fn a_cookie_reply_moves_nobody() {
 
     world.inject_from("203.0.113.9:9".parse().unwrap(), ROME, &reply);
 
-    assert_eq!(world.inbound(ROME).protocol_messages, 1, "it was believed");
+    assert_eq!(world.inbound(ROME).protocol_messages, 1, "it was accepted");
     assert_eq!(world.endpoint(ROME), before);
 }
 
 #[test]
-fn applying_a_configuration_again_keeps_session_and_learned_endpoint() {
+fn reapplied_configuration_keeps_session_and_endpoint() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
     world.move_to(ROME, "198.51.100.77:4444".parse().unwrap());
@@ -359,7 +359,7 @@ fn applying_a_configuration_again_keeps_session_and_learned_endpoint() {
 }
 
 #[test]
-fn a_new_name_is_no_new_session() {
+fn renamed_peer_keeps_its_session() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
     let handshakes = world.count(|m| m == Message::Initiation);
@@ -373,7 +373,7 @@ fn a_new_name_is_no_new_session() {
 }
 
 #[test]
-fn new_keys_begin_a_new_session_with_the_endpoint_that_was_learned() {
+fn new_keys_keep_the_learned_endpoint() {
     let key = PresharedKey::from_file_content(&[7; 32]).unwrap();
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
@@ -385,12 +385,12 @@ fn new_keys_begin_a_new_session_with_the_endpoint_that_was_learned() {
     world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 0));
     world.run(SECOND);
 
-    assert_eq!(world.received(ROME).len(), 1, "the server had learned where the client is");
+    assert_eq!(world.received(ROME).len(), 1, "the server had learned the endpoint");
     world.assert_accounts_balance();
 }
 
 #[test]
-fn what_is_staged_for_a_peer_that_is_removed_is_counted() {
+fn staged_packets_of_removed_peer_are_counted() {
     let mut world = World::new(Network { loss_percent: 100, ..Network::PERFECT });
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
 
@@ -401,7 +401,7 @@ fn what_is_staged_for_a_peer_that_is_removed_is_counted() {
 }
 
 #[test]
-fn the_round_trip_of_the_handshake_is_measured_on_both_sides() {
+fn both_sides_measure_the_handshake_round_trip() {
     let delay = Duration::from_millis(15);
     let mut world = World::new(Network { delay, ..Network::PERFECT });
 
@@ -412,7 +412,7 @@ fn the_round_trip_of_the_handshake_is_measured_on_both_sides() {
 }
 
 #[test]
-fn the_round_trip_of_a_rekey_is_not_mistaken_for_the_gap_between_two_packets() {
+fn rekey_round_trip_excludes_packet_gaps() {
     let delay = Duration::from_millis(15);
     let mut world = World::new(Network { delay, ..Network::PERFECT });
 
@@ -427,7 +427,7 @@ fn the_round_trip_of_a_rekey_is_not_mistaken_for_the_gap_between_two_packets() {
 
 /// RFC 6040: a mark that the underlay sets reaches the receiver if the sender speaks ECN.
 #[test]
-fn congestion_on_the_underlay_is_seen_inside() {
+fn underlay_congestion_marks_the_inner_packet() {
     let mut world = World::new(Network { marks_congestion: true, ..Network::PERFECT });
     world.run(SECOND);
     let mut capable = udp_packet("10.244.1.5", "10.71.2.7", 0);
@@ -447,10 +447,9 @@ fn congestion_on_the_underlay_is_seen_inside() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever the network does: what arrives is what was sent, at most once, and every packet is
-    /// accounted for on both sides.
+    /// For any network: what arrives was sent, at most once, and every packet is counted on both sides.
     #[test]
-    fn a_bad_network_loses_packets_but_never_the_account(
+    fn counters_balance_on_a_bad_network(
         seed: u64,
         loss_percent in 0u32..40,
         repeat_percent in 0u32..20,
@@ -485,13 +484,13 @@ proptest! {
     }
 }
 
-/// Host unreachable about each of `lost`, which it quotes, and nothing else.
+/// Asserts that the ICMP errors are a host unreachable error about each of `lost`, which it quotes, and no others.
 #[track_caller]
-fn assert_told(world: &World, side: usize, lost: &[Vec<u8>]) {
-    let quoted: Vec<_> = world.told(side).iter().map(|error| &error[28..]).collect();
+fn assert_icmp_errors(world: &World, side: usize, lost: &[Vec<u8>]) {
+    let quoted: Vec<_> = world.icmp_errors(side).iter().map(|error| &error[28..]).collect();
 
     assert_eq!(quoted, lost);
-    for error in world.told(side) {
+    for error in world.icmp_errors(side) {
         assert_eq!((error[9], &error[20..22]), (1, &[3, 1][..]));
     }
 }

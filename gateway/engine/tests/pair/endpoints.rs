@@ -1,4 +1,4 @@
-// A peer with several addresses, of which some are dead.
+// A peer with several endpoints, some of them unreachable.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::world::{MILAN, Network, ROME, World, udp_packet};
 const STEP: Duration = Duration::from_millis(100);
 
 #[test]
-fn a_dead_first_address_costs_no_time() {
-    let mut world = called_at(&[1, 2]);
-    world.cut(&[at(1)]);
+fn dead_first_endpoint_causes_no_delay() {
+    let mut world = reachable_at(&[1, 2]);
+    world.block(&[at(1)]);
 
     world.run(STEP);
 
@@ -25,8 +25,8 @@ fn a_dead_first_address_costs_no_time() {
 }
 
 #[test]
-fn the_quickest_answer_counts_and_the_other_copies_are_repeats() {
-    let mut world = called_at(&[1, 2, 3]);
+fn fastest_response_selects_the_endpoint() {
+    let mut world = reachable_at(&[1, 2, 3]);
 
     world.run(SECOND);
 
@@ -38,16 +38,16 @@ fn the_quickest_answer_counts_and_the_other_copies_are_repeats() {
 }
 
 #[test]
-fn a_packet_without_a_session_looks_for_its_peer_at_all_addresses() {
-    let mut world = called_at(&[1, 2]);
-    world.cut(&[at(1), at(2)]);
-    // Until nobody asks for a session any more.
+fn packet_without_session_tries_all_endpoints() {
+    let mut world = reachable_at(&[1, 2]);
+    world.block(&[at(1), at(2)]);
+    // Until the handshake is given up.
     world.run(200 * SECOND);
     let before = world.initiations_to(at(2));
     world.run(20 * SECOND);
     assert_eq!(world.initiations_to(at(2)), before);
 
-    world.cut(&[at(1)]);
+    world.block(&[at(1)]);
     assert!(arrives(&mut world, 0));
 
     assert_eq!(world.endpoint(ROME), Some(at(2)));
@@ -55,9 +55,9 @@ fn a_packet_without_a_session_looks_for_its_peer_at_all_addresses() {
 }
 
 #[test]
-fn nobody_is_asked_more_often_than_the_others_while_nobody_answers() {
-    let mut world = called_at(&[1, 2, 3]);
-    world.cut(&[at(1), at(2), at(3)]);
+fn unreachable_endpoints_are_tried_equally_often() {
+    let mut world = reachable_at(&[1, 2, 3]);
+    world.block(&[at(1), at(2), at(3)]);
 
     world.run(20 * SECOND);
 
@@ -65,10 +65,10 @@ fn nobody_is_asked_more_often_than_the_others_while_nobody_answers() {
     assert!(asked.iter().all(|count| (3..=5).contains(count)), "{asked:?}");
 }
 
-/// The first copy to arrive is answered, always by the same way, and the others are repeats.
+/// Only the first copy to arrive is answered, and each time it is the same path.
 #[test]
-fn a_way_that_leads_in_one_direction_only_does_not_win_for_ever() {
-    let mut world = called_at(&[1, 2]);
+fn one_way_path_does_not_block_the_others() {
+    let mut world = reachable_at(&[1, 2]);
     world.mute(&[at(1)]);
 
     world.run(11 * SECOND);
@@ -79,11 +79,11 @@ fn a_way_that_leads_in_one_direction_only_does_not_win_for_ever() {
 }
 
 #[test]
-fn a_session_that_works_is_renewed_at_one_address_only() {
-    let mut world = called_at(&[1, 2]);
-    world.cut(&[at(1)]);
+fn working_session_is_renewed_at_one_endpoint() {
+    let mut world = reachable_at(&[1, 2]);
+    world.block(&[at(1)]);
     world.run(SECOND);
-    world.cut(&[]);
+    world.block(&[]);
     let before = [1, 2].map(|last| world.initiations_to(at(last)));
 
     for id in 0..4000 {
@@ -99,11 +99,11 @@ fn a_session_that_works_is_renewed_at_one_address_only() {
 
 /// Silence is noticed after 15 s (WireGuard whitepaper section 6.5), and no session has to end first.
 #[test]
-fn another_address_takes_over_from_one_that_dies() {
-    let mut world = called_at(&[1, 2]);
+fn dead_endpoint_is_replaced() {
+    let mut world = reachable_at(&[1, 2]);
     world.run(SECOND);
     assert_eq!(world.endpoint(ROME), Some(at(1)));
-    world.cut(&[at(1)]);
+    world.block(&[at(1)]);
 
     let delivered = world.received(MILAN).len();
     for id in 0..170 {
@@ -118,10 +118,10 @@ fn another_address_takes_over_from_one_that_dies() {
 }
 
 #[test]
-fn a_peer_that_is_looked_for_is_found_at_once() {
-    let mut world = called_at(&[1, 2]);
+fn requested_search_finds_the_peer_at_once() {
+    let mut world = reachable_at(&[1, 2]);
     world.run(SECOND);
-    world.cut(&[at(1)]);
+    world.block(&[at(1)]);
 
     world.seek(ROME);
     world.run(2 * STEP);
@@ -131,8 +131,8 @@ fn a_peer_that_is_looked_for_is_found_at_once() {
 }
 
 #[test]
-fn a_server_that_knows_no_address_looks_for_nobody() {
-    let mut world = called_at(&[1]);
+fn search_without_candidates_sends_nothing() {
+    let mut world = reachable_at(&[1]);
     world.run(SECOND);
     let client = world.endpoint(MILAN).unwrap();
 
@@ -143,9 +143,9 @@ fn a_server_that_knows_no_address_looks_for_nobody() {
 }
 
 #[test]
-fn an_address_that_appears_while_nobody_answers_is_tried_at_once() {
-    let mut world = called_at(&[1, 2]);
-    world.cut(&[at(1)]);
+fn new_candidate_is_tried_without_delay() {
+    let mut world = reachable_at(&[1, 2]);
+    world.block(&[at(1)]);
     world.set_endpoints(ROME, &[at(1)]);
     world.run(2 * SECOND);
     assert!(!world.session(ROME).is_established);
@@ -157,12 +157,12 @@ fn an_address_that_appears_while_nobody_answers_is_tried_at_once() {
 }
 
 #[test]
-fn a_session_follows_a_list_without_its_address_and_loses_nothing() {
-    let mut world = called_at(&[1, 2]);
-    world.cut(&[at(2)]);
+fn session_moves_to_new_candidates_without_loss() {
+    let mut world = reachable_at(&[1, 2]);
+    world.block(&[at(2)]);
     world.run(SECOND);
     assert_eq!(world.endpoint(ROME), Some(at(1)));
-    world.cut(&[]);
+    world.block(&[]);
 
     world.set_endpoints(ROME, &[at(2)]);
     for id in 0..20 {
@@ -175,9 +175,9 @@ fn a_session_follows_a_list_without_its_address_and_loses_nothing() {
 }
 
 #[test]
-fn an_address_that_works_is_kept_if_its_successors_are_dead() {
-    let mut world = called_at(&[1, 2]);
-    world.cut(&[at(2)]);
+fn working_endpoint_outlives_dead_candidates() {
+    let mut world = reachable_at(&[1, 2]);
+    world.block(&[at(2)]);
     world.run(SECOND);
 
     world.set_endpoints(ROME, &[at(2)]);
@@ -191,10 +191,10 @@ fn an_address_that_works_is_kept_if_its_successors_are_dead() {
 }
 
 #[test]
-fn a_learned_address_outlives_another_list() {
-    let mut world = called_at(&[1, 2]);
+fn learned_endpoint_outlives_new_candidates() {
+    let mut world = reachable_at(&[1, 2]);
     world.run(SECOND);
-    world.have(MILAN, &[at(99)]);
+    world.set_addresses(MILAN, &[at(99)]);
     world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", 0));
     world.run(SECOND);
     assert_eq!(world.endpoint(ROME), Some(at(99)));
@@ -208,12 +208,12 @@ fn a_learned_address_outlives_another_list() {
 }
 
 #[test]
-fn an_address_of_ours_that_is_gone_is_replaced_at_once() {
-    let mut world = called_at(&[1, 2]);
+fn removed_local_address_is_replaced_at_once() {
+    let mut world = reachable_at(&[1, 2]);
     world.run(SECOND);
-    world.call(ROME, at(2));
+    world.set_endpoint(ROME, at(2));
     assert!(arrives(&mut world, 0));
-    world.have(MILAN, &[at(1)]);
+    world.set_addresses(MILAN, &[at(1)]);
 
     for id in 0..10 {
         world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", id));
@@ -224,18 +224,18 @@ fn an_address_of_ours_that_is_gone_is_replaced_at_once() {
     assert_eq!(world.endpoint(ROME), Some(at(1)));
 }
 
-/// The kernel sends from an address that is on a link without a carrier all the same.
+/// The kernel still sends from an address on a link without carrier.
 #[test]
-fn an_address_of_ours_that_nothing_comes_back_to_is_left() {
+fn unanswered_local_address_is_replaced() {
     let [first, second] = ["198.51.100.1:40000", "198.51.100.2:40000"].map(|a| a.parse().unwrap());
-    let mut world = called_at(&[1]);
-    world.have(ROME, &[first, second]);
+    let mut world = reachable_at(&[1]);
+    world.set_addresses(ROME, &[first, second]);
     world.run(SECOND);
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
     assert_eq!(world.last_source(ROME), Some(first));
 
-    world.cut(&[first]);
-    world.have(ROME, &[second, first]);
+    world.block(&[first]);
+    world.set_addresses(ROME, &[second, first]);
     for id in 1..170 {
         world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", id));
         world.run(STEP);
@@ -247,11 +247,11 @@ fn an_address_of_ours_that_nothing_comes_back_to_is_left() {
 }
 
 #[test]
-fn candidates_beyond_the_limit_are_left_out() {
+fn candidates_beyond_the_limit_are_ignored() {
     let all: Vec<u8> = (1..=20).collect();
-    let mut world = called_at(&all);
+    let mut world = reachable_at(&all);
     let addresses: Vec<_> = all.iter().map(|last| at(*last)).collect();
-    world.cut(&addresses);
+    world.block(&addresses);
 
     world.run(SECOND);
 
@@ -262,34 +262,34 @@ fn candidates_beyond_the_limit_are_left_out() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Whichever address is called, and from wherever.
+    /// For any endpoint and any source address.
     #[test]
-    fn what_follows_an_authentic_datagram_leaves_from_where_that_came_to(
-        calls in prop::collection::vec((1u8..4, any::<bool>()), 1..12),
+    fn replies_leave_from_the_address_that_received(
+        endpoints in prop::collection::vec((1u8..4, any::<bool>()), 1..12),
     ) {
-        let mut world = called_at(&[1, 2, 3]);
+        let mut world = reachable_at(&[1, 2, 3]);
         world.run(SECOND);
 
-        for (id, (called, moves)) in (0u16..).zip(calls) {
+        for (id, (endpoint, moves)) in (0u16..).zip(endpoints) {
             if moves {
                 world.move_to(ROME, SocketAddr::from(([198, 51, 100, 10], 1000 + id)));
             }
-            world.call(ROME, at(called));
+            world.set_endpoint(ROME, at(endpoint));
             prop_assert!(arrives(&mut world, id));
             world.send(MILAN, &udp_packet("10.244.2.7", "10.71.1.5", id));
 
-            prop_assert_eq!(world.last_source(MILAN), Some(at(called)));
+            prop_assert_eq!(world.last_source(MILAN), Some(at(endpoint)));
             world.run(STEP);
-            prop_assert_eq!(world.endpoint(ROME), Some(at(called)));
+            prop_assert_eq!(world.endpoint(ROME), Some(at(endpoint)));
             prop_assert_eq!(world.received(ROME).len(), usize::from(id) + 1);
         }
     }
 
-    /// However many of its addresses cannot answer.
+    /// For any number of endpoints that do not answer.
     #[test]
-    fn a_peer_is_found_at_the_one_address_that_answers(count in 2u8..=8, answers in 0u8..8) {
+    fn peer_is_found_at_its_only_working_endpoint(count in 2u8..=8, answers in 0u8..8) {
         let all: Vec<_> = (1..=count).collect();
-        let mut world = called_at(&all);
+        let mut world = reachable_at(&all);
         let answers = 1 + answers % count;
         world.mute(&all.into_iter().filter(|last| *last != answers).map(at).collect::<Vec<_>>());
 
@@ -303,17 +303,17 @@ proptest! {
         world.assert_accounts_balance();
     }
 
-    /// Wherever the peer can be reached for half a minute, it is reached by the end of it.
+    /// A peer that is reachable for half a minute has a session by then.
     #[test]
-    fn a_peer_is_found_wherever_it_is(
+    fn reachable_peer_is_found_within_half_a_minute(
         phases in prop::collection::vec((1u8..8, 1u64..200), 1..5),
     ) {
-        let mut world = called_at(&[1, 2, 3]);
+        let mut world = reachable_at(&[1, 2, 3]);
         let mut id = 0;
 
         for (alive, quiet_s) in phases {
             let dead = (1u8..=3).filter(|last| alive & (1 << (last - 1)) == 0).map(at);
-            world.cut(&dead.collect::<Vec<_>>());
+            world.block(&dead.collect::<Vec<_>>());
             world.run(u32::try_from(quiet_s).unwrap() * SECOND);
             for _ in 0..300 {
                 world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", id));
@@ -328,10 +328,10 @@ proptest! {
     }
 }
 
-/// Milan can be called at the addresses with these last numbers, and Rome knows.
-fn called_at(lasts: &[u8]) -> World {
+/// Milan has the addresses with these last octets, which are configured at Rome.
+fn reachable_at(lasts: &[u8]) -> World {
     let mut world = World::new(Network::PERFECT);
-    world.call_at(MILAN, &lasts.iter().map(|last| at(*last)).collect::<Vec<_>>());
+    world.publish_addresses(MILAN, &lasts.iter().map(|last| at(*last)).collect::<Vec<_>>());
 
     world
 }

@@ -1,4 +1,4 @@
-// A running side is configured otherwise: what concerns neither keys nor prefixes costs no packet and no handshake.
+// Reconfiguration under traffic: changes of neither keys nor prefixes lose no packet and start no handshake.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use strait_wg::message::Message;
 use strait_wg::{Engine, PresharedKey};
 
 use super::ENGINES;
-use super::keys::Talk;
+use super::keys::Traffic;
 use super::world::{MILAN, Network, ROME, World, udp_packet};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ enum Edit {
     Nothing,
     Name(u8),
     Keepalive(u16),
-    /// Further addresses, where nothing is; before the right one or behind it.
+    /// Additional unreachable endpoints, before or after the working one.
     Endpoints(Vec<u8>, bool),
     ClampMtu(Option<u16>),
 }
@@ -34,8 +34,8 @@ impl Edit {
             Self::Endpoints(hosts, is_first) => {
                 let mut endpoints: Vec<_> =
                     hosts.iter().map(|host| ([203, 0, 113, *host], 51840).into()).collect();
-                let right = ["198.51.100.1:40000", "192.0.2.1:51840"][side].parse().unwrap();
-                endpoints.insert(if *is_first { 0 } else { endpoints.len() }, right);
+                let working = ["198.51.100.1:40000", "192.0.2.1:51840"][side].parse().unwrap();
+                endpoints.insert(if *is_first { 0 } else { endpoints.len() }, working);
                 peer.endpoints = endpoints;
             }
             Self::ClampMtu(mtu) => peer.clamp_mtu = *mtu,
@@ -60,7 +60,7 @@ fn edits() -> impl Strategy<Value = Vec<(usize, u64, Edit)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// In any order and at any pace, on both sides, also while a session is renewed.
+    /// In any order and at any interval, on both sides, also during a rekey.
     #[test]
     fn reloads_under_traffic_lose_nothing(
         seed: u64,
@@ -69,112 +69,112 @@ proptest! {
         edits in edits(),
     ) {
         let delay = Duration::from_millis(delay_ms);
-        let mut talk = Talk::begin(Network { seed, delay, ..Network::PERFECT });
-        talk.go_on(Duration::from_secs(begin));
+        let mut traffic = Traffic::start(Network { seed, delay, ..Network::PERFECT });
+        traffic.run(Duration::from_secs(begin));
 
         for (side, pause_ms, edit) in &edits {
-            talk.world.reconfigure(*side, |peer| edit.apply(*side, peer));
-            talk.go_on(Duration::from_millis(*pause_ms));
+            traffic.world.reconfigure(*side, |peer| edit.apply(*side, peer));
+            traffic.run(Duration::from_millis(*pause_ms));
         }
-        talk.go_on(40 * SECOND);
-        talk.world.run(SECOND);
+        traffic.run(40 * SECOND);
+        traffic.world.run(SECOND);
 
-        talk.assert_nothing_was_lost();
+        traffic.assert_nothing_was_lost();
     }
 }
 
 #[test]
-fn edits_of_the_keepalive_begin_no_handshake() {
+fn keepalive_changes_start_no_handshake() {
     for side in [MILAN, ROME] {
-        let mut talk = Talk::begin(Network::PERFECT);
-        talk.go_on(SECOND);
+        let mut traffic = Traffic::start(Network::PERFECT);
+        traffic.run(SECOND);
 
         for seconds in [20, 0, 21, 0, 22, 22, 0] {
-            talk.world.reconfigure(side, |peer| {
+            traffic.world.reconfigure(side, |peer| {
                 peer.persistent_keepalive = NonZeroU16::new(seconds);
             });
-            talk.go_on(Duration::from_millis(150));
+            traffic.run(Duration::from_millis(150));
         }
-        talk.go_on(60 * SECOND);
+        traffic.run(60 * SECOND);
 
-        assert_eq!(talk.world.count(|message| message == Message::Initiation), 0);
-        talk.assert_nothing_was_lost();
+        assert_eq!(traffic.world.count(|message| message == Message::Initiation), 0);
+        traffic.assert_nothing_was_lost();
     }
 }
 
 #[test]
-fn a_new_persistent_keepalive_is_sent_at_once() {
+fn new_persistent_keepalive_is_sent_at_once() {
     for side in [MILAN, ROME] {
-        let mut talk = Talk::begin(Network::PERFECT);
-        talk.go_on(SECOND);
-        talk.world.forget();
+        let mut traffic = Traffic::start(Network::PERFECT);
+        traffic.run(SECOND);
+        traffic.world.clear_records();
 
-        talk.world.reconfigure(side, |peer| peer.persistent_keepalive = NonZeroU16::new(600));
-        talk.world.run(SECOND);
+        traffic.world.reconfigure(side, |peer| peer.persistent_keepalive = NonZeroU16::new(600));
+        traffic.world.run(SECOND);
 
-        let lengths: Vec<_> = talk.world.eavesdropped.iter().map(Vec::len).collect();
-        assert_eq!(lengths, [32], "a keepalive and nothing else");
+        let lengths: Vec<_> = traffic.world.eavesdropped.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [32], "one keepalive only");
     }
 }
 
 #[test]
-fn a_persistent_keepalive_counts_from_the_last_message() {
+fn persistent_keepalive_counts_from_last_message() {
     for side in [MILAN, ROME] {
-        let mut talk = Talk::begin(Network::PERFECT);
-        talk.world.reconfigure(side, |peer| peer.persistent_keepalive = NonZeroU16::new(2));
-        talk.go_on(30 * SECOND);
+        let mut traffic = Traffic::start(Network::PERFECT);
+        traffic.world.reconfigure(side, |peer| peer.persistent_keepalive = NonZeroU16::new(2));
+        traffic.run(30 * SECOND);
         let keepalives = |world: &World| world.eavesdropped.iter().filter(|d| d.len() == 32).count();
-        let before = keepalives(&talk.world);
+        let before = keepalives(&traffic.world);
 
-        // Not so long that the peer owes one as well.
-        talk.world.run(9 * SECOND);
+        // Short enough that no passive keepalive of the peer is due.
+        traffic.world.run(9 * SECOND);
 
         assert!(before <= 1, "{before} keepalives beside packets");
-        assert_eq!(keepalives(&talk.world) - before, 4);
+        assert_eq!(keepalives(&traffic.world) - before, 4);
     }
 }
 
-/// Each change is made at both ends. The session of the first key is forgotten there by the time that it comes back.
+/// Each change is made at both ends. The session of the first key has ended before that key is restored.
 #[test]
-fn a_preshared_key_that_comes_back_loses_nothing() {
-    let mut talk = Talk::begin(Network::PERFECT);
+fn restored_preshared_key_loses_nothing() {
+    let mut traffic = Traffic::start(Network::PERFECT);
     for byte in [1, 2, 3, 0, 1, 0, 4] {
         let key = PresharedKey::from_bytes(&[byte; 32]).ok();
         for side in [MILAN, ROME] {
-            talk.world.reconfigure(side, |peer| peer.keys.preshared_key.clone_from(&key));
+            traffic.world.reconfigure(side, |peer| peer.keys.preshared_key.clone_from(&key));
         }
-        talk.go_on(6 * SECOND);
+        traffic.run(6 * SECOND);
     }
-    talk.go_on(200 * SECOND);
+    traffic.run(200 * SECOND);
 
-    talk.assert_nothing_was_lost();
-    assert!(talk.has_newest_session(MILAN) && talk.has_newest_session(ROME));
+    traffic.assert_nothing_was_lost();
+    assert!(traffic.has_newest_session(MILAN) && traffic.has_newest_session(ROME));
 }
 
 #[test]
-fn one_handshake_is_under_way_at_a_time() {
+fn only_one_handshake_is_in_progress() {
     let mut world = World::new(Network::PERFECT);
     world.run(400 * SECOND);
     world.change_key(ROME);
     world.run(SECOND);
     world.change_key(ROME);
     world.run(10 * SECOND);
-    world.forget();
+    world.clear_records();
 
     // The peer is unreachable.
     let milan = world.endpoint(ROME).unwrap();
-    world.cut(&[milan]);
+    world.block(&[milan]);
     let began = world.elapsed();
-    let before = world.watcher.initiations(ROME).len();
+    let before = world.checker.initiations(ROME).len();
     world.reconfigure(ROME, |peer| peer.persistent_keepalive = NonZeroU16::new(1));
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
     world.run(30 * SECOND);
 
-    let begun = &world.watcher.initiations(ROME)[before..];
+    let begun = &world.checker.initiations(ROME)[before..];
     let gaps: Vec<_> = begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(begun[0] - began < SECOND);
     assert!((5..=7).contains(&begun.len()), "{begun:?}");
     assert!(gaps.iter().all(|gap| *gap >= 5 * SECOND), "{gaps:?}");
-    // Where the library decides when to begin, its own attempts may take a turn.
+    // The library starts handshakes on its own schedule, which may replace some of these.
     assert!(ENGINES[ROME] != Engine::Native || begun.len() >= 5, "{begun:?}");
 }

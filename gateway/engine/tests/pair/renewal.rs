@@ -1,10 +1,10 @@
-// Somebody may go on with a copy of us, so all sessions are ended and others begun.
+// All sessions are ended and replaced, because a copy of this process may use them.
 //
-// That nothing is sent in those before is what the watcher looks for.
+// The protocol checker asserts that nothing more is sent in the former sessions.
 
 use std::time::Duration;
 
-use super::keys::Talk;
+use super::keys::Traffic;
 use super::world::{MILAN, Network, ROME, World, udp_packet};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -12,36 +12,36 @@ const SECOND: Duration = Duration::from_secs(1);
 const SIDES: [usize; 2] = [MILAN, ROME];
 
 #[test]
-fn who_renews_its_sessions_loses_what_the_peer_sends_before_it_hears_of_it() {
+fn session_renewal_loses_at_most_one_packet() {
     for side in SIDES {
-        let mut talk = Talk::begin(Network::PERFECT);
-        talk.go_on(SECOND);
-        let endpoint = talk.world.endpoint(side);
-        let last_handshake = talk.world.session(side).last_handshake;
+        let mut traffic = Traffic::start(Network::PERFECT);
+        traffic.run(SECOND);
+        let endpoint = traffic.world.endpoint(side);
+        let last_handshake = traffic.world.session(side).last_handshake;
 
-        talk.world.renew(side);
-        let session = talk.world.session(side);
+        traffic.world.renew_sessions(side);
+        let session = traffic.world.session(side);
         assert!(!session.is_established);
         assert_eq!(session.last_handshake, last_handshake);
-        talk.go_on(60 * SECOND);
+        traffic.run(60 * SECOND);
 
-        assert!(talk.world.session(side).last_handshake > last_handshake);
-        assert_eq!(talk.world.received(1 - side).len(), usize::from(talk.sent));
-        let lost = usize::from(talk.sent) - talk.world.received(side).len();
+        assert!(traffic.world.session(side).last_handshake > last_handshake);
+        assert_eq!(traffic.world.received(1 - side).len(), usize::from(traffic.sent));
+        let lost = usize::from(traffic.sent) - traffic.world.received(side).len();
         assert!(lost <= 1, "{lost} packets to {side}");
-        assert_eq!(talk.world.endpoint(side), endpoint);
-        talk.world.assert_accounts_balance();
+        assert_eq!(traffic.world.endpoint(side), endpoint);
+        traffic.world.assert_accounts_balance();
     }
 }
 
-/// Otherwise it would find out after 15 s (WireGuard whitepaper, section 6.5) at the earliest.
+/// Otherwise it would notice after 15 s (WireGuard whitepaper, section 6.5) at the earliest.
 #[test]
-fn a_peer_that_only_listens_hears_of_it_at_once() {
+fn session_renewal_starts_a_handshake_at_once() {
     for side in SIDES {
         let mut world = World::new(Network::PERFECT);
         world.run(SECOND);
 
-        world.renew(side);
+        world.renew_sessions(side);
         world.run(SECOND);
 
         assert!(world.session(side).is_established);
@@ -53,18 +53,18 @@ fn a_peer_that_only_listens_hears_of_it_at_once() {
 }
 
 #[test]
-fn what_waited_for_a_session_waits_for_the_next() {
+fn staged_packets_survive_session_renewal() {
     let mut world = World::new(Network::PERFECT);
     world.run(SECOND);
     let addresses = [world.endpoint(MILAN).unwrap(), world.endpoint(ROME).unwrap()];
-    world.cut(&addresses);
-    world.renew(ROME);
+    world.block(&addresses);
+    world.renew_sessions(ROME);
     world.send(ROME, &udp_packet("10.244.1.5", "10.71.2.7", 0));
     world.run(SECOND);
     assert_eq!(world.staged(ROME), 1);
 
-    world.renew(ROME);
-    world.cut(&[]);
+    world.renew_sessions(ROME);
+    world.block(&[]);
     world.run(SECOND);
 
     assert_eq!(world.received(MILAN).len(), 1);
@@ -72,37 +72,37 @@ fn what_waited_for_a_session_waits_for_the_next() {
 }
 
 #[test]
-fn nobody_is_asked_who_had_no_session() {
+fn renewal_without_session_starts_no_handshake() {
     for side in SIDES {
         let mut world = World::new(Network::PERFECT);
         world.run(400 * SECOND);
-        world.forget();
+        world.clear_records();
         assert!(!world.session(side).is_established);
 
-        world.renew(side);
+        world.renew_sessions(side);
         world.run(100 * SECOND);
 
         assert_eq!(world.eavesdropped.len(), 0);
     }
 }
 
-/// Nobody knows the newest key yet: what goes on is the session of the key before.
+/// The peer does not know the newest key yet, so the session of the former key is in use.
 #[test]
-fn a_key_that_ends_soon_is_good_for_another_session_until_then() {
+fn former_key_gets_a_new_session_within_grace() {
     for side in SIDES {
-        let mut talk = Talk::begin(Network::PERFECT);
-        talk.world.change_key(side);
-        talk.go_on(SECOND);
+        let mut traffic = Traffic::start(Network::PERFECT);
+        traffic.world.change_key(side);
+        traffic.run(SECOND);
 
-        talk.world.renew(side);
-        talk.go_on(20 * SECOND);
+        traffic.world.renew_sessions(side);
+        traffic.run(20 * SECOND);
 
-        assert!(!talk.has_newest_session(side));
-        assert_eq!(talk.world.received(1 - side).len(), usize::from(talk.sent));
-        let lost = usize::from(talk.sent) - talk.world.received(side).len();
+        assert!(!traffic.has_newest_session(side));
+        assert_eq!(traffic.world.received(1 - side).len(), usize::from(traffic.sent));
+        let lost = usize::from(traffic.sent) - traffic.world.received(side).len();
         assert!(lost <= 1, "{lost} packets to {side}");
-        talk.world.learn_key(1 - side);
-        talk.go_on(6 * SECOND);
-        assert!(talk.has_newest_session(MILAN) && talk.has_newest_session(ROME));
+        traffic.world.learn_key(1 - side);
+        traffic.run(6 * SECOND);
+        assert!(traffic.has_newest_session(MILAN) && traffic.has_newest_session(ROME));
     }
 }

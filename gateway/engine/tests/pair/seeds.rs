@@ -1,7 +1,7 @@
-// Whatever happens, in an order that nobody has thought of: each seed is one run.
+// Random sequences of events: each seed is one run.
 //
-// `STRAIT_SEEDS=100000` makes it so many runs for each pair of engines, on all cores, and says how far they
-// are; `STRAIT_SEED=7` makes it that one only.
+// `STRAIT_SEEDS=100000` sets the number of runs for each pair of engines, uses all cores, and reports progress;
+// `STRAIT_SEED=7` repeats one run.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -15,24 +15,24 @@ use strait_wg::Engine;
 use super::ENGINES;
 use super::world::{MILAN, Network, ROME, World, packet_id, udp_packet};
 
-/// Runs for each pair of engines, unless somebody wants more.
+/// Default number of runs for each pair of engines.
 const SEEDS: u64 = 40;
 
-/// How often somebody who wants more hears of them.
+/// Interval of progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What happens in one run.
+/// Events in one run.
 const STEPS: u64 = 60;
 
-/// How long two ends may need to find each other once the network is good: data that was sent in a session
-/// which the other end has lost, 15 s of silence, and an initiation that crosses another one.
+/// Time limit for both ends to have a session once the network is perfect. It covers data that is sent in a session
+/// that the other end has lost, 15 s of silence, and crossing initiations.
 const RECOVERY: Duration = Duration::from_secs(45);
 
 /// `REKEY_TIMEOUT` of the whitepaper, section 6.1.
 const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
-fn whatever_happens_what_arrives_was_sent_and_both_ends_find_each_other_again() {
+fn random_events_lead_to_recovery() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let wanted = number("STRAIT_SEEDS");
     let seeds = match number("STRAIT_SEED") {
@@ -51,13 +51,13 @@ fn whatever_happens_what_arrives_was_sent_and_both_ends_find_each_other_again() 
     });
 
     let failed = seeds.failed.load(Ordering::Relaxed);
-    assert!(failed == NONE, "{ENGINES:?}: see above, and again with STRAIT_SEED={failed}");
+    assert!(failed == NONE, "{ENGINES:?}: repeat with STRAIT_SEED={failed}");
 }
 
-/// No seed has failed.
+/// The value if no seed has failed.
 const NONE: u64 = u64::MAX;
 
-/// Runs that several threads share. The virtual clock is one of each thread.
+/// Runs that several threads share. Each thread has its own virtual clock.
 struct Seeds {
     start: Instant,
     first: u64,
@@ -80,7 +80,7 @@ impl Seeds {
         }
     }
 
-    /// Until none is left, or one has failed.
+    /// Runs seeds until none is left, or one has failed.
     fn work(&self, is_reporter: bool) {
         let mut reported = Duration::ZERO;
         while self.failed.load(Ordering::Relaxed) == NONE {
@@ -100,12 +100,12 @@ impl Seeds {
         }
     }
 
-    /// Past the test harness, which would keep it to itself until the end.
+    /// Writes around the test harness, which would buffer it until the end.
     fn report(&self, elapsed: Duration) {
         let (begun, all) = (self.next.load(Ordering::Relaxed) - self.first, self.end - self.first);
         let per_second = f64::from(u32::try_from(begun).unwrap()) / elapsed.as_secs_f64();
 
-        // Nobody is left to tell if stderr is closed.
+        // Ignored if stderr is closed.
         let _ = writeln!(
             std::io::stderr(),
             "{ENGINES:?}: seed {begun} of {all} after {:.0} s, {per_second:.1} a second",
@@ -118,9 +118,9 @@ struct Run {
     random: u64,
     world: World,
     sent: [u16; 2],
-    places: u8,
-    /// Which initiations may follow another one at once, by whom: the first of a life, and the second, which
-    /// goes to all addresses of the peer.
+    addresses: u8,
+    /// For each side, the initiations that may directly follow another one: the first after a restart, and the second,
+    /// which goes to all addresses of the peer.
     excused: [BTreeSet<usize>; 2],
 }
 
@@ -140,7 +140,7 @@ impl Run {
         };
         let world = World::new(network);
 
-        Self { random, world, sent: [0; 2], places: 0, excused: [(); 2].map(|()| BTreeSet::from([1])) }
+        Self { random, world, sent: [0; 2], addresses: 0, excused: [(); 2].map(|()| BTreeSet::from([1])) }
     }
 
     fn run(mut self) {
@@ -150,7 +150,7 @@ impl Run {
 
         self.world.set_network(Network::PERFECT);
         self.recover();
-        self.assert_pace();
+        self.assert_initiation_intervals();
         self.world.assert_accounts_balance();
         self.assert_silence();
     }
@@ -167,12 +167,12 @@ impl Run {
             12 => self.pass(30_000),
             13 => self.pass(250_000),
             14 => {
-                self.places += 1;
-                self.world.move_to(ROME, ([203, 0, 113, self.places], 40_000).into());
+                self.addresses += 1;
+                self.world.move_to(ROME, ([203, 0, 113, self.addresses], 40_000).into());
             }
             15 => {
                 let millis = self.below(300_000);
-                self.world.leap(Duration::from_millis(millis));
+                self.world.suspend(Duration::from_millis(millis));
             }
             16 => self.restart(),
             17 => self.inject(|_, _| {}),
@@ -198,14 +198,14 @@ impl Run {
         self.world.send(side, &packet);
     }
 
-    /// What `side` begins from now on it begins without knowing what it has begun before.
+    /// Exempts the next initiations of `side`, which no longer knows its former ones.
     fn excuse(&mut self, side: usize) {
-        let sent = self.world.watcher.initiations(side).len();
+        let sent = self.world.checker.initiations(side).len();
         self.excused[side].extend([sent, sent + 1]);
     }
 
-    /// One of ours: the library takes the time of day from the machine, whose clock the test does not own,
-    /// and would date its initiations before those of its former life.
+    /// Restarts a side with the native engine. The library takes timestamps from the clock of the machine, which the
+    /// test does not control, and would date its initiations before the former ones.
     fn restart(&mut self) {
         let side = self.side();
         if ENGINES[side] == Engine::Native {
@@ -214,16 +214,16 @@ impl Run {
         }
     }
 
-    /// For the same reason one of ours.
+    /// Only with the native engine, for the same reason.
     fn renew(&mut self) {
         let side = self.side();
         if ENGINES[side] == Engine::Native {
             self.excuse(side);
-            self.world.renew(side);
+            self.world.renew_sessions(side);
         }
     }
 
-    /// Something that was once sent appears again, from nobody's address, changed or not.
+    /// Delivers a datagram that was sent before, from an unrelated address, changed or not.
     fn inject(&mut self, change: impl FnOnce(&mut Vec<u8>, u64)) {
         let seen = u64::try_from(self.world.eavesdropped.len()).unwrap();
         if seen == 0 {
@@ -239,14 +239,14 @@ impl Run {
         }
     }
 
-    /// The client finds the server, and the server answers.
+    /// Waits until a packet arrives in both directions.
     fn recover(&mut self) {
         for side in [ROME, MILAN] {
             let deadline = self.world.elapsed() + RECOVERY;
             loop {
                 self.send(side);
                 self.world.run(Duration::from_secs(1));
-                // What the library needs to send again is not ours to promise.
+                // The recovery time of the library is not under test.
                 let is_excused = ENGINES[side] == Engine::Boringtun;
                 if self.has_arrived(side) || is_excused && self.world.elapsed() >= deadline {
                     break;
@@ -262,25 +262,26 @@ impl Run {
         }
     }
 
-    /// Whether the last packet of `from` came out, and all that came out was sent, and came out once.
+    /// Whether the last packet of `from` has arrived. Asserts that every packet that arrived was sent, and arrived
+    /// once.
     fn has_arrived(&self, from: usize) -> bool {
         let mut ids = BTreeSet::new();
         for received in self.world.received(1 - from) {
             let id = packet_id(&received);
-            assert!(id < self.sent[from] && ids.insert(id), "{from} has sent {id} once or never");
+            assert!(id < self.sent[from] && ids.insert(id), "{id} of {from} arrived twice or was not sent");
             assert_eq!(received, translated(from, id));
         }
 
         ids.contains(&(self.sent[from] - 1))
     }
 
-    /// Initiations of one end and one life are no closer than section 6.4 lets them be.
-    fn assert_pace(&self) {
+    /// Asserts that initiations of one instance keep the interval of section 6.4.
+    fn assert_initiation_intervals(&self) {
         for side in [MILAN, ROME] {
             if ENGINES[side] != Engine::Native {
                 continue;
             }
-            let initiations = self.world.watcher.initiations(side);
+            let initiations = self.world.checker.initiations(side);
             for (number, pair) in initiations.windows(2).enumerate() {
                 let gap = pair[1] - pair[0];
                 let is_excused = self.excused[side].contains(&(number + 1));
@@ -289,13 +290,13 @@ impl Run {
         }
     }
 
-    /// Who has nothing to say says nothing, once all sessions have ended.
+    /// Asserts that nothing is sent without data once all sessions have ended.
     fn assert_silence(&mut self) {
         self.world.run(Duration::from_secs(400));
-        self.world.forget();
+        self.world.clear_records();
         self.world.run(Duration::from_secs(400));
 
-        assert_eq!(self.world.eavesdropped, Vec::<Vec<u8>>::new(), "somebody talks about nothing");
+        assert_eq!(self.world.eavesdropped, Vec::<Vec<u8>>::new(), "datagrams without data to send");
     }
 
     fn side(&mut self) -> usize {
@@ -315,7 +316,7 @@ fn packet(from: usize, id: u16) -> Vec<u8> {
     }
 }
 
-/// [`packet`] as the other side gets it.
+/// [`packet`] as the other side receives it.
 fn translated(from: usize, id: u16) -> Vec<u8> {
     if from == ROME {
         udp_packet("10.71.1.5", "10.244.2.7", id)
@@ -324,7 +325,7 @@ fn translated(from: usize, id: u16) -> Vec<u8> {
     }
 }
 
-/// splitmix64: also its first numbers are good, whatever the seed.
+/// splitmix64: its first numbers are good for every seed.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;

@@ -16,15 +16,14 @@ use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
 use strait_packet::path::{Local, Path};
 use strait_wg::message::Message;
-use strait_wg::Epoch;
-use strait_wg::native::Environment;
+use strait_wg::{Environment, Epoch};
 use strait_wg::tunnel::{Identity, PeerKeys, SessionState};
 use strait_wg::{Peer, PrivateKey};
 
 use super::ENGINES;
-use super::watcher::Watcher;
+use super::protocol_checker::ProtocolChecker;
 
-/// The server: knows no endpoint, learns it.
+/// The server: has no configured endpoint, and learns it.
 pub(crate) const MILAN: usize = 0;
 /// The client.
 pub(crate) const ROME: usize = 1;
@@ -36,7 +35,7 @@ fn environment(start: Instant) -> Environment {
     Environment::new(Epoch::new(start, SINCE_1970), 1420)
 }
 
-/// When everything begins.
+/// The wall clock time at the start.
 const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
 
 /// What the network does to datagrams.
@@ -45,10 +44,10 @@ pub(crate) struct Network {
     pub(crate) seed: u64,
     pub(crate) loss_percent: u32,
     pub(crate) repeat_percent: u32,
-    /// Of messages that carry no data, besides `loss_percent`.
+    /// Additional loss of messages that carry no data.
     pub(crate) handshake_loss_percent: u32,
     pub(crate) delay: Duration,
-    /// Up to this much more delay, at random: reorders.
+    /// Random additional delay up to this: reorders datagrams.
     pub(crate) jitter: Duration,
     pub(crate) marks_congestion: bool,
 }
@@ -69,15 +68,15 @@ struct Side {
     engine: Engine,
     key: PrivateKey,
     identity: Weak<dyn Identity>,
-    /// Where it sends from unless it is told to send from another of its addresses.
+    /// The address that it sends from by default.
     address: SocketAddr,
-    /// Where it can be called as well.
+    /// Its other addresses.
     others: Vec<SocketAddr>,
     peer: PeerConfig,
     rule: Rule,
     received: Vec<Vec<u8>>,
     /// ICMP errors about packets of its cluster.
-    told: Vec<Vec<u8>>,
+    icmp_errors: Vec<Vec<u8>>,
     next_tick: Duration,
 }
 
@@ -96,20 +95,20 @@ pub(crate) struct World {
     random: u64,
     sides: [Side; 2],
     wire: Vec<Datagram>,
-    dead: Vec<SocketAddr>,
+    blocked: Vec<SocketAddr>,
     mute: Vec<SocketAddr>,
     initiations: Vec<SocketAddr>,
-    /// Who sent, where to and from which address.
+    /// Sender, destination and source address of each datagram.
     sources: Vec<(usize, SocketAddr, SocketAddr)>,
     restarts: u64,
-    /// Batches to be used again: making them would take longer than all else that a tick does.
+    /// Batches for reuse: allocating them would take most of the time of a tick.
     spare: Vec<TransmitBatch>,
-    pub(crate) watcher: Watcher,
+    pub(crate) checker: ProtocolChecker,
     pub(crate) eavesdropped: Vec<Vec<u8>>,
 }
 
 impl World {
-    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
     pub(crate) fn new(network: Network) -> Self {
         let start = Instant::now();
         let keys = [PrivateKey::generate(), PrivateKey::generate()];
@@ -139,7 +138,7 @@ impl World {
                 peer,
                 rule,
                 received: Vec::new(),
-                told: Vec::new(),
+                icmp_errors: Vec::new(),
                 next_tick: Duration::ZERO,
             };
             side.apply(1);
@@ -154,13 +153,13 @@ impl World {
             random: network.seed | 1,
             sides: [side(MILAN, ROME), side(ROME, MILAN)],
             wire: Vec::new(),
-            dead: Vec::new(),
+            blocked: Vec::new(),
             mute: Vec::new(),
             initiations: Vec::new(),
             sources: Vec::new(),
             restarts: 0,
             spare: Vec::new(),
-            watcher: Watcher::default(),
+            checker: ProtocolChecker::default(),
             eavesdropped: Vec::new(),
         }
     }
@@ -183,13 +182,13 @@ impl World {
             });
         match disposition {
             Disposition::Taken => {}
-            Disposition::Reply => side.told.push(side.engine.outbound.reply().to_vec()),
-            Disposition::Hairpin => panic!("nothing here has an external address"),
+            Disposition::Reply => side.icmp_errors.push(side.engine.outbound.reply().to_vec()),
+            Disposition::Hairpin => panic!("there are no external addresses here"),
         }
         self.transmit(from, out);
     }
 
-    /// Time passes.
+    /// Advances time, step by step.
     pub(crate) fn run(&mut self, duration: Duration) {
         let until = self.elapsed + duration;
 
@@ -203,31 +202,31 @@ impl World {
         self.deliver();
     }
 
-    /// Both clocks leap, as when both machines were asleep.
-    pub(crate) fn leap(&mut self, duration: Duration) {
+    /// Advances both clocks at once, as when both machines were suspended.
+    pub(crate) fn suspend(&mut self, duration: Duration) {
         self.elapsed += duration;
         MockClock::advance(duration);
         self.tick();
     }
 
-    /// `side` ends and begins again: it knows what its configuration says and nothing else.
+    /// Restarts `side` with its configuration and no other state.
     pub(crate) fn restart(&mut self, side: usize) {
         self.restart_with(side, &environment(self.start), None);
     }
 
-    /// The same, on a machine whose clock is `behind`. It was told until when the one before dated initiations,
-    /// or not.
-    pub(crate) fn restart_behind(&mut self, side: usize, behind: Duration, is_told: bool) {
+    /// Restarts `side` on a machine whose clock is `behind`. If it `continues`, it gets the last timestamp of the
+    /// former instance.
+    pub(crate) fn restart_behind(&mut self, side: usize, behind: Duration, continues: bool) {
         let right = SINCE_1970 + self.elapsed;
         let epoch = Epoch::new(self.now(), right - behind);
-        let before = is_told.then(|| Epoch::new(self.now(), right));
+        let before = continues.then(|| Epoch::new(self.now(), right));
 
         self.restart_with(side, &Environment { epoch, ..environment(self.start) }, before);
     }
 
     fn restart_with(&mut self, side: usize, environment: &Environment, before: Option<Epoch>) {
         self.restarts += 1;
-        self.watcher.forget(side);
+        self.checker.handle_restart(side);
         let identity = ENGINES[side].identity(&self.sides[side].key, environment);
         let settings =
             strait_engine::Settings { max_flows: 1024, seed: 7 + self.restarts, start: self.now() };
@@ -241,18 +240,18 @@ impl World {
         restarted.apply(1);
     }
 
-    /// Somebody else may have a copy of `side`.
-    pub(crate) fn renew(&mut self, side: usize) {
-        self.watcher.end_sessions(side);
+    /// Renews all sessions of `side`, as after it may have been copied.
+    pub(crate) fn renew_sessions(&mut self, side: usize) {
+        self.checker.end_sessions(side);
         self.sides[side].engine.control.renew_sessions();
     }
 
-    /// From now on the network does to datagrams what `network` says.
+    /// Changes the network.
     pub(crate) fn set_network(&mut self, network: Network) {
         self.network = network;
     }
 
-    /// A datagram appears at `to` as if `from` had sent it.
+    /// Delivers a datagram to `to` as if `from` had sent it.
     pub(crate) fn inject(&mut self, from: usize, to: usize, datagram: &[u8]) {
         self.inject_from(self.sides[from].address, to, datagram);
     }
@@ -262,7 +261,7 @@ impl World {
         self.receive(to, path, Ecn::NotEct, datagram, datagram.len());
     }
 
-    /// Datagrams of equal length arrive as one message, as the kernel merges them.
+    /// Delivers datagrams of equal length as one message, as the kernel merges them.
     pub(crate) fn inject_merged(&mut self, from: usize, to: usize, datagrams: &[Vec<u8>]) {
         let bytes = datagrams.concat();
 
@@ -270,7 +269,7 @@ impl World {
         self.receive(to, path, Ecn::NotEct, &bytes, datagrams[0].len());
     }
 
-    /// Takes what is under way off the wire.
+    /// Removes the datagrams in flight from the wire.
     pub(crate) fn in_flight(&mut self) -> Vec<Vec<u8>> {
         self.wire.drain(..).map(|datagram| datagram.bytes).collect()
     }
@@ -283,43 +282,43 @@ impl World {
         self.eavesdropped.iter().rev().find(is_data).unwrap().clone()
     }
 
-    /// From now on `side` sends from another address, as after a change of network.
+    /// Changes the address that `side` sends from, as after a change of network.
     pub(crate) fn move_to(&mut self, side: usize, address: SocketAddr) {
         self.sides[side].address = address;
     }
 
-    /// `side` has these addresses from now on, and sends from the first unless it has a reason.
-    pub(crate) fn have(&mut self, side: usize, addresses: &[SocketAddr]) {
+    /// Sets the addresses of `side`. It sends from the first unless a path requires another.
+    pub(crate) fn set_addresses(&mut self, side: usize, addresses: &[SocketAddr]) {
         self.sides[side].address = addresses[0];
         self.sides[side].others = addresses.to_vec();
     }
 
-    /// `side` is told to call its peer at `address`.
-    pub(crate) fn call(&self, side: usize, address: SocketAddr) {
+    /// Sets the endpoint of the peer of `side`.
+    pub(crate) fn set_endpoint(&self, side: usize, address: SocketAddr) {
         let control = &self.sides[side].engine.control;
         let key = control.current().peers()[0].keys.public_key;
 
         control.move_peer(key, address);
     }
 
-    /// `side` can be called at these addresses, and its peer is told so.
-    pub(crate) fn call_at(&mut self, side: usize, addresses: &[SocketAddr]) {
-        self.have(side, addresses);
+    /// Sets the addresses of `side`, and configures them at its peer.
+    pub(crate) fn publish_addresses(&mut self, side: usize, addresses: &[SocketAddr]) {
+        self.set_addresses(side, addresses);
         let addresses = addresses.to_vec();
         self.reconfigure(1 - side, |peer| peer.endpoints = addresses);
     }
 
-    /// Nothing passes to or from these addresses, and everything to and from all others.
-    pub(crate) fn cut(&mut self, addresses: &[SocketAddr]) {
-        self.dead = addresses.to_vec();
+    /// Blocks all datagrams to and from these addresses, and no others.
+    pub(crate) fn block(&mut self, addresses: &[SocketAddr]) {
+        self.blocked = addresses.to_vec();
     }
 
-    /// Nothing that was sent from these addresses arrives, though everything to them does.
+    /// Blocks datagrams from these addresses, but not those to them.
     pub(crate) fn mute(&mut self, addresses: &[SocketAddr]) {
         self.mute = addresses.to_vec();
     }
 
-    /// `side` hears that its peer may be elsewhere.
+    /// Changes the candidate endpoints of the peer of `side`.
     pub(crate) fn set_endpoints(&self, side: usize, endpoints: &[SocketAddr]) {
         let control = &self.sides[side].engine.control;
         let key = control.current().peers()[0].keys.public_key;
@@ -327,17 +326,17 @@ impl World {
         control.set_endpoints(key, endpoints);
     }
 
-    /// `side` has reason to look for its peer.
+    /// Requests a search for the peer of `side`.
     pub(crate) fn seek(&self, side: usize) {
         self.sides[side].engine.control.seek_peers();
     }
 
-    /// Where `side` sends to.
+    /// The endpoint that `side` sends to.
     pub(crate) fn endpoint(&self, side: usize) -> Option<SocketAddr> {
         self.sides[side].engine.control.current().peers()[0].endpoint()
     }
 
-    /// Which address `side` sent from last.
+    /// The address that `side` last sent from.
     pub(crate) fn last_source(&self, side: usize) -> Option<SocketAddr> {
         self.sources.iter().rev().find(|(from, ..)| *from == side).map(|(.., source)| *source)
     }
@@ -347,7 +346,7 @@ impl World {
         self.initiations.iter().filter(|to| **to == address).count()
     }
 
-    /// `side` lets its peer send from `prefix` only.
+    /// Sets the allowed IPs of the peer of `side`.
     pub(crate) fn allow(&mut self, side: usize, prefix: &str) {
         self.sides[side].peer.allowed_ips = [prefix.parse().unwrap()].into();
         self.sides[side].apply(2);
@@ -357,52 +356,52 @@ impl World {
         self.sides[side].apply(3);
     }
 
-    /// `side` wants its peer otherwise than before.
+    /// Changes the peer configuration of `side`.
     pub(crate) fn reconfigure(&mut self, side: usize, change: impl FnOnce(&mut PeerConfig)) {
         change(&mut self.sides[side].peer);
         self.sides[side].apply(4);
     }
 
-    /// The private key of `side` changes. The other side does not know yet.
+    /// Rotates the private key of `side`. The other side does not know it yet.
     pub(crate) fn change_key(&mut self, side: usize) {
-        self.take_key(side, &PrivateKey::generate());
+        self.set_key(side, &PrivateKey::generate());
     }
 
-    pub(crate) fn take_key(&mut self, side: usize, key: &PrivateKey) {
+    pub(crate) fn set_key(&mut self, side: usize, key: &PrivateKey) {
         let identity = ENGINES[side].identity(key, &environment(self.start));
         let side = &mut self.sides[side];
         side.key = key.clone();
         side.identity = Arc::downgrade(&identity);
 
-        side.engine.control.succeed(&identity);
+        side.engine.control.rotate_key(&identity);
     }
 
-    /// The private key of `side` changes to `key`, and nothing is sent with the one before any more.
+    /// Changes the private key of `side` to `key`. Nothing is sent with the former one.
     pub(crate) fn supersede_key(&mut self, side: usize, key: &PrivateKey) {
         let identity = ENGINES[side].identity(key, &environment(self.start));
         let side = &mut self.sides[side];
         side.key = key.clone();
 
-        side.engine.control.supersede(&identity);
+        side.engine.control.supersede_key(&identity);
     }
 
     pub(crate) fn key(&self, side: usize) -> PrivateKey {
         self.sides[side].key.clone()
     }
 
-    /// `side` is told which key the other side has.
+    /// Configures `side` with the current key of the other side.
     pub(crate) fn learn_key(&mut self, side: usize) {
         let key = self.key(1 - side);
 
         self.announce_key(side, &key);
     }
 
-    /// `side` is told that the other side has `key`.
+    /// Configures `side` with `key` for the other side.
     pub(crate) fn announce_key(&mut self, side: usize, key: &PrivateKey) {
         self.reconfigure(side, |peer| peer.keys.public_key = key.public_key());
     }
 
-    /// The key of `side`, for as long as `side` has it.
+    /// The identity of `side`, as long as `side` holds it.
     pub(crate) fn identity(&self, side: usize) -> Weak<dyn Identity> {
         self.sides[side].identity.clone()
     }
@@ -415,8 +414,8 @@ impl World {
         self.elapsed
     }
 
-    /// What both sides sent so far is forgotten by whoever watches.
-    pub(crate) fn forget(&mut self) {
+    /// Clears the recorded datagrams and received packets.
+    pub(crate) fn clear_records(&mut self) {
         self.eavesdropped.clear();
         for side in &mut self.sides {
             side.received.clear();
@@ -427,9 +426,9 @@ impl World {
         self.sides[side].engine.control.apply(Vec::new(), Table::default());
     }
 
-    /// The ICMP errors that the cluster of `side` was given.
-    pub(crate) fn told(&self, side: usize) -> &[Vec<u8>] {
-        &self.sides[side].told
+    /// The ICMP errors that the cluster of `side` got.
+    pub(crate) fn icmp_errors(&self, side: usize) -> &[Vec<u8>] {
+        &self.sides[side].icmp_errors
     }
 
     pub(crate) fn received(&self, side: usize) -> Vec<Vec<u8>> {
@@ -460,7 +459,7 @@ impl World {
             .count()
     }
 
-    /// In equals out, dropped and staged, on both sides and in both directions.
+    /// Asserts that packets in equal packets out, dropped and staged, on both sides and in both directions.
     pub(crate) fn assert_accounts_balance(&self) {
         for side in [MILAN, ROME] {
             let staged = i128::try_from(self.staged(side)).unwrap();
@@ -483,22 +482,22 @@ impl World {
             let mut out = self.spare.pop().unwrap_or_default();
             let now = self.now();
             self.sides[side].engine.handshakes.handle_timeout(now, &mut out, |_| {});
-            // The daemon does so every second.
+            // As the daemon does every second.
             self.sides[side].engine.control.free_retired();
             self.transmit(side, out);
             let has_session = self.session(side).is_established;
-            self.watcher.look(side, has_session && self.endpoint(side).is_some(), self.elapsed);
+            self.checker.check_timers(side, has_session && self.endpoint(side).is_some(), self.elapsed);
         }
     }
 
-    /// How long nothing will happen, if nothing is under way.
+    /// Time until the next event, if no datagram is in flight.
     fn quiet(&self) -> Option<Duration> {
         let next = self.sides.iter().map(|side| side.next_tick).min()?;
 
         next.checked_sub(self.elapsed).filter(|quiet| self.wire.is_empty() && !quiet.is_zero())
     }
 
-    /// Hands over what is due, and what that causes without delay.
+    /// Delivers the datagrams that are due, and those that they cause without delay.
     fn deliver(&mut self) {
         loop {
             let (mut due, later): (Vec<_>, Vec<_>) =
@@ -510,7 +509,7 @@ impl World {
             due.sort_by_key(|d| d.due);
 
             for Datagram { to, from, ecn, bytes, .. } in due {
-                let is_cut = self.dead.contains(&to) || self.dead.contains(&from);
+                let is_cut = self.blocked.contains(&to) || self.blocked.contains(&from);
                 if is_cut || self.mute.contains(&from) {
                     continue;
                 }
@@ -547,7 +546,7 @@ impl World {
             }
         });
         if !packets.is_empty() {
-            self.watcher.received_data(side, self.elapsed);
+            self.checker.received_data(side, self.elapsed);
         }
         self.sides[side].received.extend(packets);
         self.transmit(side, out);
@@ -561,7 +560,7 @@ impl World {
             let source = self.source(from, transmit.outer.path);
             self.sources.push((from, transmit.outer.path.remote, source));
             for bytes in out.bytes(transmit).chunks(transmit.segment_bytes) {
-                self.watcher.sent(from, bytes, self.elapsed);
+                self.checker.sent(from, bytes, self.elapsed);
                 self.eavesdropped.push(bytes.to_vec());
                 if Message::classify(bytes) == Some(Message::Initiation) {
                     self.initiations.push(transmit.outer.path.remote);
@@ -594,7 +593,8 @@ impl World {
         self.spare.push(out);
     }
 
-    /// Where `side` sends from: as wanted, or, as if its kernel refused that, from wherever it can.
+    /// The address that `side` sends from: that of the path, or the default if it has lost that address, as when the
+    /// kernel refuses it.
     fn source(&self, side: usize, path: Path) -> SocketAddr {
         let Side { address, others, engine, .. } = &self.sides[side];
         let Some(local) = path.local else { return *address };
@@ -611,7 +611,7 @@ impl World {
         self.next_random() % 100 < u64::from(percent)
     }
 
-    /// xorshift64: enough to lose packets by.
+    /// xorshift64: good enough for packet loss.
     fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -635,12 +635,12 @@ impl Side {
     }
 }
 
-/// As whoever is at `to` sees it.
+/// The path as the receiver at `to` sees it.
 fn path(from: SocketAddr, to: SocketAddr) -> Path {
     Path { local: Local::new(to.ip(), 0), ..from.into() }
 }
 
-/// A UDP packet with a right checksum whose IP identification is `id`.
+/// A UDP packet with a correct checksum whose IP identification is `id`.
 pub(crate) fn udp_packet(source: &str, destination: &str, id: u16) -> Vec<u8> {
     let (source, destination): (Ipv4Addr, Ipv4Addr) =
         (source.parse().unwrap(), destination.parse().unwrap());
@@ -668,7 +668,7 @@ pub(crate) fn udp_packet(source: &str, destination: &str, id: u16) -> Vec<u8> {
     packet
 }
 
-/// Sets the ECN field and mends the header checksum.
+/// Sets the ECN field and updates the header checksum.
 pub(crate) fn set_ecn_bits(packet: &mut [u8], bits: u8) {
     packet[1] |= bits;
     packet[10..12].fill(0);

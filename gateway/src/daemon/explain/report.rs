@@ -100,14 +100,14 @@ impl Report {
     /// What `explanation` says to `question`.
     pub(crate) fn new(question: &Question, explanation: &Explanation) -> Self {
         let Explanation { peer, may_send, routing, before, after, mtu_bytes, .. } = explanation;
-        let (verdict, reason, remedy, told) = match &explanation.outcome {
+        let (verdict, reason, remedy, icmp_error) = match &explanation.outcome {
             Outcome::Sent => (Verdict::Sent, None, None, None),
             Outcome::Delivered => (Verdict::Delivered, None, None, None),
             Outcome::Returned => (Verdict::Returned, None, None, None),
             Outcome::TooBig => (Verdict::TooBig, None, None, None),
-            Outcome::Dropped { reason, remedy, told } => {
+            Outcome::Dropped { reason, remedy, icmp_error } => {
                 let reason = reason.label().to_owned();
-                (Verdict::Dropped, Some(reason), Some(remedy.clone()), *told)
+                (Verdict::Dropped, Some(reason), Some(remedy.clone()), *icmp_error)
             }
         };
         let (rule, allowed_ip) = match routing {
@@ -128,7 +128,8 @@ impl Report {
             verdict,
             reason,
             remedy,
-            icmp_error: told.map(|cause| error_name(cause, before.source.is_ipv6()).to_owned()),
+            icmp_error: icmp_error
+                .map(|cause| error_name(cause, before.source.is_ipv6()).to_owned()),
             peer: peer.as_ref().map(PeerReport::new),
             may_send: may_send.clone(),
             rule,

@@ -32,7 +32,7 @@ fn a_dropped_packet_is_shown_with_the_remedy() {
   mtu      1340
   verdict  dropped: no_route
   sender   is told \"host unreachable\"
-  remedy   no remap covers 10.99.0.1 and it is in nobody's allowed_ips: add it to the peer that has it
+  remedy   no remap covers 10.99.0.1 and it is in no peer's allowed_ips: add it to the peer that has it
 "
     );
 }

@@ -146,7 +146,7 @@ fn what_was_opened_for_a_peer_that_is_gone_goes_nowhere() {
     let mut written = 0;
     let (job, buffer, opened) = arrival.take().unwrap();
     let mut out = TransmitBatch::default();
-    milan.inbound.handle_opened(job, (buffer, opened), now(), &mut out, |_, _, _| written += 1);
+    milan.inbound.handle_opened(job, buffer, opened, now(), &mut out, |_, _, _| written += 1);
 
     let counters = milan.control.accounts().inbound.snapshot();
     assert_eq!((written, counters.drops(DropReason::UnknownIndex)), (0, 45));
@@ -244,7 +244,7 @@ impl Thread {
         let Self { inbound, written, .. } = self;
         let (job, buffer, opened) = arrival.take().unwrap();
         let mut out = TransmitBatch::default();
-        inbound.handle_opened(job, (buffer, opened), now(), &mut out, |frame, bytes, accounts| {
+        inbound.handle_opened(job, buffer, opened, now(), &mut out, |frame, bytes, accounts| {
             write(written, frame, bytes, accounts);
         });
     }

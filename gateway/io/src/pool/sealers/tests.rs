@@ -134,7 +134,7 @@ fn what_is_sealed_keeps_no_keys() {
     let mut job = None;
     let packet = &mut departure.frame.packet_mut()[..len];
     let mut out = TransmitBatch::default();
-    let _ = rome.outbound.handle_backlog(&virtio, packet, now(), (&mut out, &mut job), |_| {});
+    let _ = rome.outbound.handle_backlog(&virtio, packet, now(), &mut out, &mut job, |_| {});
     assert!(out.is_empty());
     departure.job = job;
 

@@ -1,8 +1,8 @@
-//! Telling the senders of packets that go nowhere: who is told what, and how often.
+//! ICMP errors for senders of packets that cannot be delivered: which error, and at what rate.
 //!
-//! Errors are limited over the whole engine (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)): a
-//! flood to an address that nobody has must not become a flood of errors. And for each sender, so that one
-//! who goes on and on does not use up what others would have been told.
+//! The rate is limited for the whole engine (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)): a flood to an
+//! unassigned address must not become a flood of errors. It is also limited per sender, so that one sender cannot use
+//! up the errors for the others.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,20 +14,21 @@ use strait_packet::Header;
 use strait_packet::bucket::{Bucket, Rate};
 use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
 
-/// Enough for whoever waits, little beside a flood.
+/// Limit of the whole engine: enough for interactive use, little beside a flood.
 const ALL: Rate = Rate { per_second: 100, burst: 50 };
 
-/// Of one sender: a fifth of all.
+/// Limit of one sender: a fifth of the total.
 const SENDER: Rate = Rate { per_second: 20, burst: 10 };
 
-/// Who sends has one of so many buckets, by chance. Two that share one are told less; all of them take 6 kB.
+/// The number of buckets. A sender is assigned to one by a hash; two senders in one bucket share its rate. All of them
+/// take 6 kB.
 const BUCKETS: usize = 256;
 
-/// What the sender of a packet that was dropped outbound is told; `None` if nothing.
+/// The ICMP error for the sender of a packet that was dropped outbound; `None` if there is none.
 ///
-/// Whoever has no way to a destination says so, as the WireGuard of the kernel does. Whoever could have
-/// translated the packet, and does not, says that (RFC 5508 section 6, REQ-8). Nobody is told what
-/// passes by itself, what is wrong with the packet, or what somebody else sent.
+/// A missing route is reported as unreachable, as WireGuard in the kernel does; a refused translation as prohibited
+/// (RFC 5508 section 6, REQ-8). Temporary conditions, malformed packets, and drops of packets that came from a peer are
+/// not reported.
 #[must_use]
 pub const fn cause(reason: DropReason) -> Option<Cause> {
     match reason {
@@ -58,17 +59,17 @@ pub const fn cause(reason: DropReason) -> Option<Cause> {
     }
 }
 
-/// The newest error, and how many more there may be.
-pub(super) struct Notice {
+/// The newest ICMP error, and the rate limits.
+pub(super) struct IcmpErrors {
     all: Bucket,
     senders: Box<[Bucket]>,
-    /// Nobody can choose whom to share a bucket with.
+    /// Makes the assignment of senders to buckets unpredictable.
     seed: u64,
     buffer: [u8; MAX_REPLY_BYTES],
     len: usize,
 }
 
-impl Notice {
+impl IcmpErrors {
     pub(super) fn new(seed: u64, start: Instant) -> Self {
         Self {
             all: Bucket::new(ALL, start),
@@ -79,21 +80,20 @@ impl Notice {
         }
     }
 
-    /// Prepares the error about `packet`, which is as its sender sent it and was dropped. Says whether there is
-    /// one.
+    /// Prepares the error about `packet`, which was dropped and is unchanged. Returns whether there is one.
     #[cold]
     pub(super) fn prepare(&mut self, packet: &[u8], reason: DropReason, now: Instant) -> bool {
         cause(reason).is_some_and(|cause| self.prepare_cause(packet, cause, now))
     }
 
-    /// The same for `cause`, also of a packet that is sent.
+    /// Prepares an error with this `cause`, also about a packet that is sent.
     #[cold]
     pub(super) fn prepare_cause(&mut self, packet: &[u8], cause: Cause, now: Instant) -> bool {
         let Ok(header) = Header::parse(packet) else {
             return false;
         };
-        let place = place(self.seed, header.source());
-        let Some(sender) = self.senders.get_mut(place) else {
+        let bucket = bucket_of(self.seed, header.source());
+        let Some(sender) = self.senders.get_mut(bucket) else {
             return false;
         };
         if !self.all.has_token(now) || !sender.has_token(now) {
@@ -113,64 +113,64 @@ impl Notice {
     }
 }
 
-/// Which bucket is the sender's.
-fn place(seed: u64, sender: IpAddr) -> usize {
+/// The index of the sender's bucket.
+fn bucket_of(seed: u64, sender: IpAddr) -> usize {
     let mut hasher = DefaultHasher::new();
     (seed, sender).hash(&mut hasher);
 
     usize::try_from(hasher.finish()).unwrap_or_default() % BUCKETS
 }
 
-impl fmt::Debug for Notice {
+impl fmt::Debug for IcmpErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notice").field("all", &self.all).finish_non_exhaustive()
+        f.debug_struct("IcmpErrors").field("all", &self.all).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
 mod tests {
     use std::time::Duration;
 
     use super::*;
     use strait_packet::fixtures::{Packet, UDP, udp};
 
-    /// The senders of a second, in turn, a millisecond apart: how many errors each is told.
-    fn told(senders: &[IpAddr]) -> Vec<usize> {
+    /// Each of `senders` sends a packet every millisecond for a second. Returns how many errors each gets.
+    fn errors_for(senders: &[IpAddr]) -> Vec<usize> {
         let start = Instant::now();
-        let mut notice = Notice::new(7, start);
+        let mut icmp_errors = IcmpErrors::new(7, start);
         let to = "10.99.0.1".parse().unwrap();
         let packets: Vec<_> = senders
             .iter()
             .map(|from| Packet::new(*from, to, UDP, udp([7, 9], b"?")).build())
             .collect();
-        let mut told = vec![0; senders.len()];
+        let mut errors = vec![0; senders.len()];
 
         for millis in 0..1_000 {
             let now = start + Duration::from_millis(millis);
-            for (packet, told) in packets.iter().zip(&mut told) {
-                *told += usize::from(notice.prepare(packet, DropReason::NoRoute, now));
+            for (packet, errors) in packets.iter().zip(&mut errors) {
+                *errors += usize::from(icmp_errors.prepare(packet, DropReason::NoRoute, now));
             }
         }
 
-        told
+        errors
     }
 
     #[test]
-    fn who_goes_on_and_on_uses_up_nobody_elses_errors() {
+    fn noisy_sender_does_not_use_up_others_errors() {
         let [noisy, quiet] = ["10.244.1.5", "10.244.1.6"].map(|ip| ip.parse().unwrap());
-        assert_ne!(place(7, noisy), place(7, quiet));
+        assert_ne!(bucket_of(7, noisy), bucket_of(7, quiet));
 
-        let told = told(&[noisy, quiet]);
+        let errors = errors_for(&[noisy, quiet]);
 
-        // The burst and what a second adds.
-        assert_eq!(told, [29, 29]);
+        // The burst, and the tokens of a second.
+        assert_eq!(errors, [29, 29]);
     }
 
     #[test]
-    fn many_senders_together_get_no_more_than_all_may() {
+    fn many_senders_stay_within_the_total_limit() {
         let senders: Vec<_> = (1..=200).map(|host| IpAddr::from([10, 244, 3, host])).collect();
 
-        assert_eq!(told(&senders).into_iter().sum::<usize>(), 149);
+        assert_eq!(errors_for(&senders).into_iter().sum::<usize>(), 149);
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use remap::Table;
 
 use super::*;
-use crate::translate::{Context, Memory, route};
+use crate::translate::{Context, FlowAccess, route};
 use crate::{Control, Engine, PeerConfig, Settings};
 use strait_packet::DropReason;
 use strait_packet::fixtures::{Extension, Packet, TCP, tcp, udp};
@@ -41,7 +41,7 @@ const LOOP: Peers = &[
 const MAPPED: Peers = &[("genoa", "[::ffff:192.0.2.1]:51900", "192.0.2.0/24")];
 
 #[test]
-fn a_tunnel_through_another_peer_is_carried() {
+fn tunnel_through_another_peer_is_carried() {
     let world = World::new(ONION);
 
     for _ in 0..3 {
@@ -51,7 +51,7 @@ fn a_tunnel_through_another_peer_is_carried() {
 }
 
 #[test]
-fn a_datagram_to_a_peer_behind_itself_is_dropped_at_once() {
+fn datagram_to_peer_behind_itself_is_dropped() {
     let world = World::new(LOOP);
 
     let datagram = udp_packet("2001:db8::2", "2001:db8::1", [PORT, PEER_PORT]);
@@ -60,18 +60,18 @@ fn a_datagram_to_a_peer_behind_itself_is_dropped_at_once() {
 }
 
 #[test]
-fn peers_behind_each_other_are_seen_after_one_turn() {
+fn circle_of_peers_is_detected_after_one_round() {
     let world = World::new(LOOP);
 
-    assert!(!world.is_dropped(&to("198.51.100.1"), 1), "the way to Oslo may lead out");
+    assert!(!world.is_dropped(&to("198.51.100.1"), 1), "the route to Oslo may lead outside");
     assert!(world.is_dropped(&to("203.0.113.1"), 1), "it does not");
     assert!(world.is_dropped(&to("198.51.100.1"), 1));
     assert!(world.is_dropped(&to("198.51.100.1"), 2));
 }
 
-/// The route may have been mended.
+/// The route may have been repaired.
 #[test]
-fn what_came_back_is_forgotten_after_a_second() {
+fn returned_datagrams_expire_after_a_second() {
     let world = World::new(LOOP);
     assert!(!world.is_dropped(&to("198.51.100.1"), 1));
     assert!(world.is_dropped(&to("203.0.113.1"), 1));
@@ -79,9 +79,9 @@ fn what_came_back_is_forgotten_after_a_second() {
     assert!(!world.is_dropped(&to("198.51.100.1"), 3));
 }
 
-/// As wg-quick has it: a peer has everything, and its endpoint a route of its own.
+/// As with wg-quick: a peer has the default route, and its endpoint a route of its own.
 #[test]
-fn a_peer_for_everything_carries_the_tunnel_of_another() {
+fn default_route_peer_carries_another_tunnel() {
     let world = World::new(&[
         ("hub", "198.51.100.1:51900", "0.0.0.0/0"),
         ("oslo", "203.0.113.1:51900", "10.99.0.0/16"),
@@ -93,7 +93,7 @@ fn a_peer_for_everything_carries_the_tunnel_of_another() {
 }
 
 #[test]
-fn a_question_about_a_datagram_changes_nothing() {
+fn explaining_a_datagram_changes_nothing() {
     let world = World::new(LOOP);
     for destination in ["198.51.100.1", "203.0.113.1"] {
         assert!(!world.would_drop(&to(destination), 1));
@@ -103,7 +103,7 @@ fn a_question_about_a_datagram_changes_nothing() {
 }
 
 #[test]
-fn what_has_our_port_by_chance_is_carried() {
+fn foreign_packet_with_our_port_is_carried() {
     let world = World::new(LOOP);
 
     for [source, destination] in
@@ -123,13 +123,19 @@ fn what_has_our_port_by_chance_is_carried() {
     assert!(!world.is_dropped(&segment, 1));
 }
 
-/// A pod may send nothing else.
+/// A pod may send such packets only.
 #[test]
-fn the_peers_are_looked_through_again_when_one_has_moved_and_not_before() {
+fn cache_is_rebuilt_only_after_a_peer_roamed() {
     let world = World::new(LOOP);
-    let (ends, forwarding) = (Ends::default(), world.control.current());
+    let (endpoint_cache, forwarding) = (EndpointCache::default(), world.control.current());
     let now = Tick::from_secs(7);
-    let look = || ends.known(world.control.outside.moves().path_changes(), forwarding.peers(), now);
+    let look = || {
+        endpoint_cache.current(
+            world.control.loop_guard.moves().path_changes(),
+            forwarding.peers(),
+            now,
+        )
+    };
     let (first, again) = (look(), look());
     let peer = &forwarding.peers()[0];
     let path = peer.path().unwrap();
@@ -144,31 +150,32 @@ fn the_peers_are_looked_through_again_when_one_has_moved_and_not_before() {
     assert!(!first.returned.contains_key(&remote) && moved.returned.contains_key(&remote));
 }
 
-/// It may take a pod inside and a peer that changes its port all the time.
+/// The attack: a pod sends such packets while a peer keeps changing its port.
 #[test]
-fn peers_that_move_all_the_time_are_looked_through_some_times_in_a_second() {
+fn cache_rebuilds_are_limited_per_second() {
     let world = World::new(LOOP);
-    let (ends, forwarding) = (Ends::default(), world.control.current());
+    let (endpoint_cache, forwarding) = (EndpointCache::default(), world.control.current());
     let peer = &forwarding.peers()[0];
     let mut last = None;
-    let mut looks_in = |second| {
-        let mut looks = 0;
+    let mut rebuilds_in = |second| {
+        let mut rebuilds = 0;
         for port in 1..=1000 {
             let remote = SocketAddr::new(ip("198.51.100.1"), port);
             peer.learn_path(remote.into());
-            let count = world.control.outside.moves().path_changes();
-            let known = ends.known(count, forwarding.peers(), Tick::from_secs(second));
-            looks += u32::from(!last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &known)));
-            last = Some(known);
+            let count = world.control.loop_guard.moves().path_changes();
+            let cached = endpoint_cache.current(count, forwarding.peers(), Tick::from_secs(second));
+            rebuilds += u32::from(!last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &cached)));
+            last = Some(cached);
         }
-        looks
+        rebuilds
     };
 
-    assert_eq!([7, 7, 8].map(&mut looks_in), [LOOKS, 0, LOOKS]);
+    let limit = REBUILDS_PER_SECOND;
+    assert_eq!([7, 7, 8].map(&mut rebuilds_in), [limit, 0, limit]);
 }
 
 #[test]
-fn another_port_is_known_at_once() {
+fn port_change_takes_effect_at_once() {
     let world = World::new(LOOP);
     let [before, after] =
         [PORT, 4000].map(|port| udp_packet("2001:db8::2", "2001:db8::1", [port, PEER_PORT]));
@@ -180,7 +187,7 @@ fn another_port_is_known_at_once() {
 }
 
 #[test]
-fn a_first_fragment_is_known_and_the_others_have_no_ports() {
+fn only_the_first_fragment_is_recognized() {
     let world = World::new(MAPPED);
     let mut packet = to("192.0.2.1");
     for (offset, is_known) in [(0, true), (100, false)] {
@@ -191,7 +198,7 @@ fn a_first_fragment_is_known_and_the_others_have_no_ports() {
 }
 
 #[test]
-fn only_what_may_be_of_a_tunnel_has_a_lower_hop_limit() {
+fn only_nested_tunnels_lower_the_hop_limit() {
     let hops = |packet: &Packet| {
         let bytes = packet.build();
         hop_limit(&bytes, &Header::parse(&bytes).unwrap())
@@ -213,10 +220,10 @@ fn only_what_may_be_of_a_tunnel_has_a_lower_hop_limit() {
 }
 
 proptest! {
-    /// Whatever is behind what, a datagram is not carried for ever: followed from peer to peer, it is dropped, or
-    /// comes to an endpoint that no peer has.
+    /// For any arrangement of endpoints behind peers: a datagram that is followed from peer to peer is dropped, or
+    /// reaches an endpoint that no peer has.
     #[test]
-    fn no_datagram_goes_round_for_ever(
+    fn no_datagram_circulates_endlessly(
         behind in prop::collection::vec(prop::option::of(0..6_usize), 6),
         first in 0..6_usize,
     ) {
@@ -267,7 +274,7 @@ impl World {
         Self::with(peers.collect())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
     fn with(peers: Vec<PeerConfig>) -> Self {
         let identity = Arc::new(BoringtunIdentity::new(&PrivateKey::generate()));
         let settings = Settings { max_flows: 1024, seed: 1, start: Instant::now() };
@@ -279,20 +286,20 @@ impl World {
     }
 
     fn is_dropped(&self, packet: &Packet, second: u64) -> bool {
-        self.decide(packet, second, Memory::Updated)
+        self.decide(packet, second, FlowAccess::Update)
     }
 
     fn would_drop(&self, packet: &Packet, second: u64) -> bool {
-        self.decide(packet, second, Memory::Unchanged)
+        self.decide(packet, second, FlowAccess::ReadOnly)
     }
 
-    fn decide(&self, packet: &Packet, second: u64, memory: Memory) -> bool {
+    fn decide(&self, packet: &Packet, second: u64, flow_access: FlowAccess) -> bool {
         let bytes = packet.build();
         let header = Header::parse(&bytes).unwrap();
         let context = Context {
             forwarding: &self.control.current(),
             flows: &self.flows,
-            memory,
+            flow_access,
             now: Tick::from_secs(second),
         };
         match route(&context, &bytes, &header) {

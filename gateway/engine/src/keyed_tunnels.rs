@@ -1,128 +1,129 @@
-//! Which strands a peer has: one for every combination of our keys and the peer's that is in use.
+//! The keyed tunnels of a peer: one for each combination of our keys and the peer's keys that is in use.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::keyring::Held;
+use super::keyring::{OwnKey, OwnKeys};
 use strait_wg::key_rotation::{Deadline, KeyedTunnel, MAX_OLDER_KEYS, OlderTunnel};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{IndexSlot, KeyRotation, Peer, PublicKey, ReceiverIndices};
 
-/// Makes strands, and gives each a slot of its own.
+/// Creates keyed tunnels, each with a slot of its own.
 #[derive(Debug)]
-pub(super) struct Strands {
+pub(super) struct KeyedTunnels {
     indices: ReceiverIndices,
     free_slots: Vec<u32>,
     next_slot: u32,
 }
 
-/// Keys of a peer, and their end unless they are the newest.
-type Variant = (PeerKeys, Option<Arc<Deadline>>);
+/// Keys of a peer, and the end of their grace period unless they are the newest.
+type PeerKeysUntil = (PeerKeys, Option<Arc<Deadline>>);
 
-impl Strands {
-    /// No strands yet. Those of this engine have their slots among `indices`.
+impl KeyedTunnels {
+    /// Without tunnels. Their slots are among `indices`.
     pub(super) const fn new(indices: ReceiverIndices) -> Self {
         Self { indices, free_slots: Vec::new(), next_slot: 0 }
     }
 
-    /// The strands of a peer that is to have `keys` and is `known` with others, or not at all.
-    /// Strands that there were before stay. `wanted` are the keys that all peers are to have.
-    pub(super) fn succession(
+    /// The tunnels of a peer that is to have `keys` and may be `known` with other keys. Existing tunnels are kept.
+    /// `wanted` are the configured keys of all peers.
+    pub(super) fn for_keys(
         &mut self,
         known: Option<&Peer>,
         keys: &PeerKeys,
         wanted: &HashSet<PublicKey>,
-        keyring: (&Held, &[Held]),
+        own_keys: &OwnKeys,
     ) -> KeyRotation {
-        let variants = older_variants(known, keys, wanted);
+        let older = older_peer_keys(known, keys, wanted);
 
-        self.combine(known, keys, &variants, keyring)
+        self.combine(known, keys, &older, own_keys)
     }
 
-    /// Strands for the keys of `peer` as it has them, newest and older, none of which it has already: with
-    /// nothing of its sessions.
-    pub(super) fn anew(
+    /// New tunnels without sessions for all keys of `peer`, newest and older.
+    pub(super) fn renewed(
         &mut self,
         peer: &Peer,
         wanted: &HashSet<PublicKey>,
-        keyring: (&Held, &[Held]),
+        own_keys: &OwnKeys,
     ) -> KeyRotation {
-        let variants = older_variants(Some(peer), &peer.keys, wanted);
+        let older = older_peer_keys(Some(peer), &peer.keys, wanted);
 
-        self.combine(None, &peer.keys, &variants, keyring)
-            .starting_with_session_keys_of(&peer.tunnel)
+        self.combine(None, &peer.keys, &older, own_keys).starting_with_session_keys_of(&peer.tunnel)
     }
 
-    /// Nobody has this slot any more.
+    /// Makes the slot of a closed tunnel available again.
     pub(super) fn free(&mut self, slot: u32) {
         self.free_slots.push(slot);
     }
 
-    /// A strand for each of our keys with each of the peer's: `keys`, then the `variants`. Those of `known` stay.
+    /// A tunnel for each pair of our keys and the peer's: `keys`, then the `older` ones. Tunnels of `known` are kept.
     fn combine(
         &mut self,
         known: Option<&Peer>,
         keys: &PeerKeys,
-        variants: &[Variant],
-        (current, older): (&Held, &[Held]),
+        older: &[PeerKeysUntil],
+        own_keys: &OwnKeys,
     ) -> KeyRotation {
-        let going_on = known.and_then(|peer| {
+        let current = &own_keys.current;
+        let reused = known.and_then(|peer| {
             let own = current.identity.public_key();
-            let strand = peer.tunnel.reuse(own, keys, [None; 2], false)?;
-            let stays = strand.slot == peer.tunnel.current().slot;
-            (stays || !peer.tunnel.is_superseded(strand)).then(|| strand.clone())
+            let keyed = peer.tunnel.reuse(own, keys, [None; 2], false)?;
+            let stays = keyed.slot == peer.tunnel.current().slot;
+            (stays || !peer.tunnel.is_superseded(keyed)).then(|| keyed.clone())
         });
-        let first = going_on.unwrap_or_else(|| self.new_strand(current, keys));
+        let first = reused.unwrap_or_else(|| self.new_tunnel(current, keys));
 
-        let mut strands = Vec::new();
+        let mut older_tunnels = Vec::new();
         let newest = (keys.clone(), None);
-        for (keys, end) in std::iter::once(&newest).chain(variants) {
+        for (keys, end) in std::iter::once(&newest).chain(older) {
             let first = end.as_ref().map(|_| current);
-            for held in first.into_iter().chain(older) {
-                if let Some(strand) = self.strand(known, held, (keys, end.as_ref())) {
-                    let older = OlderTunnel::new(strand, held.end.clone(), end.clone());
-                    strands.push(older.receive_only(held.is_superseded));
+            for own_key in first.into_iter().chain(&own_keys.older) {
+                if let Some(keyed) = self.tunnel_for(known, own_key, keys, end.as_ref()) {
+                    let older = OlderTunnel::new(keyed, own_key.end.clone(), end.clone());
+                    older_tunnels.push(older.receive_only(own_key.is_superseded));
                 }
             }
         }
 
-        KeyRotation::new(first, strands)
+        KeyRotation::new(first, older_tunnels)
     }
 
-    /// The strand of our key and the peer's, which may have an end: as there was before, if it is not over. A key that
-    /// is superseded gets no other.
-    fn strand(
+    /// The tunnel for a key of ours and a key of the peer, whose grace period may have an `end`: the existing one if it
+    /// has not ended. A superseded key gets no new one.
+    fn tunnel_for(
         &mut self,
         known: Option<&Peer>,
-        held: &Held,
-        (keys, end): (&PeerKeys, Option<&Arc<Deadline>>),
+        own_key: &OwnKey,
+        keys: &PeerKeys,
+        end: Option<&Arc<Deadline>>,
     ) -> Option<KeyedTunnel> {
-        let own = held.identity.public_key();
-        let ends = [held.end.as_ref(), end];
-        let before = known.and_then(|peer| peer.tunnel.reuse(own, keys, ends, held.is_superseded));
+        let own = own_key.identity.public_key();
+        let ends = [own_key.end.as_ref(), end];
+        let before =
+            known.and_then(|peer| peer.tunnel.reuse(own, keys, ends, own_key.is_superseded));
 
-        before.cloned().or_else(|| (!held.is_superseded).then(|| self.new_strand(held, keys)))
+        before.cloned().or_else(|| (!own_key.is_superseded).then(|| self.new_tunnel(own_key, keys)))
     }
 
-    fn new_strand(&mut self, held: &Held, keys: &PeerKeys) -> KeyedTunnel {
-        let own = held.identity.public_key();
+    fn new_tunnel(&mut self, own_key: &OwnKey, keys: &PeerKeys) -> KeyedTunnel {
+        let own = own_key.identity.public_key();
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.next_slot;
             self.next_slot += 1;
             slot
         });
-        let tunnel = held.identity.tunnel(keys, IndexSlot::new(slot, self.indices));
+        let tunnel = own_key.identity.tunnel(keys, IndexSlot::new(slot, self.indices));
 
         KeyedTunnel { own, keys: keys.clone(), slot, tunnel }
     }
 }
 
-/// The keys that the peer had before and may still use. None that another peer has now.
-fn older_variants(
+/// The former keys of the peer that are still in their grace period, except those that another peer has now.
+fn older_peer_keys(
     known: Option<&Peer>,
     keys: &PeerKeys,
     wanted: &HashSet<PublicKey>,
-) -> Vec<Variant> {
+) -> Vec<PeerKeysUntil> {
     let Some(known) = known else {
         return Vec::new();
     };
@@ -130,21 +131,21 @@ fn older_variants(
     let older = known.tunnel.older().iter();
     let older = older.map(|older| (&older.keyed.keys, older.peer_deadline.as_ref()));
 
-    let mut variants: Vec<Variant> = Vec::new();
+    let mut former: Vec<PeerKeysUntil> = Vec::new();
     for (before, end) in std::iter::once(newest).chain(older) {
         let is_free = before.public_key == keys.public_key || !wanted.contains(&before.public_key);
-        let is_known = before == keys || variants.iter().any(|(known, _)| known == before);
+        let is_known = before == keys || former.iter().any(|(known, _)| known == before);
         let has_ended = end.is_some_and(|end| end.has_passed());
-        if is_free && !is_known && !has_ended && variants.len() < MAX_OLDER_KEYS {
-            variants.push((before.clone(), Some(end.cloned().unwrap_or_default())));
+        if is_free && !is_known && !has_ended && former.len() < MAX_OLDER_KEYS {
+            former.push((before.clone(), Some(end.cloned().unwrap_or_default())));
         }
     }
 
-    variants
+    former
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+#[expect(clippy::disallowed_methods, reason = "any instant will do as the start")]
 mod tests {
     use std::net::SocketAddr;
     use std::time::Instant;
@@ -161,7 +162,7 @@ mod tests {
     use strait_wg::tunnel::{Identity, TimerPolicy};
 
     #[test]
-    fn a_peer_with_another_key_keeps_the_strand_of_the_key_before() {
+    fn peer_with_new_key_keeps_its_former_tunnel() {
         let mut engine = engine();
         let [before] = apply(&mut engine, [peer("rome", 1)]);
 
@@ -177,9 +178,9 @@ mod tests {
         }
     }
 
-    /// A packet thread sees that with its next batch.
+    /// A packet thread sees the change with its next batch.
     #[test]
-    fn what_is_learned_by_who_does_not_know_yet_that_keys_changed_is_not_lost() {
+    fn paths_learned_with_the_former_value_are_kept() {
         let mut engine = engine();
         let [before] = apply(&mut engine, [peer("rome", 1)]);
         let [after] = apply(&mut engine, [peer("rome", 2)]);
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_exchange_their_keys_exchange_their_names_only() {
+    fn peers_that_swap_keys_only_swap_names() {
         let mut engine = engine();
         let [rome, oslo] = apply(&mut engine, [peer("rome", 1), peer("oslo", 2)]);
 
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_another_peer_has_now_is_no_older_key() {
+    fn key_moved_to_another_peer_is_not_kept() {
         let mut engine = engine();
         apply(&mut engine, [peer("rome", 1)]);
         apply(&mut engine, [peer("rome", 2)]);
@@ -215,25 +216,22 @@ mod tests {
     }
 
     #[test]
-    fn every_combination_of_keys_has_one_strand_and_a_slot_of_its_own() {
+    fn each_key_pair_has_one_tunnel_and_slot() {
         let mut engine = engine();
         apply(&mut engine, [peer("rome", 1)]);
-        engine.control.succeed(&identity());
-        engine.control.succeed(&identity());
+        engine.control.rotate_key(&identity());
+        engine.control.rotate_key(&identity());
 
         let [rome] = apply(&mut engine, [peer("rome", 2)]);
 
-        let keys: HashSet<_> = rome
-            .tunnel
-            .keyed_tunnels()
-            .map(|strand| (strand.own, strand.keys.public_key))
-            .collect();
+        let keys: HashSet<_> =
+            rome.tunnel.keyed_tunnels().map(|keyed| (keyed.own, keyed.keys.public_key)).collect();
         let slots: HashSet<_> = rome.tunnel.slots().collect();
         assert_eq!((keys.len(), slots.len(), rome.tunnel.slots().count()), (6, 6, 6));
     }
 
     #[test]
-    fn keys_that_come_back_after_their_end_have_another_strand() {
+    fn key_restored_after_grace_gets_new_tunnel() {
         let (mut engine, start) = (engine(), Instant::now());
         let [first] = apply(&mut engine, [peer("rome", 1)]);
         apply(&mut engine, [peer("rome", 2)]);
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_come_back_before_their_end_have_none_any_more() {
+    fn key_restored_within_grace_no_longer_ends() {
         let (mut engine, start) = (engine(), Instant::now());
         let [first] = apply(&mut engine, [peer("rome", 1)]);
         apply(&mut engine, [peer("rome", 2)]);
@@ -254,7 +252,7 @@ mod tests {
         let before = engine.control.current();
 
         let [rome] = apply(&mut engine, [peer("rome", 1)]);
-        // Who does not know yet what is in force now looks at the end once more.
+        // A thread with the former value checks the deadline once more.
         for peer in before.peers() {
             peer.tunnel.handle_timeout(
                 TimerPolicy::default(),
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_older_keys_have_ended_it_is_as_if_there_had_been_none() {
+    fn peer_is_settled_after_all_older_keys_end() {
         let (mut engine, start) = (engine(), Instant::now());
         apply(&mut engine, [peer("rome", 1)]);
 
@@ -282,7 +280,7 @@ mod tests {
 
     /// The configuration may never change again.
     #[test]
-    fn keys_that_have_ended_are_forgotten_also_if_nothing_is_configured() {
+    fn ended_keys_are_dropped_without_reconfiguration() {
         let (mut engine, start) = (engine(), Instant::now());
         let [first] = apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 1) }]);
         first.learn_path(path());
@@ -292,7 +290,7 @@ mod tests {
             apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 2) }]);
         let (realm, slot) = (second.realm, second.tunnel.current().slot);
         drop(second);
-        engine.control.succeed(&identity());
+        engine.control.rotate_key(&identity());
         pass(&mut engine, [start, start + GRACE / 2]);
         engine.control.free_retired();
         assert_eq!(peers_of::<1>(&engine)[0].tunnel.slots().count(), 4);
@@ -304,15 +302,15 @@ mod tests {
         assert_eq!(rome.tunnel.older().len(), 0);
         assert!(engine.control.current().by_key(public_key(1)).is_none());
         assert_eq!((rome.realm, rome.path(), rome.clamp_mtu()), (realm, Some(path()), Some(1400)));
-        assert_ne!(rome.tunnel.current().slot, slot, "that of another key of ours");
-        // Each packet thread looks at what is in force with its next batch.
+        assert_ne!(rome.tunnel.current().slot, slot, "the slot of the other key of ours");
+        // Each packet thread loads the published value with its next batch.
         drop((engine.outbound, engine.inbound, engine.handshakes, engine.forwarding));
         engine.control.free_retired();
         assert!(before.upgrade().is_none());
     }
 
     #[test]
-    fn of_keys_that_end_one_after_the_other_each_is_forgotten_at_its_end() {
+    fn each_older_key_ends_separately() {
         let (mut engine, start) = (engine(), Instant::now());
         apply(&mut engine, [peer("rome", 1)]);
         apply(&mut engine, [peer("rome", 2)]);
@@ -331,19 +329,19 @@ mod tests {
         assert!(rome.tunnel.is_settled() && can_begin(&rome, start + 2 * GRACE));
     }
 
-    /// A key of ours that is the one in force again is not another one: its cookies and its rates hang on it.
+    /// The identity holds the cookie secret and the rate limits of the key.
     #[test]
-    fn a_key_of_ours_that_comes_back_before_its_end_is_what_it_was() {
+    fn own_key_restored_within_grace_keeps_its_identity() {
         let start = Instant::now();
         for (passed, is_same) in [(GRACE / 2, true), (GRACE, false)] {
             let key = PrivateKey::generate();
             let [first, again] = [(); 2].map(|()| identity_of(&key));
             let mut engine = engine_with(Arc::clone(&first));
             apply(&mut engine, [peer("rome", 1)]);
-            engine.control.succeed(&identity());
+            engine.control.rotate_key(&identity());
             pass(&mut engine, [start, start + passed]);
 
-            engine.control.succeed(&again);
+            engine.control.rotate_key(&again);
 
             let keys = engine.control.keyring.keys();
             assert_eq!(Arc::ptr_eq(&keys.current.identity, &first), is_same, "{passed:?}");
@@ -353,22 +351,22 @@ mod tests {
         }
     }
 
-    /// Also those that end soon: the peer may know no others.
+    /// Also for keys that end soon: the peer may know no others.
     #[test]
-    fn sessions_that_are_renewed_have_strands_of_their_own_for_the_same_keys() {
+    fn renewed_sessions_have_new_tunnels_for_all_keys() {
         let mut engine = engine();
         let [first] = apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 1) }]);
         first.learn_path(path());
         let [before] =
             apply(&mut engine, [PeerConfig { clamp_mtu: Some(1400), ..peer("rome", 2) }]);
-        engine.control.succeed(&identity());
+        engine.control.rotate_key(&identity());
         let [before_both] = peers_of(&engine);
 
         engine.control.renew_sessions();
 
         let [after] = peers_of(&engine);
         let keys = |peer: &Peer| -> Vec<_> {
-            peer.tunnel.keyed_tunnels().map(|strand| (strand.own, strand.keys.public_key)).collect()
+            peer.tunnel.keyed_tunnels().map(|keyed| (keyed.own, keyed.keys.public_key)).collect()
         };
         assert_eq!(keys(&after), keys(&before_both));
         let slots: HashSet<_> = after.tunnel.slots().collect();
@@ -378,13 +376,13 @@ mod tests {
         assert!(can_begin(&after, Instant::now()) && !can_begin(&before_both, Instant::now()));
     }
 
-    /// What they have in common with those before is when they end.
+    /// The new tunnels share the deadlines of the former ones.
     #[test]
-    fn keys_end_when_they_would_have_ended_although_their_sessions_were_renewed() {
+    fn session_renewal_does_not_extend_the_grace_period() {
         let (mut engine, start) = (engine(), Instant::now());
         apply(&mut engine, [peer("rome", 1)]);
         apply(&mut engine, [peer("rome", 2)]);
-        engine.control.succeed(&identity());
+        engine.control.rotate_key(&identity());
         pass(&mut engine, [start, start + GRACE / 2]);
 
         engine.control.renew_sessions();
@@ -397,11 +395,11 @@ mod tests {
     }
 
     #[test]
-    fn older_keys_are_bounded_and_their_slots_are_used_again() {
+    fn older_keys_are_bounded_and_slots_reused() {
         let mut engine = engine();
 
         for key in 1..=100 {
-            engine.control.succeed(&identity());
+            engine.control.rotate_key(&identity());
             apply(&mut engine, [peer("rome", key)]);
         }
 

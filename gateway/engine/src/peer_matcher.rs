@@ -1,21 +1,21 @@
-//! Who is the same peer in two configurations.
+//! Matches the peers of two configurations.
 
 use std::collections::{HashMap, HashSet};
 
 use strait_wg::PublicKey;
 
-/// Who the peers of one configuration are in another one: those with the same public key, or else those
-/// with the same name, if nobody has their key any more. Found without a search: there may be thousands.
+/// Finds the peer of another configuration with the same public key, or else with the same name if its key is gone.
+/// Lookups are constant time: there may be thousands of peers.
 #[derive(Debug)]
-pub struct Counterparts<'a, T> {
+pub struct PeerMatcher<'a, T> {
     by_key: HashMap<PublicKey, T>,
-    /// Only those whose key nobody is to have: a name counts for them alone.
+    /// Only peers whose key is gone: a name counts for them alone.
     by_name: HashMap<&'a str, T>,
 }
 
-impl<'a, T: Copy> Counterparts<'a, T> {
-    /// Of the peers with the public `keys`, among `others`: their keys, their names, and what to find. Of
-    /// several with one key or one name it is the first.
+impl<'a, T: Copy> PeerMatcher<'a, T> {
+    /// Matches the peers with the public `keys` against `others`: key, name and result of each. Of several with the
+    /// same key or name the first counts.
     #[must_use]
     pub fn new(
         keys: &HashSet<PublicKey>,
@@ -32,9 +32,9 @@ impl<'a, T: Copy> Counterparts<'a, T> {
         Self { by_key, by_name }
     }
 
-    /// Who the peer with this key and this name is.
+    /// The match for the peer with this key and name.
     #[must_use]
-    pub fn of(&self, key: PublicKey, name: &str) -> Option<T> {
+    pub fn find(&self, key: PublicKey, name: &str) -> Option<T> {
         self.by_key.get(&key).or_else(|| self.by_name.get(name)).copied()
     }
 }
