@@ -40,7 +40,7 @@ pub mod lpm;
 pub mod masquerade;
 pub mod special;
 
-pub use cluster::{Arrival, Cluster, HostMap, HostMapError, Source};
+pub use cluster::{Cluster, Destination, HostMap, HostMapError, Source};
 pub use prefix::{Prefix, PrefixError};
 pub use prefix_map::PrefixMap;
 pub use publish::{Publisher, Reader, channel};

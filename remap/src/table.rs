@@ -13,12 +13,12 @@ mod tests;
 
 use std::net::IpAddr;
 
-use crate::cluster::Home;
+use crate::cluster::ClusterMaps;
 use crate::lpm::Lpm;
 use crate::masquerade::Pool;
 use accept::Accepted;
 
-use crate::{Arrival, Cluster, Prefix, Rule, Source};
+use crate::{Cluster, Destination, Prefix, Rule, Source};
 
 pub use conflict::Conflict;
 
@@ -35,7 +35,7 @@ pub struct Table {
     generation: u64,
     outbound: Lpm<(PeerId, Rule)>,
     realms: Box<[Lpm<Rule>]>,
-    home: Home,
+    cluster_maps: ClusterMaps,
 }
 
 /// Where a packet to a remapped address goes.
@@ -62,7 +62,7 @@ impl Table {
         rules: impl IntoIterator<Item = (PeerId, Rule)>,
     ) -> (Self, Vec<Conflict>) {
         let mut conflicts = Vec::new();
-        let home = Home::build(cluster, &mut conflicts);
+        let cluster_maps = ClusterMaps::build(cluster, &mut conflicts);
         let Accepted { by_local, by_remote } =
             accept::accept(cluster, rules.into_iter().collect(), &mut conflicts);
 
@@ -80,7 +80,7 @@ impl Table {
             generation,
             outbound: Lpm::new(outbound).unwrap_or_default(),
             realms: realms.into_iter().map(|realm| Lpm::new(realm).unwrap_or_default()).collect(),
-            home,
+            cluster_maps,
         };
 
         (table, conflicts)
@@ -130,20 +130,20 @@ impl Table {
     #[must_use]
     #[inline]
     pub fn source(&self, source: IpAddr) -> Source {
-        self.home.source(source)
+        self.cluster_maps.source(source)
     }
 
     /// Inbound: what a packet for `destination`, an address under which remotes know us, becomes.
     #[must_use]
     #[inline]
-    pub fn arrival(&self, destination: IpAddr) -> Arrival {
-        self.home.arrival(destination)
+    pub fn destination(&self, destination: IpAddr) -> Destination {
+        self.cluster_maps.destination(destination)
     }
 
     /// The external addresses that sources share which have none of their own.
     #[must_use]
     pub const fn masquerade(&self) -> &Pool {
-        self.home.shared()
+        self.cluster_maps.shared()
     }
 
     /// Whether `peer` is a realm of its own.

@@ -23,14 +23,14 @@ mod tests;
 
 use std::net::IpAddr;
 
-use remap::{Arrival, PeerId, Source};
+use remap::{Destination, PeerId, Source};
 
 use crate::Forwarding;
 use crate::notice;
 use crate::translate::{self, Context, Outgoing};
 use strait_packet::DropReason;
 use strait_packet::Header;
-use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
+use strait_packet::icmp_error::{self, Cause, MAX_ERROR_BYTES};
 use strait_packet::rewrite::Checksum;
 use strait_wg::Peer;
 
@@ -199,11 +199,11 @@ impl Journey {
             Some(Routing::Rule(_)) => Treatment::Rule,
             Some(Routing::AllowedIps(_)) | None => Treatment::Unchanged,
         };
-        let arrived = || match table.arrival(before.destination) {
-            Arrival::Known | Arrival::Named => Treatment::Unchanged,
-            Arrival::Mapped(_) | Arrival::Answered(_) => Treatment::HostMap,
+        let arrived = || match table.destination(before.destination) {
+            Destination::Known | Destination::UnmappedReplies => Treatment::Unchanged,
+            Destination::Mapped(_) | Destination::MappedReplies(_) => Treatment::HostMap,
             // There is no port to arrive at that nobody had left from.
-            Arrival::Shared => Treatment::Masquerade { is_new: false },
+            Destination::Shared => Treatment::Masquerade { is_new: false },
         };
 
         let (source, destination) = match self.result {
@@ -224,8 +224,8 @@ impl Journey {
         }
 
         match context.forwarding.table().source(before.source) {
-            Source::Mapped(_) | Source::Answering(_) => Treatment::HostMap,
-            Source::Known | Source::Unknown => {
+            Source::Mapped(_) | Source::MappedReplies(_) => Treatment::HostMap,
+            Source::Known | Source::Shared => {
                 let protocol = before.content.protocol(before.source.is_ipv6());
                 let port = before.content.source_port().unwrap_or_default();
                 let source = (before.source, port);
@@ -245,7 +245,8 @@ impl Journey {
 
 /// What the sender of `packet` is told of its drop. Only our own senders are told anything.
 fn told(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause> {
-    let may_be = |cause: &Cause| reply::write(packet, *cause, &mut [0; MAX_REPLY_BYTES]).is_some();
+    let may_be =
+        |cause: &Cause| icmp_error::write(packet, *cause, &mut [0; MAX_ERROR_BYTES]).is_some();
 
     match direction {
         Direction::Outbound => notice::cause(reason).filter(may_be),

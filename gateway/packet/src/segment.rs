@@ -36,14 +36,14 @@ pub struct Segments<'a> {
 
 /// How a frame is to be cut, apart from the frame: the two may travel together to another thread.
 #[derive(Debug)]
-pub struct Cut {
+pub struct DetachedSegments {
     len: usize,
     next: usize,
     count: usize,
     stamp: Option<Stamp>,
 }
 
-impl Cut {
+impl DetachedSegments {
     /// The packets of `frame`, which must be the one that this was [detached](Segments::detach) from, moved
     /// at the most. A shorter one has none.
     #[must_use]
@@ -59,10 +59,10 @@ impl Cut {
 impl<'a> Segments<'a> {
     /// Leaves the frame where it is and keeps how it is to be cut.
     #[must_use]
-    pub fn detach(self) -> Cut {
+    pub fn detach(self) -> DetachedSegments {
         let Self { frame, next, count, stamp } = self;
 
-        Cut { len: frame.len(), next, count, stamp }
+        DetachedSegments { len: frame.len(), next, count, stamp }
     }
 
     /// Prepares `frame`, which starts with the IP header that `header` describes and is preceded on

@@ -24,7 +24,7 @@ pub(super) fn accept(
     mut rules: Vec<(PeerId, Rule)>,
     conflicts: &mut Vec<Conflict>,
 ) -> Accepted {
-    let own = cluster.names();
+    let own = cluster.all_prefixes();
     rules.retain(|(peer, rule)| match own.overlapping(rule.local()).next() {
         Some((own, ())) => {
             conflicts.push(Conflict::Own { own, rejected: (*peer, *rule) });

@@ -9,7 +9,7 @@ use crate::outbound::Disposition;
 use crate::translate::Memory;
 use crate::{Engine, PeerConfig, Settings};
 use strait_packet::buffer::TransmitBatch;
-use strait_packet::reply::{self, MAX_REPLY_BYTES};
+use strait_packet::icmp_error::{self, MAX_ERROR_BYTES};
 use strait_packet::virtio::VirtioHeader;
 use strait_wg::PrivateKey;
 use strait_wg::boringtun::BoringtunIdentity;
@@ -366,8 +366,8 @@ proptest! {
                 prop_assert_eq!(reason, Some(*expected));
                 prop_assert_eq!(disposition == Disposition::Reply, told.is_some());
                 if let Some(cause) = told {
-                    let mut buffer = [0; MAX_REPLY_BYTES];
-                    let expected = reply::write(&as_sent, *cause, &mut buffer).unwrap();
+                    let mut buffer = [0; MAX_ERROR_BYTES];
+                    let expected = icmp_error::write(&as_sent, *cause, &mut buffer).unwrap();
                     prop_assert_eq!(world.engine.outbound.reply(), expected);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use remap::{Arrival, PeerId};
+use remap::{Destination, PeerId};
 
 use super::{Context, Endpoint, clamp, write, write_embedded};
 use crate::flows::Seen;
@@ -52,10 +52,10 @@ fn quoted(
     let table = forwarding.table();
     let external = embedded.source();
 
-    let internal: Endpoint = match table.arrival(external) {
-        Arrival::Known | Arrival::Named => (external, None),
-        Arrival::Mapped(internal) | Arrival::Answered(internal) => (internal, None),
-        Arrival::Shared => {
+    let internal: Endpoint = match table.destination(external) {
+        Destination::Known | Destination::UnmappedReplies => (external, None),
+        Destination::Mapped(internal) | Destination::MappedReplies(internal) => (internal, None),
+        Destination::Shared => {
             let ports = embedded.ports(packet).ok_or(DropReason::NoMapping)?;
             let (address, port) = flows
                 .internal_of(peer.realm, embedded.protocol(), (external, ports.source), *now)
@@ -82,23 +82,23 @@ fn destination(
     let Context { forwarding, flows, memory, now } = context;
     let external = header.destination();
 
-    let internal: Endpoint = match forwarding.table().arrival(external) {
-        Arrival::Known => return Ok(()),
-        Arrival::Named => {
+    let internal: Endpoint = match forwarding.table().destination(external) {
+        Destination::Known => return Ok(()),
+        Destination::UnmappedReplies => {
             if quoted.is_none() {
                 flows.unpin(peer.realm, Seen { packet, header }, *memory, *now);
             }
             return Ok(());
         }
-        Arrival::Mapped(internal) => (internal, None),
-        Arrival::Answered(internal) => {
+        Destination::Mapped(internal) => (internal, None),
+        Destination::MappedReplies(internal) => {
             if quoted.is_none() {
                 flows.pin(peer.realm, Seen { packet, header }, internal, *memory, *now)?;
             }
             (internal, None)
         }
         // An error goes to whoever sent the packet that it quotes.
-        Arrival::Shared => match quoted {
+        Destination::Shared => match quoted {
             Some(quoted) => (quoted, None),
             None => flows.arrive(peer.realm, Seen { packet, header }, *memory, *now)?,
         },

@@ -88,7 +88,7 @@ fn quoted(
     let external = match table.source(internal) {
         Source::Known => (internal, None),
         Source::Mapped(external) => (external, None),
-        Source::Answering(external) => {
+        Source::MappedReplies(external) => {
             let answer = ports.map(|Ports { source, destination }| Ports {
                 source: destination,
                 destination: source,
@@ -103,8 +103,8 @@ fn quoted(
             );
             (if is_answer { external } else { internal }, None)
         }
-        Source::Unknown if !has_address(table.masquerade(), internal) => (internal, None),
-        Source::Unknown => {
+        Source::Shared if !has_address(table.masquerade(), internal) => (internal, None),
+        Source::Shared => {
             let port = ports.ok_or(DropReason::NoMapping)?.destination;
             let (address, port) = flows
                 .external_of(route.peer.realm, embedded.protocol(), (internal, port), *now)
@@ -136,7 +136,7 @@ fn source(
     let external = match table.source(internal) {
         Source::Known => return Ok(()),
         Source::Mapped(external) => (external, None),
-        Source::Answering(external) => {
+        Source::MappedReplies(external) => {
             // An error answers the packet it quotes, whatever port that had.
             let is_answer = match quoted {
                 Some(quoted) => quoted == external,
@@ -147,9 +147,9 @@ fn source(
             }
             (external, None)
         }
-        Source::Unknown if !has_address(table.masquerade(), internal) => return Ok(()),
+        Source::Shared if !has_address(table.masquerade(), internal) => return Ok(()),
         // Routers of ours that report an error are as unknown as hosts, and have no port.
-        Source::Unknown => match quoted {
+        Source::Shared => match quoted {
             Some(quoted) => (quoted, None),
             None => {
                 let pool = table.masquerade();

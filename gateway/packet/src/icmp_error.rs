@@ -20,10 +20,10 @@ use remap::checksum::{add, complete, pseudo_header, sum};
 use super::{Header, Transport, field, icmp, ipv4, ipv6};
 
 /// The longest error, in bytes: that of IPv6, which must fit the least MTU (RFC 4443 section 2.4 (c)).
-pub const MAX_REPLY_BYTES: usize = 1280;
+pub const MAX_ERROR_BYTES: usize = 1280;
 
 /// The longest error of IPv4, in bytes, as every host must accept it (RFC 1812 section 4.3.2.3).
-const MAX_REPLY_V4_BYTES: usize = 576;
+const MAX_ERROR_V4_BYTES: usize = 576;
 
 /// Where the checksum of an ICMP message stands.
 const CHECKSUM_AT: usize = 2;
@@ -80,7 +80,7 @@ impl Cause {
 pub fn write<'a>(
     packet: &[u8],
     cause: Cause,
-    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+    buffer: &'a mut [u8; MAX_ERROR_BYTES],
 ) -> Option<&'a [u8]> {
     let header = Header::parse(packet).ok()?;
     if !may_be_answered(packet, &header) {
@@ -126,9 +126,9 @@ fn write_v4<'a>(
     packet: &[u8],
     (from, to): (Ipv4Addr, Ipv4Addr),
     error: [u8; icmp::ERROR_HEADER_LEN],
-    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+    buffer: &'a mut [u8; MAX_ERROR_BYTES],
 ) -> Option<&'a [u8]> {
-    let room = buffer.get_mut(..MAX_REPLY_V4_BYTES)?;
+    let room = buffer.get_mut(..MAX_ERROR_V4_BYTES)?;
     let (fixed, room) = room.split_first_chunk_mut::<{ ipv4::FIXED_LEN }>()?;
     let message = put_message(packet, error, room)?;
     put_checksum(message, 0);
@@ -153,7 +153,7 @@ fn write_v6<'a>(
     packet: &[u8],
     (from, to): (Ipv6Addr, Ipv6Addr),
     error: [u8; icmp::ERROR_HEADER_LEN],
-    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+    buffer: &'a mut [u8; MAX_ERROR_BYTES],
 ) -> Option<&'a [u8]> {
     let (fixed, room) = buffer.split_first_chunk_mut::<{ ipv6::FIXED_LEN }>()?;
     let message = put_message(packet, error, room)?;

@@ -10,14 +10,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8_000))]
 
     #[test]
-    fn an_error_equals_one_built_by_hand_that_quotes_what_fits(
+    fn error_equals_a_rebuilt_one(
         packet in any_packet(),
         payload_len in prop_oneof![Just(0_usize), 0_usize..3_000],
         cause in any_cause(),
     ) {
         let packet = with_payload(packet, payload_len);
         let bytes = packet.build();
-        let mut buffer = [0x5a; MAX_REPLY_BYTES];
+        let mut buffer = [0x5a; MAX_ERROR_BYTES];
 
         let expected = expected(&packet, &bytes, cause);
         let reply = write(&bytes, cause, &mut buffer);
@@ -34,8 +34,8 @@ proptest! {
     }
 
     #[test]
-    fn an_error_is_never_about_an_error(packet in any_packet(), cause in any_cause()) {
-        let (mut first, mut second) = ([0; MAX_REPLY_BYTES], [0; MAX_REPLY_BYTES]);
+    fn no_error_answers_an_error(packet in any_packet(), cause in any_cause()) {
+        let (mut first, mut second) = ([0; MAX_ERROR_BYTES], [0; MAX_ERROR_BYTES]);
 
         if let Some(reply) = write(&packet.build(), cause, &mut first) {
             prop_assert_eq!(write(reply, cause, &mut second), None);
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_and_padding_is_never_quoted(
+    fn arbitrary_bytes_do_not_panic(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         version in prop_oneof![Just(0x45), Just(0x46), Just(0x60), any::<u8>()],
         len in 20_u8..120,
@@ -52,7 +52,7 @@ proptest! {
             first[0] = version;
             put(first, if version >> 4 == 4 { 2 } else { 4 }, u16::from(len));
         }
-        let mut buffer = [0; MAX_REPLY_BYTES];
+        let mut buffer = [0; MAX_ERROR_BYTES];
 
         if let Some(reply) = write(&bytes, Cause::Unreachable, &mut buffer) {
             let header = Header::parse(&bytes).unwrap();
@@ -63,7 +63,7 @@ proptest! {
 }
 
 #[test]
-fn nobody_is_told_of_what_the_rfcs_except() {
+fn rfc_exceptions_get_no_error() {
     let v4 = || Packet::new(ip("10.1.0.9"), ip("10.71.2.7"), UDP, udp([1, 2], b"x"));
     let v6 = || Packet::new(ip("fd00:1::9"), ip("fd00:71::7"), UDP, udp([1, 2], b"x"));
     let icmp =
@@ -104,7 +104,7 @@ fn nobody_is_told_of_what_the_rfcs_except() {
 }
 
 #[test]
-fn only_one_host_is_told_and_only_about_one_host() {
+fn only_unicast_addresses_get_errors() {
     let hosts = ["10.1.0.9", "169.254.18.1", "223.255.255.255", "fd00:1::9", "fe80::1"];
     let others = [
         "0.0.0.0",
@@ -133,11 +133,11 @@ fn only_one_host_is_told_and_only_about_one_host() {
 }
 
 #[test]
-fn the_codes_are_those_of_the_kernel_and_of_rfc_5508() {
+fn codes_match_kernel_and_rfc_5508() {
     let of = |destination, source, cause| {
         let segment = tcp([1, 2], 3, 2, &[], b"");
         let packet = Packet::new(ip(source), ip(destination), TCP, segment).build();
-        let mut buffer = [0; MAX_REPLY_BYTES];
+        let mut buffer = [0; MAX_ERROR_BYTES];
         let reply = write(&packet, cause, &mut buffer).unwrap();
         let at = Header::parse(reply).unwrap().transport_offset();
         let mtu = u32::from_be_bytes([reply[at + 4], reply[at + 5], reply[at + 6], reply[at + 7]]);
@@ -213,7 +213,7 @@ fn with_payload(mut packet: Packet, len: usize) -> Packet {
 }
 
 fn is_answered(packet: &Packet) -> bool {
-    write(&packet.build(), Cause::Unreachable, &mut [0; MAX_REPLY_BYTES]).is_some()
+    write(&packet.build(), Cause::Unreachable, &mut [0; MAX_ERROR_BYTES]).is_some()
 }
 
 fn ip(text: &str) -> IpAddr {
