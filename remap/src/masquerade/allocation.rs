@@ -1,143 +1,149 @@
-//! Which external endpoint a new mapping gets, and how it comes into both indexes.
+//! Allocates the external endpoint of a new mapping and enters the mapping in both indexes.
 
 use std::iter;
 use std::net::IpAddr;
 
 use super::Masquerade;
 use super::entry::{Kind, Record, bits, low_u32};
+use super::eviction::EvictionCandidate;
 use super::flow::{Endpoint, Flow, Tick};
-use super::idlest::Idlest;
-use super::lock::Place;
+use super::lock::LockIndex;
 use super::lookup::external_endpoint;
 use super::outcome::Refused;
 use super::port::Class;
-use super::table::{External, Outlet};
-use super::tally::Tally;
+use super::table::{External, PortPoolLock};
+use super::usage::Usage;
 
-/// How many taken ports of a class are looked at when all of it are taken.
+/// Taken ports that are checked for expired mappings when all ports of a class are taken.
 const RECLAIM: u32 = 64;
-/// How many classes are looked at that closely: both parities of the first address. A search that finds
-/// nothing must not be long, however many addresses there are.
+/// Classes that are checked like this: both parities of the first address. This bounds an unsuccessful
+/// search, independently of the number of addresses.
 const RECLAIMED_CLASSES: u32 = 2;
 
-/// What the first packet wants.
-pub(super) struct Wanted<'a> {
+/// The mapping that the first packet of a flow needs.
+pub(super) struct MappingRequest<'a> {
     pub(super) realm: u32,
     pub(super) flow: &'a Flow,
     pub(super) kind: Kind,
     pub(super) record: Record,
     /// The source lock that is held.
-    pub(super) held: Place,
+    pub(super) held: LockIndex,
     pub(super) now: Tick,
 }
 
 impl Masquerade {
-    /// Gives the mapping a port on the first of `addresses` that has one free, or else the port of the
-    /// most idle mapping that was met on the way, and puts it where lookups find it.
-    pub(super) fn place(
+    /// Allocates a port on the first of `addresses` that has a free one, or else evicts the most idle
+    /// mapping that the search found and takes its port. Then enters the mapping in the indexes.
+    pub(super) fn allocate(
         &self,
-        wanted: &Wanted<'_>,
+        request: &MappingRequest<'_>,
         external: &External,
         addresses: impl Iterator<Item = IpAddr>,
     ) -> Result<Endpoint, Refused> {
         let number = self.mappings.slab.take().ok_or(Refused::Full)?;
 
-        self.place_entry(wanted, external, number, addresses)
-            .inspect_err(|_| self.mappings.slab.give_back(number))
+        self.allocate_entry(request, external, number, addresses)
+            .inspect_err(|_| self.mappings.slab.release(number))
     }
 
-    fn place_entry(
+    fn allocate_entry(
         &self,
-        wanted: &Wanted<'_>,
+        request: &MappingRequest<'_>,
         external: &External,
         number: u32,
         addresses: impl Iterator<Item = IpAddr>,
     ) -> Result<Endpoint, Refused> {
         let mut search = Search::default();
 
-        for (address, class) in outlets(wanted.flow, addresses) {
-            let placed = self.take_port(wanted, external, number, (address, class), |taken| {
+        for (address, class) in port_classes(request.flow, addresses) {
+            let allocated = self.take_port(request, external, number, address, class, |taken| {
                 search.port(
-                    wanted.flow,
+                    request.flow,
                     class,
                     taken,
                     || self.random(),
-                    |idlest, port| self.is_free(wanted, external, bits(address), port, idlest),
+                    |candidate, port| {
+                        self.is_free(request, external, bits(address), port, candidate)
+                    },
                 )
             });
-            if placed != Err(Refused::Ports) {
-                return placed;
+            if allocated != Err(Refused::Ports) {
+                return allocated;
             }
         }
 
-        let evicted = search.idlest.found().ok_or(Refused::Ports)?;
+        let evicted = search.candidate.found().ok_or(Refused::Ports)?;
         let Endpoint { address, port } = external_endpoint(&evicted.record);
-        let class = Class::of(wanted.flow.protocol, port);
-        self.take_port(wanted, external, number, (address, class), |_| {
-            let (held, ended) = (Some(wanted.held), &self.counters.evicted);
-            self.mappings.try_remove(&evicted, held, Outlet::Held, ended).then_some(port)
+        let class = Class::of(request.flow.protocol, port);
+        self.take_port(request, external, number, address, class, |_| {
+            let (held, ended) = (Some(request.held), &self.counters.evicted);
+            self.mappings.try_remove(&evicted, held, PortPoolLock::Held, ended).then_some(port)
         })
     }
 
-    /// Gives the mapping the port of an external address that `choose` finds, given how many of its
-    /// class are taken. Under the lock of the outlet, so what is free stays free.
+    /// Inserts the mapping with the port that `choose` returns. `choose` is given the number of taken ports
+    /// of `class` and runs under the lock of the port pool, so a free port stays free.
     fn take_port(
         &self,
-        wanted: &Wanted<'_>,
+        request: &MappingRequest<'_>,
         external: &External,
         number: u32,
-        (address, class): (IpAddr, Class),
+        address: IpAddr,
+        class: Class,
         choose: impl FnOnce(u32) -> Option<u16>,
     ) -> Result<Endpoint, Refused> {
         let table = &self.mappings;
-        let outlet = Tally::outlet(wanted.realm, wanted.kind, bits(address));
-        let _held = external.outlets.hold(table.place_of(&outlet));
-        let tally = table.tally(&outlet).or_else(|| table.open(&outlet, 0));
-        let tally = tally.ok_or(Refused::Sources)?;
+        let port_pool = Usage::port_pool(request.realm, request.kind, bits(address));
+        let _held = external.port_pools.hold(table.lock_of(&port_pool));
+        let usage = table.usage(&port_pool).or_else(|| table.create_usage(&port_pool, 0));
+        let usage = usage.ok_or(Refused::Sources)?;
 
-        // Counted before it is found, so that the record stays while other ports are freed.
-        tally.entry.set_c(class.changed(tally.record.c, |count| count + 1));
-        let taken = class.count(tally.record.c);
-        let settled =
-            choose(taken).and_then(|port| self.settle(wanted, external, number, address, port));
-        if settled.is_none() {
-            table.change(&outlet, |counts| class.changed(counts, |count| count.saturating_sub(1)));
+        // Counted before the search, so that the record stays while other ports are freed.
+        usage.entry.set_c(class.changed(usage.record.c, |count| count + 1));
+        let taken = class.count(usage.record.c);
+        let inserted =
+            choose(taken).and_then(|port| self.insert(request, external, number, address, port));
+        if inserted.is_none() {
+            table.change_usage(&port_pool, |counts| {
+                class.changed(counts, |count| count.saturating_sub(1))
+            });
         }
 
-        settled.ok_or(Refused::Ports)
+        inserted.ok_or(Refused::Ports)
     }
 
-    /// Whether nobody has this port; an expired mapping that has it loses it, a live one is compared.
+    /// Whether this port is free. Ends an expired mapping that has it; a live one becomes a candidate
+    /// for eviction.
     fn is_free<'a>(
         &'a self,
-        wanted: &Wanted<'_>,
+        request: &MappingRequest<'_>,
         external: &External,
         address: u128,
         port: u16,
-        idlest: &mut Idlest<'a>,
+        candidate: &mut EvictionCandidate<'a>,
     ) -> bool {
         let table = &self.mappings;
-        let (realm, kind) = (wanted.realm, wanted.kind);
+        let (realm, kind) = (request.realm, request.kind);
         let Some(found) = self.find_external_record(external, realm, kind, address, port) else {
             return true;
         };
 
-        match table.state(found.record.life, wanted.now) {
+        match table.state(found.record.status, request.now) {
             Some(state) => {
-                idlest.compare(found, state, wanted.now);
+                candidate.compare(found, state, request.now);
                 false
             }
             None => {
-                let (held, ended) = (Some(wanted.held), &self.counters.expired);
-                table.try_remove(&found, held, Outlet::Held, ended)
+                let (held, ended) = (Some(request.held), &self.counters.expired);
+                table.try_remove(&found, held, PortPoolLock::Held, ended)
             }
         }
     }
 
-    /// Writes the record and enters it in both indexes; `None` if one of them has no place.
-    fn settle(
+    /// Writes the record and enters it in both indexes; `None` if one of them is full.
+    fn insert(
         &self,
-        wanted: &Wanted<'_>,
+        request: &MappingRequest<'_>,
         external: &External,
         number: u32,
         address: IpAddr,
@@ -145,10 +151,10 @@ impl Masquerade {
     ) -> Option<Endpoint> {
         let table = &self.mappings;
         let entry = table.slab.get(number)?;
-        let near = wanted.flow.source.port;
-        let record = Record { ports: [near, port], b: bits(address), ..wanted.record };
-        let life = entry.write(&record);
-        let hash = table.hash.tuple(wanted.realm, wanted.kind, record.b, port.into());
+        let near = request.flow.source.port;
+        let record = Record { ports: [near, port], b: bits(address), ..request.record };
+        let status = entry.write(&record);
+        let hash = table.hash.tuple(request.realm, request.kind, record.b, port.into());
 
         if external.index.insert(hash, number) {
             if table.index.insert(table.hash_of(&record), number) {
@@ -156,14 +162,14 @@ impl Masquerade {
             }
             external.index.remove(hash, number);
         }
-        entry.retire(life);
+        entry.retire(status);
 
         None
     }
 }
 
-/// Where a port may come from: of each address, the class of the port inside and then its other parity.
-pub(super) fn outlets(
+/// The port classes to search: for each address, the class of the internal port and then the other parity.
+pub(super) fn port_classes(
     flow: &Flow,
     addresses: impl Iterator<Item = IpAddr>,
 ) -> impl Iterator<Item = (IpAddr, Class)> {
@@ -177,42 +183,44 @@ pub(super) fn outlets(
 /// The search for a free port, class by class.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
-    /// How many taken ports may still be looked at where all are taken.
+    /// How many taken ports may still be checked in classes without a free port.
     reclaim: u32,
-    /// Of the mappings that were in the way.
-    pub(super) idlest: Idlest<'a>,
+    /// Among the mappings of the taken ports.
+    pub(super) candidate: EvictionCandidate<'a>,
 }
 
 impl Default for Search<'_> {
     fn default() -> Self {
-        Self { reclaim: RECLAIM * RECLAIMED_CLASSES, idlest: Idlest::default() }
+        Self { reclaim: RECLAIM * RECLAIMED_CLASSES, candidate: EvictionCandidate::default() }
     }
 }
 
 impl<'a> Search<'a> {
-    /// A port of `class` that `is_free`: the same as inside, or one from a start that is drawn.
+    /// A port of `class` that `is_free`: the internal port, or the next one from a random start.
     pub(super) fn port(
         &mut self,
         flow: &Flow,
         class: Class,
         taken: u32,
         draw: impl FnOnce() -> u64,
-        mut is_free: impl FnMut(&mut Idlest<'a>, u16) -> bool,
+        mut is_free: impl FnMut(&mut EvictionCandidate<'a>, u16) -> bool,
     ) -> Option<u16> {
         let near = flow.source.port;
-        if class.contains(flow.protocol, near) && is_free(&mut self.idlest, near) {
+        if class.contains(flow.protocol, near) && is_free(&mut self.candidate, near) {
             return Some(near);
         }
 
         let start = low_u32(draw() >> 32) % class.size();
-        // With all taken only that of an expired mapping can be had, and the search must not be long.
-        // With some free the search ends; it is long only where nearly all are taken, so each search
-        // that is makes the next ones short.
+        // If all are taken, only the port of an expired mapping can be used, and the search must be short.
+        // Otherwise the search finds one. It is long only if nearly all are taken, and then the expired
+        // mappings that it ends shorten the next searches.
         let tries = if taken < class.size() { class.size() } else { self.reclaim.min(RECLAIM) };
         if taken >= class.size() {
             self.reclaim -= tries;
         }
 
-        (start..start + tries).map(|n| class.port(n)).find(|port| is_free(&mut self.idlest, *port))
+        (start..start + tries)
+            .map(|n| class.port(n))
+            .find(|port| is_free(&mut self.candidate, *port))
     }
 }

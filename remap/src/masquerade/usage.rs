@@ -1,41 +1,41 @@
-//! What is counted: the flows of a source against its share, the ports taken of an outlet.
+//! Counts the flows of each source, against its share, and the taken ports of each port pool.
 //!
-//! The counts are records of the same slab and index as the flows, so they need no memory of their
-//! own and vanish with the last flow that they count.
+//! The counts are records in the slab and index of the flows, so they need no memory of their
+//! own and are removed with the last flow that they count.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::entry::{Kind, Life, Record, Role};
+use super::entry::{Kind, Record, Role, Status};
 use super::flow::Tick;
 use super::hash::NO_PORT;
 use super::outcome::Refused;
 use super::table::{Found, Table};
 
-/// Whose count a flow is part of.
+/// Identifies a count: a source or a port pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct Usage {
     pub(super) role: Role,
     pub(super) realm: u32,
     pub(super) kind: Kind,
     pub(super) address: u128,
 }
 
-impl Tally {
+impl Usage {
     pub(super) const fn source(realm: u32, kind: Kind, address: u128) -> Self {
         Self { role: Role::Source, realm, kind: kind.version(), address }
     }
 
-    pub(super) const fn outlet(realm: u32, kind: Kind, address: u128) -> Self {
-        Self { role: Role::Outlet, realm, kind, address }
+    pub(super) const fn port_pool(realm: u32, kind: Kind, address: u128) -> Self {
+        Self { role: Role::PortPool, realm, kind, address }
     }
 }
 
 impl Table {
-    /// Counts one more flow of `source`, and makes its record if this is the first.
-    pub(super) fn join(&self, source: &Tally, paired: u128) -> Result<(), Refused> {
-        let found = match self.tally(source) {
+    /// Counts one more flow of `source`, and creates its record for the first.
+    pub(super) fn add_flow(&self, source: &Usage, paired: u128) -> Result<(), Refused> {
+        let found = match self.usage(source) {
             Some(found) => found,
-            None => self.open(source, paired).ok_or(Refused::Sources)?,
+            None => self.create_usage(source, paired).ok_or(Refused::Sources)?,
         };
         let [count, spare] = found.record.c;
         if count >= u64::from(self.max_per_source) {
@@ -46,75 +46,75 @@ impl Table {
         Ok(())
     }
 
-    /// Counts one flow of `source` less. The record goes with its last flow.
-    pub(super) fn leave(&self, source: &Tally) {
-        self.change(source, |[count, spare]| [count.saturating_sub(1), spare]);
+    /// Counts one flow of `source` less. The last flow ends the record.
+    pub(super) fn remove_flow(&self, source: &Usage) {
+        self.change_usage(source, |[count, spare]| [count.saturating_sub(1), spare]);
     }
 
-    /// The record of a source or an outlet. It lives as long as it is counted in.
-    pub(super) fn tally(&self, tally: &Tally) -> Option<Found<'_>> {
-        self.find(&self.index, self.hash_of_tally(tally), |record| {
-            record.a == tally.address
-                && record.realm == tally.realm
-                && record.life.kind() == tally.kind
-                && record.life.role() == tally.role
+    /// The record of a source or a port pool, which exists while a count in it is not zero.
+    pub(super) fn usage(&self, usage: &Usage) -> Option<Found<'_>> {
+        self.find(&self.index, self.hash_of_usage(usage), |record| {
+            record.a == usage.address
+                && record.realm == usage.realm
+                && record.status.kind() == usage.kind
+                && record.status.role() == usage.role
         })
     }
 
-    /// Makes a record for a source or an outlet that counts nothing yet.
-    pub(super) fn open(&self, tally: &Tally, paired: u128) -> Option<Found<'_>> {
-        if !self.tallies.take() {
+    /// Creates a record for a source or a port pool, with counts of zero.
+    pub(super) fn create_usage(&self, usage: &Usage, paired: u128) -> Option<Found<'_>> {
+        if !self.usages.take() {
             return None;
         }
         let record = Record {
-            life: Life::new(tally.role, tally.kind, Tick::default()),
-            realm: tally.realm,
+            status: Status::new(usage.role, usage.kind, Tick::default()),
+            realm: usage.realm,
             ports: [0; 2],
-            a: tally.address,
+            a: usage.address,
             b: paired,
             c: [0; 2],
         };
-        let opened = self.slab.take().and_then(|number| {
+        let created = self.slab.take().and_then(|number| {
             let entry = self.slab.get(number)?;
-            let record = Record { life: entry.write(&record), ..record };
-            if self.index.insert(self.hash_of_tally(tally), number) {
+            let record = Record { status: entry.write(&record), ..record };
+            if self.index.insert(self.hash_of_usage(usage), number) {
                 return Some(Found { number, entry, record });
             }
-            entry.retire(record.life);
-            self.slab.give_back(number);
+            entry.retire(record.status);
+            self.slab.release(number);
 
             None
         });
-        if opened.is_none() {
-            self.tallies.give_back();
+        if created.is_none() {
+            self.usages.release();
         }
 
-        opened
+        created
     }
 
-    /// Changes what a source or an outlet counts, and ends its record when that is nothing.
-    pub(super) fn change(&self, tally: &Tally, count: impl FnOnce([u64; 2]) -> [u64; 2]) {
-        let Some(found) = self.tally(tally) else {
+    /// Changes the counts of a source or a port pool, and ends its record when they are zero.
+    pub(super) fn change_usage(&self, usage: &Usage, count: impl FnOnce([u64; 2]) -> [u64; 2]) {
+        let Some(found) = self.usage(usage) else {
             return;
         };
 
         let counted = count(found.record.c);
         found.entry.set_c(counted);
-        if counted == [0; 2] && found.entry.retire(found.record.life) {
-            self.index.remove(self.hash_of_tally(tally), found.number);
-            self.slab.give_back(found.number);
-            self.tallies.give_back();
+        if counted == [0; 2] && found.entry.retire(found.record.status) {
+            self.index.remove(self.hash_of_usage(usage), found.number);
+            self.slab.release(found.number);
+            self.usages.release();
         }
     }
 
-    pub(super) fn hash_of_tally(&self, tally: &Tally) -> u64 {
-        let role = if tally.role == Role::Source { 0 } else { 1 };
+    pub(super) fn hash_of_usage(&self, usage: &Usage) -> u64 {
+        let role = if usage.role == Role::Source { 0 } else { 1 };
 
-        self.hash.tuple(tally.realm, tally.kind, tally.address, NO_PORT + role)
+        self.hash.tuple(usage.realm, usage.kind, usage.address, NO_PORT + role)
     }
 }
 
-/// A number with a bound.
+/// A counter with an upper bound.
 #[derive(Debug)]
 pub(super) struct Gauge {
     taken: AtomicU32,
@@ -138,12 +138,12 @@ impl Gauge {
             .is_ok()
     }
 
-    /// Whether so many more can be taken.
+    /// Whether `more` can be taken.
     pub(super) fn has_room(&self, more: u32) -> bool {
         self.taken().saturating_add(more) <= self.most
     }
 
-    pub(super) fn give_back(&self) {
+    pub(super) fn release(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -7,7 +7,7 @@ proptest! {
 
     /// Whatever happens: what was created lives, or ended for exactly one counted reason.
     #[test]
-    fn every_flow_that_ended_is_counted_once(
+    fn ended_flows_are_counted_once(
         operations in prop::collection::vec(any_operation(), 1..150),
         seed: u64,
     ) {
@@ -38,7 +38,7 @@ proptest! {
 
     /// Whoever only asks hears what the next packet gets, and changes nothing by asking.
     #[test]
-    fn a_probe_tells_what_the_packet_gets(
+    fn probe_predicts_the_outcome(
         operations in prop::collection::vec(any_operation(), 0..40),
         flow in any_flow(),
         seed: u64,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_reply_to_a_pinned_flow_keeps_its_name_and_nothing_else_does() {
+fn only_replies_to_pinned_flows_are_mapped() {
     let gateway = Gateway::new();
     let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
     let name = ip("10.70.0.9");
@@ -20,7 +20,7 @@ fn a_reply_to_a_pinned_flow_keeps_its_name_and_nothing_else_does() {
 }
 
 #[test]
-fn the_last_name_of_a_pinned_pair_counts() {
+fn last_pin_of_a_pair_wins() {
     let gateway = Gateway::new();
     let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
     let now = Tick::default();
@@ -35,7 +35,7 @@ fn the_last_name_of_a_pinned_pair_counts() {
 }
 
 #[test]
-fn a_pair_that_meets_under_its_own_name_is_pinned_no_more() {
+fn unpin_ends_the_pin() {
     let gateway = Gateway::new();
     let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
     let name = ip("10.70.0.9");
@@ -56,7 +56,7 @@ fn a_pair_that_meets_under_its_own_name_is_pinned_no_more() {
 }
 
 #[test]
-fn only_a_new_connection_changes_the_name_of_a_pinned_one() {
+fn only_syn_unpins_a_connection() {
     let gateway = Gateway::new();
     let request = inverse(tcp(NODE, 8_080, REMOTE, 5_000));
     let name = ip("10.70.0.9");
@@ -74,7 +74,7 @@ fn only_a_new_connection_changes_the_name_of_a_pinned_one() {
 }
 
 #[test]
-fn a_pin_follows_the_connection() {
+fn pin_timeout_follows_the_connection() {
     let gateway = Gateway::new();
     let reply = tcp(NODE, 8_080, REMOTE, 5_000);
     let name = ip("10.70.0.9");
@@ -98,7 +98,7 @@ fn a_pin_follows_the_connection() {
 }
 
 #[test]
-fn one_remote_address_cannot_take_all_pins() {
+fn pins_per_remote_address_are_bounded() {
     let limits = Limits { max_pins: 16, max_pins_per_source: 4, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     let pin = |remote: &str, port| {
