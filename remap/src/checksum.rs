@@ -157,20 +157,20 @@ mod tests {
 
     /// RFC 1071 section 3.
     #[test]
-    fn the_example_of_the_rfc_adds_up() {
+    fn sum_matches_rfc_1071_example() {
         assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
     }
 
     /// RFC 1624 section 4: the corner that RFC 1141 gets wrong.
     #[test]
-    fn the_example_of_the_update_rfc_yields_zero() {
+    fn update_matches_rfc_1624_example() {
         let delta = Delta::between_words(0x5555, 0x3285);
 
         assert_eq!(adjust(0xdd2f, delta), 0x0000);
     }
 
     #[test]
-    fn the_largest_packet_of_ones_does_not_overflow() {
+    fn largest_packet_of_ones_does_not_overflow() {
         assert_eq!(sum(&[0xff; 65_535]), slow_sum(&[0xff; 65_535]));
     }
 
@@ -178,7 +178,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn the_wide_sum_equals_the_definition(
+        fn vectorised_sum_equals_the_definition(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             skip in 0usize..8,
         ) {
@@ -212,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_two_changes_does_not_matter(checksum: u16, words: [u16; 4]) {
+        fn order_of_changes_does_not_matter(checksum: u16, words: [u16; 4]) {
             let [a, b, c, d] = words;
             let (first, second) = (Delta::between_words(a, b), Delta::between_words(c, d));
 
@@ -223,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn the_pseudo_header_equals_its_bytes(
+        fn pseudo_header_sum_equals_byte_sum(
             source: u128,
             destination: u128,
             protocol: u8,

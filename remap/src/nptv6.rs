@@ -76,7 +76,7 @@ mod tests {
 
     /// The example of RFC 6296 section 3.4, both ways.
     #[test]
-    fn the_example_of_the_rfc_is_reproduced() {
+    fn translation_matches_rfc_6296_example() {
         let (internal, external) = (bits("fd01:203:405::"), bits("2001:db8:1::"));
         let out = Adjustment::between(internal, external);
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_of_all_ones_has_no_counterpart() {
+    fn all_ones_subnet_has_no_counterpart() {
         let (internal, external) = (bits("fd01:203:405::"), bits("2001:db8:1::"));
         let out = Adjustment::between(internal, external);
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_prefix_adjusts_the_first_word_that_is_not_all_ones() {
+    fn longer_prefix_adjusts_first_usable_word() {
         let (internal, external) = (bits("fd01:203:405:1::"), bits("2001:db8:1:2::"));
         let out = Adjustment::between(internal, external);
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_subnets_of_a_48_bit_prefix_has_one_counterpart() {
+    fn subnets_map_one_to_one() {
         let (internal, external) = (bits("fd01:203:405::"), bits("2001:db8:1::"));
         let out = Adjustment::between(internal, external);
 
@@ -128,7 +128,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn out_and_back_is_the_identity_and_the_sum_stays(
+        fn round_trip_keeps_address_and_sum(
             from: u128,
             to: u128,
             host in host(),

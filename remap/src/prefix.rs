@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_prefix_is_rejected_with_its_remedy() {
+    fn invalid_prefixes_are_rejected_with_a_remedy() {
         let error = |text: &str| text.parse::<Prefix>().unwrap_err().to_string();
 
         assert_eq!(
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_alone_is_a_prefix_of_full_length() {
+    fn bare_address_is_a_host_prefix() {
         let prefix: Prefix = "169.254.18.1".parse().unwrap();
 
         assert_eq!(prefix.to_string(), "169.254.18.1/32");
     }
 
     #[test]
-    fn the_empty_length_contains_every_address_of_its_version_only() {
+    fn length_zero_contains_its_ip_version() {
         let all: Prefix = "0.0.0.0/0".parse().unwrap();
 
         assert!(all.contains("255.255.255.255".parse().unwrap()));
@@ -231,12 +231,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(prefix in any_prefix()) {
+        fn parsing_restores_the_printed_prefix(prefix in any_prefix()) {
             prop_assert_eq!(prefix.to_string().parse::<Prefix>(), Ok(prefix));
         }
 
         #[test]
-        fn containing_is_agreeing_in_every_bit_of_the_prefix(prefix in any_prefix(), bits: u128) {
+        fn contains_compares_every_prefix_bit(prefix in any_prefix(), bits: u128) {
             let (address, expected) = match prefix.network() {
                 IpAddr::V4(network) => {
                     let address = network.to_bits() ^ (u32::try_from(bits >> 96).unwrap() >> 8);
@@ -254,7 +254,7 @@ mod tests {
         }
 
         #[test]
-        fn prefixes_overlap_if_one_contains_the_network_of_the_other(
+        fn overlap_means_one_covers_the_other(
             a in any_prefix(),
             b in any_prefix(),
         ) {

@@ -81,7 +81,7 @@ mod tests {
 
         /// The oracle looks at every entry.
         #[test]
-        fn an_answer_equals_a_scan(
+        fn queries_equal_a_scan(
             prefixes in prop::collection::vec(narrow_prefix(), 0..40),
             asked in narrow_prefix(),
         ) {

@@ -83,7 +83,7 @@ mod tests {
     use crate::{Cluster, Table};
 
     #[test]
-    fn a_value_that_a_reader_holds_is_freed_by_the_publisher() {
+    fn publisher_frees_retired_values() {
         let (mut publisher, mut reader) = channel(Arc::new(()));
         let first = Arc::downgrade(reader.load());
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_frees_what_was_retired_before() {
+    fn publication_frees_earlier_values() {
         let (mut publisher, mut reader) = channel(Arc::new(()));
         let first = Arc::downgrade(reader.load());
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reader_sees_a_publication_at_its_next_batch() {
+    fn readers_see_publications_at_next_load() {
         let (mut publisher, mut first) = channel(Table::default());
         let mut second = first.clone();
 

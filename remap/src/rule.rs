@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_bits_survive_in_both_directions() {
+    fn host_bits_are_kept() {
         let rule = rule("10.244.0.0/16", "10.71.0.0/16");
 
         assert_eq!(rule.to_remote(ip("10.71.2.7")), Some(ip("10.244.2.7")));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_outside_is_not_translated() {
+    fn addresses_outside_are_not_translated() {
         let rule = rule("10.244.0.0/16", "10.71.0.0/16");
 
         assert_eq!(rule.to_remote(ip("10.72.0.0")), None);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_cannot_be_paired_are_named_with_the_remedy() {
+    fn invalid_pairs_are_rejected_with_a_remedy() {
         let error = |remote: &str, local: &str| {
             Rule::new(prefix(remote), prefix(local)).unwrap_err().to_string()
         };
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_neutral_rule_is_for_ipv6_prefixes_with_room() {
+    fn neutral_rules_need_short_ipv6_prefixes() {
         let error = |remote: &str, local: &str| {
             Rule::checksum_neutral(prefix(remote), prefix(local)).unwrap_err().to_string()
         };
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_neutral_rule_goes_there_and_back() {
+    fn neutral_rules_translate_both_ways() {
         let rule =
             Rule::checksum_neutral(prefix("2001:db8:1::/48"), prefix("fd01:203:405::/48")).unwrap();
 

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_within_a_block_is_found_and_a_wider_one_is_not() {
+    fn only_prefixes_inside_a_block_match() {
         let block = |net: &str, is_forwarded| {
             block(net.parse().unwrap(), is_forwarded).map(|block| block.to_string())
         };

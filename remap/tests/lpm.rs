@@ -17,7 +17,7 @@ proptest! {
 
     /// About 250,000 lookups: nothing, one block, the smallest stages.
     #[test]
-    fn in_a_map_of_few_prefixes_a_lookup_equals_a_scan(
+    fn lookup_in_few_prefixes_equals_scan(
         shape in shape(),
         count in 0usize..16,
         seed: u64,
@@ -31,7 +31,7 @@ proptest! {
 
     /// About 350,000 lookups.
     #[test]
-    fn in_a_map_of_hundreds_a_lookup_equals_a_scan(
+    fn lookup_in_hundreds_equals_scan(
         shape in shape(),
         count in 16usize..220,
         seed: u64,
@@ -45,7 +45,7 @@ proptest! {
 
     /// 600,000 lookups.
     #[test]
-    fn in_a_map_of_a_thousand_a_lookup_equals_a_scan(shape in shape(), seed: u64) {
+    fn lookup_in_a_thousand_equals_scan(shape in shape(), seed: u64) {
         compare(shape, 1_000, 1_000 * ADDRESSES_PER_PREFIX, seed)?;
     }
 }
@@ -55,13 +55,13 @@ proptest! {
 
     /// Stages below stages below stages. The scan is what takes the time.
     #[test]
-    fn in_a_map_of_tens_of_thousands_a_lookup_equals_a_scan(shape in shape(), seed: u64) {
+    fn lookup_in_tens_of_thousands_equals_scan(shape in shape(), seed: u64) {
         compare(shape, 30_000, 1_000, seed)?;
     }
 }
 
 #[test]
-fn prefixes_of_every_length_around_one_address_are_told_apart() {
+fn nested_prefixes_of_all_lengths_are_distinguished() {
     for pattern in [0, u128::MAX, u128::MAX / 3, 1, u128::MAX - 1] {
         let v4 = u32::try_from(pattern & u128::from(u32::MAX)).unwrap();
         let v4 = (0..=32).filter_map(|len| prefix_v4(v4, len));

@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_masquerade_does_what_its_definition_says(
+    fn masquerade_matches_the_model(
         operations in prop::collection::vec(any_operation(), 1..120),
         seed: u64,
     ) {
@@ -440,7 +440,7 @@ fn any_signal() -> impl Strategy<Value = Signal> {
 /// clears away what expired and purges. Every translation that anybody saw was made by somebody, and in the
 /// end no external endpoint has two owners and nothing has leaked.
 #[test]
-fn threads_never_see_a_translation_that_was_not_made() {
+fn threads_see_only_translations_that_existed() {
     const ROUNDS: u32 = 150_000;
     let limits = Limits { max_mappings: 600, max_per_source: 64, ..Limits::DEFAULT };
     let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();
@@ -536,7 +536,7 @@ fn threads_never_see_a_translation_that_was_not_made() {
 
 /// Both threads start each round at the same moment, with two sources that want the same port.
 #[test]
-fn threads_that_race_for_a_port_get_two() {
+fn racing_sources_get_different_ports() {
     let (masquerade, pool) = racing();
 
     let pairs = race(40_000, |thread, round| {
@@ -551,7 +551,7 @@ fn threads_that_race_for_a_port_get_two() {
 
 /// The same, with one and the same source.
 #[test]
-fn threads_that_race_for_a_mapping_get_the_same() {
+fn racing_packets_share_one_mapping() {
     let (masquerade, pool) = racing();
 
     let pairs = race(40_000, |_, round| {
@@ -567,7 +567,7 @@ fn threads_that_race_for_a_mapping_get_the_same() {
 
 /// Both find a mapping of a third source expired and want its port.
 #[test]
-fn threads_that_race_for_an_expired_port_get_two() {
+fn racing_for_an_expired_port_yields_two() {
     let (masquerade, pool) = racing();
     let source = |host| Endpoint::new(IpAddr::from([192, 168, 1, host]), 40_000);
     for realm in 0..40_000 {
@@ -590,7 +590,7 @@ fn threads_that_race_for_an_expired_port_get_two() {
 /// One entry is given from mapping to mapping as fast as can be, while another thread reads it. A
 /// reader that mixed two of them would name a source that never had the port.
 #[test]
-fn an_entry_that_changes_hands_is_never_read_in_parts() {
+fn reused_entries_are_read_consistently() {
     let limits = Limits { max_mappings: 1, ..Limits::DEFAULT };
     let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();
     let pool = Pool::new([IpAddr::from([10, 70, 0, 1])]);

@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_table_answers_as_a_scan_does(
+    fn table_lookup_equals_a_scan(
         rules in prop::collection::vec((0u32..4, any_rule()), 0..24),
         own in prop::collection::vec(any_rule(), 0..3),
         addresses in prop::collection::vec(any_address(), 30),
@@ -34,7 +34,7 @@ proptest! {
 
     /// What goes out and comes back has its old name again, whatever else is in the table.
     #[test]
-    fn out_and_back_is_the_identity(
+    fn round_trip_is_the_identity(
         rules in prop::collection::vec((0u32..4, any_rule()), 1..24),
         address in any_address(),
     ) {

@@ -13,7 +13,7 @@ const READERS: usize = 4;
 
 /// Generation `n` remaps everything to `n`, so a table whose rules disagree is a mixed one.
 #[test]
-fn a_reader_sees_whole_generations_in_order() {
+fn readers_see_whole_generations_in_order() {
     let (mut publisher, reader) = channel(table(0));
     let is_done = AtomicBool::new(false);
 
@@ -44,7 +44,7 @@ fn a_reader_sees_whole_generations_in_order() {
 /// each reader must finish a hundred more batches. A reader that waited for the build would wait
 /// forever.
 #[test]
-fn building_and_publishing_a_hundred_thousand_rules_never_makes_a_reader_wait() {
+fn large_publications_never_block_readers() {
     const RULES: u32 = 100_000;
     const LARGE_GENERATIONS: u64 = 3;
     let (mut publisher, reader) = channel(large_table(0, RULES, || ()));
@@ -84,7 +84,7 @@ fn building_and_publishing_a_hundred_thousand_rules_never_makes_a_reader_wait() 
 }
 
 #[test]
-fn a_batch_keeps_its_generation_however_many_are_published_meanwhile() {
+fn batch_keeps_its_generation() {
     let (mut publisher, mut reader) = channel(table(1));
 
     let batch = reader.load();

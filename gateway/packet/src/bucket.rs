@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_burst_and_then_the_rate() {
+    fn burst_is_followed_by_the_rate() {
         let start = Instant::now();
         let mut bucket = Bucket::new(Rate { per_second: 100, burst: 50 }, start);
         let mut taken_at = |milliseconds| bucket.take(start + Duration::from_millis(milliseconds));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_takes_nothing() {
+    fn checking_takes_no_token() {
         let start = Instant::now();
         let mut bucket = Bucket::new(Rate { per_second: 1, burst: 1 }, start);
 

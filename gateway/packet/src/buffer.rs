@@ -393,7 +393,7 @@ mod tests {
     use crate::path::Local;
 
     #[test]
-    fn equal_datagrams_to_one_peer_become_one_send() {
+    fn equal_datagrams_share_a_send() {
         let batch = batch_of([100, 100, 60]);
 
         let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_of_a_send_is_not_counted_as_sent() {
+    fn lost_datagrams_are_not_counted_as_sent() {
         let batch = batch_of([100, 100, 60]);
         let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
 
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_a_shorter_datagram() {
+    fn shorter_datagram_ends_a_send() {
         let batch = batch_of([100, 60, 60, 100]);
 
         let lens: Vec<_> = batch.transmits().iter().map(|t| t.range.len()).collect();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn another_destination_or_mark_begins_another_send() {
+    fn destination_or_mark_change_starts_a_send() {
         let mut batch = TransmitBatch::with_capacity(4096);
 
         push(&mut batch, 100, outer(1));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_of_ours_begins_another_send() {
+    fn local_address_change_starts_a_send() {
         let mut batch = TransmitBatch::with_capacity(4096);
         let from = |last| Local::new([198, 51, 100, last].into(), 0);
 
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_stays_below_the_limits_of_the_kernel() {
+    fn sends_stay_within_kernel_limits() {
         let mut batch = TransmitBatch::default();
 
         for _ in 0..47 {
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_that_is_not_full_is_completed_by_what_follows() {
+    fn open_send_takes_the_next_datagrams() {
         let mut batch = TransmitBatch::default();
         for _ in 0..47 {
             push(&mut batch, 1452, outer(1));
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_that_ends_in_a_shorter_datagram_is_complete() {
+    fn send_with_short_last_datagram_is_complete() {
         let mut batch = TransmitBatch::default();
 
         push(&mut batch, 100, outer(1));
@@ -493,7 +493,7 @@ mod tests {
 
     /// Else a frame is cut where the batch ends.
     #[test]
-    fn what_waits_may_grow_to_a_send_and_a_frame() {
+    fn open_send_leaves_room_for_a_frame() {
         let mut batch = TransmitBatch::default();
 
         for frame in 0..100 {
@@ -510,7 +510,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_sent_early_everything_is_sent_once_and_in_order(
+        fn datagrams_are_sent_once_and_in_order(
             datagrams in vec((0..3_u16, select(&[60_usize, 100, 1452]), any::<bool>()), 0..300),
         ) {
             let mut batch = TransmitBatch::default();
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_gives_no_room() {
+    fn full_batch_has_no_room() {
         let mut batch = TransmitBatch::with_capacity(100);
 
         push(&mut batch, 60, outer(1));

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_the_tunnel_follows_the_table_of_rfc_6040() {
+    fn leaving_the_tunnel_follows_rfc_6040() {
         let (not_ect, ect0, ect1, ce) = (Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce);
         let outer = [not_ect, ect0, ect1, ce];
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_survive_the_round_trip_whatever_the_dscp_says() {
+    fn dscp_does_not_change_the_mark() {
         for traffic_class in 0..=u8::MAX {
             let mark = Ecn::from_traffic_class(traffic_class);
 

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_opens_a_connection_is_touched() {
+    fn segments_without_syn_are_unchanged() {
         for flags in [0x10, 0x18, 0x11, 0x04] {
             let mut bytes = packet(false, flags, &[2, 4, 0x05, 0xb4]).build();
             let before = bytes.clone();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_value_is_never_raised() {
+    fn smaller_mss_is_never_raised() {
         let mut bytes = packet(false, SYN, &[2, 4, 0x02, 0x18]).build();
         let header = Header::parse(&bytes).unwrap();
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_end_too_early_are_left_alone() {
+    fn truncated_options_are_left_alone() {
         let broken: [&[u8]; 5] =
             [&[2, 4, 5], &[2], &[3, 0, 2, 4, 5, 180], &[2, 3, 5, 180], &[9, 200, 2, 4, 5, 180]];
 
@@ -172,7 +172,7 @@ mod tests {
 
         /// Whatever stands before the option, at even and odd places.
         #[test]
-        fn clamping_equals_building_with_the_smaller_value(
+        fn clamping_equals_rebuilding_with_smaller_mss(
             is_ipv6: bool,
             before in prop::collection::vec(any_option(), 0..4),
             old: u16,
@@ -204,7 +204,7 @@ mod tests {
         }
 
         #[test]
-        fn any_options_are_survived(options in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_options_do_not_panic(options in prop::collection::vec(any::<u8>(), 0..40)) {
             let mut options = options;
             options.truncate(options.len() / 4 * 4);
             let mut bytes = packet(false, SYN, &options).build();

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_link_local_address_needs_its_interface() {
+    fn only_link_local_addresses_keep_the_interface() {
         let interface =
             |address: &str| Local::new(address.parse().unwrap(), 7).map(|local| local.interface());
 
@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn what_many_hosts_have_is_no_address_of_ours() {
+    fn shared_addresses_are_not_local() {
         for address in ["0.0.0.0", "::", "255.255.255.255", "224.0.0.1", "ff02::1"] {
             assert_eq!(Local::new(address.parse().unwrap(), 7), None, "{address}");
         }
     }
 
     #[test]
-    fn addresses_are_told_apart_as_the_peer_does() {
+    fn canonical_form_unmaps_ipv4_and_keeps_scope() {
         let of = |text: &str| canonical(text.parse().unwrap()).to_string();
 
         assert_eq!(of("[::ffff:192.0.2.1]:7"), "192.0.2.1:7");

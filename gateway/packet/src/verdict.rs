@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_stands_at_its_own_index_under_its_own_label() {
+    fn every_reason_has_its_index_and_label() {
         let labels: HashSet<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
 
         assert_eq!(labels.len(), DropReason::ALL.len());

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_bytes_ask_for_nothing() {
+    fn zero_bytes_are_the_default() {
         let header = VirtioHeader::parse(&[0; VIRTIO_LEN]).unwrap();
 
         assert_eq!(header, VirtioHeader::default());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn congestion_bit_beside_the_type_is_ignored() {
+    fn ecn_bit_of_gso_type_is_ignored() {
         let header = VirtioHeader::parse(&[1, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
 
         assert_eq!(header.gso, Gso::TcpV4);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_types_and_short_headers_are_refused() {
+    fn unknown_types_and_short_headers_fail() {
         assert_eq!(
             VirtioHeader::parse(&[0, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
             Err(VirtioError::UnknownGso { gso_type: 2 })
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn checksum_is_partial_only_if_it_is_the_one_of_the_transport_header() {
+    fn only_the_transport_checksum_is_partial() {
         let packet = Packet::new([1; 4].into(), [2; 4].into(), 17, udp([1, 2], &[0; 40])).build();
         let header = Header::parse(&packet).unwrap();
         let of = |needs_checksum, checksum_start, checksum_offset| {
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_what_was_written_gives_the_same(
+        fn parsing_restores_the_written_header(
             needs_checksum: bool,
             kind in 0_usize..5,
             words: [u16; 4],

@@ -20,7 +20,7 @@ proptest! {
     /// The rule over all rules, on streams with loss, reordering and every difference between
     /// neighbours that matters.
     #[test]
-    fn cutting_the_frames_gives_the_packets_that_went_in(
+    fn segmenting_frames_restores_the_packets(
         steps in prop::collection::vec(any_step(), 1..60),
         tcp: bool,
         udp: bool,
@@ -33,7 +33,7 @@ proptest! {
     }
 
     #[test]
-    fn segmenting_what_was_coalesced_from_segments_is_the_identity(
+    fn segmenting_coalesced_segments_is_the_identity(
         (addresses, is_tcp) in (any::<bool>().prop_flat_map(|is_ipv6| {
             (any_address(is_ipv6), any_address(is_ipv6))
         }), any::<bool>()),
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn any_packets_at_all_go_through(packets in prop::collection::vec(any_packet(), 1..20)) {
+    fn any_packets_are_restored(packets in prop::collection::vec(any_packet(), 1..20)) {
         let packets: Vec<_> = packets.iter().map(Packet::build).collect();
 
         let batch = Batch::of(&packets, BOTH);
@@ -71,7 +71,7 @@ proptest! {
 }
 
 #[test]
-fn bulk_stream_becomes_one_frame_with_one_header() {
+fn bulk_stream_becomes_one_frame() {
     let packets: Vec<_> = (0..40).map(|index| segment(index * 1000, 1000).build()).collect();
 
     let batch = Batch::of(&packets, BOTH);
@@ -95,7 +95,7 @@ fn bulk_stream_becomes_one_frame_with_one_header() {
 }
 
 #[test]
-fn push_flag_reaches_the_frame_and_ends_it() {
+fn push_flag_ends_the_frame() {
     let mut second = segment(100, 100);
     second.transport[13] = ACK | PSH;
     let packets = [segment(0, 100), second, segment(200, 100)].map(|packet| packet.build());
@@ -107,7 +107,7 @@ fn push_flag_reaches_the_frame_and_ends_it() {
 }
 
 #[test]
-fn shorter_segment_ends_the_group_and_a_longer_one_starts_another() {
+fn segment_length_change_ends_the_group() {
     let shorter = [segment(0, 100), segment(100, 60), segment(160, 60)];
     let longer = [segment(0, 60), segment(60, 100)];
 
@@ -119,7 +119,7 @@ fn shorter_segment_ends_the_group_and_a_longer_one_starts_another() {
 }
 
 #[test]
-fn neighbours_that_differ_in_any_header_field_stay_apart() {
+fn ipv4_packets_with_different_headers_stay_apart() {
     let changes: [fn(&mut Packet); 15] = [
         |packet| packet.traffic_class = 1,
         |packet| packet.traffic_class = 4,
@@ -150,7 +150,7 @@ fn neighbours_that_differ_in_any_header_field_stay_apart() {
 }
 
 #[test]
-fn ipv6_neighbours_that_differ_in_any_header_field_stay_apart() {
+fn ipv6_packets_with_different_headers_stay_apart() {
     let changes: [fn(&mut Packet); 5] = [
         |packet| packet.traffic_class = 0x11,
         |packet| packet.hop_limit = 63,
@@ -177,7 +177,7 @@ fn ipv6_neighbours_that_differ_in_any_header_field_stay_apart() {
 }
 
 #[test]
-fn options_and_extension_headers_are_never_merged_even_if_equal() {
+fn options_and_extension_headers_are_never_merged() {
     let options = [segment(0, 100), segment(100, 100)].map(|mut packet| {
         packet.options = vec![1; 4];
         packet.build()
@@ -221,7 +221,7 @@ fn datagrams_without_checksum_are_not_merged() {
 }
 
 #[test]
-fn datagrams_are_merged_sixty_four_at_a_time() {
+fn at_most_64_datagrams_are_merged() {
     let packets: Vec<_> = (0..130).map(|id| with_id(datagram(100), id).build()).collect();
 
     let batch = Batch::of(&packets, BOTH);
@@ -232,7 +232,7 @@ fn datagrams_are_merged_sixty_four_at_a_time() {
 }
 
 #[test]
-fn identification_matters_only_to_packets_that_may_be_fragmented() {
+fn identification_matters_only_without_df() {
     let pair = |fragment: u16, second: u16| {
         [65_535, second].map(|id| {
             let mut packet = with_id(datagram(100), id);
@@ -247,7 +247,7 @@ fn identification_matters_only_to_packets_that_may_be_fragmented() {
 }
 
 #[test]
-fn no_frame_is_longer_than_a_packet_can_be() {
+fn no_frame_exceeds_65535_bytes() {
     let packets: Vec<_> = (0..60).map(|index| segment(index * 1400, 1400).build()).collect();
 
     let batch = Batch::of(&packets, BOTH);
@@ -258,7 +258,7 @@ fn no_frame_is_longer_than_a_packet_can_be() {
 }
 
 #[test]
-fn fragment_of_unknown_flow_is_not_overtaken() {
+fn later_fragments_are_not_overtaken() {
     let mut fragment = segment(0, 100);
     (fragment.fragment, fragment.protocol) = (3, 17);
     let packets = [segment(0, 100), fragment, segment(100, 100)].map(|packet| packet.build());
@@ -269,7 +269,7 @@ fn fragment_of_unknown_flow_is_not_overtaken() {
 }
 
 #[test]
-fn kept_apart_on_request() {
+fn disabled_protocols_are_not_merged() {
     let segments = [segment(0, 100), segment(100, 100)].map(|packet| packet.build());
     let datagrams = [0, 1].map(|id| with_id(datagram(100), id).build());
 
@@ -278,7 +278,7 @@ fn kept_apart_on_request() {
 }
 
 #[test]
-fn more_flows_than_slots_still_leave_in_order() {
+fn more_flows_than_slots_stay_ordered() {
     let mut packets = Vec::new();
     for round in 0..4 {
         for flow in 0..12 {
@@ -298,7 +298,7 @@ fn more_flows_than_slots_still_leave_in_order() {
 }
 
 #[test]
-fn full_batch_takes_no_more_until_it_is_cleared() {
+fn full_batch_rejects_packets_until_cleared() {
     let arena = datagram(10).build();
     let header = Header::parse(&arena).unwrap();
     let mut coalescer = Coalescer::new();
@@ -321,7 +321,7 @@ fn full_batch_takes_no_more_until_it_is_cleared() {
 }
 
 #[test]
-fn frames_can_be_asked_for_twice_and_close_the_groups() {
+fn reading_frames_closes_all_groups() {
     let arena: Vec<_> = (0..3).flat_map(|index| segment(index * 100, 100).build()).collect();
     let header = Header::parse(&arena).unwrap();
     let mut coalescer = Coalescer::new();
@@ -339,7 +339,7 @@ fn frames_can_be_asked_for_twice_and_close_the_groups() {
 }
 
 #[test]
-fn padding_behind_a_packet_is_left_out() {
+fn padding_is_left_out() {
     let packet = segment(0, 100).build();
     let padded = [packet.clone(), vec![0; 4]].concat();
 

@@ -8,7 +8,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(50_000))]
 
     #[test]
-    fn rewriting_equals_building_with_the_new_address(
+    fn rewriting_equals_rebuilding_with_new_address(
         (packet, to) in packet_and_address(),
         side in any_side(),
     ) {
@@ -23,7 +23,7 @@ proptest! {
     }
 
     #[test]
-    fn wrong_checksum_stays_wrong_by_the_same_difference(
+    fn wrong_checksums_keep_their_difference(
         (packet, to) in packet_and_address(),
         side in any_side(),
         garbage in 1_u16..,
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn error_quoting_a_packet_is_rewritten_inside_and_out(
+    fn quoted_packets_are_rewritten_with_the_error(
         (quoted, to) in packet_and_address(),
         side in any_side(),
         kept: prop::sample::Index,
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn error_stays_right_outside_whatever_it_quotes(
+    fn garbage_quotes_keep_error_checksums_right(
         (packet, to) in packet_and_address(),
         side in any_side(),
         seed: u64,
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn congestion_mark_equals_building_with_it(packet in any_packet(), bits in 0_u8..4) {
+    fn marking_equals_rebuilding_with_the_mark(packet in any_packet(), bits in 0_u8..4) {
         let mut bytes = packet.build();
         let mut header = Header::parse(&bytes).unwrap();
         let mark = Ecn::from_traffic_class(bits);
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn partial_checksum_stays_the_sum_of_the_pseudo_header(
+    fn partial_checksum_stays_the_pseudo_header_sum(
         (packet, to) in packet_and_address(),
         side in any_side(),
     ) {
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_no_sense_are_rewritten_without_panic(
+    fn garbage_bytes_do_not_panic(
         packet in any_packet(),
         seed: u64,
         at: prop::sample::Index,
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn address_of_the_other_version_is_refused_and_writes_nothing() {
+fn other_version_is_refused_before_writing() {
     let packet = udp_packet(9, false).build();
     let mut bytes = packet.clone();
     let mut header = Header::parse(&bytes).unwrap();
@@ -164,7 +164,7 @@ fn address_of_the_other_version_is_refused_and_writes_nothing() {
 }
 
 #[test]
-fn bytes_shorter_than_the_header_says_are_refused_and_not_written() {
+fn truncated_packet_is_refused_before_writing() {
     let packet = udp_packet(9, false).build();
     let mut header = Header::parse(&packet).unwrap();
     let mut bytes = packet[..packet.len() - 1].to_vec();
@@ -178,7 +178,7 @@ fn bytes_shorter_than_the_header_says_are_refused_and_not_written() {
 }
 
 #[test]
-fn udp_checksum_of_zero_is_written_as_all_ones() {
+fn zero_udp_checksum_becomes_all_ones() {
     let mut met = 0;
     for last in 0..=u16::MAX {
         let mut bytes = udp_packet(9, false).build();
@@ -195,7 +195,7 @@ fn udp_checksum_of_zero_is_written_as_all_ones() {
 }
 
 #[test]
-fn quote_of_the_other_version_is_no_packet() {
+fn quote_of_other_version_is_ignored() {
     let quoted = Packet::new([1_u16; 8].into(), [2_u16; 8].into(), 17, vec![7; 9]).build();
     let message = [vec![3, 1, 0, 0, 0, 0, 0, 0], quoted].concat();
     let bytes = Packet::new([1; 4].into(), [2; 4].into(), 1, message).build();

@@ -10,7 +10,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(50_000))]
 
     #[test]
-    fn rewriting_equals_building_with_the_new_port(
+    fn rewriting_equals_rebuilding_with_new_port(
         packet in any_packet(),
         side in any_side(),
         to: u16,
@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn error_quoting_a_packet_is_rewritten_inside_and_out(
+    fn quoted_packets_are_rewritten_with_the_error(
         quoted in any_packet(),
         side in any_side(),
         to: u16,
