@@ -1,4 +1,4 @@
-//! A lookup finds what a scan over all prefixes finds: more than a million lookups in maps of every
+//! A lookup equals a scan over all prefixes: more than a million lookups in maps of every
 //! size and shape, one by one and in batches.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
@@ -15,7 +15,7 @@ const ADDRESSES_PER_PREFIX: usize = 6;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6_000, ..ProptestConfig::default() })]
 
-    /// About 250,000 lookups: nothing, one block, the smallest stages.
+    /// About 250,000 lookups in empty maps, maps of one block and the smallest stages.
     #[test]
     fn lookup_in_few_prefixes_equals_scan(
         shape in shape(),
@@ -53,7 +53,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Stages below stages below stages. The scan is what takes the time.
+    /// Three levels of stages. Most of the time is the scan's.
     #[test]
     fn lookup_in_tens_of_thousands_equals_scan(shape in shape(), seed: u64) {
         compare(shape, 30_000, 1_000, seed)?;
@@ -73,10 +73,10 @@ fn nested_prefixes_of_all_lengths_are_distinguished() {
     }
 }
 
-/// How prefixes lie to one another.
+/// The arrangement of the prefixes.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// Few distinct bits at both ends: everything nests.
+    /// Few distinct bits at both ends: all prefixes nest.
     Nested,
     /// Any network, lengths as in a routing table.
     Scattered,
@@ -183,7 +183,7 @@ fn prefix(shape: Shape, n: u64, is_ipv4: bool, random: &mut Random) -> Option<Pr
     if is_ipv4 { prefix_v4(u32::try_from(bits >> 96).unwrap(), len) } else { prefix_v6(bits, len) }
 }
 
-/// At an edge of `prefix`, right behind one, or inside.
+/// At an edge of `prefix`, next to one, or inside.
 fn address_near(prefix: &Prefix, random: &mut Random) -> IpAddr {
     let edges = edges(prefix);
     let [network, ..] = edges;
@@ -201,7 +201,7 @@ fn address_near(prefix: &Prefix, random: &mut Random) -> IpAddr {
     }
 }
 
-/// First, last, the one before and the one behind.
+/// The first and last address, the one before and the one after.
 fn edges(prefix: &Prefix) -> [IpAddr; 4] {
     match prefix.network() {
         IpAddr::V4(network) => {
@@ -225,7 +225,7 @@ fn prefix_v4(bits: u32, len: u8) -> Option<Prefix> {
     Prefix::new(Ipv4Addr::from_bits(bits & !host).into(), len).ok()
 }
 
-/// `None` for what is an IPv4 prefix in disguise.
+/// `None` for an IPv4-mapped prefix.
 fn prefix_v6(bits: u128, len: u8) -> Option<Prefix> {
     let host = u128::MAX.checked_shr(len.into()).unwrap_or(0);
 
@@ -244,7 +244,7 @@ fn any_bits(random: &mut Random) -> u128 {
     u128::from(random.next()) << 64 | u128::from(random.next())
 }
 
-/// Enough of a generator for test data: a Weyl sequence, mixed.
+/// A generator for test data: a Weyl sequence, mixed.
 struct Random(u64);
 
 impl Random {

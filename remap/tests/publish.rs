@@ -11,7 +11,7 @@ use strait_remap::{Cluster, PeerId, Prefix, Rule, Table, channel};
 const GENERATIONS: u64 = 2_000;
 const READERS: usize = 4;
 
-/// Generation `n` remaps everything to `n`, so a table whose rules disagree is a mixed one.
+/// Generation `n` remaps all prefixes to `n`, so differing rules in a table show a mix of generations.
 #[test]
 fn readers_see_whole_generations_in_order() {
     let (mut publisher, reader) = channel(table(0));
@@ -40,9 +40,8 @@ fn readers_see_whole_generations_in_order() {
     });
 }
 
-/// The rules of a large table arrive only as fast as the readers work: in the middle of every build
-/// each reader must finish a hundred more batches. A reader that waited for the build would wait
-/// forever.
+/// The build of each large table waits in the middle until each reader has finished a hundred more
+/// batches. A reader that waited for the build would deadlock.
 #[test]
 fn large_publications_never_block_readers() {
     const RULES: u32 = 100_000;
@@ -67,7 +66,7 @@ fn large_publications_never_block_readers() {
                         assert_eq!(remapped(table, n), Some(expected(last, n)));
                     }
                     batches.fetch_add(1, Ordering::Relaxed);
-                    // Fewer cores than threads: let the publisher have its turn.
+                    // There may be fewer cores than threads: the publisher must run, too.
                     thread::yield_now();
                 }
                 assert_eq!(reader.load().generation(), LARGE_GENERATIONS);

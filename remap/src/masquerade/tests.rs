@@ -1,4 +1,4 @@
-//! The requirements of the RFCs, one by one, and what they leave open.
+//! The requirements of the RFCs, one by one, and the choices that they leave open.
 
 mod accounts;
 mod pins;
@@ -60,10 +60,10 @@ fn rfc_4787_req_2_next_address_without_ports() {
     assert_eq!(external.port, 500, "there it is free");
     let other = gateway.out(udp(NODE, 5_000, REMOTE, 1000), 0);
     assert_eq!(other.address, paired, "new ones come back");
-    assert_eq!(gateway.masquerade.statistics().evicted, 0, "nobody has to go while a port is free");
+    assert_eq!(gateway.masquerade.statistics().evicted, 0, "no eviction while a port is free");
 }
 
-/// Both are recommended, and an address more is seen by the remote.
+/// Both are recommended, but the remote notices a second address.
 #[test]
 fn rfc_4787_req_2_comes_before_req_4() {
     let gateway = Gateway { pool: pool(1..=2), ..Gateway::new() };
@@ -127,7 +127,7 @@ fn rfc_4787_req_5a_dns_timeout() {
     let external = gateway.out(question, 100);
     gateway.out(udp(NODE, 40_000, REMOTE, 1000), 101);
 
-    assert_eq!(gateway.peek(external, 401), Some(question.source), "it is more than a question");
+    assert_eq!(gateway.peek(external, 401), Some(question.source), "it is not only a query");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn rfc_4787_req_8_endpoint_independent_filtering() {
 
         assert_eq!(gateway.back(stranger, external, Signal::Syn, 0), Some(flow.source));
         let other = gateway.masquerade.peek_inbound(2, flow.protocol, external, Tick::default());
-        assert_eq!(other, None, "but nobody in another realm");
+        assert_eq!(other, None, "not from another realm");
     }
 }
 
@@ -237,7 +237,7 @@ fn rfc_5508_req_1_echo_keeps_free_identifier() {
     assert_ne!(b.port, 7);
     assert_eq!(gateway.back(first, a, Signal::Data, 0), Some(first.source));
     assert_eq!(gateway.back(second, b, Signal::Data, 0), Some(second.source));
-    assert_eq!(gateway.out(echo("192.168.1.9", 0), 0).port, 0, "0 is an identifier as any");
+    assert_eq!(gateway.out(echo("192.168.1.9", 0), 0).port, 0, "0 is a valid identifier");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn rfc_7857_section_2_closing_timeout() {
     gateway.send(flow, Signal::Data, 300);
 
     assert_eq!(gateway.peek(external, 440), Some(flow.source));
-    assert_eq!(gateway.peek(external, 441), None, "the last ACK lengthens nothing");
+    assert_eq!(gateway.peek(external, 441), None, "the last ACK does not refresh");
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn rfc_7857_section_5_mappings_per_protocol() {
         echo("192.168.1.10", 40_000),
     ] {
         let (external, internal) = node(flow);
-        assert_eq!(external, internal, "{:?}: nobody has it within the protocol", flow.protocol);
+        assert_eq!(external, internal, "{:?}: free within the protocol", flow.protocol);
     }
 }
 
@@ -332,7 +332,7 @@ fn closed_mapping_is_reused_by_new_connections() {
         assert_eq!(gateway.send(remote, Signal::Syn, 2), external);
         assert_eq!(gateway.state(2), State::Opening);
         gateway.back(remote, external, Signal::Syn, 2);
-        assert_eq!(gateway.state(2), State::Established, "and it is the one that is tracked");
+        assert_eq!(gateway.state(2), State::Established, "the new connection is tracked");
         gateway.back(remote, external, Signal::Reset, 2);
     }
 }
@@ -400,12 +400,16 @@ fn mapping_ends_with_its_pool_address() {
     let external = gateway.established(flow);
 
     let gateway = Gateway { pool: Pool::new([external.address, ip("10.70.0.5")]), ..gateway };
-    assert_eq!(gateway.send(flow, Signal::Data, 1), external, "another one in the pool is nothing");
+    assert_eq!(
+        gateway.send(flow, Signal::Data, 1),
+        external,
+        "another address in the pool has no effect"
+    );
 
     let gateway = Gateway { pool: pool(5..=5), ..gateway };
     let replaced = gateway.send(flow, Signal::Data, 2);
     assert_eq!(replaced, endpoint("10.70.0.5", 40_000));
-    assert_eq!(gateway.peek(external, 2), None, "nobody is behind the old one");
+    assert_eq!(gateway.peek(external, 2), None, "the old mapping is gone");
     assert_eq!(gateway.back(flow, replaced, Signal::Data, 2), Some(flow.source));
     assert_eq!(gateway.masquerade.statistics().replaced, 1);
 
@@ -509,7 +513,7 @@ fn later_fragments_follow_the_first() {
         let now = Tick::from_secs(secs);
         gateway.masquerade.later_fragment(Direction::Inbound, datagram, now)
     };
-    assert_eq!(later(&datagram, 0), Err(Refused::Fragment), "it overtook the first");
+    assert_eq!(later(&datagram, 0), Err(Refused::Fragment), "the first was not seen");
 
     let now = Tick::default();
     gateway.masquerade.remember_fragment(Direction::Inbound, &datagram, ip(NODE), now);
@@ -525,7 +529,7 @@ fn later_fragments_follow_the_first() {
         assert_eq!(later(&other, 0), Err(Refused::Fragment));
     }
     let outbound = gateway.masquerade.later_fragment(Direction::Outbound, &datagram, now);
-    assert_eq!(outbound, Err(Refused::Fragment), "the directions are apart");
+    assert_eq!(outbound, Err(Refused::Fragment), "directions are separate");
 }
 
 #[test]
@@ -611,7 +615,7 @@ impl Gateway {
         external
     }
 
-    /// Of TCP or of UDP, whichever there is.
+    /// Of TCP, else of UDP.
     fn peek(&self, external: Endpoint, secs: u64) -> Option<Endpoint> {
         let peek = |protocol| {
             self.masquerade.peek_inbound(REALM, protocol, external, Tick::from_secs(secs))
@@ -628,7 +632,7 @@ impl Gateway {
     }
 }
 
-/// From port 123 of a node of its own.
+/// From port 123 of node `n`.
 fn privileged(n: u16) -> Flow {
     let node = Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n));
 

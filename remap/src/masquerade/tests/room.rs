@@ -1,4 +1,4 @@
-//! Who gets in when there is little room left, in the table, on an address or in a share.
+//! Limits: of the table, of the ports of an address, of the share of a source.
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn other_parity_is_used_last() {
         (0..1023).map(|n| gateway.out(privileged(n), 0)).map(|external| external.port).collect();
 
     assert_eq!(externals, (1..1024).collect());
-    assert!((0..512).all(|n| gateway.out(privileged(n), 0).port % 2 == 1), "first its own");
+    assert!((0..512).all(|n| gateway.out(privileged(n), 0).port % 2 == 1), "its own parity first");
     assert_eq!(gateway.masquerade.statistics().evicted, 0);
 }
 
