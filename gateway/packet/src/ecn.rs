@@ -3,13 +3,13 @@
 /// The two ECN bits of an IP header (RFC 3168 section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
-    /// The sender does not understand congestion marks: `00`.
+    /// Not ECN-capable transport: `00`.
     NotEct,
     /// ECN-capable transport, codepoint 1: `01`.
     Ect1,
     /// ECN-capable transport, codepoint 0: `10`.
     Ect0,
-    /// A router experienced congestion: `11`.
+    /// Congestion experienced: `11`.
     Ce,
 }
 
@@ -26,7 +26,7 @@ impl Ecn {
         }
     }
 
-    /// The two bits, in the lowest places.
+    /// The two bits, in the lowest positions.
     #[must_use]
     #[inline]
     pub const fn bits(self) -> u8 {
@@ -48,7 +48,7 @@ pub const fn encapsulate(inner: Ecn) -> Ecn {
 }
 
 /// The mark of the inner header for a packet that leaves the tunnel; `None` if it must be dropped,
-/// because congestion was experienced and the inner packet cannot say so.
+/// because congestion was experienced and the inner packet is not ECN-capable.
 ///
 /// # Source
 ///
