@@ -22,7 +22,8 @@
 //! # Sources
 //!
 //! RFC 2663 for the vocabulary (*address realm*, *Basic NAT*, *Twice NAT*), RFC 1624 and RFC 1071
-//! for checksums, RFC 6296 for checksum-neutral rules. The behaviour is that of the NETMAP target of netfilter, without its state.
+//! for checksums, RFC 6296 for checksum-neutral rules. The behaviour is that of the NETMAP target of
+//! netfilter, without its state.
 
 #![forbid(unsafe_code)]
 

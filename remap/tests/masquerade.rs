@@ -405,7 +405,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Few of everything, so that tuples meet again.
+/// Few distinct values, so that tuples repeat.
 fn any_flow() -> impl Strategy<Value = Flow> {
     let protocol = prop::sample::select(vec![
         Protocol::Tcp,
@@ -595,7 +595,7 @@ fn reused_entries_are_read_consistently() {
     let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();
     let pool = Pool::new([IpAddr::from([10, 70, 0, 1])]);
     let is_done = AtomicBool::new(false);
-    // Source and port go together, so any mixture shows.
+    // Each source has its own port, so any mixture is detected.
     let source = |n: u8| Endpoint::new(IpAddr::from([192, 168, 1, n]), 40_000 + u16::from(n));
 
     std::thread::scope(|scope| {

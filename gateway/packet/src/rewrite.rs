@@ -35,8 +35,8 @@ pub enum Side {
 pub enum Checksum {
     /// The checksum, as on the wire.
     Complete,
-    /// The sum of the pseudo-header alone, not complemented: the device will complete it, or
-    /// expects us to (virtio `NEEDS_CSUM`).
+    /// The sum of the pseudo-header alone, not complemented: to be completed by the device for a written
+    /// frame, by the gateway for a read one (virtio `NEEDS_CSUM`).
     Partial,
 }
 

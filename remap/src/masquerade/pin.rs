@@ -54,7 +54,7 @@ impl Masquerade {
     /// Inbound: records that `flow`, from a remote endpoint to an internal one, was sent to the internal
     /// address itself, so that replies keep it: the last address counts.
     ///
-    /// A TCP connection keeps the address it was created with, so only a SYN ends its pin. Takes a lock
+    /// A TCP connection keeps the address it was opened with, so only a SYN ends its pin. Takes a lock
     /// only if there is a pin to end.
     #[inline]
     pub fn unpin(&self, realm: u32, flow: &Flow, signal: Signal, now: Tick) {

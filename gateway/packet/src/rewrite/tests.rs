@@ -17,7 +17,7 @@ proptest! {
 
         address(&mut bytes, &mut header, side, to, Checksum::Complete).unwrap();
 
-        let expected = readdressed(&packet, side, to).build();
+        let expected = with_address(&packet, side, to).build();
         prop_assert_eq!(header, Header::parse(&expected).unwrap());
         prop_assert_eq!(bytes, expected);
     }
@@ -36,11 +36,11 @@ proptest! {
         if let Some(at) = checksum_at(&header) && word(&bytes, at) != 0 {
             put(&mut bytes, at, garbage);
         }
-        let before = residues(&packet, &bytes, &header);
+        let before = checksum_errors(&packet, &bytes, &header);
 
         address(&mut bytes, &mut header, side, to, Checksum::Complete).unwrap();
 
-        prop_assert_eq!(residues(&readdressed(&packet, side, to), &bytes, &header), before);
+        prop_assert_eq!(checksum_errors(&with_address(&packet, side, to), &bytes, &header), before);
     }
 
     #[test]
@@ -65,9 +65,9 @@ proptest! {
         embedded_address(&mut bytes, &header, &mut inner, side, to).unwrap();
         address(&mut bytes, &mut header, Side::Source, to, Checksum::Complete).unwrap();
 
-        let quoted = readdressed(&quoted, side, to);
+        let quoted = with_address(&quoted, side, to);
         prop_assert_eq!((inner.source(), inner.destination()), (quoted.source, quoted.destination));
-        prop_assert_eq!(bytes, readdressed(&error(&quoted), Side::Source, to).build());
+        prop_assert_eq!(bytes, with_address(&error(&quoted), Side::Source, to).build());
     }
 
     #[test]
@@ -87,7 +87,7 @@ proptest! {
         let mut inner = embedded(&bytes, &header).unwrap();
         embedded_address(&mut bytes, &header, &mut inner, side, to).unwrap();
 
-        prop_assert_eq!(residues(&error, &bytes, &header), [0, 0]);
+        prop_assert_eq!(checksum_errors(&error, &bytes, &header), [0, 0]);
         let quoted = Header::parse_quoted(&bytes[inner.offset..]).unwrap();
         prop_assert_eq!(quoted, inner.header);
     }
@@ -122,7 +122,7 @@ proptest! {
 
         address(&mut bytes, &mut header, side, to, Checksum::Partial).unwrap();
 
-        let expected = naive_sum(&readdressed(&packet, side, to).pseudo_header(len));
+        let expected = naive_sum(&with_address(&packet, side, to).pseudo_header(len));
         prop_assert_eq!(word(&bytes, at), expected);
     }
 
@@ -233,7 +233,7 @@ fn any_side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Source), Just(Side::Destination)]
 }
 
-fn readdressed(packet: &Packet, side: Side, to: IpAddr) -> Packet {
+fn with_address(packet: &Packet, side: Side, to: IpAddr) -> Packet {
     let mut packet = packet.clone();
     match side {
         Side::Source => packet.source = to,
@@ -242,7 +242,7 @@ fn readdressed(packet: &Packet, side: Side, to: IpAddr) -> Packet {
     packet
 }
 
-/// An ICMP error that quotes what was kept of a packet.
+/// An ICMP error that quotes `quoted`.
 fn error(source: IpAddr, to: IpAddr, quoted: &[u8], kind: prop::sample::Index) -> Packet {
     let (protocol, kinds): (u8, &[u8]) =
         if source.is_ipv6() { (58, &[1, 2, 3, 4]) } else { (1, &[3, 4, 5, 11, 12]) };
@@ -256,10 +256,10 @@ fn checksum_at(header: &Header) -> Option<usize> {
     header.transport().checksum_offset().map(|at| header.transport_offset() + at)
 }
 
-/// By how much the checksums are wrong: what their words add up to beyond the negative zero.
-fn residues(packet: &Packet, bytes: &[u8], header: &Header) -> [u16; 2] {
+/// The errors of the checksums: the sums of all covered words, modulo negative zero.
+fn checksum_errors(packet: &Packet, bytes: &[u8], header: &Header) -> [u16; 2] {
     let ip = if header.is_ipv6() { 0 } else { naive_sum(&bytes[..header.transport_offset()]) };
-    // Only where the protocol says so does zero mean that there is none.
+    // Zero means "no checksum" only in some protocols.
     let may_be_zero = !header.transport().reserves_zero();
     let has_checksum = checksum_at(header).is_some_and(|at| may_be_zero || word(bytes, at) != 0);
     let mut covered = Vec::new();

@@ -134,7 +134,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Few of everything, so that tuples meet again.
+/// Few distinct values, so that tuples repeat.
 fn any_flow() -> impl Strategy<Value = Flow> {
     let protocol =
         prop::sample::select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Udp, Protocol::Echo]);
