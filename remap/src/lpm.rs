@@ -184,7 +184,7 @@ fn order(prefix: Prefix) -> (bool, u128, u8) {
 
 /// One prefix was given two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{prefix} is there twice")]
+#[error("{prefix} is listed twice")]
 pub struct Duplicate {
     /// The prefix.
     pub prefix: Prefix,

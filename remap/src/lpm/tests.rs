@@ -19,7 +19,7 @@ fn duplicate_prefix_is_named() {
 
     let error = Lpm::new([(prefix, 1), (prefix, 2)]).unwrap_err();
 
-    assert_eq!(error.to_string(), "10.0.0.0/8 is there twice");
+    assert_eq!(error.to_string(), "10.0.0.0/8 is listed twice");
 }
 
 #[test]
