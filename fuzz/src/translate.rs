@@ -8,7 +8,7 @@ use remap::{Cluster, HostMap, PeerId, Prefix, Rule, Table};
 use strait_engine::translate::{self, Context, FlowAccess};
 use strait_engine::{Engine, PeerConfig, Settings};
 use strait_packet::Header;
-use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
+use strait_packet::icmp_error::{self, Cause, MAX_ERROR_BYTES};
 use strait_packet::rewrite::Checksum;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;
@@ -116,14 +116,14 @@ fn leaves(context: &Context<'_>, packet: &mut [u8], header: &mut Header) -> bool
     let left = translate::route(context, packet, header).and_then(|outgoing| {
         translate::outbound(context, &outgoing, packet, header, Checksum::Complete)
     });
-    let mut buffers = [[0; MAX_REPLY_BYTES]; 2];
+    let mut buffers = [[0; MAX_ERROR_BYTES]; 2];
     let [told, told_of_that] = &mut buffers;
     if left.is_err()
-        && let Some(reply) = reply::write(packet, Cause::Unreachable, told)
+        && let Some(reply) = icmp_error::write(packet, Cause::Unreachable, told)
     {
         assert_eq!(packet, before);
         assert!(Header::parse(reply).is_ok());
-        assert!(reply::write(reply, Cause::Unreachable, told_of_that).is_none());
+        assert!(icmp_error::write(reply, Cause::Unreachable, told_of_that).is_none());
     }
 
     left.is_ok()

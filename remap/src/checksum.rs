@@ -1,9 +1,9 @@
-//! One's complement arithmetic: the only place that does it.
+//! One's complement arithmetic, in this module only.
 //!
 //! All values are 16-bit words as read big-endian from the wire. A *sum* is not complemented, a
 //! *checksum* is the complement of a sum: [`complete`] turns one into the other.
 //!
-//! Zero has two forms, `0x0000` and `0xffff`, equal as sums. Where a protocol tells them apart (UDP:
+//! Zero has two forms, `0x0000` and `0xffff`, equal as sums. Where a protocol distinguishes them (UDP:
 //! 0 means "none", RFC 768), the caller has to.
 //!
 //! Sources: RFC 1071 for the sum, RFC 1624 for changing it, RFC 8200 section 8.1 for the
@@ -43,7 +43,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
     u16::from_be_bytes(fold(total).to_ne_bytes())
 }
 
-/// Adds two sums: the carry out of the top bit comes back in at the bottom.
+/// Adds two sums, with end-around carry.
 #[must_use]
 #[inline]
 pub const fn add(a: u16, b: u16) -> u16 {
@@ -52,7 +52,7 @@ pub const fn add(a: u16, b: u16) -> u16 {
     if carry { sum + 1 } else { sum }
 }
 
-/// The checksum that makes everything add up to zero, or the sum behind a checksum.
+/// The checksum of a sum, or the sum of a checksum.
 #[must_use]
 #[inline]
 pub const fn complete(sum: u16) -> u16 {
@@ -75,7 +75,7 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: u32
     fold(total)
 }
 
-/// By how much a sum changes when words under it change.
+/// The change of a sum when words that it covers change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta(u16);
 
@@ -102,7 +102,7 @@ impl Delta {
     }
 }
 
-/// Updates a checksum after words under it changed.
+/// Updates a checksum after words that it covers changed.
 ///
 /// The cost does not depend on what the checksum covers. A wrong checksum stays wrong by the same
 /// difference.
@@ -117,7 +117,7 @@ pub const fn adjust(checksum: u16, delta: Delta) -> u16 {
     !add(!checksum, delta.0)
 }
 
-/// Updates a sum after words under it changed: for the partial checksum of an offload frame, which
+/// Updates a sum after words that it covers changed: for the partial checksum of an offload frame, which
 /// is the sum of its pseudo-header, not complemented.
 #[must_use]
 #[inline]
@@ -157,20 +157,20 @@ mod tests {
 
     /// RFC 1071 section 3.
     #[test]
-    fn the_example_of_the_rfc_adds_up() {
+    fn sum_matches_rfc_1071_example() {
         assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
     }
 
-    /// RFC 1624 section 4: the corner that RFC 1141 gets wrong.
+    /// RFC 1624 section 4: the case that RFC 1141 gets wrong.
     #[test]
-    fn the_example_of_the_update_rfc_yields_zero() {
+    fn update_matches_rfc_1624_example() {
         let delta = Delta::between_words(0x5555, 0x3285);
 
         assert_eq!(adjust(0xdd2f, delta), 0x0000);
     }
 
     #[test]
-    fn the_largest_packet_of_ones_does_not_overflow() {
+    fn largest_packet_of_ones_does_not_overflow() {
         assert_eq!(sum(&[0xff; 65_535]), slow_sum(&[0xff; 65_535]));
     }
 
@@ -178,7 +178,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn the_wide_sum_equals_the_definition(
+        fn vectorised_sum_equals_the_definition(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             skip in 0usize..8,
         ) {
@@ -212,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_two_changes_does_not_matter(checksum: u16, words: [u16; 4]) {
+        fn order_of_changes_does_not_matter(checksum: u16, words: [u16; 4]) {
             let [a, b, c, d] = words;
             let (first, second) = (Delta::between_words(a, b), Delta::between_words(c, d));
 
@@ -223,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn the_pseudo_header_equals_its_bytes(
+        fn pseudo_header_sum_equals_byte_sum(
             source: u128,
             destination: u128,
             protocol: u8,

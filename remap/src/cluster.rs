@@ -1,9 +1,8 @@
-//! What is ours: the addresses of this cluster, and how remotes see those they could not know.
+//! The addresses of this cluster, and the external addresses that stand for them in remote clusters.
 //!
-//! A remote knows the pods of this cluster by their own addresses. Everything else that talks across
-//! the tunnel needs an address that the remote does know, an *external* one, taken from a prefix set
-//! aside for that: one to one for hosts ([`HostMap`]), shared for all others
-//! ([masquerade](crate::masquerade)).
+//! A remote cluster knows the pods of this cluster by their own addresses. Every other source needs an
+//! *external* address, which the remote knows: one to one for hosts ([`HostMap`]), shared for all
+//! others ([masquerade](crate::masquerade)).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,21 +11,20 @@ use crate::lpm::Lpm;
 use crate::masquerade::Pool;
 use crate::{Conflict, Prefix, PrefixMap};
 
-/// What this cluster says about its own addresses. The default says nothing: every source leaves as
-/// it is, every destination arrives as it is.
+/// The addresses of this cluster. The default is empty: no source and no destination is translated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// Prefixes that remotes know by their own addresses: pod CIDRs and external CIDRs. No rule may
-    /// give one of these names to a remote's prefix.
+    /// Prefixes that remotes know by their own addresses: pod CIDRs and external CIDRs. The local
+    /// prefix of a rule may not overlap them.
     pub prefixes: Vec<Prefix>,
     /// Hosts that remotes reach under an external address.
     pub host_maps: Vec<HostMap>,
-    /// External addresses that all other sources share. Without one for an IP version, its packets
-    /// leave with the source they have.
+    /// External addresses that all other sources share. Without one of an IP version, packets of that
+    /// version keep their source.
     pub masquerade: Vec<IpAddr>,
 }
 
-/// One address of ours and the external address that stands for it in every remote cluster.
+/// An address of this cluster and the external address that stands for it in every remote cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostMap {
     internal: IpAddr,
@@ -50,13 +48,13 @@ impl HostMap {
         Ok(Self { internal, external })
     }
 
-    /// The address as this cluster knows it.
+    /// The address inside this cluster.
     #[must_use]
     pub const fn internal(&self) -> IpAddr {
         self.internal
     }
 
-    /// The address as it stands on the wire between gateways.
+    /// The address on the wire between gateways.
     #[must_use]
     pub const fn external(&self) -> IpAddr {
         self.external
@@ -82,46 +80,44 @@ pub enum HostMapError {
     Identity { address: IpAddr },
 }
 
-/// What a packet from one of our addresses leaves with.
+/// The source of an outbound packet after translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Its own address: the remote knows it.
+    /// Unchanged: the remote knows the address.
     Known,
     /// Always this external address.
     Mapped(IpAddr),
-    /// This external address where it answers a packet that came for it, its own one otherwise.
-    Answering(IpAddr),
+    /// This external address in replies to packets that were sent to it, otherwise unchanged.
+    MappedReplies(IpAddr),
     /// One of the shared external addresses, if there is one of this IP version.
-    Unknown,
-}
-
-/// What a packet for one of our addresses becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// It arrives as it is.
-    Known,
-    /// It arrives as it is at a host that also answers under an external address: the answers must be
-    /// told apart.
-    Named,
-    /// It goes to this host.
-    Mapped(IpAddr),
-    /// It goes to this host, which also answers under its own address: the answers must be told
-    /// apart.
-    Answered(IpAddr),
-    /// It goes to whoever the shared address was used by.
     Shared,
 }
 
-/// [`Cluster`], ready for lookups.
+/// The destination of an inbound packet after translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Unchanged.
+    Known,
+    /// Unchanged. The host also has an external address, so its replies must be kept unmapped.
+    UnmappedReplies,
+    /// This internal address.
+    Mapped(IpAddr),
+    /// This internal address. Remotes also know the host by it, so its replies must be mapped.
+    MappedReplies(IpAddr),
+    /// The internal address of the masquerade mapping, if there is one.
+    Shared,
+}
+
+/// [`Cluster`] as maps for lookups.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Home {
+pub(crate) struct ClusterMaps {
     sources: Lpm<Source>,
-    arrivals: Lpm<Arrival>,
+    destinations: Lpm<Destination>,
     shared: Pool,
 }
 
-impl Home {
-    /// What can be in force of `cluster`; the rest is added to `conflicts`.
+impl ClusterMaps {
+    /// Adds every host map that cannot be in force to `conflicts`.
     pub(crate) fn build(cluster: &Cluster, conflicts: &mut Vec<Conflict>) -> Self {
         let accepted = accepted(cluster, conflicts);
         let known = PrefixMap::new(cluster.prefixes.iter().map(|prefix| (*prefix, ())));
@@ -130,41 +126,42 @@ impl Home {
 
         // Of equal prefixes the first one counts: a host map before a prefix of its address alone.
         let mut sources: Vec<(Prefix, Source)> = Vec::new();
-        let mut arrivals: Vec<(Prefix, Arrival)> = Vec::new();
-        let mut named: Vec<(Prefix, Arrival)> = Vec::new();
+        let mut destinations: Vec<(Prefix, Destination)> = Vec::new();
+        let mut unmapped_replies: Vec<(Prefix, Destination)> = Vec::new();
         for map in &accepted {
             let host = Prefix::of_host(map.internal);
             let is_known = known.covering(host).next().is_some();
-            let (source, arrival) = if is_known {
-                named.push((host, Arrival::Named));
-                (Source::Answering(map.external), Arrival::Answered(map.internal))
+            let (source, destination) = if is_known {
+                unmapped_replies.push((host, Destination::UnmappedReplies));
+                (Source::MappedReplies(map.external), Destination::MappedReplies(map.internal))
             } else {
-                (Source::Mapped(map.external), Arrival::Mapped(map.internal))
+                (Source::Mapped(map.external), Destination::Mapped(map.internal))
             };
             sources.push((host, source));
-            arrivals.push((Prefix::of_host(map.external), arrival));
+            destinations.push((Prefix::of_host(map.external), destination));
         }
         sources.extend(cluster.prefixes.iter().map(|prefix| (*prefix, Source::Known)));
-        // What already has an external address leaves with it.
+        // A source that is an external address already stays unchanged.
         sources.extend(externals.iter().map(|external| (*external, Source::Known)));
-        arrivals.extend(cluster.masquerade.iter().map(|a| (Prefix::of_host(*a), Arrival::Shared)));
-        arrivals.extend(named);
+        destinations
+            .extend(cluster.masquerade.iter().map(|a| (Prefix::of_host(*a), Destination::Shared)));
+        destinations.extend(unmapped_replies);
 
         Self {
             sources: first_of_each(sources),
-            arrivals: first_of_each(arrivals),
+            destinations: first_of_each(destinations),
             shared: Pool::new(cluster.masquerade.iter().copied()),
         }
     }
 
     #[inline]
     pub(crate) fn source(&self, address: IpAddr) -> Source {
-        self.sources.lookup(address).unwrap_or(Source::Unknown)
+        self.sources.lookup(address).unwrap_or(Source::Shared)
     }
 
     #[inline]
-    pub(crate) fn arrival(&self, address: IpAddr) -> Arrival {
-        self.arrivals.lookup(address).unwrap_or(Arrival::Known)
+    pub(crate) fn destination(&self, address: IpAddr) -> Destination {
+        self.destinations.lookup(address).unwrap_or(Destination::Known)
     }
 
     pub(crate) const fn shared(&self) -> &Pool {
@@ -173,8 +170,8 @@ impl Home {
 }
 
 impl Cluster {
-    /// Every name that is ours, so that nobody else's can be it.
-    pub(crate) fn names(&self) -> PrefixMap<()> {
+    /// All prefixes and external addresses of this cluster. No local prefix of a rule may overlap one.
+    pub(crate) fn all_prefixes(&self) -> PrefixMap<()> {
         let hosts = self.host_maps.iter().map(HostMap::external).chain(self.masquerade.clone());
         let hosts = hosts.map(Prefix::of_host);
 
@@ -182,7 +179,7 @@ impl Cluster {
     }
 }
 
-/// The host maps that do not contradict one listed before.
+/// The host maps that do not conflict with an earlier one.
 fn accepted(cluster: &Cluster, conflicts: &mut Vec<Conflict>) -> Vec<HostMap> {
     use std::collections::HashMap;
 
@@ -190,13 +187,13 @@ fn accepted(cluster: &Cluster, conflicts: &mut Vec<Conflict>) -> Vec<HostMap> {
     let mut by_external: HashMap<IpAddr, HostMap> = HashMap::new();
     let mut accepted = Vec::with_capacity(cluster.host_maps.len());
     for map in &cluster.host_maps {
-        let in_the_way =
+        let duplicate =
             by_internal.get(&map.internal).or_else(|| by_external.get(&map.external)).copied();
         let chained =
             by_external.get(&map.internal).or_else(|| by_internal.get(&map.external)).copied();
         let conflict = if cluster.masquerade.contains(&map.external) {
             Some(Conflict::Shared { address: map.external, rejected: *map })
-        } else if let Some(kept) = in_the_way {
+        } else if let Some(kept) = duplicate {
             Some(Conflict::HostMap { kept, rejected: *map })
         } else {
             chained.map(|kept| Conflict::Chain { kept, rejected: *map })
@@ -216,7 +213,7 @@ fn accepted(cluster: &Cluster, conflicts: &mut Vec<Conflict>) -> Vec<HostMap> {
 }
 
 fn first_of_each<T>(mut entries: Vec<(Prefix, T)>) -> Lpm<T> {
-    // The sort is stable, and of equal neighbours the first one stays.
+    // The sort is stable, and `dedup` keeps the first of equal neighbours.
     entries.sort_by_key(|(prefix, _)| *prefix);
     entries.dedup_by_key(|(prefix, _)| *prefix);
 
@@ -228,48 +225,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_outside_the_pods_always_has_its_external_address() {
-        let home = home(&cluster(&[("192.0.2.9", "10.70.0.5")]));
+    fn hosts_outside_pod_cidrs_are_always_mapped() {
+        let maps = maps(&cluster(&[("192.0.2.9", "10.70.0.5")]));
 
-        assert_eq!(home.source(ip("192.0.2.9")), Source::Mapped(ip("10.70.0.5")));
-        assert_eq!(home.arrival(ip("10.70.0.5")), Arrival::Mapped(ip("192.0.2.9")));
+        assert_eq!(maps.source(ip("192.0.2.9")), Source::Mapped(ip("10.70.0.5")));
+        assert_eq!(maps.destination(ip("10.70.0.5")), Destination::Mapped(ip("192.0.2.9")));
     }
 
     #[test]
-    fn a_pod_has_its_external_address_only_where_it_answers() {
-        let home = home(&cluster(&[("10.244.1.5", "10.70.0.5")]));
+    fn mapped_pods_use_the_external_address_in_replies() {
+        let maps = maps(&cluster(&[("10.244.1.5", "10.70.0.5")]));
 
-        assert_eq!(home.source(ip("10.244.1.5")), Source::Answering(ip("10.70.0.5")));
-        assert_eq!(home.arrival(ip("10.70.0.5")), Arrival::Answered(ip("10.244.1.5")));
-        assert_eq!(home.arrival(ip("10.244.1.5")), Arrival::Named);
-        assert_eq!(home.arrival(ip("10.244.1.6")), Arrival::Known, "its neighbours have one name");
+        assert_eq!(maps.source(ip("10.244.1.5")), Source::MappedReplies(ip("10.70.0.5")));
+        assert_eq!(maps.destination(ip("10.70.0.5")), Destination::MappedReplies(ip("10.244.1.5")));
+        assert_eq!(maps.destination(ip("10.244.1.5")), Destination::UnmappedReplies);
+        assert_eq!(
+            maps.destination(ip("10.244.1.6")),
+            Destination::Known,
+            "its neighbour has no host map"
+        );
     }
 
     #[test]
-    fn a_pod_that_is_a_prefix_of_its_own_has_both_names_too() {
+    fn host_prefixes_do_not_hide_host_maps() {
         let mut cluster = cluster(&[("10.245.0.5", "10.70.0.5")]);
         cluster.prefixes.push("10.245.0.5/32".parse().unwrap());
 
-        let home = home(&cluster);
+        let maps = maps(&cluster);
 
-        assert_eq!(home.source(ip("10.245.0.5")), Source::Answering(ip("10.70.0.5")));
-        assert_eq!(home.arrival(ip("10.70.0.5")), Arrival::Answered(ip("10.245.0.5")));
-        assert_eq!(home.arrival(ip("10.245.0.5")), Arrival::Named);
+        assert_eq!(maps.source(ip("10.245.0.5")), Source::MappedReplies(ip("10.70.0.5")));
+        assert_eq!(maps.destination(ip("10.70.0.5")), Destination::MappedReplies(ip("10.245.0.5")));
+        assert_eq!(maps.destination(ip("10.245.0.5")), Destination::UnmappedReplies);
     }
 
     #[test]
-    fn whoever_the_remote_cannot_know_shares_an_address() {
-        let home = home(&cluster(&[]));
+    fn unknown_sources_share_an_address() {
+        let maps = maps(&cluster(&[]));
 
-        assert_eq!(home.source(ip("172.18.0.3")), Source::Unknown);
-        assert_eq!(home.source(ip("10.244.1.5")), Source::Known);
-        assert_eq!(home.source(ip("10.70.0.9")), Source::Known);
-        assert_eq!(home.arrival(ip("10.70.0.0")), Arrival::Shared);
-        assert_eq!(home.arrival(ip("10.244.1.5")), Arrival::Known);
+        assert_eq!(maps.source(ip("172.18.0.3")), Source::Shared);
+        assert_eq!(maps.source(ip("10.244.1.5")), Source::Known);
+        assert_eq!(maps.source(ip("10.70.0.9")), Source::Known);
+        assert_eq!(maps.destination(ip("10.70.0.0")), Destination::Shared);
+        assert_eq!(maps.destination(ip("10.244.1.5")), Destination::Known);
     }
 
     #[test]
-    fn a_host_map_that_contradicts_another_is_rejected_alone_and_names_both() {
+    fn conflicting_host_maps_are_rejected_one_by_one() {
         let maps = [
             ("192.0.2.9", "10.70.0.5"),
             ("192.0.2.9", "10.70.0.6"),
@@ -280,7 +281,7 @@ mod tests {
         ];
         let mut conflicts = Vec::new();
 
-        let home = Home::build(&cluster(&maps), &mut conflicts);
+        let maps = ClusterMaps::build(&cluster(&maps), &mut conflicts);
 
         let texts: Vec<_> = conflicts.iter().map(ToString::to_string).collect();
         assert_eq!(texts.len(), 4, "{texts:?}");
@@ -289,11 +290,11 @@ mod tests {
         assert!(texts[2].contains("translated twice"), "{}", texts[2]);
         assert!(texts[3].contains("masquerade"), "{}", texts[3]);
         assert!(texts.iter().take(3).all(|text| text.contains("192.0.2.9 as 10.70.0.5")));
-        assert_eq!(home.source(ip("192.0.2.2")), Source::Mapped(ip("10.70.0.2")));
+        assert_eq!(maps.source(ip("192.0.2.2")), Source::Mapped(ip("10.70.0.2")));
     }
 
     #[test]
-    fn a_host_map_needs_two_addresses_of_one_version() {
+    fn host_maps_need_two_addresses_of_one_version() {
         let error = |internal: &str, external: &str| {
             HostMap::new(ip(internal), ip(external)).unwrap_err().to_string()
         };
@@ -302,12 +303,12 @@ mod tests {
         assert!(error("192.0.2.9", "192.0.2.9").contains("mapped to itself"));
     }
 
-    fn home(cluster: &Cluster) -> Home {
+    fn maps(cluster: &Cluster) -> ClusterMaps {
         let mut conflicts = Vec::new();
-        let home = Home::build(cluster, &mut conflicts);
+        let maps = ClusterMaps::build(cluster, &mut conflicts);
         assert_eq!(conflicts, []);
 
-        home
+        maps
     }
 
     fn cluster(host_maps: &[(&str, &str)]) -> Cluster {

@@ -1,19 +1,19 @@
-//! Longest-prefix match, built once and then only read.
+//! Longest-prefix match, immutable after construction.
 //!
-//! Nested prefixes are flattened when the map is built: the address space is cut wherever a prefix
-//! begins or ends, and each piece remembers the longest prefix over it, so nothing depends on how deep
-//! the prefixes nest. n prefixes make at most 2n + 1 pieces. A lookup finds its piece through
-//! stages: as many slots as there are cuts, over just what the cuts span, and in a slot that is cut
-//! a few times more a block of one or two cache lines. A map of one prefix takes 64 bytes, so every
-//! peer can have its own.
+//! Nested prefixes are flattened when the map is built: the address space is cut at the beginning and
+//! end of each prefix, and each piece stores the longest prefix over it, so the nesting depth does not
+//! matter. n prefixes make at most 2n + 1 pieces. A lookup finds its piece through
+//! stages: a stage has as many slots as cuts, over the range that the cuts span, and a slot with
+//! a few more cuts has a block of one or two cache lines. A map of one prefix takes 64 bytes, so every
+//! peer can have one.
 //!
-//! # Why this one
+//! # Comparison with other structures
 //!
 //! Nanoseconds a lookup, for addresses that a prefix covers, and bytes of index for each of 100,000
 //! random prefixes. *Random*: half of the prefixes are hosts. *Clusters*: pod CIDRs, node CIDRs inside
 //! them, dense blocks of host maps. Two shared cores of a Xeon, built for any x86-64. These stages and
-//! the crates: `benches/benches/lookup.rs`, the best of three runs. The rest was tried on the same kinds
-//! of prefixes, in one run soon before, and left out.
+//! the crates: `benches/benches/lookup.rs`, the best of three runs. The others were measured earlier, on
+//! the same kinds of prefixes, in one run, and are not in the repository.
 //!
 //! | | IPv4: 1,000 random | 100,000 random | 100,000 clusters | 1,000,000 random | index | IPv6: 100,000 random | 100,000 clusters | index |
 //! |---|---|---|---|---|---|---|---|---|
@@ -28,13 +28,13 @@
 //! | crate prefix-trie 0.10 | 35 | 76 | 39 | 232 | | 333 | 164 | |
 //! | crate treebitmap 0.5 | 70 | 125 | 72 | 284 | 67 | 456 | 312 | 284 |
 //!
-//! Whatever begins with a table of fixed size costs a peer with one rule 256 KiB or more, and whatever
-//! steps through an address by a fixed number of bits is slow for IPv6, where the bits that differ are
-//! far from the first. Stages do neither.
+//! A structure with a first table of fixed size costs a peer with one rule 256 KiB or more. A structure
+//! with a fixed number of bits per step is slow for IPv6, where the bits that differ are
+//! far from the first. Stages have neither disadvantage.
 //!
-//! For `any` address, which mostly no prefix covers, sixteen at once take 5.3, 7.8, 2.9 and 18 ns (IPv4,
-//! in the order above) and prefix-trie takes 14, 27, 3.3 and 79: where one look says that nobody owns an
-//! address there is nothing left to win.
+//! For `any` address, mostly one that no prefix covers, sixteen at once take 5.3, 7.8, 2.9 and 18 ns (IPv4,
+//! in the order above) and prefix-trie takes 14, 27, 3.3 and 79: where one step shows that no prefix covers
+//! an address, no structure is much faster.
 
 mod address;
 mod cut;
@@ -54,17 +54,17 @@ use crate::prefix::{host_mask_v4, host_mask_v6};
 pub struct Lpm<T> {
     v4: StagesV4,
     v6: StagesV6,
-    /// In the order of their prefixes; the owner of a piece is a place in here. The prefixes themselves
-    /// no lookup reads, and whoever lists them has them.
+    /// In the order of their prefixes; the owner of a piece is an index into it. Lookups do not need the
+    /// prefixes, so they are not stored.
     values: Box<[T]>,
 }
 
 impl<T> Lpm<T> {
-    /// Builds the map. It has room for about 2^28 prefixes.
+    /// Builds the map. It can hold about 2^28 prefixes.
     ///
     /// # Errors
     ///
-    /// [`Duplicate`] if one prefix is there twice; the longest match would be ambiguous.
+    /// [`Duplicate`] if a prefix repeats: the longest match would be ambiguous.
     pub fn new(entries: impl IntoIterator<Item = (Prefix, T)>) -> Result<Self, Duplicate> {
         let mut entries: Vec<(Prefix, T)> = entries.into_iter().collect();
         // An outer prefix sorts before the prefixes inside it.
@@ -110,8 +110,8 @@ impl<T> Lpm<T> {
         self.values.get(usize::try_from(owner).ok()?)
     }
 
-    /// [`Self::get`] for several addresses at once, which takes less time than one after the other:
-    /// while one waits for memory the next is under way. Sixteen are enough.
+    /// [`Self::get`] for several addresses at once, which is faster than one after the other because
+    /// their memory accesses overlap. Sixteen are enough.
     #[must_use]
     #[inline]
     pub fn get_each_v4<const N: usize>(&self, addresses: &[Ipv4Addr; N]) -> [Option<&T>; N] {
@@ -140,7 +140,7 @@ impl<T> Lpm<T> {
         self.values.iter()
     }
 
-    /// How many prefixes there are.
+    /// The number of prefixes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.values.len()
@@ -160,7 +160,7 @@ impl<T> Lpm<T> {
 }
 
 impl<T: Copy> Lpm<T> {
-    /// A copy of what [`Self::get`] finds.
+    /// A copy of the value that [`Self::get`] returns.
     #[must_use]
     #[inline]
     pub fn lookup(&self, address: IpAddr) -> Option<T> {
@@ -184,7 +184,7 @@ fn order(prefix: Prefix) -> (bool, u128, u8) {
 
 /// One prefix was given two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{prefix} is there twice")]
+#[error("{prefix} is listed twice")]
 pub struct Duplicate {
     /// The prefix.
     pub prefix: Prefix,

@@ -1,7 +1,7 @@
-//! Many sources behind few addresses: translation of address and port, for whom the remote cannot know.
+//! Masquerade (NAPT): sources that the remote does not know share external addresses.
 //!
-//! A prefix rule gives every address of a cluster a name in the other. Nodes and what runs in their
-//! network have none there. They share external addresses, and a port tells them apart:
+//! A prefix rule maps every pod address of a cluster. Nodes, and pods in the network of a node, are not
+//! covered. They share external addresses and are distinguished by port:
 //!
 //! ```text
 //!   node 192.168.1.7:40000 ─┐                                    ┌─▶ remote cluster A (realm 1)
@@ -10,64 +10,64 @@
 //!                                                                    with ports of its own
 //! ```
 //!
-//! A *mapping* ties an internal endpoint to an external one, within a realm and a protocol, whatever
-//! the remote endpoint is (RFC 4787 sections 4.1 and 5: endpoint-independent, in mapping and in
-//! filtering). The realm is a number that the caller gives a peer and never to another.
+//! A *mapping* pairs an internal with an external endpoint, within a realm and a protocol, independently
+//! of the remote endpoint (RFC 4787 sections 4.1 and 5: endpoint-independent mapping and filtering).
+//! The caller numbers the realms, one for each peer, and never reuses a number.
 //!
-//! # Which port
+//! # Port allocation
 //!
-//! The same port if it is free, else a free one on the same side of 1024, searched from a random
-//! start: one of the same parity, and of the other when there is none. Never one that another mapping
-//! of the realm and protocol has. A source keeps its external address ([`Pool`] says which) as long as
-//! it has mappings, and goes to the next address of the pool only when the first has no such port
-//! left; that one mapping only, and new mappings ask the first again. RFC 4787 recommends both, the
-//! pairing (REQ-2) and the parity (REQ-4), and demands neither. The pairing comes first: a peer that
-//! hears one host under two addresses may take it for two, while only pairs of ports, as RTP once
-//! used them, need the parity. And a connection from a second address is better than none.
+//! The mapping gets the source's own port if it is free, else a free port on the same side of 1024, searched
+//! from a random start: first of the same parity, then of the other. A port belongs to one mapping of
+//! its realm and protocol. A source keeps its external address (chosen by [`Pool`]) as long as
+//! it has mappings. If that address has no such port left, this one mapping gets the next address of the
+//! pool; later mappings try the first again. RFC 4787 recommends both pairing (REQ-2) and parity (REQ-4)
+//! and requires neither. Pairing comes first: a peer that sees one host under two addresses may take
+//! it for two hosts, while only port pairs, as RTP once used them, need the parity. A connection
+//! from a second address is better than no connection.
 //!
-//! When no address has a port left, the most idle of the mappings that were met on the way makes
-//! room, by the same rule as in a full table.
+//! When no address has a port left, the most idle of the mappings found by the search is evicted, by the
+//! same rule as in a full table.
 //!
 //! # Threads
 //!
-//! Everything takes `&self`. A packet of a live mapping takes no lock in either direction and writes
+//! All methods take `&self`. A packet of a live mapping takes no lock in either direction and writes
 //! at most once a second and at a change of state; a new mapping takes the lock of its source. A
-//! lookup never waits, never returns a translation that does not exist at some moment of the call,
-//! and never misses one that lives throughout. `entry`, `index` and `table` say why.
+//! lookup never waits, returns only translations that existed at some moment of the call,
+//! and finds every one that exists throughout. `entry`, `index` and `table` explain why.
 //!
 //! # Memory
 //!
-//! Bounded by [`Limits`]; 64 bytes a mapping and 24 bytes of index, of which the first are taken up as
-//! needed. Expired mappings are dead at once for every lookup, and are cleared away bit by bit: two
-//! entries are looked at with each new mapping, more with each [`Masquerade::handle_timeout`]. A full
-//! table gives up the most idle of 16 mappings, unanswered ones first, and none that was answered and
-//! in use within 30 s: then the new one is refused.
+//! Bounded by [`Limits`]: 64 bytes a mapping, allocated as needed, and 24 bytes of index. Lookups ignore an
+//! expired mapping at once; its memory is freed incrementally: each new mapping checks two
+//! entries, each [`Masquerade::handle_timeout`] checks more. A full table evicts the most idle of 16
+//! mappings, unanswered ones first. Mappings that were answered and in use within 30 s are not
+//! evicted; if there are no others, the new one is refused.
 //!
 //! # Sources
 //!
-//! RFC 4787 (UDP), RFC 5382 (TCP), RFC 5508 (ICMP), RFC 7857 (updates to all three). The tests name
-//! the requirements one by one.
+//! RFC 4787 (UDP), RFC 5382 (TCP), RFC 5508 (ICMP), RFC 7857 (updates to all three). The names of the tests
+//! contain the requirements.
 
+mod allocation;
 mod create;
 mod entry;
+mod eviction;
 mod flow;
 mod fragment;
 mod hash;
-mod idlest;
 mod index;
 mod limits;
 mod lock;
 mod lookup;
 mod outcome;
 mod pin;
-mod place;
 mod pool;
 mod port;
 mod probe;
 mod slab;
 mod state;
 mod table;
-mod tally;
+mod usage;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,16 +78,16 @@ pub use fragment::Datagram;
 use fragment::Fragments;
 use hash::Hash;
 pub use limits::{Limits, LimitsError, Timeouts};
-use lookup::{Met, external_endpoint, internal_endpoint};
+use lookup::{Tracked, external_endpoint, internal_endpoint};
 use outcome::Counters;
 pub use outcome::{Mapping, Refused, Statistics};
 pub use pool::Pool;
 use state::Side;
 pub use state::State;
 use table::{Size, Table};
-use tally::Tally;
+use usage::Usage;
 
-/// How many entries one call of [`Masquerade::handle_timeout`] looks at in each table.
+/// Entries of each table that one call of [`Masquerade::handle_timeout`] checks.
 const SWEEP: u32 = 2048;
 
 /// All mappings of a gateway, toward all peers.
@@ -98,11 +98,11 @@ pub struct Masquerade {
     outbound_fragments: Fragments,
     inbound_fragments: Fragments,
     counters: Counters,
-    /// How many random numbers were drawn.
-    turn: AtomicU64,
+    /// Random numbers drawn so far.
+    draws: AtomicU64,
 }
 
-/// Which way a packet goes.
+/// The direction of a packet, seen from this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the cluster into a tunnel.
@@ -112,25 +112,25 @@ pub enum Direction {
 }
 
 impl Masquerade {
-    /// An empty one. `seed` should be random and unknown outside: it keys the hashes and the choice
-    /// of ports, and decides nothing else.
+    /// Creates it without mappings. `seed` should be random and secret: it keys the hashes and the choice
+    /// of ports, nothing else.
     ///
     /// # Errors
     ///
-    /// [`LimitsError`] names the bound or timeout that cannot be.
+    /// [`LimitsError`] names the invalid bound or timeout.
     pub fn new(limits: Limits, timeouts: Timeouts, seed: u64) -> Result<Self, LimitsError> {
         limits::check(&limits, &timeouts)?;
 
         let hash = Hash::new(seed);
         let mappings = Size {
             max_flows: limits.max_mappings,
-            max_tallies: limits.max_sources,
+            max_usages: limits.max_sources,
             max_per_source: limits.max_per_source,
         };
-        // Each pin may have a remote address of its own.
+        // Each pin may have a different remote address.
         let pins = Size {
             max_flows: limits.max_pins,
-            max_tallies: limits.max_pins,
+            max_usages: limits.max_pins,
             max_per_source: limits.max_pins_per_source,
         };
 
@@ -140,21 +140,21 @@ impl Masquerade {
             outbound_fragments: Fragments::new(limits.max_fragments, hash),
             inbound_fragments: Fragments::new(limits.max_fragments, hash),
             counters: Counters::default(),
-            turn: AtomicU64::new(0),
+            draws: AtomicU64::new(0),
         })
     }
 
-    /// Outbound: what the source of `flow` becomes. Makes a mapping if there is none, and in the place
-    /// of one whose external address is in `pool` no more: what is sent to that finds nobody.
+    /// Outbound: the external endpoint of the source of `flow`. Creates a mapping if there is none, and
+    /// replaces one whose external address has left `pool`, because no reply to it arrives.
     ///
-    /// `flow.destination` is the remote endpoint as the remote cluster calls it. For an echo the
+    /// `flow.destination` is the remote endpoint with its real address. For an echo the
     /// source's port is the identifier. `signal` is [`Signal::Data`] for all but TCP. A TCP packet
-    /// without SYN makes a mapping as well, so that connections survive a restart of the gateway.
+    /// without SYN creates a mapping as well, so that connections survive a restart of the gateway.
     ///
     /// # Errors
     ///
-    /// [`Refused`] says why there is none and can be none. RFC 5508 section 6, REQ-8 wants such a
-    /// packet answered with an ICMP error of code 13.
+    /// [`Refused`] is the reason why no mapping could be created. RFC 5508 section 6, REQ-8 requires an ICMP
+    /// error of code 13 for such a packet.
     #[inline]
     pub fn outbound(
         &self,
@@ -165,10 +165,10 @@ impl Masquerade {
         now: Tick,
     ) -> Result<Endpoint, Refused> {
         if let Some(found) = self.find_internal(realm, flow.protocol, flow.source)
-            && self.mappings.state(found.record.life, now).is_some()
+            && self.mappings.state(found.record.status, now).is_some()
             && pool.contains(external_endpoint(&found.record).address)
-            && self.meet(&self.mappings, &found, Side::Initiator, signal, flow.destination, now)
-                == Met::Done
+            && self.track(&self.mappings, &found, Side::Initiator, signal, flow.destination, now)
+                == Tracked::Done
         {
             return Ok(external_endpoint(&found.record));
         }
@@ -176,22 +176,22 @@ impl Masquerade {
         self.create(realm, flow, signal, pool, now)
     }
 
-    /// Inbound: what the destination of `flow` becomes, if it is the external endpoint of a mapping.
+    /// Inbound: the internal endpoint, if the destination of `flow` is the external endpoint of a mapping.
     ///
     /// `flow.source` is the remote endpoint. For an echo the destination's port is the identifier.
-    /// Anybody in the realm may send to a mapping (endpoint-independent filtering).
+    /// Every host of the realm may send to a mapping (endpoint-independent filtering).
     #[must_use]
     #[inline]
     pub fn inbound(&self, realm: u32, flow: &Flow, signal: Signal, now: Tick) -> Option<Endpoint> {
         let found = self.find_external(realm, flow.protocol, flow.destination)?;
-        self.mappings.state(found.record.life, now)?;
-        self.meet(&self.mappings, &found, Side::Responder, signal, flow.source, now);
+        self.mappings.state(found.record.status, now)?;
+        self.track(&self.mappings, &found, Side::Responder, signal, flow.source, now);
 
         Some(internal_endpoint(&found.record))
     }
 
-    /// The external endpoint of an internal one, if there is a mapping. Leaves no trace: for packets
-    /// within ICMP errors, which must not refresh (RFC 5508 section 4.3, REQ-6), and to explain.
+    /// The external endpoint of an internal one, if there is a mapping. Changes nothing: for packets
+    /// quoted in ICMP errors, which must not refresh (RFC 5508 section 4.3, REQ-6), and for `explain`.
     #[must_use]
     pub fn peek_outbound(
         &self,
@@ -201,15 +201,15 @@ impl Masquerade {
         now: Tick,
     ) -> Option<Endpoint> {
         let found = self.find_internal(realm, protocol, internal)?;
-        self.mappings.state(found.record.life, now)?;
+        self.mappings.state(found.record.status, now)?;
 
         Some(external_endpoint(&found.record))
     }
 
-    /// The internal endpoint of an external one, if there is a mapping. Leaves no trace.
+    /// The internal endpoint of an external one, if there is a mapping. Changes nothing.
     ///
-    /// Also what hairpinning needs (RFC 4787 section 6, REQ-9): an outbound packet to an external
-    /// endpoint of its own realm goes to the internal one, with its source translated as ever.
+    /// Also used for hairpinning (RFC 4787 section 6, REQ-9): an outbound packet to an external
+    /// endpoint of its own realm goes to the internal one, with its source translated as usual.
     #[must_use]
     pub fn peek_inbound(
         &self,
@@ -219,24 +219,24 @@ impl Masquerade {
         now: Tick,
     ) -> Option<Endpoint> {
         let found = self.find_external(realm, protocol, external)?;
-        self.mappings.state(found.record.life, now)?;
+        self.mappings.state(found.record.status, now)?;
 
         Some(internal_endpoint(&found.record))
     }
 
     /// The external address that new mappings of `source` get, unless it has no port left. For later
-    /// fragments whose first was not seen, ICMP errors that a source sends itself, and to explain.
+    /// fragments whose first was not seen, ICMP errors that a source originates, and `explain`.
     #[must_use]
     pub fn paired(&self, realm: u32, source: IpAddr, pool: &Pool) -> Option<IpAddr> {
         let kind = Kind::new(Protocol::Udp, source);
-        let tally = Tally::source(realm, kind, bits(source));
-        let remembered = self.mappings.tally(&tally).map(|found| kind.address(found.record.b));
+        let usage = Usage::source(realm, kind, bits(source));
+        let remembered = self.mappings.usage(&usage).map(|found| kind.address(found.record.b));
 
         remembered.filter(|address| pool.contains(*address)).or_else(|| pool.preferred(source))
     }
 
-    /// Notes what an address of a first fragment became: outbound its source, inbound its
-    /// destination. Takes a lock that fragments of the same direction share.
+    /// Records the translation of a first fragment: of its source outbound, of its destination
+    /// inbound. Takes a lock that fragments of the same direction share.
     pub fn remember_fragment(
         &self,
         direction: Direction,
@@ -247,11 +247,11 @@ impl Masquerade {
         self.fragments(direction).remember(first, translated, now);
     }
 
-    /// What that address becomes in a later fragment of the datagram, for 30 s.
+    /// The translated address for a later fragment of the datagram, up to 30 s after the first.
     ///
     /// # Errors
     ///
-    /// [`Refused::Fragment`] if the first fragment has not passed. Outbound, [`Self::paired`] is
+    /// [`Refused::Fragment`] if the first fragment was not seen. Outbound, [`Self::paired`] is
     /// then right unless the pool was short of ports; inbound the fragment must be dropped.
     pub fn later_fragment(
         &self,
@@ -262,16 +262,16 @@ impl Masquerade {
         self.fragments(direction).recall(later, now).ok_or(Refused::Fragment)
     }
 
-    /// Time has advanced to `now`: clears away some of what has expired. Call it about once a second;
-    /// often or seldom is harmless. The work is bounded, 2,048 entries in each table.
+    /// Removes expired records. Call it about once a second; other intervals are harmless. A call
+    /// checks at most 2,048 entries of each table.
     pub fn handle_timeout(&self, now: Tick) {
         self.mappings.sweep(SWEEP, None, &self.counters.expired, now);
         self.pins.sweep(SWEEP, None, &self.counters.expired, now);
     }
 
-    /// Forgets everything of a realm, when its peer is removed. Not for the packet path: walks over
-    /// all entries. Mappings that a packet makes meanwhile may stay and expire; realms are not
-    /// reused, so nobody finds them.
+    /// Removes all records of a realm, when its peer is removed. Not for the packet path: walks over
+    /// all entries. A mapping that a concurrent packet creates may stay until it expires; realms are not
+    /// reused, so no lookup finds it.
     pub fn purge_realm(&self, realm: u32) {
         self.mappings.purge(realm, &self.counters.forgotten);
         self.pins.purge(realm, &self.counters.forgotten);
@@ -279,18 +279,18 @@ impl Masquerade {
         self.inbound_fragments.purge(realm);
     }
 
-    /// All live mappings, in no order. What comes or goes during the walk may or may not be seen.
+    /// All live mappings, in no order. One that is created or ended during the walk may be missed.
     pub fn flows(&self, now: Tick) -> impl Iterator<Item = Mapping> {
         (0..self.mappings.slab.used()).filter_map(move |number| {
             let record = self.mappings.flow(number)?.record;
 
             Some(Mapping {
                 realm: record.realm,
-                protocol: record.life.kind().protocol(),
+                protocol: record.status.kind().protocol(),
                 internal: internal_endpoint(&record),
                 external: external_endpoint(&record),
-                state: self.mappings.state(record.life, now)?,
-                idle_seconds: now.since(record.life.seen()),
+                state: self.mappings.state(record.status, now)?,
+                idle_seconds: now.since(record.status.seen()),
             })
         })
     }
@@ -301,7 +301,7 @@ impl Masquerade {
         self.counters.statistics(self.mappings.live(), self.pins.live())
     }
 
-    /// Bytes of memory taken up. Exact but for the allocator's own.
+    /// Allocated memory in bytes, without the overhead of the allocator.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let fragments = self.fragment_tables().map(Fragments::memory_bytes).sum::<usize>();
@@ -309,7 +309,7 @@ impl Masquerade {
         size_of::<Self>() + self.mappings.memory_bytes() + self.pins.memory_bytes() + fragments
     }
 
-    /// What [`Self::memory_bytes`] cannot exceed, by the [`Limits`].
+    /// The upper bound of [`Self::memory_bytes`], from the [`Limits`].
     #[must_use]
     pub fn max_memory_bytes(&self) -> usize {
         let fragments = self.fragment_tables().map(Fragments::max_memory_bytes).sum::<usize>();
@@ -319,7 +319,7 @@ impl Masquerade {
     }
 
     fn random(&self) -> u64 {
-        self.mappings.hash.random(self.turn.fetch_add(1, Ordering::Relaxed))
+        self.mappings.hash.random(self.draws.fetch_add(1, Ordering::Relaxed))
     }
 
     const fn fragments(&self, direction: Direction) -> &Fragments {

@@ -1,8 +1,8 @@
 //! Checksum-neutral translation of IPv6 prefixes (RFC 6296).
 //!
-//! Replacing a prefix changes the sum of the address; one word outside the prefix is changed by as
-//! much in the other direction, so that no checksum over the address has to change. The price is
-//! that host bits are not kept, and that a few addresses have no counterpart.
+//! Replacing a prefix changes the sum of the address; one word outside the prefix compensates the
+//! difference, so that no checksum over the address has to change. In return
+//! host bits are not kept, and a few addresses have no counterpart.
 //!
 //! Sources: RFC 6296 section 3.1 for the adjustment, section 3.4 for prefixes of up to 48 bits,
 //! section 3.5 for longer ones.
@@ -10,13 +10,13 @@
 use crate::checksum::{add, complete, sum};
 use crate::prefix::host_mask_v6;
 
-/// The word that no mapping can produce: as a sum it equals zero, and zero is what is written.
+/// A word that translation never produces: as a sum it equals zero, and zero is written instead.
 const ALL_ONES: u16 = 0xffff;
 
 /// The longest prefix that leaves a whole word to adjust.
 pub(crate) const MAX_LEN: u8 = 112;
 
-/// What turns addresses of one prefix into those of another: new bits, and what to add for them.
+/// The difference between two prefixes, which is added to a word outside the prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Adjustment(u16);
 
@@ -26,12 +26,12 @@ impl Adjustment {
         Self(add(sum(&from.to_be_bytes()), complete(sum(&to.to_be_bytes()))))
     }
 
-    /// The adjustment of the way back.
+    /// The adjustment of the other direction.
     pub(crate) const fn inverse(self) -> Self {
         Self(complete(self.0))
     }
 
-    /// `address` with its first `len` bits replaced by those of `to` and the change made up for.
+    /// `address` with its first `len` bits replaced by those of `to`, and the difference compensated.
     ///
     /// `None` if every word that could be adjusted is `0xffff`: such an address has no counterpart.
     #[inline]
@@ -47,10 +47,10 @@ impl Adjustment {
     }
 }
 
-/// By how far the words that may be adjusted are shifted, in the order they are tried.
+/// The shifts of the words that may be adjusted, in the order in which they are tried.
 ///
-/// Up to 48 bits that is the subnet alone. Longer prefixes take the first usable word of the
-/// interface identifier; beyond 64 bits the words that belong to the prefix are left out.
+/// Up to 48 bits that is the subnet alone. Longer prefixes use the first usable word of the
+/// interface identifier; beyond 64 bits the words that belong to the prefix are excluded.
 fn adjustable(len: u8) -> impl Iterator<Item = u32> {
     let (first, last) = match len {
         0..=48 => (48, 48),
@@ -76,7 +76,7 @@ mod tests {
 
     /// The example of RFC 6296 section 3.4, both ways.
     #[test]
-    fn the_example_of_the_rfc_is_reproduced() {
+    fn translation_matches_rfc_6296_example() {
         let (internal, external) = (bits("fd01:203:405::"), bits("2001:db8:1::"));
         let out = Adjustment::between(internal, external);
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_of_all_ones_has_no_counterpart() {
+    fn all_ones_subnet_has_no_counterpart() {
         let (internal, external) = (bits("fd01:203:405::"), bits("2001:db8:1::"));
         let out = Adjustment::between(internal, external);
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_prefix_adjusts_the_first_word_that_is_not_all_ones() {
+    fn longer_prefix_adjusts_first_usable_word() {
         let (internal, external) = (bits("fd01:203:405:1::"), bits("2001:db8:1:2::"));
         let out = Adjustment::between(internal, external);
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_subnets_of_a_48_bit_prefix_has_one_counterpart() {
+    fn subnets_map_one_to_one() {
         let (internal, external) = (bits("fd01:203:405::"), bits("2001:db8:1::"));
         let out = Adjustment::between(internal, external);
 
@@ -128,7 +128,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn out_and_back_is_the_identity_and_the_sum_stays(
+        fn round_trip_keeps_address_and_sum(
             from: u128,
             to: u128,
             host in host(),
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Words of all ones are what decides here, so many of them.
+    /// Words of all ones are the special case, so they are frequent.
     fn host() -> impl Strategy<Value = u128> {
         prop::array::uniform8(prop_oneof![Just(0xffff_u16), Just(0), Just(0xfffe), any::<u16>()])
             .prop_map(|segments| Ipv6Addr::from(segments).to_bits())

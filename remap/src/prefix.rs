@@ -1,4 +1,4 @@
-//! An IPv4 or IPv6 prefix in canonical form, or none at all.
+//! An IPv4 or IPv6 prefix in canonical form.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,7 +20,7 @@ impl Prefix {
     ///
     /// - [`PrefixError::TooLong`] if `len` exceeds the address.
     /// - [`PrefixError::HostBitsSet`] if `network` has a bit set below `len`.
-    /// - [`PrefixError::V4Mapped`] if it is an IPv4 prefix written as IPv6.
+    /// - [`PrefixError::V4Mapped`] if it is an IPv4-mapped IPv6 prefix.
     pub fn new(network: IpAddr, len: u8) -> Result<Self, PrefixError> {
         if len > width(network) {
             return Err(PrefixError::TooLong { network, len });
@@ -82,7 +82,7 @@ impl Prefix {
         self.len <= other.len && self.contains(other.network)
     }
 
-    /// The same prefix as the network libraries want it.
+    /// The same prefix as a type of the crate `ipnet`.
     #[must_use]
     pub fn to_net(&self) -> IpNet {
         IpNet::new_assert(self.network, self.len)
@@ -93,7 +93,7 @@ impl Prefix {
         (len <= self.len).then(|| Self { network: truncate(self.network, len), len })
     }
 
-    /// Moves `address` from here to the place with the same host bits in `to`, a prefix of the same
+    /// The address with the same host bits in `to`, a prefix of the same
     /// length and version. `None` if `address` lies outside.
     #[inline]
     pub(crate) fn translate(&self, address: IpAddr, to: Self) -> Option<IpAddr> {
@@ -125,7 +125,7 @@ impl FromStr for Prefix {
         };
         let address: IpAddr = address.parse().map_err(|_| not_a_prefix())?;
         let len = match len {
-            // `u8::from_str` takes a sign, a prefix length has none.
+            // `u8::from_str` accepts a sign, but a prefix length has none.
             Some(len) if len.bytes().all(|byte| byte.is_ascii_digit()) => {
                 len.parse().map_err(|_| not_a_prefix())?
             }
@@ -149,7 +149,7 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// Why something is no [`Prefix`].
+/// Why a text or a pair of network and length is no [`Prefix`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
@@ -163,7 +163,7 @@ pub enum PrefixError {
     /// `network` has bits set below `len`.
     #[error("{network}/{len} has host bits set: write {meant} or {network}/{}", width(*network))]
     HostBitsSet { network: IpAddr, len: u8, meant: Prefix },
-    /// An IPv4 address in IPv6 clothes.
+    /// An IPv4-mapped IPv6 address.
     #[error("{network}/{len} is an IPv4-mapped prefix: write it as IPv4")]
     V4Mapped { network: Ipv6Addr, len: u8 },
 }
@@ -180,12 +180,12 @@ fn truncate(address: IpAddr, len: u8) -> IpAddr {
     }
 }
 
-/// The bits an IPv4 address may choose freely inside a prefix of `len` bits.
+/// The host bits of an IPv4 prefix of `len` bits.
 pub(crate) fn host_mask_v4(len: u8) -> u32 {
     u32::MAX.checked_shr(u32::from(len)).unwrap_or(0)
 }
 
-/// The bits an IPv6 address may choose freely inside a prefix of `len` bits.
+/// The host bits of an IPv6 prefix of `len` bits.
 pub(crate) fn host_mask_v6(len: u8) -> u128 {
     u128::MAX.checked_shr(u32::from(len)).unwrap_or(0)
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_prefix_is_rejected_with_its_remedy() {
+    fn invalid_prefixes_are_rejected_with_a_remedy() {
         let error = |text: &str| text.parse::<Prefix>().unwrap_err().to_string();
 
         assert_eq!(
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_alone_is_a_prefix_of_full_length() {
+    fn bare_address_is_a_host_prefix() {
         let prefix: Prefix = "169.254.18.1".parse().unwrap();
 
         assert_eq!(prefix.to_string(), "169.254.18.1/32");
     }
 
     #[test]
-    fn the_empty_length_contains_every_address_of_its_version_only() {
+    fn length_zero_contains_its_ip_version() {
         let all: Prefix = "0.0.0.0/0".parse().unwrap();
 
         assert!(all.contains("255.255.255.255".parse().unwrap()));
@@ -231,12 +231,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(prefix in any_prefix()) {
+        fn parsing_restores_the_printed_prefix(prefix in any_prefix()) {
             prop_assert_eq!(prefix.to_string().parse::<Prefix>(), Ok(prefix));
         }
 
         #[test]
-        fn containing_is_agreeing_in_every_bit_of_the_prefix(prefix in any_prefix(), bits: u128) {
+        fn contains_compares_every_prefix_bit(prefix in any_prefix(), bits: u128) {
             let (address, expected) = match prefix.network() {
                 IpAddr::V4(network) => {
                     let address = network.to_bits() ^ (u32::try_from(bits >> 96).unwrap() >> 8);
@@ -254,7 +254,7 @@ mod tests {
         }
 
         #[test]
-        fn prefixes_overlap_if_one_contains_the_network_of_the_other(
+        fn overlap_means_one_covers_the_other(
             a in any_prefix(),
             b in any_prefix(),
         ) {

@@ -1,11 +1,10 @@
-//! Values at prefixes, to be asked about prefixes: which ones contain it, which lie inside?
+//! A map from prefixes to values that finds the prefixes around and inside a prefix.
 //!
-//! For the planning of tables. What asks about addresses, a packet at a time, is
-//! [`Lpm`](crate::lpm::Lpm).
+//! For building tables. Lookups of addresses, for packets, use [`Lpm`](crate::lpm::Lpm).
 
 use crate::Prefix;
 
-/// A sorted map from prefixes to values. One prefix may be there more than once.
+/// A sorted map from prefixes to values. Prefixes may repeat.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {
     entries: Vec<Entry<T>>,
@@ -15,24 +14,24 @@ pub struct PrefixMap<T> {
 struct Entry<T> {
     prefix: Prefix,
     value: T,
-    /// The entry that contains this one most closely.
-    around: Option<usize>,
+    /// The longest entry that contains this one.
+    parent: Option<usize>,
 }
 
 impl<T> PrefixMap<T> {
-    /// All entries. Of equal prefixes the first one given comes first.
+    /// Builds the map. Entries with equal prefixes keep their order.
     #[must_use]
     pub fn new(entries: impl IntoIterator<Item = (Prefix, T)>) -> Self {
         let entries = entries.into_iter();
         let mut entries: Vec<_> =
-            entries.map(|(prefix, value)| Entry { prefix, value, around: None }).collect();
-        // A prefix sorts before those inside it, so the ones around an entry are open when it comes.
+            entries.map(|(prefix, value)| Entry { prefix, value, parent: None }).collect();
+        // A prefix sorts before those inside it, so the ones around an entry are open when it is reached.
         entries.sort_by_key(|entry| entry.prefix);
 
         let mut open: Vec<(usize, Prefix)> = Vec::new();
         for (index, entry) in entries.iter_mut().enumerate() {
             while open.pop_if(|(_, outer)| !outer.covers(entry.prefix)).is_some() {}
-            entry.around = open.last().map(|(outer, _)| *outer);
+            entry.parent = open.last().map(|(outer, _)| *outer);
             open.push((index, entry.prefix));
         }
 
@@ -42,7 +41,7 @@ impl<T> PrefixMap<T> {
     /// Entries that contain `prefix`, the longest first.
     pub fn covering(&self, prefix: Prefix) -> impl Iterator<Item = (Prefix, &T)> {
         let before = self.entries.partition_point(|entry| entry.prefix <= prefix).checked_sub(1);
-        let chain = std::iter::successors(before, |index| self.entries.get(*index)?.around);
+        let chain = std::iter::successors(before, |index| self.entries.get(*index)?.parent);
 
         chain
             .filter_map(|index| self.entries.get(index))
@@ -62,7 +61,7 @@ impl<T> PrefixMap<T> {
             .map(|entry| (entry.prefix, &entry.value))
     }
 
-    /// Entries that share an address with `prefix`. One that equals it may come twice.
+    /// Entries that share an address with `prefix`. One that equals it may be returned twice.
     pub fn overlapping(&self, prefix: Prefix) -> impl Iterator<Item = (Prefix, &T)> {
         self.covering(prefix).chain(self.inside(prefix))
     }
@@ -79,11 +78,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 5_000, ..ProptestConfig::default() })]
 
-        /// The oracle looks at every entry.
+        /// The oracle scans every entry.
         #[test]
-        fn an_answer_equals_a_scan(
+        fn queries_equal_a_scan(
             prefixes in prop::collection::vec(narrow_prefix(), 0..40),
-            asked in narrow_prefix(),
+            query in narrow_prefix(),
         ) {
             let map = PrefixMap::new(prefixes.iter().copied().zip(0..));
             let scan = |is_in: &dyn Fn(Prefix) -> bool| -> BTreeSet<(Prefix, usize)> {
@@ -93,10 +92,10 @@ mod tests {
                 found.into_iter().map(|(prefix, n)| (prefix, *n)).collect()
             };
 
-            prop_assert_eq!(set(map.covering(asked).collect()), scan(&|p| p.covers(asked)));
-            prop_assert_eq!(set(map.inside(asked).collect()), scan(&|p| asked.covers(p)));
-            prop_assert_eq!(set(map.overlapping(asked).collect()), scan(&|p| p.overlaps(asked)));
-            let lens: Vec<_> = map.covering(asked).map(|(prefix, _)| prefix.len_bits()).collect();
+            prop_assert_eq!(set(map.covering(query).collect()), scan(&|p| p.covers(query)));
+            prop_assert_eq!(set(map.inside(query).collect()), scan(&|p| query.covers(p)));
+            prop_assert_eq!(set(map.overlapping(query).collect()), scan(&|p| p.overlaps(query)));
+            let lens: Vec<_> = map.covering(query).map(|(prefix, _)| prefix.len_bits()).collect();
             prop_assert!(lens.is_sorted_by(|a, b| a >= b));
         }
     }

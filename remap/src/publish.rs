@@ -1,13 +1,13 @@
-//! Publication: one writer replaces a value, many readers follow.
+//! Publication: one writer replaces a value, many readers load it.
 //!
-//! The value is whatever must change as a whole: a [`Table`](crate::Table), or a table together with
-//! what else the packet path needs of the same generation.
+//! The value is a [`Table`](crate::Table), or a table with other data of the same generation that
+//! the packet path needs.
 
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Cache};
 
-/// Creates the writing and the first reading end, both at `initial`.
+/// Creates the publisher and the first reader, with the value `initial`.
 #[must_use]
 pub fn channel<T>(initial: T) -> (Publisher<T>, Reader<T>) {
     let shared = Arc::new(ArcSwap::from_pointee(initial));
@@ -17,17 +17,17 @@ pub fn channel<T>(initial: T) -> (Publisher<T>, Reader<T>) {
     (publisher, Reader { cache: Cache::new(shared) })
 }
 
-/// The control plane's end. Deliberately not `Clone`: one writer, one order of generations.
+/// Publishes values; for the control plane. Not `Clone`: one writer, one order of generations.
 #[derive(Debug)]
 pub struct Publisher<T> {
     shared: Arc<ArcSwap<T>>,
-    /// Values that some reader may still hold. Freeing a large one takes time, which is ours to
-    /// spend and not a packet thread's.
+    /// Values that a reader may still hold. The publisher frees them, because freeing a large one would
+    /// delay a packet thread.
     retired: Vec<Arc<T>>,
 }
 
 impl<T> Publisher<T> {
-    /// Makes `value` the one every reader sees from its next batch on.
+    /// Publishes `value`: every reader sees it from its next batch on.
     ///
     /// Frees earlier values that no reader holds any more.
     pub fn publish(&mut self, value: T) {
@@ -35,36 +35,36 @@ impl<T> Publisher<T> {
         self.free_retired();
     }
 
-    /// Frees earlier values that no reader holds any more. To be called now and then: the next
-    /// publication may never come, and what is retired takes as much memory as what is in force.
+    /// Frees earlier values that no reader holds any more. Call it periodically: there may be no further
+    /// publication, and a retired value takes as much memory as the current one.
     pub fn free_retired(&mut self) {
         self.retired.retain(|value| Arc::strong_count(value) > 1);
     }
 
-    /// What is published.
+    /// The published value.
     #[must_use]
     pub fn current(&self) -> Arc<T> {
         self.shared.load_full()
     }
 }
 
-/// A packet thread's end. Clone one per thread; never share one.
+/// Loads the published value; for a packet thread. Each thread has a clone of its own.
 ///
-/// Holds on to the last value it saw, so a thread that never calls [`Reader::load`] keeps an old
-/// value alive.
+/// Holds the last value it loaded, so a thread that never calls [`Reader::load`] keeps an old
+/// value in memory.
 #[derive(Debug)]
 pub struct Reader<T> {
     cache: Cache<Arc<ArcSwap<T>>, Arc<T>>,
 }
 
 impl<T> Reader<T> {
-    /// The current value. Call once per *batch*, then use the result for the whole batch.
+    /// The current value. Call it once per *batch* and use the result for the whole batch.
     #[inline]
     pub fn load(&mut self) -> &T {
         self.cache.load()
     }
 
-    /// Like [`Self::load`], for whoever wants to keep the value.
+    /// Like [`Self::load`], for callers that keep the value.
     #[inline]
     pub fn load_arc(&mut self) -> &Arc<T> {
         self.cache.load()
@@ -83,20 +83,20 @@ mod tests {
     use crate::{Cluster, Table};
 
     #[test]
-    fn a_value_that_a_reader_holds_is_freed_by_the_publisher() {
+    fn publisher_frees_retired_values() {
         let (mut publisher, mut reader) = channel(Arc::new(()));
         let first = Arc::downgrade(reader.load());
 
         publisher.publish(Arc::new(()));
         reader.load();
-        assert!(first.upgrade().is_some(), "the reader must not be the one who frees it");
+        assert!(first.upgrade().is_some(), "the reader must not free it");
         publisher.free_retired();
 
         assert!(first.upgrade().is_none());
     }
 
     #[test]
-    fn a_publication_frees_what_was_retired_before() {
+    fn publication_frees_earlier_values() {
         let (mut publisher, mut reader) = channel(Arc::new(()));
         let first = Arc::downgrade(reader.load());
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reader_sees_a_publication_at_its_next_batch() {
+    fn readers_see_publications_at_next_load() {
         let (mut publisher, mut first) = channel(Table::default());
         let mut second = first.clone();
 

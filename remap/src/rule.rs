@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use crate::Prefix;
 use crate::nptv6::{self, Adjustment};
 
-/// A mapping between what a remote cluster calls its addresses and what we call them.
+/// Translates between a `remote` (real) prefix of a remote cluster and the `local` (remapped) prefix that
+/// stands for it in this cluster.
 ///
 /// A `Rule` that exists is valid: both prefixes have the same version and the same length, and they
 /// differ. Host bits are kept, unless the rule is [checksum-neutral](Self::checksum_neutral). Two
@@ -16,12 +17,12 @@ use crate::nptv6::{self, Adjustment};
 pub struct Rule {
     remote: Prefix,
     local: Prefix,
-    /// From `local` to `remote`, if checksums are to stay as they are.
+    /// From `local` to `remote`, for a checksum-neutral rule.
     adjustment: Option<Adjustment>,
 }
 
 impl Rule {
-    /// Pairs the remote's own name for a prefix with our name for it.
+    /// Pairs a real prefix of the remote cluster with the prefix that stands for it here.
     ///
     /// # Errors
     ///
@@ -42,15 +43,15 @@ impl Rule {
         Ok(Self { remote, local, adjustment: None })
     }
 
-    /// Pairs two IPv6 prefixes so that a translated address adds up to what it did before: no
-    /// transport checksum has to change, at the price of the host bits (RFC 6296).
+    /// Pairs two IPv6 prefixes so that translation keeps the sum of an address: no
+    /// transport checksum has to change, but host bits are not kept (RFC 6296).
     ///
-    /// Both gateways of a pair decide for themselves; the remote does not see which one was chosen.
+    /// The two gateways of a tunnel choose independently; the remote does not notice.
     ///
     /// # Errors
     ///
     /// As [`Self::new`], and
-    /// - [`RuleError::NeutralIpv4`] if the prefixes are IPv4: there is no room to make up for a change.
+    /// - [`RuleError::NeutralIpv4`] if the prefixes are IPv4: there is no word to compensate the change.
     /// - [`RuleError::NeutralTooLong`] if they leave no whole 16-bit word.
     pub fn checksum_neutral(remote: Prefix, local: Prefix) -> Result<Self, RuleError> {
         let rule = Self::new(remote, local)?;
@@ -65,25 +66,25 @@ impl Rule {
         Ok(Self { adjustment: Some(adjustment), ..rule })
     }
 
-    /// Whether translation leaves the sum of an address as it is, rather than its host bits.
+    /// Whether translation keeps the sum of an address instead of its host bits.
     #[must_use]
     pub const fn is_checksum_neutral(&self) -> bool {
         self.adjustment.is_some()
     }
 
-    /// The prefix as the remote cluster calls it, and as it stands on the wire between gateways.
+    /// The real prefix: in the remote cluster, and on the wire between gateways.
     #[must_use]
     pub const fn remote(&self) -> Prefix {
         self.remote
     }
 
-    /// The prefix as this cluster calls it.
+    /// The remapped prefix: in this cluster.
     #[must_use]
     pub const fn local(&self) -> Prefix {
         self.local
     }
 
-    /// Outbound: our name for an address becomes the remote's. `None` if the rule does not cover it,
+    /// Outbound: translates a remapped address to the real one. `None` if the rule does not cover it,
     /// or if it has no counterpart (checksum-neutral rules only).
     #[must_use]
     #[inline]
@@ -94,7 +95,7 @@ impl Rule {
         }
     }
 
-    /// Inbound: the remote's name for an address becomes ours. `None` if the rule does not cover it,
+    /// Inbound: translates a real address to the remapped one. `None` if the rule does not cover it,
     /// or if it has no counterpart (checksum-neutral rules only).
     #[must_use]
     #[inline]
@@ -137,13 +138,13 @@ pub enum RuleError {
     /// One is IPv4 and the other IPv6.
     #[error("remote {remote} and local {local} are not of the same IP version")]
     VersionMismatch { remote: Prefix, local: Prefix },
-    /// They hold a different number of addresses, so no one-to-one mapping exists.
+    /// They differ in length, so no one-to-one translation exists.
     #[error(
         "remote {remote} and local {local} differ in length: choose a local prefix of /{}",
         remote.len_bits()
     )]
     LengthMismatch { remote: Prefix, local: Prefix },
-    /// Only IPv6 addresses have room to make up for a change.
+    /// Only IPv6 addresses have a word to compensate the change.
     #[error("remote {remote} and local {local} are IPv4: checksum_neutral is for IPv6 only")]
     NeutralIpv4 { remote: Prefix, local: Prefix },
     /// No whole word is left outside the prefix.
@@ -152,7 +153,7 @@ pub enum RuleError {
         nptv6::MAX_LEN
     )]
     NeutralTooLong { remote: Prefix, local: Prefix },
-    /// Nothing would change.
+    /// Both are the same prefix.
     #[error("{prefix} is remapped to itself: leave the remap out, allowed_ips is enough")]
     Identity { prefix: Prefix },
 }
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_bits_survive_in_both_directions() {
+    fn host_bits_are_kept() {
         let rule = rule("10.244.0.0/16", "10.71.0.0/16");
 
         assert_eq!(rule.to_remote(ip("10.71.2.7")), Some(ip("10.244.2.7")));
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_outside_is_not_translated() {
+    fn addresses_outside_are_not_translated() {
         let rule = rule("10.244.0.0/16", "10.71.0.0/16");
 
         assert_eq!(rule.to_remote(ip("10.72.0.0")), None);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_cannot_be_paired_are_named_with_the_remedy() {
+    fn invalid_pairs_are_rejected_with_a_remedy() {
         let error = |remote: &str, local: &str| {
             Rule::new(prefix(remote), prefix(local)).unwrap_err().to_string()
         };
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_neutral_rule_is_for_ipv6_prefixes_with_room() {
+    fn neutral_rules_need_short_ipv6_prefixes() {
         let error = |remote: &str, local: &str| {
             Rule::checksum_neutral(prefix(remote), prefix(local)).unwrap_err().to_string()
         };
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_neutral_rule_goes_there_and_back() {
+    fn neutral_rules_translate_both_ways() {
         let rule =
             Rule::checksum_neutral(prefix("2001:db8:1::/48"), prefix("fd01:203:405::/48")).unwrap();
 
@@ -216,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every length, both versions: out and back is the identity, and nothing is hit twice.
+        /// Every length, both versions: the round trip is the identity, and no two addresses coincide.
         #[test]
         fn translation_is_a_bijection(
             remote: u128,

@@ -1,13 +1,13 @@
-//! Addresses that no packet through a tunnel can have.
+//! Special-purpose address blocks that no packet through a tunnel can have.
 //!
-//! Source: RFC 6890 section 2.2 (before it RFC 5735) and RFC 4291: blocks that are no source or destination
-//! between hosts, or that no router forwards. The kernel drops such packets.
+//! Source: RFC 6890 section 2.2 (before it RFC 5735) and RFC 4291: blocks that are not valid as source or
+//! destination between hosts, or that no router forwards. The kernel drops such packets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Of no packet on any link: this network, this host, broadcast.
+/// Never valid on a link: this network, this host, broadcast.
 const NEVER: [IpNet; 5] = [
     v4([0, 0, 0, 0], 8),
     v4([127, 0, 0, 0], 8),
@@ -16,12 +16,12 @@ const NEVER: [IpNet; 5] = [
     v6(1, 128),
 ];
 
-/// Of no packet that is forwarded to one host. A gateway may have them behind its allowed IPs nevertheless,
-/// as routing protocols speak to them.
+/// Not forwarded to one host: multicast and link-local. Allowed IPs may contain them nevertheless,
+/// for routing protocols.
 const NOT_FORWARDED: [IpNet; 3] =
     [v4([224, 0, 0, 0], 4), v6(0xff00 << 112, 8), v6(0xfe80 << 112, 10)];
 
-/// The block that `net` lies in, if it is one of those; those that are not forwarded only if `is_forwarded`.
+/// The special-purpose block that contains `net`. Blocks that are not forwarded count only if `is_forwarded`.
 #[must_use]
 pub fn block(net: IpNet, is_forwarded: bool) -> Option<IpNet> {
     let not_forwarded = if is_forwarded { NOT_FORWARDED.as_slice() } else { &[] };
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_within_a_block_is_found_and_a_wider_one_is_not() {
+    fn only_prefixes_inside_a_block_match() {
         let block = |net: &str, is_forwarded| {
             block(net.parse().unwrap(), is_forwarded).map(|block| block.to_string())
         };

@@ -1,10 +1,10 @@
 //! The immutable table: all rules of all peers, in both directions.
 //!
-//! Outbound, a destination names its peer: `local` prefixes are unique in a gateway. Inbound, the
-//! peer is known before the address is looked at, and each peer is an address realm of its own:
+//! Outbound, the destination determines the peer: `local` prefixes are unique in a gateway. Inbound, the
+//! peer is known before the lookup, and each peer is an address realm:
 //! `remote` prefixes of different peers may be equal.
 //!
-//! Our own addresses are the same for every peer: see [`Cluster`].
+//! The addresses of this cluster are the same for every peer: see [`Cluster`].
 
 mod accept;
 mod conflict;
@@ -13,21 +13,21 @@ mod tests;
 
 use std::net::IpAddr;
 
-use crate::cluster::Home;
+use crate::cluster::ClusterMaps;
 use crate::lpm::Lpm;
 use crate::masquerade::Pool;
 use accept::Accepted;
 
-use crate::{Arrival, Cluster, Prefix, Rule, Source};
+use crate::{Cluster, Destination, Prefix, Rule, Source};
 
 pub use conflict::Conflict;
 
-/// A peer's place in one generation, counted from 0 without gaps: tables have room for every id
-/// below the highest.
+/// The index of a peer in one generation, from 0 without gaps: tables reserve room for every id up to the
+/// highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
-/// All rules in force, stamped with their generation.
+/// All rules in force, with their generation.
 ///
 /// The default is the empty table of generation 0.
 #[derive(Clone, Debug, Default)]
@@ -35,26 +35,26 @@ pub struct Table {
     generation: u64,
     outbound: Lpm<(PeerId, Rule)>,
     realms: Box<[Lpm<Rule>]>,
-    home: Home,
+    cluster_maps: ClusterMaps,
 }
 
-/// Where a packet to a remapped address goes.
+/// The peer and the real destination of a packet to a remapped address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outbound {
     /// The peer whose rule covers the address.
     pub peer: PeerId,
-    /// The address as that peer's cluster calls it.
+    /// The real address in that peer's cluster.
     pub destination: IpAddr,
 }
 
 impl Table {
-    /// Builds a table. What contradicts something listed before it is rejected alone; the rest is
+    /// Builds a table. A rule or host map that conflicts with an earlier one is rejected; the others are
     /// used.
     ///
-    /// Rules contradict each other if they share a `local` prefix, if `local` prefixes of different
+    /// Rules conflict if they have the same `local` prefix, if `local` prefixes of different
     /// peers overlap, or if one peer has the same `remote` prefix twice. Within a peer prefixes may
-    /// nest: the longest one that covers an address translates it. A rule contradicts the cluster if
-    /// its `local` prefix overlaps a name that is ours.
+    /// nest: the longest one that covers an address translates it. A rule also conflicts if
+    /// its `local` prefix overlaps a prefix or external address of this cluster.
     #[must_use]
     pub fn build(
         generation: u64,
@@ -62,7 +62,7 @@ impl Table {
         rules: impl IntoIterator<Item = (PeerId, Rule)>,
     ) -> (Self, Vec<Conflict>) {
         let mut conflicts = Vec::new();
-        let home = Home::build(cluster, &mut conflicts);
+        let cluster_maps = ClusterMaps::build(cluster, &mut conflicts);
         let Accepted { by_local, by_remote } =
             accept::accept(cluster, rules.into_iter().collect(), &mut conflicts);
 
@@ -75,25 +75,25 @@ impl Table {
             }
         }
 
-        // No prefix is there twice any more, and all of them come in order.
+        // Prefixes are unique now, and in order.
         let table = Self {
             generation,
             outbound: Lpm::new(outbound).unwrap_or_default(),
             realms: realms.into_iter().map(|realm| Lpm::new(realm).unwrap_or_default()).collect(),
-            home,
+            cluster_maps,
         };
 
         (table, conflicts)
     }
 
-    /// Which publication this table is.
+    /// The number of this table's publication.
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Outbound: the peer and the real address behind one of our names. `None` if no rule covers it,
-    /// or if the address has no counterpart: [`Self::outbound_rule`] tells the two apart.
+    /// Outbound: the peer and the real address of a remapped address. `None` if no rule covers it,
+    /// or if the address has no counterpart: [`Self::outbound_rule`] distinguishes the two.
     #[must_use]
     #[inline]
     pub fn outbound(&self, destination: IpAddr) -> Option<Outbound> {
@@ -102,7 +102,7 @@ impl Table {
         Some(Outbound { peer, destination: rule.to_remote(destination)? })
     }
 
-    /// Outbound: the rule that covers one of our names, and whose it is.
+    /// Outbound: the rule that covers a remapped address, and its peer.
     #[must_use]
     #[inline]
     pub fn outbound_rule(&self, destination: IpAddr) -> Option<(PeerId, &Rule)> {
@@ -111,8 +111,8 @@ impl Table {
         Some((*peer, rule))
     }
 
-    /// Inbound: our name for a real address of `peer`. `None` if no rule of the peer covers it, or if
-    /// the address has no counterpart: [`Self::inbound_rule`] tells the two apart.
+    /// Inbound: the remapped address of a real address of `peer`. `None` if no rule of the peer covers it, or
+    /// if the address has no counterpart: [`Self::inbound_rule`] distinguishes the two.
     #[must_use]
     #[inline]
     pub fn inbound(&self, peer: PeerId, source: IpAddr) -> Option<IpAddr> {
@@ -126,27 +126,27 @@ impl Table {
         self.realm(peer)?.get(source)
     }
 
-    /// Outbound: what a packet from `source`, an address of ours, leaves with.
+    /// Outbound: the translation of `source`, an address of this cluster.
     #[must_use]
     #[inline]
     pub fn source(&self, source: IpAddr) -> Source {
-        self.home.source(source)
+        self.cluster_maps.source(source)
     }
 
-    /// Inbound: what a packet for `destination`, an address under which remotes know us, becomes.
+    /// Inbound: the translation of `destination`, an internal or external address of this cluster.
     #[must_use]
     #[inline]
-    pub fn arrival(&self, destination: IpAddr) -> Arrival {
-        self.home.arrival(destination)
+    pub fn destination(&self, destination: IpAddr) -> Destination {
+        self.cluster_maps.destination(destination)
     }
 
-    /// The external addresses that sources share which have none of their own.
+    /// The external addresses that sources without one of their own share.
     #[must_use]
     pub const fn masquerade(&self) -> &Pool {
-        self.home.shared()
+        self.cluster_maps.shared()
     }
 
-    /// Whether `peer` is a realm of its own.
+    /// Whether `peer` has rules and so is an address realm.
     #[must_use]
     pub fn has_rules(&self, peer: PeerId) -> bool {
         self.realm(peer).is_some_and(|realm| !realm.is_empty())
@@ -157,7 +157,7 @@ impl Table {
         self.realm(peer).into_iter().flat_map(Lpm::values).copied()
     }
 
-    /// Our names for the prefixes of `peer`: what has to be routed to the gateway.
+    /// The remapped prefixes of `peer`, which have to be routed to the gateway.
     pub fn local_prefixes(&self, peer: PeerId) -> impl Iterator<Item = Prefix> {
         self.rules(peer).map(|rule| rule.local())
     }

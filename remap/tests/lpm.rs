@@ -1,4 +1,4 @@
-//! A lookup finds what a scan over all prefixes finds: more than a million lookups in maps of every
+//! A lookup equals a scan over all prefixes: more than a million lookups in maps of every
 //! size and shape, one by one and in batches.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
@@ -15,9 +15,9 @@ const ADDRESSES_PER_PREFIX: usize = 6;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6_000, ..ProptestConfig::default() })]
 
-    /// About 250,000 lookups: nothing, one block, the smallest stages.
+    /// About 250,000 lookups in empty maps, maps of one block and the smallest stages.
     #[test]
-    fn in_a_map_of_few_prefixes_a_lookup_equals_a_scan(
+    fn lookup_in_few_prefixes_equals_scan(
         shape in shape(),
         count in 0usize..16,
         seed: u64,
@@ -31,7 +31,7 @@ proptest! {
 
     /// About 350,000 lookups.
     #[test]
-    fn in_a_map_of_hundreds_a_lookup_equals_a_scan(
+    fn lookup_in_hundreds_equals_scan(
         shape in shape(),
         count in 16usize..220,
         seed: u64,
@@ -45,7 +45,7 @@ proptest! {
 
     /// 600,000 lookups.
     #[test]
-    fn in_a_map_of_a_thousand_a_lookup_equals_a_scan(shape in shape(), seed: u64) {
+    fn lookup_in_a_thousand_equals_scan(shape in shape(), seed: u64) {
         compare(shape, 1_000, 1_000 * ADDRESSES_PER_PREFIX, seed)?;
     }
 }
@@ -53,15 +53,15 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Stages below stages below stages. The scan is what takes the time.
+    /// Three levels of stages. Most of the time is the scan's.
     #[test]
-    fn in_a_map_of_tens_of_thousands_a_lookup_equals_a_scan(shape in shape(), seed: u64) {
+    fn lookup_in_tens_of_thousands_equals_scan(shape in shape(), seed: u64) {
         compare(shape, 30_000, 1_000, seed)?;
     }
 }
 
 #[test]
-fn prefixes_of_every_length_around_one_address_are_told_apart() {
+fn nested_prefixes_of_all_lengths_are_distinguished() {
     for pattern in [0, u128::MAX, u128::MAX / 3, 1, u128::MAX - 1] {
         let v4 = u32::try_from(pattern & u128::from(u32::MAX)).unwrap();
         let v4 = (0..=32).filter_map(|len| prefix_v4(v4, len));
@@ -73,10 +73,10 @@ fn prefixes_of_every_length_around_one_address_are_told_apart() {
     }
 }
 
-/// How prefixes lie to one another.
+/// The arrangement of the prefixes.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// Few distinct bits at both ends: everything nests.
+    /// Few distinct bits at both ends: all prefixes nest.
     Nested,
     /// Any network, lengths as in a routing table.
     Scattered,
@@ -183,7 +183,7 @@ fn prefix(shape: Shape, n: u64, is_ipv4: bool, random: &mut Random) -> Option<Pr
     if is_ipv4 { prefix_v4(u32::try_from(bits >> 96).unwrap(), len) } else { prefix_v6(bits, len) }
 }
 
-/// At an edge of `prefix`, right behind one, or inside.
+/// At an edge of `prefix`, next to one, or inside.
 fn address_near(prefix: &Prefix, random: &mut Random) -> IpAddr {
     let edges = edges(prefix);
     let [network, ..] = edges;
@@ -201,7 +201,7 @@ fn address_near(prefix: &Prefix, random: &mut Random) -> IpAddr {
     }
 }
 
-/// First, last, the one before and the one behind.
+/// The first and last address, the one before and the one after.
 fn edges(prefix: &Prefix) -> [IpAddr; 4] {
     match prefix.network() {
         IpAddr::V4(network) => {
@@ -225,7 +225,7 @@ fn prefix_v4(bits: u32, len: u8) -> Option<Prefix> {
     Prefix::new(Ipv4Addr::from_bits(bits & !host).into(), len).ok()
 }
 
-/// `None` for what is an IPv4 prefix in disguise.
+/// `None` for an IPv4-mapped prefix.
 fn prefix_v6(bits: u128, len: u8) -> Option<Prefix> {
     let host = u128::MAX.checked_shr(len.into()).unwrap_or(0);
 
@@ -244,7 +244,7 @@ fn any_bits(random: &mut Random) -> u128 {
     u128::from(random.next()) << 64 | u128::from(random.next())
 }
 
-/// Enough of a generator for test data: a Weyl sequence, mixed.
+/// A generator for test data: a Weyl sequence, mixed.
 struct Random(u64);
 
 impl Random {

@@ -1,8 +1,8 @@
-//! The masquerade against its definition, and under threads.
+//! The masquerade compared with a model, and with concurrent threads.
 //!
-//! The definition is a list of mappings that is searched from end to end. Where the masquerade may
-//! choose, a port or which of two equally idle mappings goes, the definition says which choices are
-//! right.
+//! The model is a list of mappings that is scanned. Where the masquerade may
+//! choose, a port or which of two equally idle mappings to evict, the model accepts every
+//! correct choice.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_masquerade_does_what_its_definition_says(
+    fn masquerade_matches_the_model(
         operations in prop::collection::vec(any_operation(), 1..120),
         seed: u64,
     ) {
@@ -54,7 +54,7 @@ enum Operation {
     },
 }
 
-/// One mapping as the definition has it: the whole remote endpoint, and what was heard of it.
+/// One mapping of the model: the whole remote endpoint, and the state of the connection.
 #[derive(Clone, Debug)]
 struct Expected {
     realm: u32,
@@ -153,7 +153,7 @@ impl Model {
                 mapping.outbound(flow.destination, signal, now);
                 return Ok(());
             }
-            // Nobody can answer it any more.
+            // Replies to it are not translated any more.
             self.mappings.remove(number);
             self.forget_pairs();
         }
@@ -177,7 +177,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes out the mapping that went, and checks that it was the one to go.
+    /// Removes the evicted mapping, and checks that it was the right one.
     fn evict(&mut self) -> Result<bool, TestCaseError> {
         let rank = |mapping: &Expected| (!mapping.is_confirmed(), self.now - mapping.seen);
         let most = self
@@ -241,7 +241,7 @@ impl Model {
         Ok(())
     }
 
-    /// Every mapping is found from both sides, and nothing else is there.
+    /// Every mapping is found from both sides, and there is no other.
     fn compare(&self) -> Result<(), TestCaseError> {
         let now = Tick::from_secs(self.now);
         for mapping in &self.mappings {
@@ -251,7 +251,7 @@ impl Model {
             prop_assert_eq!(outbound, Some(external), "{:?}", mapping);
             prop_assert_eq!(inbound, Some(internal), "{:?}", mapping);
 
-            // It lives exactly as long as the definition says.
+            // It expires exactly after the timeout of the model.
             let last = Tick::from_secs(mapping.seen + mapping.timeout());
             let after = Tick::from_secs(mapping.seen + mapping.timeout() + 1);
             let at = |tick| self.masquerade.peek_inbound(realm, protocol, external, tick);
@@ -405,7 +405,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Few of everything, so that tuples meet again.
+/// Few distinct values, so that tuples repeat.
 fn any_flow() -> impl Strategy<Value = Flow> {
     let protocol = prop::sample::select(vec![
         Protocol::Tcp,
@@ -436,11 +436,11 @@ fn any_signal() -> impl Strategy<Value = Signal> {
     ]
 }
 
-/// Two threads make mappings in a table that is far too small, two look them up from outside, one
-/// clears away what expired and purges. Every translation that anybody saw was made by somebody, and in the
-/// end no external endpoint has two owners and nothing has leaked.
+/// Two threads create mappings in a table that is far too small, two look them up from outside, one
+/// removes expired ones and purges realms. Every translation that a lookup returned was created, and in the
+/// end no external endpoint has two owners and no record has leaked.
 #[test]
-fn threads_never_see_a_translation_that_was_not_made() {
+fn threads_see_only_translations_that_existed() {
     const ROUNDS: u32 = 150_000;
     let limits = Limits { max_mappings: 600, max_per_source: 64, ..Limits::DEFAULT };
     let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();
@@ -453,7 +453,7 @@ fn threads_never_see_a_translation_that_was_not_made() {
         for round in 0..ROUNDS {
             // Both creators draw from the same tuples, so they race for them.
             let (realm, flow) = any_stress_flow(scramble(round * 2 + number % 2) % 20_000);
-            // Time passes with the work done, so what is active ends however threads are scheduled.
+            // Time advances with the work, so active flows expire independently of scheduling.
             if round.is_multiple_of(16) {
                 seconds.fetch_add(1, Ordering::Relaxed);
             }
@@ -487,7 +487,7 @@ fn threads_never_see_a_translation_that_was_not_made() {
             let mut realms = (0..3).cycle();
             while !is_done.load(Ordering::Relaxed) {
                 masquerade.handle_timeout(now());
-                // Seldom, or there would be nothing to look up.
+                // Seldom, so that lookups find mappings.
                 if seconds.load(Ordering::Relaxed).is_multiple_of(64) {
                     realms.next().into_iter().for_each(|realm| masquerade.purge_realm(realm));
                 }
@@ -503,7 +503,7 @@ fn threads_never_see_a_translation_that_was_not_made() {
     });
 
     assert!(!seen.is_empty() && made.len() > 50_000, "{} seen, {} made", seen.len(), made.len());
-    assert_eq!(seen.difference(&made).next(), None, "a translation that nobody made");
+    assert_eq!(seen.difference(&made).next(), None, "a translation that was never created");
     let mut owners = BTreeMap::new();
     for mapping in masquerade.flows(now()) {
         let tuple = (mapping.realm, mapping.protocol, mapping.external);
@@ -519,7 +519,7 @@ fn threads_never_see_a_translation_that_was_not_made() {
     assert_eq!(statistics.mappings, 0, "nothing has leaked");
     let ended =
         statistics.expired + statistics.evicted + statistics.replaced + statistics.forgotten;
-    assert_eq!(statistics.created, ended, "and every end was counted");
+    assert_eq!(statistics.created, ended, "every end was counted");
     // A count that went wrong would show as a share that is too small or too large.
     for (realm, node) in (0..3).flat_map(|realm| (0..40).map(move |node| (realm, node))) {
         let source = |port| Endpoint::new(Ipv4Addr::from_bits(0xc0a8_0000 + node).into(), port);
@@ -536,7 +536,7 @@ fn threads_never_see_a_translation_that_was_not_made() {
 
 /// Both threads start each round at the same moment, with two sources that want the same port.
 #[test]
-fn threads_that_race_for_a_port_get_two() {
+fn racing_sources_get_different_ports() {
     let (masquerade, pool) = racing();
 
     let pairs = race(40_000, |thread, round| {
@@ -549,9 +549,9 @@ fn threads_that_race_for_a_port_get_two() {
     }
 }
 
-/// The same, with one and the same source.
+/// The same, with one source.
 #[test]
-fn threads_that_race_for_a_mapping_get_the_same() {
+fn racing_packets_share_one_mapping() {
     let (masquerade, pool) = racing();
 
     let pairs = race(40_000, |_, round| {
@@ -562,12 +562,12 @@ fn threads_that_race_for_a_mapping_get_the_same() {
     for [one, other] in pairs {
         assert_eq!(one.unwrap(), other.unwrap());
     }
-    assert_eq!(masquerade.statistics().mappings, 40_000, "and there is one");
+    assert_eq!(masquerade.statistics().mappings, 40_000, "one for each round");
 }
 
-/// Both find a mapping of a third source expired and want its port.
+/// Both find an expired mapping of a third source and try to take its port.
 #[test]
-fn threads_that_race_for_an_expired_port_get_two() {
+fn racing_for_an_expired_port_yields_two() {
     let (masquerade, pool) = racing();
     let source = |host| Endpoint::new(IpAddr::from([192, 168, 1, host]), 40_000);
     for realm in 0..40_000 {
@@ -587,15 +587,15 @@ fn threads_that_race_for_an_expired_port_get_two() {
     assert_eq!(live, 80_000);
 }
 
-/// One entry is given from mapping to mapping as fast as can be, while another thread reads it. A
-/// reader that mixed two of them would name a source that never had the port.
+/// One entry is reused by one mapping after the other, while another thread reads it. A
+/// reader that mixed two of them would return a source that never had the port.
 #[test]
-fn an_entry_that_changes_hands_is_never_read_in_parts() {
+fn reused_entries_are_read_consistently() {
     let limits = Limits { max_mappings: 1, ..Limits::DEFAULT };
     let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();
     let pool = Pool::new([IpAddr::from([10, 70, 0, 1])]);
     let is_done = AtomicBool::new(false);
-    // Source and port go together, so any mixture shows.
+    // Each source has its own port, so any mixture is detected.
     let source = |n: u8| Endpoint::new(IpAddr::from([192, 168, 1, n]), 40_000 + u16::from(n));
 
     std::thread::scope(|scope| {
@@ -614,7 +614,7 @@ fn an_entry_that_changes_hands_is_never_read_in_parts() {
         for round in 0..400_000u32 {
             let n = u8::try_from(round % 4).unwrap();
             let now = Tick::default();
-            // The only mapping is unanswered, so it makes room.
+            // The only mapping is unanswered, so it is evicted.
             let flow = to_remote(source(n));
             let external = masquerade.outbound(1, &flow, Signal::Data, &pool, now).unwrap();
             assert_eq!(external.port, source(n).port);
@@ -623,7 +623,7 @@ fn an_entry_that_changes_hands_is_never_read_in_parts() {
     });
 }
 
-/// Two threads do each round together; what both got is paired up.
+/// Two threads run each round at the same time; returns the pairs of results.
 fn race<T: Send>(rounds: u32, turn: impl Fn(u8, u32) -> T + Sync) -> Vec<[T; 2]> {
     let arrived = AtomicU32::new(0);
     let (arrived, turn) = (&arrived, &turn);
@@ -635,7 +635,7 @@ fn race<T: Send>(rounds: u32, turn: impl Fn(u8, u32) -> T + Sync) -> Vec<[T; 2]>
                     let mut waited = 0u32;
                     while arrived.load(Ordering::Acquire) < 2 * (round + 1) {
                         waited += 1;
-                        // With one core only the other can make it go on.
+                        // On one core the other thread must run to end the wait.
                         if waited.is_multiple_of(1_000) {
                             std::thread::yield_now();
                         }
@@ -654,7 +654,7 @@ fn race<T: Send>(rounds: u32, turn: impl Fn(u8, u32) -> T + Sync) -> Vec<[T; 2]>
     })
 }
 
-/// Room for every round, so that nothing but the race decides.
+/// Room for every round, so that only the race decides.
 fn racing() -> (Masquerade, Pool) {
     let limits = Limits { max_mappings: 200_000, max_sources: 400_000, ..Limits::DEFAULT };
     let masquerade = Masquerade::new(limits, Timeouts::DEFAULT, 7).unwrap();

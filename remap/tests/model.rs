@@ -1,4 +1,4 @@
-//! The table against its definition: a list of rules and a scan.
+//! The table compared with a model: a list of rules and a scan.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_table_answers_as_a_scan_does(
+    fn table_lookup_equals_a_scan(
         rules in prop::collection::vec((0u32..4, any_rule()), 0..24),
         own in prop::collection::vec(any_rule(), 0..3),
         addresses in prop::collection::vec(any_address(), 30),
@@ -32,13 +32,13 @@ proptest! {
         }
     }
 
-    /// What goes out and comes back has its old name again, whatever else is in the table.
+    /// An address that is translated outbound and back inbound is unchanged, with any other rules.
     #[test]
-    fn out_and_back_is_the_identity(
+    fn round_trip_is_the_identity(
         rules in prop::collection::vec((0u32..4, any_rule()), 1..24),
         address in any_address(),
     ) {
-        // Within a peer prefixes may nest; a name that a longer prefix hides does not come back.
+        // Within a peer prefixes may nest; an address that a longer prefix hides is not translated back.
         let rules: Vec<_> = rules
             .into_iter()
             .map(|(peer, rule)| (PeerId(peer), rule))
@@ -52,7 +52,7 @@ proptest! {
     }
 }
 
-/// The rules that survive, by the definition of a conflict.
+/// The accepted rules, by the definition of a conflict.
 fn keep(cluster: &Cluster, rules: &[(PeerId, Rule)]) -> Vec<(PeerId, Rule)> {
     let mut kept: Vec<(PeerId, Rule)> = Vec::new();
 
@@ -64,8 +64,8 @@ fn keep(cluster: &Cluster, rules: &[(PeerId, Rule)]) -> Vec<(PeerId, Rule)> {
                 existing.local().overlaps(rule.local())
             }
         });
-        let is_ours = cluster.prefixes.iter().any(|own| own.overlaps(rule.local()));
-        if !conflicts && !is_ours {
+        let is_own = cluster.prefixes.iter().any(|own| own.overlaps(rule.local()));
+        if !conflicts && !is_own {
             kept.push((*peer, *rule));
         }
     }
@@ -91,7 +91,7 @@ fn scan_inbound(rules: &[(PeerId, Rule)], peer: PeerId, address: IpAddr) -> Opti
         .to_local(address)
 }
 
-/// Prefixes of few lengths below few networks, so that they collide and nest.
+/// Prefixes of few lengths and few networks, so that they collide and nest.
 fn any_rule() -> impl Strategy<Value = Rule> {
     (prop::sample::select(vec![8u8, 10, 12]), 0u8..8, 0u8..8, any::<[bool; 2]>()).prop_filter_map(
         "identity",

@@ -11,9 +11,9 @@ use strait_remap::{Cluster, PeerId, Prefix, Rule, Table, channel};
 const GENERATIONS: u64 = 2_000;
 const READERS: usize = 4;
 
-/// Generation `n` remaps everything to `n`, so a table whose rules disagree is a mixed one.
+/// Generation `n` remaps all prefixes to `n`, so differing rules in a table show a mix of generations.
 #[test]
-fn a_reader_sees_whole_generations_in_order() {
+fn readers_see_whole_generations_in_order() {
     let (mut publisher, reader) = channel(table(0));
     let is_done = AtomicBool::new(false);
 
@@ -40,11 +40,10 @@ fn a_reader_sees_whole_generations_in_order() {
     });
 }
 
-/// The rules of a large table arrive only as fast as the readers work: in the middle of every build
-/// each reader must finish a hundred more batches. A reader that waited for the build would wait
-/// forever.
+/// The build of each large table waits in the middle until each reader has finished a hundred more
+/// batches. A reader that waited for the build would deadlock.
 #[test]
-fn building_and_publishing_a_hundred_thousand_rules_never_makes_a_reader_wait() {
+fn large_publications_never_block_readers() {
     const RULES: u32 = 100_000;
     const LARGE_GENERATIONS: u64 = 3;
     let (mut publisher, reader) = channel(large_table(0, RULES, || ()));
@@ -67,7 +66,7 @@ fn building_and_publishing_a_hundred_thousand_rules_never_makes_a_reader_wait() 
                         assert_eq!(remapped(table, n), Some(expected(last, n)));
                     }
                     batches.fetch_add(1, Ordering::Relaxed);
-                    // Fewer cores than threads: let the publisher have its turn.
+                    // There may be fewer cores than threads: the publisher must run, too.
                     thread::yield_now();
                 }
                 assert_eq!(reader.load().generation(), LARGE_GENERATIONS);
@@ -84,7 +83,7 @@ fn building_and_publishing_a_hundred_thousand_rules_never_makes_a_reader_wait() 
 }
 
 #[test]
-fn a_batch_keeps_its_generation_however_many_are_published_meanwhile() {
+fn batch_keeps_its_generation() {
     let (mut publisher, mut reader) = channel(table(1));
 
     let batch = reader.load();

@@ -21,14 +21,14 @@ mod tests;
 
 use std::net::IpAddr;
 
-use remap::{Arrival, PeerId, Source};
+use remap::{Destination, PeerId, Source};
 
 use crate::Forwarding;
 use crate::icmp_errors;
 use crate::translate::{self, Context, Outgoing};
 use strait_packet::DropReason;
 use strait_packet::Header;
-use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
+use strait_packet::icmp_error::{self, Cause, MAX_ERROR_BYTES};
 use strait_packet::rewrite::Checksum;
 use strait_wg::Peer;
 
@@ -198,11 +198,11 @@ impl Trace {
             Some(Routing::Rule(_)) => Treatment::Rule,
             Some(Routing::AllowedIps(_)) | None => Treatment::Unchanged,
         };
-        let destination = || match table.arrival(before.destination) {
-            Arrival::Known | Arrival::Named => Treatment::Unchanged,
-            Arrival::Mapped(_) | Arrival::Answered(_) => Treatment::HostMap,
+        let destination = || match table.destination(before.destination) {
+            Destination::Known | Destination::UnmappedReplies => Treatment::Unchanged,
+            Destination::Mapped(_) | Destination::MappedReplies(_) => Treatment::HostMap,
             // The mapping exists: without one the packet is dropped.
-            Arrival::Shared => Treatment::Masquerade { is_new: false },
+            Destination::Shared => Treatment::Masquerade { is_new: false },
         };
 
         let (source, destination) = match self.result {
@@ -228,8 +228,8 @@ impl Trace {
         }
 
         match context.forwarding.table().source(before.source) {
-            Source::Mapped(_) | Source::Answering(_) => Treatment::HostMap,
-            Source::Known | Source::Unknown => {
+            Source::Mapped(_) | Source::MappedReplies(_) => Treatment::HostMap,
+            Source::Known | Source::Shared => {
                 let protocol = before.content.protocol(before.source.is_ipv6());
                 let port = before.content.source_port().unwrap_or_default();
                 let source = (before.source, port);
@@ -250,7 +250,7 @@ impl Trace {
 /// The ICMP error about a drop of `packet`. Only senders in this cluster get one.
 fn icmp_error(direction: Direction, packet: &[u8], reason: DropReason) -> Option<Cause> {
     let is_possible =
-        |cause: &Cause| reply::write(packet, *cause, &mut [0; MAX_REPLY_BYTES]).is_some();
+        |cause: &Cause| icmp_error::write(packet, *cause, &mut [0; MAX_ERROR_BYTES]).is_some();
 
     match direction {
         Direction::Outbound => icmp_errors::cause(reason).filter(is_possible),

@@ -12,7 +12,7 @@ use std::time::Instant;
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::bucket::{Bucket, Rate};
-use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
+use strait_packet::icmp_error::{self, Cause, MAX_ERROR_BYTES};
 
 /// Limit of the whole engine: enough for interactive use, little beside a flood.
 const ALL: Rate = Rate { per_second: 100, burst: 50 };
@@ -65,7 +65,7 @@ pub(super) struct IcmpErrors {
     senders: Box<[Bucket]>,
     /// Makes the assignment of senders to buckets unpredictable.
     seed: u64,
-    buffer: [u8; MAX_REPLY_BYTES],
+    buffer: [u8; MAX_ERROR_BYTES],
     len: usize,
 }
 
@@ -75,7 +75,7 @@ impl IcmpErrors {
             all: Bucket::new(ALL, start),
             senders: [Bucket::new(SENDER, start); BUCKETS].into(),
             seed,
-            buffer: [0; MAX_REPLY_BYTES],
+            buffer: [0; MAX_ERROR_BYTES],
             len: 0,
         }
     }
@@ -99,7 +99,7 @@ impl IcmpErrors {
         if !self.all.has_token(now) || !sender.has_token(now) {
             return false;
         }
-        let Some(error) = reply::write(packet, cause, &mut self.buffer) else {
+        let Some(error) = icmp_error::write(packet, cause, &mut self.buffer) else {
             return false;
         };
         self.len = error.len();

@@ -18,8 +18,8 @@ use super::{Forwarding, Settings};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::counters::{Counters, as_u64};
-use strait_packet::reply::Cause;
-use strait_packet::segment::{Cut, Segments};
+use strait_packet::icmp_error::Cause;
+use strait_packet::segment::{DetachedSegments, Segments};
 use strait_packet::virtio::{Gso, VirtioHeader};
 use strait_packet::{Header, Transport, ecn};
 use strait_wg::Peer;
@@ -37,7 +37,7 @@ const JOB_MIN_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Job {
     reserved: Reserved,
-    cut: Cut,
+    cut: DetachedSegments,
     outer: Outer,
 }
 

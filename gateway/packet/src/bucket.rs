@@ -1,30 +1,30 @@
-//! How often something may happen: a rate, and how much of it a pause saves up.
+//! Token bucket: limits a rate and allows bursts.
 
 use std::time::{Duration, Instant};
 
-/// How many may be a second, and how many a pause saves up.
+/// The parameters of a token bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     /// Tokens that are added in a second.
     pub per_second: u32,
-    /// Tokens that it holds at most.
+    /// Most tokens that it can contain.
     pub burst: u32,
 }
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
-    /// Until there is one more, in nanoseconds. Worked out once: in a flood each message asks.
-    price: u32,
+    /// Nanoseconds for one token. Computed once, because in a flood each message needs it.
+    interval: u32,
     burst: u32,
-    /// When all that was taken would be there again.
+    /// When the bucket is full again if no token is taken.
     full: Instant,
 }
 
 impl Bucket {
-    /// A full one.
+    /// A full bucket.
     pub const fn new(rate: Rate, now: Instant) -> Self {
-        Self { price: 1_000_000_000 / rate.per_second, burst: rate.burst, full: now }
+        Self { interval: 1_000_000_000 / rate.per_second, burst: rate.burst, full: now }
     }
 
     /// Takes one token, if there is one.
@@ -42,24 +42,24 @@ impl Bucket {
         self.has_more_than(0, now)
     }
 
-    /// Whether there are more than so many tokens.
+    /// Whether there are more than `tokens` tokens.
     pub fn has_more_than(&self, tokens: u32, now: Instant) -> bool {
         let taken = self.after_one(now).saturating_duration_since(now);
 
-        taken <= self.price() * self.burst.saturating_sub(tokens)
+        taken <= self.interval() * self.burst.saturating_sub(tokens)
     }
 
-    /// Whether all tokens are there, as in a new one.
+    /// Whether the bucket is full.
     pub fn is_full(&self, now: Instant) -> bool {
         self.full <= now
     }
 
     fn after_one(&self, now: Instant) -> Instant {
-        self.full.max(now) + self.price()
+        self.full.max(now) + self.interval()
     }
 
-    const fn price(&self) -> Duration {
-        Duration::new(0, self.price)
+    const fn interval(&self) -> Duration {
+        Duration::new(0, self.interval)
     }
 }
 
@@ -69,20 +69,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_burst_and_then_the_rate() {
+    fn burst_is_followed_by_the_rate() {
         let start = Instant::now();
         let mut bucket = Bucket::new(Rate { per_second: 100, burst: 50 }, start);
         let mut taken_at = |milliseconds| bucket.take(start + Duration::from_millis(milliseconds));
 
         let burst = (0..1_000).filter(|_| taken_at(0)).count();
         let next_second = (1..=1_000).filter(|at| taken_at(*at)).count();
-        let after_a_rest = (0..1_000).filter(|_| taken_at(60_000)).count();
+        let after_a_pause = (0..1_000).filter(|_| taken_at(60_000)).count();
 
-        assert_eq!((burst, next_second, after_a_rest), (50, 100, 50));
+        assert_eq!((burst, next_second, after_a_pause), (50, 100, 50));
     }
 
     #[test]
-    fn whoever_looks_takes_nothing() {
+    fn checking_takes_no_token() {
         let start = Instant::now();
         let mut bucket = Bucket::new(Rate { per_second: 1, burst: 1 }, start);
 

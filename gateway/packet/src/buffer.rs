@@ -1,7 +1,7 @@
-//! The two buffers a batch lives in: datagrams to send, and packets that were received.
+//! The two buffers of a batch: datagrams to send, and packets that were received.
 //!
-//! Both are allocated once and reused for every batch. Nothing is zeroed in between: a range is only
-//! ever read after it was written in the same batch.
+//! Both are allocated once and reused for every batch. They are not zeroed between batches: a range is only
+//! read after it was written in the same batch.
 
 use std::ops::Range;
 
@@ -9,53 +9,53 @@ use crate::counters::as_u64;
 use crate::ecn::Ecn;
 use crate::path::Path;
 
-/// The most datagrams the kernel takes as one segmented send (`UDP_MAX_SEGMENTS` before Linux 6.9).
+/// The most datagrams that the kernel accepts as one segmented send (`UDP_MAX_SEGMENTS` before Linux 6.9).
 pub const MAX_SEGMENTS: usize = 64;
 
-/// The most payload bytes of one segmented send: what an IPv4 datagram can carry.
+/// The most payload bytes of one segmented send: the largest payload of an IPv4 datagram.
 pub const MAX_TRANSMIT_BYTES: usize = 65_507;
 
-/// Room for a frame that a sender cut into the smallest segments TCP allows, and then some.
+/// More than a frame in the smallest segments that TCP allows.
 const TRANSMIT_CAPACITY_BYTES: usize = 320 * 1024;
 
-/// Room for as many sends.
+/// The most sends of a batch.
 const TRANSMIT_CAPACITY: usize = 1024;
 
-/// As long as there is so much room from what was not sent yet on, it may stay where it is: it grows to a full
-/// send, and then comes one more frame of 64 KiB, in segments of a fifth of any MTU in use.
+/// Unsent bytes are moved to the start of the batch if there is less room than this from their start on: the
+/// room for a full send and one more frame of 64 KiB, in segments of a fifth of any MTU in use.
 const GROWTH_BYTES: usize = 160 * 1024;
 
-/// The bits of [`Outer::traffic_class`] that say how urgent a handshake is: AF41 (RFC 2597), as Linux
-/// marks those of its own WireGuard. Without one nothing else can be sent.
+/// The DSCP of handshake messages in [`Outer::traffic_class`]: AF41 (RFC 2597), as in the kernel's
+/// WireGuard. Without a handshake no other message can be sent.
 const HANDSHAKE_CLASS: u8 = 34 << 2;
 
-/// Where a datagram goes and comes from, and what else its outer header says.
+/// The outer header of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
-    /// The peer's endpoint, and the address of ours that it knows.
+    /// The peer's endpoint, and the local address that it knows.
     pub path: Path,
     /// The congestion mark.
     pub ecn: Ecn,
     is_handshake: bool,
-    /// Time to live or hop limit; `None` leaves it to the host.
+    /// Time to live or hop limit; `None` for the default of the host.
     pub hop_limit: Option<u8>,
 }
 
 impl Outer {
-    /// Of a datagram with a packet in it. How urgent that is stays in the tunnel.
+    /// For transport data. The DSCP of the inner packet is not copied.
     #[must_use]
     #[inline]
     pub fn data(path: impl Into<Path>, ecn: Ecn) -> Self {
         Self { path: path.into(), ecn, is_handshake: false, hop_limit: None }
     }
 
-    /// Of a message of the protocol itself that begins nothing: a keepalive, a cookie reply.
+    /// For a keepalive or a cookie reply.
     #[must_use]
     pub fn message(path: impl Into<Path>) -> Self {
         Self::data(path, Ecn::NotEct)
     }
 
-    /// Of an initiation or a response.
+    /// For a handshake initiation or response.
     #[must_use]
     pub fn handshake(path: impl Into<Path>) -> Self {
         Self { is_handshake: true, ..Self::message(path) }
@@ -74,26 +74,26 @@ impl Outer {
 /// One send: datagrams of `segment_bytes` each, the last one possibly shorter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to, and how marked.
+    /// The outer header of all datagrams.
     pub outer: Outer,
-    /// The datagrams, one behind the other, in the bytes of the batch.
+    /// The datagrams, back to back, in the bytes of the batch.
     pub range: Range<usize>,
     /// Length of every datagram but the last.
     pub segment_bytes: usize,
-    /// How many of the datagrams carry a packet (the rest are messages of the protocol).
+    /// The number of datagrams that carry a packet (the others are messages of the protocol).
     pub packets: u64,
-    /// Bytes of those that do.
+    /// Bytes of the datagrams that carry a packet.
     pub packet_bytes: u64,
 }
 
 impl Transmit {
-    /// How many datagrams this sends.
+    /// The number of datagrams.
     #[must_use]
     pub fn datagrams(&self) -> usize {
         self.range.len().div_ceil(self.segment_bytes.max(1))
     }
 
-    /// What counts as sent and what as lost, if so many of the datagrams, of so many bytes together, were
+    /// Splits the counts into those of sent and those of lost datagrams; `datagrams` of `bytes` in total were
     /// lost.
     #[must_use]
     pub fn divide(&self, datagrams: u64, bytes: u64) -> (Self, Self) {
@@ -107,12 +107,12 @@ impl Transmit {
         (sent, Self { packets, packet_bytes, ..self.clone() })
     }
 
-    /// Whether a datagram of `len` bytes may follow there.
+    /// Whether a datagram of `len` bytes with header `outer` can be appended.
     fn takes(&self, outer: Outer, len: usize) -> bool {
         self.outer == outer && len <= self.segment_bytes && self.has_room(len)
     }
 
-    /// Whether there is room for another `len` bytes: only the last datagram may be shorter.
+    /// Whether `len` more bytes fit: only the last datagram may be shorter.
     fn has_room(&self, len: usize) -> bool {
         self.range.len().is_multiple_of(self.segment_bytes)
             && self.datagrams() < MAX_SEGMENTS
@@ -145,14 +145,14 @@ impl TransmitBatch {
         }
     }
 
-    /// Whether an empty batch of the usual size has room for so many datagrams of so many bytes together,
-    /// whatever their lengths.
+    /// Whether an empty batch of the default size has room for `datagrams` of `bytes` in total, of any
+    /// lengths.
     #[must_use]
     pub const fn is_enough_for(datagrams: usize, bytes: usize) -> bool {
         datagrams <= TRANSMIT_CAPACITY && bytes <= TRANSMIT_CAPACITY_BYTES
     }
 
-    /// At least `needed` bytes to write the next datagram to; `None` if the batch is too full.
+    /// A buffer of at least `needed` bytes for the next datagram; `None` if there is no room.
     #[inline]
     pub fn room(&mut self, needed: usize) -> Option<&mut [u8]> {
         if self.transmits.len() == self.transmits.capacity() {
@@ -162,7 +162,7 @@ impl TransmitBatch {
         self.bytes.get_mut(self.len..).filter(|room| room.len() >= needed)
     }
 
-    /// Whether [`Self::room`] would give `needed` bytes.
+    /// Whether [`Self::room`] would return `needed` bytes.
     #[must_use]
     #[inline]
     pub fn has_room(&self, needed: usize) -> bool {
@@ -193,8 +193,8 @@ impl TransmitBatch {
         }
     }
 
-    /// Appends a message of the protocol itself. If the batch is full it is lost, as on the network; says
-    /// whether it is not.
+    /// Appends a message of the protocol itself. Returns whether there was room; otherwise the message is
+    /// lost.
     pub fn push_message(&mut self, message: &[u8], outer: Outer) -> bool {
         let len = message.len();
         let Some(room) = self.room(len).and_then(|room| room.get_mut(..len)) else { return false };
@@ -210,7 +210,7 @@ impl TransmitBatch {
         &self.transmits
     }
 
-    /// How many of the sends, from the first, will not become longer: all, or all but the last.
+    /// The number of sends, from the first, that cannot grow any more: all, or all but the last.
     #[must_use]
     pub fn complete(&self) -> usize {
         let last = self.transmits.last();
@@ -225,15 +225,15 @@ impl TransmitBatch {
         self.bytes.get(transmit.range.clone()).unwrap_or_default()
     }
 
-    /// What was written from the byte number `start` on.
+    /// The written bytes from offset `start` on.
     #[must_use]
     #[inline]
     pub fn bytes_from(&mut self, start: usize) -> &mut [u8] {
         self.bytes.get_mut(start..self.len).unwrap_or_default()
     }
 
-    /// The datagrams behind the first `len` bytes, a boundary between two, and where they go; the
-    /// order of the newest transmits first.
+    /// The datagrams after the first `len` bytes, which end at a datagram boundary, and their paths; the
+    /// newest sends first.
     pub fn datagrams_behind(&self, len: usize) -> impl Iterator<Item = (&[u8], Path)> {
         let newest =
             self.transmits.iter().rev().take_while(move |transmit| transmit.range.end > len);
@@ -246,8 +246,8 @@ impl TransmitBatch {
         })
     }
 
-    /// Sends the handshakes behind the first `len` bytes, a boundary between two datagrams, by the path that
-    /// `redirected` makes of theirs. One that shares its send with a datagram before stays as it is.
+    /// Changes the path of the handshakes after the first `len` bytes, which end at a datagram boundary, to the
+    /// one that `redirected` returns. Does not change a handshake in the same send as an earlier datagram.
     pub fn redirect_handshakes(&mut self, len: usize, redirected: impl Fn(Path) -> Path) {
         let newest = self.transmits.iter_mut().rev();
         for transmit in newest.take_while(|transmit| transmit.range.start >= len) {
@@ -257,31 +257,31 @@ impl TransmitBatch {
         }
     }
 
-    /// How many sends there is room for, whatever their length.
+    /// The number of sends for which there is room, independently of their lengths.
     #[must_use]
     pub const fn spare_transmits(&self) -> usize {
         self.transmits.capacity() - self.transmits.len()
     }
 
-    /// How many bytes are filled, also those of sends that were forgotten and still lie before the others.
+    /// The number of written bytes, including sent ones that were not removed yet.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// How many bytes there are to send.
+    /// The number of bytes to send.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
         self.transmits.first().map_or(0, |transmit| self.len - transmit.range.start)
     }
 
-    /// Whether there is nothing to send.
+    /// Whether there is no send.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.transmits.is_empty()
     }
 
-    /// Forgets the first `count` sends.
+    /// Removes the first `count` sends.
     pub fn forget(&mut self, count: usize) {
         let Some(start) = self.transmits.get(count).map(|transmit| transmit.range.start) else {
             self.clear();
@@ -298,7 +298,7 @@ impl TransmitBatch {
         }
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.len = 0;
         self.transmits.clear();
@@ -324,7 +324,7 @@ impl PacketBatch {
         }
     }
 
-    /// At least `needed` bytes to write the next packet to; `None` if the batch is too full.
+    /// A buffer of at least `needed` bytes for the next packet; `None` if there is no room.
     #[inline]
     pub fn room(&mut self, needed: usize) -> Option<&mut [u8]> {
         if self.packets.len() == self.packets.capacity() {
@@ -341,7 +341,7 @@ impl PacketBatch {
         self.len += len;
     }
 
-    /// All bytes that are not filled yet, and how many packets may be appended.
+    /// All unused bytes, and the number of packets that may be appended.
     #[inline]
     pub fn rest(&mut self) -> (&mut [u8], usize) {
         let packets = self.packets.capacity() - self.packets.len();
@@ -349,7 +349,7 @@ impl PacketBatch {
         (self.bytes.get_mut(self.len..).unwrap_or_default(), packets)
     }
 
-    /// Takes the first `room_len` bytes of the rest, and appends the first `packet_len` of those as one packet,
+    /// Uses the first `room_len` bytes of the rest, and appends the first `packet_len` of these as one packet,
     /// if there is one.
     #[inline]
     pub fn commit_within(&mut self, packet_len: Option<usize>, room_len: usize) {
@@ -357,24 +357,24 @@ impl PacketBatch {
         self.len += room_len;
     }
 
-    /// Where the packets are.
+    /// The ranges of the packets.
     #[must_use]
     pub fn packets(&self) -> &[Range<usize>] {
         &self.packets
     }
 
-    /// All bytes; packets lie at [`Self::packets`].
+    /// All bytes; [`Self::packets`] are the ranges of the packets.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// All bytes, to rewrite in place, and where the packets from the one with number `first` on lie.
+    /// All bytes, to rewrite in place, and the ranges of the packets from number `first` on.
     pub fn packets_from(&mut self, first: usize) -> (&mut [u8], &[Range<usize>]) {
         (&mut self.bytes, self.packets.get(first..).unwrap_or_default())
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.len = 0;
         self.packets.clear();
@@ -393,7 +393,7 @@ mod tests {
     use crate::path::Local;
 
     #[test]
-    fn equal_datagrams_to_one_peer_become_one_send() {
+    fn equal_datagrams_share_a_send() {
         let batch = batch_of([100, 100, 60]);
 
         let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_of_a_send_is_not_counted_as_sent() {
+    fn lost_datagrams_are_not_counted_as_sent() {
         let batch = batch_of([100, 100, 60]);
         let [transmit] = batch.transmits() else { panic!("{:?}", batch.transmits()) };
 
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_a_shorter_datagram() {
+    fn shorter_datagram_ends_a_send() {
         let batch = batch_of([100, 60, 60, 100]);
 
         let lens: Vec<_> = batch.transmits().iter().map(|t| t.range.len()).collect();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn another_destination_or_mark_begins_another_send() {
+    fn destination_or_mark_change_starts_a_send() {
         let mut batch = TransmitBatch::with_capacity(4096);
 
         push(&mut batch, 100, outer(1));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_of_ours_begins_another_send() {
+    fn local_address_change_starts_a_send() {
         let mut batch = TransmitBatch::with_capacity(4096);
         let from = |last| Local::new([198, 51, 100, last].into(), 0);
 
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_stays_below_the_limits_of_the_kernel() {
+    fn sends_stay_within_kernel_limits() {
         let mut batch = TransmitBatch::default();
 
         for _ in 0..47 {
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_that_is_not_full_is_completed_by_what_follows() {
+    fn open_send_takes_the_next_datagrams() {
         let mut batch = TransmitBatch::default();
         for _ in 0..47 {
             push(&mut batch, 1452, outer(1));
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_that_ends_in_a_shorter_datagram_is_complete() {
+    fn send_with_short_last_datagram_is_complete() {
         let mut batch = TransmitBatch::default();
 
         push(&mut batch, 100, outer(1));
@@ -491,9 +491,9 @@ mod tests {
         assert_eq!(batch.complete(), 1);
     }
 
-    /// Else a frame is cut where the batch ends.
+    /// Otherwise a frame would be split at the end of the batch.
     #[test]
-    fn what_waits_may_grow_to_a_send_and_a_frame() {
+    fn open_send_leaves_room_for_a_frame() {
         let mut batch = TransmitBatch::default();
 
         for frame in 0..100 {
@@ -510,7 +510,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_sent_early_everything_is_sent_once_and_in_order(
+        fn datagrams_are_sent_once_and_in_order(
             datagrams in vec((0..3_u16, select(&[60_usize, 100, 1452]), any::<bool>()), 0..300),
         ) {
             let mut batch = TransmitBatch::default();
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_gives_no_room() {
+    fn full_batch_has_no_room() {
         let mut batch = TransmitBatch::with_capacity(100);
 
         push(&mut batch, 60, outer(1));
@@ -550,7 +550,7 @@ mod tests {
         assert!(batch.room(40).is_some());
     }
 
-    /// Sends the first `count` sends.
+    /// Appends the datagrams of the first `count` sends to `sent`.
     fn take(batch: &mut TransmitBatch, count: usize, sent: &mut Vec<(Outer, Vec<u8>)>) {
         for transmit in batch.transmits().iter().take(count) {
             let datagrams = batch.bytes(transmit).chunks(transmit.segment_bytes);
@@ -559,7 +559,7 @@ mod tests {
         batch.forget(count);
     }
 
-    /// Datagrams of these lengths, all to one place.
+    /// Datagrams of these lengths, all to one endpoint.
     fn batch_of<const N: usize>(lens: [usize; N]) -> TransmitBatch {
         let mut batch = TransmitBatch::with_capacity(4096);
         for len in lens {

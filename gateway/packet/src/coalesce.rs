@@ -1,25 +1,24 @@
-//! Merging the packets of a batch into few frames for the TUN device.
+//! Coalescing (GRO): merges the packets of a batch into few frames for the TUN device.
 //!
 //! The inverse of [`segment`](super::segment): consecutive packets of a flow become one frame with
-//! an offload header, and the kernel carries them as one as far as it can. The rule over all rules
-//! is that cutting a frame again gives exactly the packets that went in; so two packets merge only
-//! if every header byte agrees that segmentation does not restore by itself, and only if all their
-//! checksums are right, because a frame leaves with checksums made anew.
+//! an offload header, which the kernel forwards as one as far as it can. Segmenting a frame again must
+//! restore exactly the packets that were merged. So two packets merge only
+//! if all header bytes are equal that segmentation does not restore, and only if all their
+//! checksums are right, because the checksums of a frame are computed from scratch.
 //!
 //! ```text
-//!              not mergeable: closes the flow's group, leaves alone
+//!              not mergeable: closes the flow's group, stays single
 //!   push ──┬──▶ joins the open group of its flow ──▶ shorter, PSH or full: group closed
-//!          └──▶ opens a group of its own, closing the one before
+//!          └──▶ opens a new group, closing the one before
 //! ```
 //!
-//! Payload is never moved and the packets stay as they are, in the arena of the caller: a frame is a
-//! header of its own and a list of ranges. Should the kernel refuse a frame, its members can still
+//! Payload is never moved and the packets are not changed, in the arena of the caller: a frame is a
+//! header and a list of ranges. If the kernel refuses a frame, its members can still
 //! be written one by one.
 //!
 //! # Invariants
 //!
-//! - The packets of a flow leave in the order in which they came. Frames leave in the order of their
-//!   first packets.
+//! - The packets of a flow keep their order. Frames are in the order of their first packets.
 //! - Nothing allocates after [`Coalescer::new`].
 
 use std::ops::Range;
@@ -40,20 +39,20 @@ mod tests;
 pub use frame::Frame;
 pub use group::MAX_SEGMENTS;
 
-/// Packets that a batch can hold: 16 receive buffers of 64 coalesced datagrams.
+/// The capacity of a batch: 16 receive buffers of 64 coalesced datagrams.
 pub const MAX_PACKETS: usize = 1024;
 
 /// Which protocols to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merge {
-    /// TCP segments, where the device takes TCP segmentation.
+    /// TCP segments, where the device supports TCP segmentation.
     pub tcp: bool,
-    /// UDP datagrams, where the device takes UDP segmentation. Worth a thought before switching on:
-    /// not every device behind the TUN device takes such a frame when it is forwarded.
+    /// UDP datagrams, where the device supports UDP segmentation. Note that
+    /// not every device to which such a frame is forwarded supports it.
     pub udp: bool,
 }
 
-/// Collects the packets of one batch and gives them back as frames. Reused for all batches.
+/// Collects the packets of one batch and returns them as frames. Reused for all batches.
 #[derive(Debug)]
 pub struct Coalescer {
     members: Vec<Member>,
@@ -63,19 +62,19 @@ pub struct Coalescer {
 }
 
 impl Coalescer {
-    /// Reserves all memory that a full batch can need.
+    /// Reserves the memory for a full batch.
     #[must_use]
     pub fn new() -> Self {
         Self {
             members: Vec::with_capacity(MAX_PACKETS),
             groups: Vec::with_capacity(MAX_PACKETS),
-            // A group has a header of its own from its second packet on.
+            // Only groups of two or more packets have a header.
             headers: Vec::with_capacity(MAX_PACKETS / 2),
             flows: FlowTable::default(),
         }
     }
 
-    /// Forgets the batch.
+    /// Empties the batch.
     pub fn clear(&mut self) {
         self.members.clear();
         self.groups.clear();
@@ -83,10 +82,10 @@ impl Coalescer {
         self.flows.clear();
     }
 
-    /// Takes the packet at `packet` in `arena`, whose headers are `header`. All packets of a batch
+    /// Adds the packet at `packet` in `arena`, whose headers are `header`. All packets of a batch
     /// are in the same arena.
     ///
-    /// The answer is whether there was room: after [`MAX_PACKETS`] packets, write the frames and
+    /// Returns whether there was room: after [`MAX_PACKETS`] packets, write the frames and
     /// [`clear`](Self::clear) before pushing this one again.
     #[must_use]
     #[inline]
@@ -101,7 +100,7 @@ impl Coalescer {
             return false;
         }
 
-        // What lies behind the packet is padding.
+        // Bytes after the packet are padding.
         let end = packet.end.min(packet.start.saturating_add(header.packet_len()));
         let member = Member::new(packet.start..end);
         let bytes = arena.get(member.range()).unwrap_or_default();
@@ -113,7 +112,7 @@ impl Coalescer {
             }
             None => {
                 if header.transport() == Transport::None {
-                    // It may belong to any flow between the two: none may overtake it.
+                    // It may belong to any flow between the two hosts: none may overtake it.
                     self.flows.close_pair(header.source(), header.destination());
                 }
                 self.start_group(member, None);
@@ -125,7 +124,7 @@ impl Coalescer {
 
     /// The frames of the batch, in the order of their first packets.
     ///
-    /// Closes all open groups: packets pushed later start frames of their own.
+    /// Closes all open groups: packets pushed later start new frames.
     pub fn frames(&mut self) -> impl Iterator<Item = Frame<'_>> {
         self.flows.clear();
         for group in &self.groups {
@@ -141,7 +140,7 @@ impl Coalescer {
         })
     }
 
-    /// A packet whose flow is known.
+    /// Adds a packet whose flow is known.
     #[inline]
     fn push_flow(
         &mut self,
@@ -167,14 +166,14 @@ impl Coalescer {
         if let Some(open) = open {
             self.flows.close(open.slot);
         }
-        let leader = candidate.filter(|leader| joined != Joined::Broken && !leader.is_last);
+        let leader = candidate.filter(|leader| joined != Joined::BadChecksum && !leader.is_last);
         let group = self.start_group(member, leader);
         if leader.is_some() {
             self.flows.open(key, group);
         }
     }
 
-    /// Lets `candidate` into an open group, short of listing it as a member.
+    /// Adds `candidate` to the header of an open group, but not yet to its members.
     #[inline]
     fn join(&mut self, arena: &[u8], group: usize, candidate: &Candidate<'_>) -> Joined {
         let Some(group) = self.groups.get_mut(group) else {
@@ -184,12 +183,12 @@ impl Coalescer {
         let Some(first) = first.and_then(|range| arena.get(range)) else {
             return Joined::No;
         };
-        // The sums go over all payload, so they come last, and the first packet's only once.
+        // The sums cover all payload, so they are computed last, and only once for the first packet.
         if !group.accepts(first, candidate) || !group.verify_first(first, candidate) {
             return Joined::No;
         }
         if !candidate.verify() {
-            return Joined::Broken;
+            return Joined::BadChecksum;
         }
 
         group.add(first, candidate, &mut self.headers);
@@ -208,7 +207,7 @@ impl Coalescer {
         self.members.push(member);
     }
 
-    /// Starts a group with one member; without `leader` it stays alone.
+    /// Starts a group with one member; without `leader` the member stays single.
     fn start_group(&mut self, member: Member, leader: Option<&Candidate<'_>>) -> usize {
         let index = self.groups.len();
         self.groups.push(Group::new(self.members.len(), member.len(), leader));
@@ -229,6 +228,6 @@ impl Default for Coalescer {
 enum Joined {
     Yes,
     No,
-    /// No, and a checksum of the packet is wrong: nothing may join it either.
-    Broken,
+    /// No, and a checksum of the packet is wrong: no packet may join it either.
+    BadChecksum,
 }

@@ -1,23 +1,23 @@
-//! The packet-for-packet account of one direction.
+//! The packet counters of one direction.
 //!
-//! Each direction has one [`Counters`]. It is added to once per batch, by whichever thread carries the
-//! batch, and anybody may read it. A reader gets a [`Snapshot`].
+//! Each direction has one [`Counters`]. The thread that processes a batch adds to it once per batch; any
+//! thread may read a [`Snapshot`].
 //!
-//! The account: everything that came in went out, was dropped under a reason, was a message of the
-//! protocol itself, or is staged. [`Snapshot::balance`] computes what is left over; it is zero
-//! whenever the direction is at rest.
+//! The balance: every packet in is a packet out, a drop with a reason, a message of the
+//! protocol itself, or staged. [`Snapshot::balance`] computes the difference, which is zero
+//! when the direction is idle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DropReason;
 
-/// A length or a count, for a counter.
+/// Converts a length or a count for a counter.
 #[must_use]
 pub fn as_u64(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// A number that only grows.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -29,18 +29,18 @@ impl Counter {
         }
     }
 
-    /// The number so far.
+    /// The value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The account of one direction. Packets are inner packets, bytes are theirs, headers included.
+/// The counters of one direction. Packets are inner packets; bytes are theirs, headers included.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Outbound: packets from the device, the segments of an offload frame one by one (a frame that
-    /// is dropped before it is cut is one packet). Inbound: datagrams from the network.
+    /// Outbound: packets from the device, each segment of an offload frame counted (a frame that
+    /// is dropped before it is segmented is one packet). Inbound: datagrams from the network.
     pub packets_in: Counter,
     /// Bytes of [`Self::packets_in`]. Inbound these are UDP payload bytes.
     pub bytes_in: Counter,
@@ -48,13 +48,13 @@ pub struct Counters {
     pub packets_out: Counter,
     /// Bytes of [`Self::packets_out`]. Outbound these are UDP payload bytes.
     pub bytes_out: Counter,
-    /// Inbound only: messages of the protocol that carry no packet, accepted: handshakes, cookie
+    /// Inbound only: accepted messages of the protocol that carry no packet: handshakes, cookie
     /// replies, keepalives.
     pub protocol_messages: Counter,
-    /// Outbound only: senders of packets that were dropped, told so by an ICMP error. Not part of the account:
-    /// the packet is a drop.
+    /// Outbound only: ICMP errors sent for dropped packets. Not part of the balance: the packet is counted as
+    /// a drop.
     pub icmp_errors: Counter,
-    /// Outbound only: frames that another thread than the direction's own has sealed. Not part of the account.
+    /// Outbound only: frames that a worker thread has sealed. Not part of the balance.
     pub worker_frames: Counter,
     drops: [Counter; DropReason::ALL.len()],
 }
@@ -67,7 +67,7 @@ impl Counters {
         }
     }
 
-    /// A copy of every number. Not one instant's: a packet under way may be in and not yet out.
+    /// A copy of all counters. Not atomic: a packet in processing may be counted in and not yet out.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut drops = [0; DropReason::ALL.len()];
@@ -103,21 +103,21 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// How many packets were dropped for `reason`.
+    /// The number of packets dropped for `reason`.
     #[must_use]
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.drops.get(reason.index()).copied().unwrap_or(0)
     }
 
-    /// How many packets were dropped in all.
+    /// The number of packets dropped for any reason.
     #[must_use]
     pub fn total_drops(&self) -> u64 {
         self.drops.iter().sum()
     }
 
-    /// What came in and is not accounted for: under way, staged, or lost by a defect of ours.
+    /// Packets in without an outcome: in processing, staged, or lost by a defect.
     ///
-    /// Negative while a batch is half counted.
+    /// Negative while a batch is partly counted.
     #[must_use]
     pub fn balance(&self) -> i128 {
         let out = self.packets_out + self.protocol_messages + self.total_drops();

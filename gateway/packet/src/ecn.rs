@@ -3,13 +3,13 @@
 /// The two ECN bits of an IP header (RFC 3168 section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
-    /// The sender does not understand congestion marks: `00`.
+    /// Not ECN-capable transport: `00`.
     NotEct,
     /// ECN-capable transport, codepoint 1: `01`.
     Ect1,
     /// ECN-capable transport, codepoint 0: `10`.
     Ect0,
-    /// A router experienced congestion: `11`.
+    /// Congestion experienced: `11`.
     Ce,
 }
 
@@ -26,7 +26,7 @@ impl Ecn {
         }
     }
 
-    /// The two bits, in the lowest places.
+    /// The two bits, in the lowest positions.
     #[must_use]
     #[inline]
     pub const fn bits(self) -> u8 {
@@ -48,7 +48,7 @@ pub const fn encapsulate(inner: Ecn) -> Ecn {
 }
 
 /// The mark of the inner header for a packet that leaves the tunnel; `None` if it must be dropped,
-/// because congestion was experienced and the inner packet cannot say so.
+/// because congestion was experienced and the inner packet is not ECN-capable.
 ///
 /// # Source
 ///
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_the_tunnel_follows_the_table_of_rfc_6040() {
+    fn leaving_the_tunnel_follows_rfc_6040() {
         let (not_ect, ect0, ect1, ce) = (Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce);
         let outer = [not_ect, ect0, ect1, ce];
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_survive_the_round_trip_whatever_the_dscp_says() {
+    fn dscp_does_not_change_the_mark() {
         for traffic_class in 0..=u8::MAX {
             let mark = Ecn::from_traffic_class(traffic_class);
 

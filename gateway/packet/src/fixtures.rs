@@ -1,12 +1,12 @@
-//! Packets for tests, built the slow way: every checksum is computed in full, by code that shares
-//! nothing with what is tested.
+//! Packets for tests, built by an oracle: every checksum is computed in full, by code that shares
+//! nothing with the tested code.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::unwrap_used,
     missing_docs,
-    reason = "a test may panic, and the names say what there is"
+    reason = "a test may panic, and the names are documentation enough"
 )]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ pub const UDP: u8 = 17;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// What a packet is built from. Checksums and lengths are not in it: [`Packet::build`] knows them.
+/// The parts of a packet. [`Packet::build`] computes checksums and lengths.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub source: IpAddr,
@@ -37,7 +37,7 @@ pub struct Packet {
     /// IPv6 extension headers, in order.
     pub extensions: Vec<Extension>,
     pub protocol: u8,
-    /// Transport header and payload; what stands in the checksum field is overwritten.
+    /// Transport header and payload; the checksum field is overwritten.
     pub transport: Vec<u8>,
     /// Leave the checksum field zero.
     pub without_checksum: bool,
@@ -95,7 +95,7 @@ impl Packet {
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 self.build_v6(source, destination, &transport)
             }
-            _ => panic!("mixed families"),
+            _ => panic!("mixed IP versions"),
         }
     }
 
@@ -108,12 +108,12 @@ impl Packet {
         }
     }
 
-    /// Where the transport header begins.
+    /// The offset of the transport header.
     pub fn transport_offset(&self) -> usize {
         self.build().len() - self.transport.len()
     }
 
-    /// Where the checksum stands and what it covers, its own field being zero; if there is one.
+    /// The offset of the checksum and the bytes that it covers, its own field zeroed; if there is one.
     fn checksum(&self, transport: &[u8]) -> Option<(usize, Vec<u8>)> {
         let (at, has_pseudo_header) = match (self.protocol, self.source.is_ipv6()) {
             (TCP, _) => (16, true),
@@ -257,7 +257,7 @@ pub fn udp(ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// Cuts a whole frame into packets with `size` bytes of payload each, the slow way. The frame has
+/// Segments a whole frame into packets with `size` bytes of payload each, by definition. The frame has
 /// no routing header.
 pub fn cut(frame: &[u8], size: usize) -> Vec<Vec<u8>> {
     let header = super::Header::parse(frame).unwrap();
@@ -343,7 +343,7 @@ pub(crate) fn naive_sum(bytes: &[u8]) -> u16 {
     u16::try_from(sum).unwrap()
 }
 
-/// `len` bytes that look like nothing, the same for the same seed.
+/// `len` pseudo-random bytes, determined by the seed.
 pub fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
@@ -363,7 +363,7 @@ pub fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Any address of one family. Sums hinge on extreme words, so those come often.
+/// Any address of one version. Extreme words are the special cases of sums, so they are frequent.
 pub(crate) fn any_address(is_ipv6: bool) -> BoxedStrategy<IpAddr> {
     let v4 = prop_oneof![4 => any::<u32>(), 1 => Just(0), 1 => Just(u32::MAX)];
     let v6 = prop_oneof![4 => any::<u128>(), 1 => Just(0), 1 => Just(u128::MAX)];
@@ -374,8 +374,8 @@ pub(crate) fn any_address(is_ipv6: bool) -> BoxedStrategy<IpAddr> {
     }
 }
 
-/// Any well-formed packet: both families, all protocols, options and extension headers, fragments,
-/// odd lengths, and transport headers that are cut short.
+/// Any well-formed packet: both versions, all protocols, options and extension headers, fragments,
+/// odd lengths, and truncated transport headers.
 pub fn any_packet() -> impl Strategy<Value = Packet> {
     any::<bool>().prop_flat_map(|is_ipv6| {
         let addresses = (any_address(is_ipv6), any_address(is_ipv6));
@@ -411,8 +411,8 @@ pub fn any_packet() -> impl Strategy<Value = Packet> {
     })
 }
 
-/// TCP and UDP most often, then the protocols with a checksum of their own kind, then others: GRE,
-/// ESP, AH, SCTP and a protocol without next header.
+/// TCP and UDP most often, then the other protocols with an Internet checksum, then GRE,
+/// ESP, AH, SCTP and "no next header".
 const PROTOCOLS: [u8; 14] = [TCP, TCP, TCP, UDP, UDP, UDP, 136, 1, 58, 47, 50, 51, 132, 59];
 
 fn any_fragment() -> impl Strategy<Value = u16> {

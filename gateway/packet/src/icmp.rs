@@ -1,7 +1,7 @@
 //! The packet that an ICMP error quotes.
 //!
-//! Whoever sends an ICMP error repeats the beginning of the packet that caused it: the IP header and
-//! at least eight bytes more. The receiver finds the flow by the addresses in there, so they have to
+//! An ICMP error quotes the beginning of the packet that caused it: the IP header and
+//! at least eight more bytes. The receiver finds the flow by the quoted addresses, so they have to
 //! be rewritten with the outer ones (RFC 5508 section 4.2).
 
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub(super) const TOO_BIG_V6: u8 = 2;
 /// Length of the ICMP and ICMPv6 error header in front of the quoted packet, in bytes.
 pub(super) const ERROR_HEADER_LEN: usize = 8;
 
-/// The packet quoted by an ICMP error. Nothing in it is promised to be valid but its addresses.
+/// The packet quoted by an ICMP error. Only its addresses are known to be valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Embedded {
     pub(super) offset: usize,
@@ -54,8 +54,8 @@ impl Embedded {
     }
 }
 
-/// Finds the packet that `packet` quotes; `None` if it is no ICMP error, or quotes too little to
-/// hold both addresses.
+/// Finds the packet that `packet` quotes; `None` if it is no ICMP error, or the quote does not contain
+/// both addresses.
 #[must_use]
 #[inline]
 pub fn embedded(packet: &[u8], header: &Header) -> Option<Embedded> {
@@ -93,8 +93,8 @@ const fn is_error(kind: u8, is_ipv6: bool) -> bool {
     }
 }
 
-/// Whether a message of this type asks, answers or announces something, and so is neither an error nor a
-/// redirect. A type of ICMP that nobody has assigned may be either, and counts as an error.
+/// Whether a message of this type is a request, reply or advertisement: neither an error nor a
+/// redirect. An unassigned type of ICMP counts as an error.
 pub(super) const fn is_informational(kind: u8, is_ipv6: bool) -> bool {
     const REDIRECT_V6: u8 = 137;
 

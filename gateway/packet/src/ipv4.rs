@@ -7,7 +7,7 @@ use super::{Extent, Fragment, Header, Malformed, Transport};
 /// Length of a header without options, in bytes.
 pub(super) const FIXED_LEN: usize = 20;
 
-/// Where the identification stands.
+/// The offset of the identification.
 pub(super) const IDENTIFICATION_AT: usize = 4;
 
 const DONT_FRAGMENT: u16 = 0x4000;

@@ -7,8 +7,8 @@ use super::{Extent, Fragment, Header, Malformed, Transport};
 /// Length of the header without extension headers, in bytes.
 pub(super) const FIXED_LEN: usize = 40;
 
-/// Extension headers that are walked before a packet counts as malformed. RFC 8200 section 4.1
-/// recommends an order with at most five of the kinds walked here; the bound keeps a hostile packet cheap.
+/// The most extension headers of a well-formed packet. RFC 8200 section 4.1
+/// recommends an order with at most five of the kinds walked here; the bound limits the cost of hostile packets.
 pub(super) const MAX_EXTENSIONS: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
@@ -73,7 +73,7 @@ const fn is_extension(next_header: u8) -> bool {
     matches!(next_header, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION)
 }
 
-/// Moves `header` to the upper-layer header, or as far as the chain can be followed.
+/// Advances `header` to the upper-layer header, or as far as the chain can be followed.
 fn walk(packet: &[u8], header: &mut Header) -> Result<(), Malformed> {
     for _ in 0..MAX_EXTENSIONS {
         let offset = header.transport_offset;

@@ -1,24 +1,24 @@
-//! One IP packet: what its headers say, and how to change them.
+//! One IP packet: parsing and rewriting its headers.
 //!
-//! Everything here works on byte slices: no I/O, no clock, no allocation on the packet path. A packet
-//! is parsed once into a [`Header`], a small value of offsets and addresses; every later step takes
+//! All functions work on byte slices: no I/O, no clock, no allocation on the packet path. A packet
+//! is parsed once into a [`Header`], a small value of offsets and addresses; every later step uses
 //! that value instead of reading the bytes again.
 //!
 //! # Invariants
 //!
-//! - Nothing reads or writes past the length that the IP header states. What lies behind it is
-//!   padding and is ignored.
+//! - Nothing reads or writes past the length in the IP header. The bytes after it are
+//!   padding and are ignored.
 //! - A wrong checksum is never repaired: [`rewrite`] adjusts by difference, and [`coalesce`] merges
 //!   only what it has verified.
 //!
 //! # Not here
 //!
-//! Which address becomes which (see `remap`), the arithmetic of checksums (see `remap::checksum`),
-//! and who reads or writes the packets.
+//! The translation of addresses (see `remap`), the arithmetic of checksums (see `remap::checksum`),
+//! and I/O.
 //!
 //! # Sources
 //!
-//! RFC 791 and RFC 8200 for the headers, RFC 1624 and RFC 5508 for what a rewrite owes to checksums,
+//! RFC 791 and RFC 8200 for the headers, RFC 1624 and RFC 5508 for checksums after a rewrite,
 //! RFC 6040 for congestion marks.
 
 #![forbid(unsafe_code)]
@@ -31,10 +31,10 @@ pub mod coalesce;
 pub mod counters;
 pub mod ecn;
 pub mod icmp;
+pub mod icmp_error;
 pub mod mss;
 pub mod path;
 pub mod ports;
-pub mod reply;
 pub mod rewrite;
 pub mod segment;
 pub mod verdict;
@@ -54,9 +54,9 @@ pub use verdict::DropReason;
 
 use ecn::Ecn;
 
-/// What the headers of one IP packet say: addresses, offsets and the upper-layer protocol.
+/// The parsed headers of one IP packet: addresses, offsets and the upper-layer protocol.
 ///
-/// Copied freely: it borrows nothing and fits in one cache line. It stays true as long as the packet
+/// Cheap to copy: it borrows nothing and fits in one cache line. It stays valid as long as the packet
 /// is changed only through [`rewrite`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -80,13 +80,13 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] if the bytes are no IP packet, or if a length in a header contradicts them.
+    /// [`Malformed`] if the bytes are no IP packet, or if a length field contradicts them.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
         Self::read(packet, Extent::Whole)
     }
 
-    /// Reads the headers of a packet that an ICMP error quotes, most often cut short.
+    /// Reads the headers of a packet that an ICMP error quotes, usually truncated.
     fn parse_quoted(packet: &[u8]) -> Result<Self, Malformed> {
         Self::read(packet, Extent::Quoted)
     }
@@ -108,7 +108,7 @@ impl Header {
         self.source
     }
 
-    /// The destination address in the IP header. With a routing header, that is the next stop.
+    /// The destination address in the IP header. With a routing header, that is the next hop on the route.
     #[must_use]
     #[inline]
     pub const fn destination(&self) -> IpAddr {
@@ -122,28 +122,28 @@ impl Header {
         self.source.is_ipv6()
     }
 
-    /// The length of the packet in bytes, IP header included, as the IP header states it.
+    /// The length of the packet in bytes, IP header included, from the IP header.
     #[must_use]
     #[inline]
     pub const fn packet_len(&self) -> usize {
         self.packet_len
     }
 
-    /// The number of the upper-layer protocol, behind all IPv6 extension headers.
+    /// The number of the upper-layer protocol, after all IPv6 extension headers.
     #[must_use]
     #[inline]
     pub const fn protocol(&self) -> u8 {
         self.protocol
     }
 
-    /// The upper-layer protocol as far as the packet holds its header.
+    /// The upper-layer protocol, if the packet contains its header.
     #[must_use]
     #[inline]
     pub const fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// Where the upper-layer header begins, in bytes from the start of the packet.
+    /// The offset of the upper-layer header, in bytes from the start of the packet.
     #[must_use]
     #[inline]
     pub const fn transport_offset(&self) -> usize {
@@ -157,7 +157,7 @@ impl Header {
         self.fragment
     }
 
-    /// What the fragments of one datagram have in common: 16 bits in IPv4, 32 in IPv6. `None` if
+    /// The identification of a fragmented datagram: 16 bits in IPv4, 32 in IPv6. `None` if
     /// `packet` is no fragment, or not the one that this header describes.
     #[must_use]
     pub fn identification(&self, packet: &[u8]) -> Option<u32> {
@@ -182,7 +182,7 @@ impl Header {
         Ecn::from_traffic_class(self.traffic_class)
     }
 
-    /// Time to live (IPv4) or hop limit (IPv6), which stands in `packet`.
+    /// Time to live (IPv4) or hop limit (IPv6), read from `packet`.
     #[must_use]
     pub fn hop_limit(&self, packet: &[u8]) -> u8 {
         let at = if self.is_ipv6() { 7 } else { 8 };
@@ -200,23 +200,23 @@ impl Header {
 
     /// Whether an IPv6 routing header has segments left.
     ///
-    /// The final destination then stands in the routing header, and the pseudo-header of the
-    /// transport checksum uses that one (RFC 8200 section 8.1).
+    /// The routing header then contains the final destination, which the pseudo-header of the
+    /// transport checksum uses (RFC 8200 section 8.1).
     #[must_use]
     #[inline]
     pub const fn is_routed(&self) -> bool {
         self.routed
     }
 
-    /// Whether an IPv6 routing header of type 0 is there, whatever it has left. Such packets could be
-    /// made to bounce between two gateways, so no node may forward them (RFC 5095 section 3).
+    /// Whether there is an IPv6 routing header of type 0, also without segments left. Such packets can be
+    /// made to loop between two gateways, so no node may forward them (RFC 5095 section 3).
     #[must_use]
     #[inline]
     pub const fn is_source_routed(&self) -> bool {
         self.source_routed
     }
 
-    /// Whether the IP header is the fixed one alone: no IPv4 options, no IPv6 extension headers.
+    /// Whether there are neither IPv4 options nor IPv6 extension headers.
     const fn is_plain(&self) -> bool {
         self.transport_offset == if self.is_ipv6() { ipv6::FIXED_LEN } else { ipv4::FIXED_LEN }
     }
@@ -225,26 +225,26 @@ impl Header {
 /// Which part of a datagram a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// The whole datagram. So is an IPv6 packet with a fragment header but neither offset nor
-    /// successor, an *atomic fragment* (RFC 6946).
+    /// The whole datagram, or an *atomic fragment*: an IPv6 packet with a fragment header, offset 0 and no
+    /// more fragments (RFC 6946).
     None,
-    /// The first fragment: it holds the transport header.
+    /// The first fragment, with the transport header.
     First,
     /// A fragment without transport header.
     Later,
 }
 
-/// How much of the packet the bytes must hold.
+/// How much of the packet the bytes must contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// All of it, as on a wire.
     Whole,
-    /// What the sender of an ICMP error chose to quote. Lengths are not to be trusted here: some
+    /// The part that an ICMP error quotes. Its lengths cannot be trusted: some
     /// systems quote the header as their stack had changed it.
     Quoted,
 }
 
-/// Why bytes are no packet that can be processed.
+/// Why bytes cannot be processed as a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
@@ -252,16 +252,16 @@ pub enum Malformed {
     /// Neither IPv4 nor IPv6.
     #[error("IP version {version}")]
     Version { version: u8 },
-    /// A header ends, or says that the packet ends, behind the last byte. Both counts in bytes.
-    #[error("needs {needed} bytes of {available}")]
+    /// A header or the packet is longer than the bytes. Both counts in bytes.
+    #[error("needs {needed} bytes, has {available}")]
     Truncated { needed: usize, available: usize },
-    /// A length field contradicts the header that it belongs to. Both counts in bytes.
+    /// A length field is less than the length of its header. Both counts in bytes.
     #[error("a length of {stated} bytes, less than the {least} of its header")]
     Length { stated: usize, least: usize },
-    /// More IPv6 extension headers than anyone sends in good faith.
+    /// More IPv6 extension headers than legitimate packets have.
     #[error("more than {} IPv6 extension headers", ipv6::MAX_EXTENSIONS)]
     ExtensionChain,
-    /// The offload header asks for a segmentation that does not fit the packet.
+    /// The offload header requests a segmentation that does not fit the packet.
     #[error("the offload header contradicts the packet")]
     Offload,
 }

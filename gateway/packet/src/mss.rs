@@ -1,15 +1,14 @@
-//! The largest segment that TCP may send: lowering what both ends tell each other when they meet.
+//! TCP MSS clamping: lowers the maximum segment size option of a SYN (RFC 9293 section 3.7.1).
 //!
-//! Where ICMP is filtered, nobody learns that packets are too large for the tunnel. The maximum
-//! segment size option of a SYN tells the other end before it matters (RFC 9293 section 3.7.1).
+//! Where ICMP is filtered, path MTU discovery fails, and senders do not learn that packets are too large
+//! for the tunnel. The option tells them at the start of the connection.
 
 use remap::checksum::{Delta, adjust};
 
 use super::rewrite::{Checksum, Mismatch};
 use super::{Header, Transport, field};
 
-/// Bytes of the fixed headers that a segment travels behind: IP (RFC 6691 section 2: options do not
-/// count) and TCP.
+/// Bytes of the fixed IP and TCP headers of a segment, without options (RFC 6691 section 2).
 const FIXED_V4: u16 = 20 + 20;
 const FIXED_V6: u16 = 40 + 20;
 
@@ -35,18 +34,18 @@ pub fn flags(packet: &[u8], header: &Header) -> Option<u8> {
     packet.get(header.transport_offset() + FLAGS_AT).copied()
 }
 
-/// Whether `packet` opens a TCP connection, or answers one that does.
+/// Whether `packet` is a SYN or SYN-ACK.
 #[must_use]
 #[inline]
 pub fn opens_connection(packet: &[u8], header: &Header) -> bool {
     flags(packet, header).is_some_and(|flags| flags & SYN != 0)
 }
 
-/// If `packet` opens a TCP connection, lowers its maximum segment size to what fits into packets of
-/// `mtu` bytes. Says whether it did.
+/// Lowers the maximum segment size of a SYN or SYN-ACK to what fits into packets of
+/// `mtu` bytes. Returns whether it did.
 ///
-/// Never raises it. A SYN without the option stays without: its sender expects no more than 536
-/// bytes (1,220 for IPv6) in return, which fits every link.
+/// Never raises it, and never adds the option: without it the sender expects segments of at most 536
+/// bytes (1,220 for IPv6), which fit every link.
 ///
 /// # Errors
 ///
@@ -67,7 +66,7 @@ pub fn clamp(
     Ok(lower(tcp, mtu.saturating_sub(fixed), checksum))
 }
 
-/// `tcp` is the TCP header and what follows.
+/// `tcp` is the TCP header and the payload.
 fn lower(tcp: &mut [u8], max: u16, checksum: Checksum) -> bool {
     let Some(at) = find(tcp) else {
         return false;
@@ -81,7 +80,7 @@ fn lower(tcp: &mut [u8], max: u16, checksum: Checksum) -> bool {
     }
     *value = max.to_be_bytes();
 
-    // The sum of an offload frame does not cover the header yet.
+    // The partial checksum of an offload frame does not cover the header.
     if checksum == Checksum::Complete
         && let Some(sum) = Transport::Tcp.checksum_offset().and_then(|at| field::bytes_mut(tcp, at))
     {
@@ -97,7 +96,7 @@ fn lower(tcp: &mut [u8], max: u16, checksum: Checksum) -> bool {
     true
 }
 
-/// Where the value of the option stands.
+/// The offset of the option's value.
 fn find(tcp: &[u8]) -> Option<usize> {
     let header_len = usize::from(*tcp.get(12)? >> 4) * 4;
     let header = tcp.get(..header_len)?;
@@ -113,7 +112,7 @@ fn find(tcp: &[u8]) -> Option<usize> {
                     let is_whole = len == 4 && at + len <= header_len;
                     return is_whole.then_some(at + 2);
                 }
-                // Shorter than itself: there is no telling where the next one begins.
+                // An invalid length: the start of the next option is unknown.
                 at += len.max(if len < 2 { return None } else { 2 });
             }
         }
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_opens_a_connection_is_touched() {
+    fn segments_without_syn_are_unchanged() {
         for flags in [0x10, 0x18, 0x11, 0x04] {
             let mut bytes = packet(false, flags, &[2, 4, 0x05, 0xb4]).build();
             let before = bytes.clone();
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_value_is_never_raised() {
+    fn smaller_mss_is_never_raised() {
         let mut bytes = packet(false, SYN, &[2, 4, 0x02, 0x18]).build();
         let header = Header::parse(&bytes).unwrap();
 
@@ -148,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn options_that_end_too_early_are_left_alone() {
+    fn truncated_options_are_left_alone() {
         let broken: [&[u8]; 5] =
             [&[2, 4, 5], &[2], &[3, 0, 2, 4, 5, 180], &[2, 3, 5, 180], &[9, 200, 2, 4, 5, 180]];
 
         for options in broken {
             let mut options = options.to_vec();
             options.resize(options.len().next_multiple_of(4), END);
-            // The header ends where the options do, so what is cut is cut.
+            // The header ends with the options, so a truncated option has no value.
             let mut bytes = packet(false, SYN, &options).build();
             let before = bytes.clone();
             let header = Header::parse(&bytes).unwrap();
@@ -170,9 +169,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Whatever stands before the option, at even and odd places.
+        /// With any options before it, at even and odd offsets.
         #[test]
-        fn clamping_equals_building_with_the_smaller_value(
+        fn clamping_equals_rebuilding_with_smaller_mss(
             is_ipv6: bool,
             before in prop::collection::vec(any_option(), 0..4),
             old: u16,
@@ -204,7 +203,7 @@ mod tests {
         }
 
         #[test]
-        fn any_options_are_survived(options in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_options_do_not_panic(options in prop::collection::vec(any::<u8>(), 0..40)) {
             let mut options = options;
             options.truncate(options.len() / 4 * 4);
             let mut bytes = packet(false, SYN, &options).build();

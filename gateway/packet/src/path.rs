@@ -1,35 +1,35 @@
-//! The outer way between us and a peer: its address, and which of ours it is to see.
+//! The outer path to a peer: its endpoint, and the local address and port.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Where datagrams to a peer go, and from which address of ours.
+/// The outer addresses of datagrams to a peer.
 ///
-/// A peer that calls one of several addresses must be answered from that one: a firewall on the way knows
-/// no other. So a path that was learned has both ends, and one that somebody configured has only the far
-/// one; the route chooses our address then.
+/// If a host has several addresses, a reply must leave from the one that the peer sent to: firewalls on the
+/// path know no other. So a learned path has both addresses. A configured path has only the remote one;
+/// the route then selects the local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// The peer's endpoint.
     pub remote: SocketAddr,
-    /// The address of ours that the peer knows; `None` leaves it to the route.
+    /// The local address that the peer knows; `None` if the route selects one.
     pub local: Option<Local>,
-    /// The port of ours that the peer knows.
+    /// The local port that the peer knows.
     pub port: LocalPort,
 }
 
 /// One of the two UDP ports of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalPort {
-    /// The one that is configured and reported, where peers call.
+    /// The configured port, to which peers send.
     #[default]
     Listen,
-    /// Another one, chosen by the kernel: for a peer that does not answer the first. What is on the way may have
-    /// remembered the first for a place where the peer is no more, and goes on as long as it is used.
+    /// Another port, chosen by the kernel, for a peer that does not answer the first. A NAT or firewall on the
+    /// path may keep a stale mapping for the first port as long as packets refresh it.
     Spare,
 }
 
 impl LocalPort {
-    /// The other one.
+    /// The other port.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -40,7 +40,7 @@ impl LocalPort {
 }
 
 impl Path {
-    /// The same, with an address of ours that the route chooses.
+    /// The same path, with a local address that the route selects.
     #[must_use]
     pub const fn without_local(self) -> Self {
         Self { local: None, ..self }
@@ -53,7 +53,7 @@ impl From<SocketAddr> for Path {
     }
 }
 
-/// An address of ours.
+/// A local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
     address: IpAddr,
@@ -61,11 +61,11 @@ pub struct Local {
 }
 
 impl Local {
-    /// The address that a datagram was sent to and the number of the interface that it came in by; `None`
-    /// if no one host has that address.
+    /// The address that a datagram was sent to and the number of the interface that received it; `None`
+    /// if it is not the address of one host.
     ///
-    /// The interface says something only of an IPv6 link-local address, which each interface may have. Any
-    /// other belongs to the host, and what answers from it leaves by whatever interface the route says.
+    /// The interface is kept only for an IPv6 link-local address, which several interfaces may have. Other
+    /// addresses belong to the host, and the route selects the interface for replies.
     #[must_use]
     pub fn new(address: IpAddr, interface: u32) -> Option<Self> {
         let address = address.to_canonical();
@@ -79,21 +79,21 @@ impl Local {
         is_of_one_host.then_some(Self { address, interface })
     }
 
-    /// The address; never an IPv4 address that is mapped into IPv6.
+    /// The address; never an IPv4-mapped IPv6 address.
     #[must_use]
     pub const fn address(self) -> IpAddr {
         self.address
     }
 
-    /// The number of its interface; 0 if the route chooses one.
+    /// The number of its interface; 0 if the route selects one.
     #[must_use]
     pub const fn interface(self) -> u32 {
         self.interface
     }
 }
 
-/// An address and port with an IPv4 address as such, where a dual-stack socket has it mapped into IPv6.
-/// The scope of a link-local address stays.
+/// Converts an IPv4-mapped address, as a dual-stack socket reports it, to IPv4.
+/// The scope of a link-local address is kept.
 #[must_use]
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
@@ -102,7 +102,8 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What one owner has: an IPv4 address, or 64 bits of an IPv6 one.
+/// The network that usually belongs to one host or site: the IPv4 address, or the first 64 bits of an IPv6
+/// address.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_link_local_address_needs_its_interface() {
+    fn only_link_local_addresses_keep_the_interface() {
         let interface =
             |address: &str| Local::new(address.parse().unwrap(), 7).map(|local| local.interface());
 
@@ -132,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn what_many_hosts_have_is_no_address_of_ours() {
+    fn shared_addresses_are_not_local() {
         for address in ["0.0.0.0", "::", "255.255.255.255", "224.0.0.1", "ff02::1"] {
             assert_eq!(Local::new(address.parse().unwrap(), 7), None, "{address}");
         }
     }
 
     #[test]
-    fn addresses_are_told_apart_as_the_peer_does() {
+    fn canonical_form_unmaps_ipv4_and_keeps_scope() {
         let of = |text: &str| canonical(text.parse().unwrap()).to_string();
 
         assert_eq!(of("[::ffff:192.0.2.1]:7"), "192.0.2.1:7");

@@ -1,4 +1,4 @@
-//! What tells the flows between two addresses apart: ports, or the identifier of an echo.
+//! The ports of a packet, or the identifier of an echo.
 
 use super::rewrite::Side;
 use super::{Fragment, Header, field};
@@ -9,7 +9,7 @@ const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const UDP_LITE: u8 = 136;
 
-/// Where the identifier of an ICMP echo stands, in bytes from the start of the ICMP header.
+/// The offset of the identifier of an ICMP echo, in bytes from the start of the ICMP header.
 const IDENTIFIER_OFFSET: usize = 4;
 
 /// The ports of a packet.
@@ -25,7 +25,7 @@ impl Ports {
     /// Reads the ports of `packet`; `None` if it has none: a fragment other than the first, a
     /// protocol without ports, an ICMP message that is no echo.
     ///
-    /// A packet that an ICMP error quotes may end right behind its ports.
+    /// A packet that an ICMP error quotes may end directly after its ports.
     #[must_use]
     #[inline]
     pub fn read(packet: &[u8], header: &Header) -> Option<Self> {
@@ -41,7 +41,7 @@ impl Ports {
     }
 }
 
-/// Where the port on `side` stands, in bytes from the start of the transport header.
+/// The offset of the port on `side`, in bytes from the start of the transport header.
 #[inline]
 pub(super) fn offset(packet: &[u8], header: &Header, side: Side) -> Option<usize> {
     match header.protocol() {

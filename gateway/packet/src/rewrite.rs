@@ -1,11 +1,11 @@
-//! Changing the addresses, the ports and the congestion mark of a packet, with every checksum that covers them.
+//! Rewrites the addresses, the ports and the congestion mark of a packet, and every checksum that covers them.
 //!
 //! Checksums are adjusted by difference (RFC 1624 section 3, equation 3), so a right one stays right,
 //! a wrong one stays wrong by the same difference, and the cost does not depend on the length.
 //!
-//! Untouched on purpose: SCTP (its CRC32c covers no address), ESP, GRE and whatever else covers no
-//! address, fragments other than the first, addresses inside IP options, and payload. A transport
-//! header that is too short for its checksum passes with new addresses.
+//! Not changed: SCTP (its CRC32c covers no address), ESP, GRE and other protocols that cover no
+//! address, fragments other than the first, addresses inside IP options, and payload. A packet whose
+//! transport header is too short for its checksum gets new addresses only.
 
 use std::net::IpAddr;
 
@@ -33,10 +33,10 @@ pub enum Side {
 /// What the transport checksum field of a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// The checksum, as on a wire.
+    /// The checksum, as on the wire.
     Complete,
-    /// The sum of the pseudo-header alone, not complemented: the device will complete it, or
-    /// expects us to (virtio `NEEDS_CSUM`).
+    /// The sum of the pseudo-header alone, not complemented: to be completed by the device for a written
+    /// frame, by the gateway for a read one (virtio `NEEDS_CSUM`).
     Partial,
 }
 
@@ -49,8 +49,8 @@ pub struct Mismatch;
 /// Writes `to` as the address on `side`, and adjusts the IPv4 header checksum and the transport
 /// checksum.
 ///
-/// With segments left in an IPv6 routing header, the checksum covers the final destination, which
-/// stands in that header: a new destination then leaves the transport checksum alone.
+/// With segments left in an IPv6 routing header, the checksum covers the final destination, which is
+/// in that header: a new destination then does not change the transport checksum.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub fn address(
 }
 
 /// Writes `to` as the address on `side` of the packet that an ICMP error quotes, and adjusts the
-/// checksums in there, as far as they were quoted, and the one of the error itself.
+/// quoted checksums, as far as they were quoted, and the checksum of the error itself.
 ///
 /// # Errors
 ///
@@ -75,8 +75,8 @@ pub fn address(
 ///
 /// # Source
 ///
-/// RFC 5508 section 4.1, REQ-3c: the quoted transport checksum need not be valid, and what was cut off
-/// stays cut off.
+/// RFC 5508 section 4.1, REQ-3c: the quoted transport checksum need not be valid, and a truncated quote
+/// stays truncated.
 pub fn embedded_address(
     packet: &mut [u8],
     header: &Header,
@@ -92,8 +92,8 @@ pub fn embedded_address(
 
     let changes = replace(inner, &mut embedded.header, side, to, Checksum::Complete)?;
 
-    // Every field changed above stands at an even distance from the ICMP header, so the words of
-    // its checksum are the words of ours.
+    // Every field changed above is at an even offset from the ICMP header, so the inner and the outer
+    // checksum have the same words.
     let mut sum = u16::from_be_bytes(*outer_checksum);
     for delta in [changes.field, changes.ip_checksum, changes.transport_checksum] {
         sum = delta.map_or(sum, |delta| adjust(sum, delta));
@@ -128,7 +128,7 @@ pub fn set_ecn(packet: &mut [u8], header: &mut Header, to: Ecn) -> Result<(), Mi
     Ok(())
 }
 
-/// By how much each part of a packet changed, for a checksum around it.
+/// The changes of the parts of a packet, for a checksum that covers the packet.
 #[derive(Default)]
 struct Changes {
     /// Of the address or the port.
@@ -193,7 +193,7 @@ fn replace(
     Ok(changes)
 }
 
-/// Adjusts the transport checksum; the answer is how the field changed, if it did.
+/// Adjusts the transport checksum; returns the change of the field, if any.
 #[inline]
 fn adjust_transport(
     packet: &mut [u8],
@@ -209,7 +209,7 @@ fn adjust_transport(
         Checksum::Partial => adjust_partial(old, delta),
         Checksum::Complete if header.transport.reserves_zero() && old == 0 => return None,
         Checksum::Complete => match adjust(old, delta) {
-            // A checksum of zero would say "none". Both zeros of one's complement are equal sums.
+            // A checksum of zero would mean "none". Both zeros of one's complement are equal sums.
             0 if header.transport.reserves_zero() => 0xffff,
             new => new,
         },

@@ -1,7 +1,7 @@
-//! Cutting one frame of the TUN device into the packets that it stands for.
+//! Segmentation: cuts one frame of the TUN device into packets.
 //!
-//! A frame is up to 64 KiB of payload behind one header. Payload is never moved: each segment's header is
-//! stamped into the frame itself, right in front of its payload, over the tail of the segment before,
+//! A frame is up to 64 KiB of payload with one header. Payload is never moved: the header of each segment
+//! is written into the frame, in front of its payload, over the tail of the segment before,
 //! which the caller has consumed by then.
 //!
 //! ```text
@@ -11,16 +11,16 @@
 //!   segment 2                          ..[ header ][ payload 2 ]
 //! ```
 //!
-//! What differs between segments is known beforehand (length, identification, sequence number and
-//! flags), so the sums of all other header bytes are taken once a frame.
+//! The fields that differ between segments are known (length, identification, sequence number and
+//! flags), so the sums of all other header bytes are computed once a frame.
 
 use super::virtio::{Gso, VirtioHeader};
 use super::{Fragment, Header, Malformed, Transport, field};
 use crate::counters::as_u64;
 
-use stamp::Stamp;
+use template::HeaderTemplate;
 
-mod stamp;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -30,50 +30,50 @@ pub struct Segments<'a> {
     frame: &'a mut [u8],
     next: usize,
     count: usize,
-    /// `None` if the frame is one packet and leaves as it is.
-    stamp: Option<Stamp>,
+    /// `None` if the frame is one packet, which stays unchanged.
+    template: Option<HeaderTemplate>,
 }
 
-/// How a frame is to be cut, apart from the frame: the two may travel together to another thread.
+/// [`Segments`] without the frame, so that both can be sent to another thread.
 #[derive(Debug)]
-pub struct Cut {
+pub struct DetachedSegments {
     len: usize,
     next: usize,
     count: usize,
-    stamp: Option<Stamp>,
+    template: Option<HeaderTemplate>,
 }
 
-impl Cut {
-    /// The packets of `frame`, which must be the one that this was [detached](Segments::detach) from, moved
-    /// at the most. A shorter one has none.
+impl DetachedSegments {
+    /// The packets of `frame`, which must be the one that this was [detached](Segments::detach) from, possibly
+    /// moved. A shorter frame has no packets.
     #[must_use]
     pub fn attach(self, frame: &mut [u8]) -> Segments<'_> {
-        let Self { len, next, count, stamp } = self;
+        let Self { len, next, count, template } = self;
         match frame.get_mut(..len) {
-            Some(frame) => Segments { frame, next, count, stamp },
-            None => Segments { frame: &mut [], next: count, count, stamp: None },
+            Some(frame) => Segments { frame, next, count, template },
+            None => Segments { frame: &mut [], next: count, count, template: None },
         }
     }
 }
 
 impl<'a> Segments<'a> {
-    /// Leaves the frame where it is and keeps how it is to be cut.
+    /// Separates the segmentation from the frame.
     #[must_use]
-    pub fn detach(self) -> Cut {
-        let Self { frame, next, count, stamp } = self;
+    pub fn detach(self) -> DetachedSegments {
+        let Self { frame, next, count, template } = self;
 
-        Cut { len: frame.len(), next, count, stamp }
+        DetachedSegments { len: frame.len(), next, count, template }
     }
 
     /// Prepares `frame`, which starts with the IP header that `header` describes and is preceded on
-    /// the device by `virtio`. Completes the transport checksum where that is all there is to do.
+    /// the device by `virtio`. Completes the transport checksum if the frame is one packet.
     ///
     /// The checksum field of a frame to be cut is not read but computed from the addresses in the
-    /// frame (with a routing header: adjusted), so rewriting the frame before is fine.
+    /// frame (with a routing header: adjusted), so the frame may be rewritten before.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] if `virtio` asks for something that the frame is not.
+    /// [`Malformed`] if `virtio` contradicts the frame.
     #[inline]
     pub fn new(
         frame: &'a mut [u8],
@@ -88,7 +88,7 @@ impl<'a> Segments<'a> {
             if virtio.needs_checksum {
                 complete_checksum(frame, virtio)?;
             }
-            return Ok(Self { frame, next: 0, count: 1, stamp: None });
+            return Ok(Self { frame, next: 0, count: 1, template: None });
         }
 
         let fits = match virtio.gso {
@@ -100,19 +100,19 @@ impl<'a> Segments<'a> {
         if !fits || header.fragment() != Fragment::None {
             return Err(Malformed::Offload);
         }
-        let stamp = Stamp::new(frame, virtio, header)?;
+        let template = HeaderTemplate::new(frame, virtio, header)?;
 
-        Ok(Self { next: 0, count: stamp.count(), frame, stamp: Some(stamp) })
+        Ok(Self { next: 0, count: template.count(), frame, template: Some(template) })
     }
 
-    /// How many packets the frame stands for in all; at least one.
+    /// The number of packets of the frame; at least one.
     #[must_use]
     #[inline]
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// How many packets are still to come.
+    /// The number of packets that remain.
     #[must_use]
     #[inline]
     pub const fn remaining(&self) -> usize {
@@ -127,27 +127,32 @@ impl<'a> Segments<'a> {
             return None;
         }
 
-        Some(self.stamp.as_ref().map_or(self.frame.len(), |stamp| stamp.range(self.next).len()))
+        Some(
+            self.template
+                .as_ref()
+                .map_or(self.frame.len(), |template| template.range(self.next).len()),
+        )
     }
 
-    /// The lengths of the packets that are still to come, in bytes.
+    /// The lengths of the packets that remain, in bytes.
     pub fn lengths(&self) -> impl Iterator<Item = usize> {
         let whole = self.frame.len();
 
-        (self.next..self.count)
-            .map(move |index| self.stamp.as_ref().map_or(whole, |stamp| stamp.range(index).len()))
+        (self.next..self.count).map(move |index| {
+            self.template.as_ref().map_or(whole, |template| template.range(index).len())
+        })
     }
 
-    /// The bytes of all packets of the frame together, headers included.
+    /// The total bytes of all packets of the frame, headers included.
     #[must_use]
     #[inline]
     pub fn total_bytes(&self) -> usize {
-        let repeated = self.stamp.as_ref().map_or(0, Stamp::header_len);
+        let repeated = self.template.as_ref().map_or(0, HeaderTemplate::header_len);
 
         self.frame.len() + (self.count - 1) * repeated
     }
 
-    /// Passes all packets by that are still to come, and says how many those are.
+    /// Skips all packets that remain, and returns their number.
     pub fn skip(&mut self) -> u64 {
         let skipped = self.remaining();
         self.next = self.count;
@@ -164,11 +169,11 @@ impl<'a> Segments<'a> {
         let index = self.next;
         self.next += 1;
 
-        let Some(stamp) = &self.stamp else {
+        let Some(template) = &self.template else {
             return Some(self.frame);
         };
-        let segment = self.frame.get_mut(stamp.range(index))?;
-        stamp.write(segment, index);
+        let segment = self.frame.get_mut(template.range(index))?;
+        template.write(segment, index);
 
         Some(segment)
     }
@@ -181,7 +186,7 @@ fn complete_checksum(frame: &mut [u8], virtio: &VirtioHeader) -> Result<(), Malf
     let checksum =
         field::bytes_mut(covered, usize::from(virtio.checksum_offset)).ok_or(Malformed::Offload)?;
 
-    // Zero means "none" in UDP, and to all others it is the same sum.
+    // Zero means "none" in UDP; for other protocols 0xffff is the same sum.
     *checksum = match remap::checksum::complete(sum) {
         0 => [0xff; 2],
         value => value.to_be_bytes(),

@@ -7,7 +7,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn what_was_built_is_what_is_read(packet in any_packet()) {
+    fn parsing_restores_the_built_fields(packet in any_packet()) {
         let bytes = packet.build();
 
         let header = Header::parse(&bytes).unwrap();
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_cut_short_is_malformed(packet in any_packet(), cut: prop::sample::Index) {
+    fn truncated_packet_is_malformed(packet in any_packet(), cut: prop::sample::Index) {
         let bytes = packet.build();
 
         let parsed = Header::parse(&bytes[..cut.index(bytes.len())]);
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_parsing_panic_or_point_outside(
+    fn arbitrary_bytes_parse_within_bounds(
         mut bytes in prop::collection::vec(any::<u8>(), 0..120),
         version in prop_oneof![Just(0x45), Just(0x46), Just(0x4f), Just(0x60), any::<u8>()],
         len in 0_u8..120,
@@ -70,13 +70,13 @@ proptest! {
 }
 
 #[test]
-fn other_versions_and_nothing_at_all_are_malformed() {
+fn other_versions_and_empty_input_are_malformed() {
     assert_eq!(Header::parse(&[0x55; 60]), Err(Malformed::Version { version: 5 }));
     assert_eq!(Header::parse(&[]), Err(Malformed::Truncated { needed: 1, available: 0 }));
 }
 
 #[test]
-fn header_lengths_that_contradict_are_malformed() {
+fn contradictory_lengths_are_malformed() {
     let mut short_header = v4(udp([1, 2], b"x")).build();
     short_header[0] = 0x44;
     let mut short_packet = v4(udp([1, 2], b"x")).build();
@@ -87,7 +87,7 @@ fn header_lengths_that_contradict_are_malformed() {
 }
 
 #[test]
-fn atomic_fragment_counts_as_a_whole_packet() {
+fn atomic_fragment_is_a_whole_packet() {
     let mut packet = v6(tcp([1, 2], 3, 0x10, &[], b"x"));
     packet.extensions = vec![Extension::Fragment { field: 0 }];
 
@@ -111,7 +111,7 @@ fn later_ipv6_fragment_ends_the_walk() {
 }
 
 #[test]
-fn routing_header_with_segments_left_is_seen_before_one_without() {
+fn first_routing_header_marks_packet_as_routed() {
     let routing = |segments_left| Extension::Routing { segments_left, last: [9_u16; 8].into() };
     let mut packet = v6(udp([1, 2], b"x"));
 
@@ -124,7 +124,7 @@ fn routing_header_with_segments_left_is_seen_before_one_without() {
 }
 
 #[test]
-fn source_routing_is_seen_whatever_is_left_of_it() {
+fn routing_type_0_is_source_routing() {
     let mut packet = v6(udp([1, 2], b"x"));
     packet.extensions = vec![Extension::Routing { segments_left: 0, last: [9_u16; 8].into() }];
     let mut bytes = packet.build();
@@ -137,7 +137,7 @@ fn source_routing_is_seen_whatever_is_left_of_it() {
 }
 
 #[test]
-fn extension_headers_are_walked_up_to_a_bound() {
+fn extension_header_count_is_bounded() {
     let mut packet = v6(udp([1, 2], b"x"));
     let option = Extension::Options { kind: 60, units: 0, seed: 7 };
 
@@ -151,7 +151,7 @@ fn extension_headers_are_walked_up_to_a_bound() {
 }
 
 #[test]
-fn extension_header_that_leaves_the_packet_is_malformed() {
+fn extension_header_past_packet_is_malformed() {
     let mut packet = v6(Vec::new());
     packet.extensions = vec![Extension::Options { kind: 0, units: 0, seed: 7 }];
     let mut bytes = packet.build();
@@ -164,7 +164,7 @@ fn extension_header_that_leaves_the_packet_is_malformed() {
 }
 
 #[test]
-fn offload_frame_parses_like_any_packet() {
+fn offload_frame_is_parsed() {
     let payload = noise(65_495, 1);
     let bytes = v4(tcp([1, 2], 3, 0x10, &[], &payload)).build();
 

@@ -1,4 +1,4 @@
-//! The upper-layer protocols whose checksum a change of address may concern.
+//! Upper-layer protocols, and whether their checksums cover the addresses.
 
 /// TCP flags in byte 13 of the header (RFC 9293 section 3.1).
 pub(super) const FIN: u8 = 0x01;
@@ -15,7 +15,7 @@ const UDP_LITE: u8 = 136;
 
 /// The upper-layer protocol of a packet.
 ///
-/// A named protocol means that the packet holds its header at least up to the end of the checksum
+/// A named protocol means that the packet contains its header at least up to the end of the checksum
 /// field, ports included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -29,16 +29,16 @@ pub enum Transport {
     Icmp,
     /// ICMPv6 in an IPv6 packet (RFC 4443).
     Icmpv6,
-    /// An authentication header (RFC 4302). It covers the addresses: they cannot change.
+    /// An authentication header (RFC 4302). It covers the addresses, so they cannot be changed.
     AuthenticationHeader,
-    /// Any other protocol, by its number. A change of address does not concern what it carries.
+    /// Any other protocol, by its number. No checksum of it covers the addresses.
     Other(u8),
     /// No transport header: a fragment other than the first, or a packet too short for one.
     None,
 }
 
 impl Transport {
-    /// What `protocol` is, given the number of bytes behind the IP header.
+    /// The transport of `protocol`, given the number of bytes after the IP header.
     #[inline]
     pub(super) const fn of(protocol: u8, is_ipv6: bool, available: usize) -> Self {
         let known = match protocol {
@@ -57,7 +57,7 @@ impl Transport {
         }
     }
 
-    /// Where the checksum stands, in bytes from the start of the transport header.
+    /// The offset of the checksum, in bytes from the start of the transport header.
     #[inline]
     pub(super) const fn checksum_offset(self) -> Option<usize> {
         match self {
@@ -77,8 +77,8 @@ impl Transport {
         }
     }
 
-    /// Whether a checksum field of zero says that there is no checksum: in UDP (RFC 768, for IPv6
-    /// RFC 6935). UDP-Lite forbids the zero (RFC 3828 section 3.1), so a zero has to stay one.
+    /// Whether a checksum field of zero means that there is no checksum: in UDP (RFC 768, for IPv6
+    /// RFC 6935). UDP-Lite forbids zero (RFC 3828 section 3.1), so an invalid zero must stay zero.
     #[inline]
     pub(super) const fn reserves_zero(self) -> bool {
         matches!(self, Self::Udp | Self::UdpLite)

@@ -1,21 +1,21 @@
-//! What becomes of a packet that does not go on.
+//! The reasons for which packets are dropped.
 
 use crate::rewrite::Mismatch;
 
-/// Why a packet was dropped. One variant per counter, one counter per cause an operator can act on.
+/// Why a packet was dropped. One counter per variant, one variant per cause that an operator can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DropReason {
     /// Truncated, or a header field contradicts the length of the packet.
     Malformed,
     /// No rule and no peer covers the destination. Usually a missing or rejected remap rule.
     NoRoute,
-    /// The inner source is outside what the sending peer may send (cryptokey routing).
+    /// The inner source is outside the allowed IPs of the sending peer (cryptokey routing).
     SourceNotAllowed,
     /// The peer has no endpoint yet: none configured, not resolved, or none learned.
     NoEndpoint,
     /// More packets wait for a handshake than may be staged.
     StagingFull,
-    /// Staged packets were given up because no handshake completed in time.
+    /// A staged packet was dropped because no handshake completed in time.
     HandshakeTimeout,
     /// The receiver index belongs to no peer.
     UnknownIndex,
@@ -23,11 +23,11 @@ pub enum DropReason {
     NoSession,
     /// The authentication tag, or the MAC of a handshake message, is wrong.
     Unauthenticated,
-    /// The counter was seen before or lies behind the replay window; for a handshake, its timestamp.
+    /// The counter was seen before or is older than the replay window; for a handshake, its timestamp.
     Replayed,
-    /// A handshake came under load and without a valid cookie.
+    /// A handshake message arrived under load and without a valid cookie.
     UnderLoad,
-    /// The outer header says congestion was experienced but the inner packet cannot say so (RFC 6040).
+    /// Congestion was experienced, but the inner packet is not ECN-capable (RFC 6040).
     CongestionUnmarkable,
     /// The kernel refused the datagram or the frame.
     WriteFailed,
@@ -35,23 +35,23 @@ pub enum DropReason {
     AddressAuthenticated,
     /// The handshake thread could not keep up.
     HandshakeQueueFull,
-    /// Staged packets were given up because their peer, or its keys, are configured no more.
+    /// A staged packet was dropped because its peer, or the peer's keys, were removed.
     PeerRemoved,
-    /// An IPv6 routing header of type 0, which nobody may forward (RFC 5095).
+    /// An IPv6 routing header of type 0, which must not be forwarded (RFC 5095).
     SourceRouted,
     /// A checksum-neutral rule covers the address but has no counterpart for it (RFC 6296).
     Untranslatable,
     /// A packet for a shared external address, or an error about one, that belongs to no flow.
     NoMapping,
-    /// Masquerade has no external port left, or no room for another flow.
+    /// Masquerade has no free external port, or no room for another flow.
     MasqueradeFull,
     /// One source has as many masqueraded flows as one source may have.
     MasqueradeShare,
-    /// The source would have to share an address, but the protocol has no ports to tell it apart by.
+    /// The source would have to share an address, but the protocol has no ports to distinguish flows.
     MasqueradeProtocol,
-    /// A fragment for a shared address or host map came before the first one, which has the ports.
+    /// A fragment for a shared address or host map arrived before the first one, which has the ports.
     FragmentUnknown,
-    /// A datagram of our own came back from the device: the route to an endpoint leads into the tunnel.
+    /// A datagram of this gateway came back from the device: the route to an endpoint leads into the tunnel.
     RoutingLoop,
 }
 
@@ -115,7 +115,7 @@ impl DropReason {
         }
     }
 
-    /// The place of this reason in [`Self::ALL`] and in arrays of counters.
+    /// The index of this reason in [`Self::ALL`] and in arrays of counters.
     #[must_use]
     #[expect(clippy::as_conversions, reason = "the discriminant of a field-less enum fits")]
     pub const fn index(self) -> usize {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_stands_at_its_own_index_under_its_own_label() {
+    fn every_reason_has_its_index_and_label() {
         let labels: HashSet<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
 
         assert_eq!(labels.len(), DropReason::ALL.len());

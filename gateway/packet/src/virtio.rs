@@ -1,7 +1,7 @@
 //! The offload header that a TUN device with `IFF_VNET_HDR` puts in front of every frame.
 //!
 //! The layout is `struct virtio_net_hdr` of the Linux kernel (`include/uapi/linux/virtio_net.h`):
-//! ten bytes in the byte order of the machine, unless the device was told otherwise.
+//! ten bytes in the byte order of the machine, unless the device is configured otherwise.
 
 use super::Header;
 use super::rewrite::Checksum;
@@ -16,10 +16,10 @@ const GSO_TCP_V4: u8 = 1;
 const GSO_UDP_FRAGMENT: u8 = 3;
 const GSO_TCP_V6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Set beside the type when the frame carries the CWR flag. Segmentation treats CWR by rule anyway.
+/// Set in addition to the type when the frame has the CWR flag. Segmentation handles CWR in any case.
 const GSO_ECN: u8 = 0x80;
 
-/// What the kernel left undone for us on a frame that is read, or we for the kernel on one that is
+/// The offload work that is left: by the kernel for a frame that is read, for the kernel for one that is
 /// written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtioHeader {
@@ -28,13 +28,13 @@ pub struct VirtioHeader {
     pub needs_checksum: bool,
     /// How the frame has to be cut.
     pub gso: Gso,
-    /// Bytes of IP and transport header. Only a hint when read: a forwarded frame carries garbage.
+    /// Bytes of IP and transport header. Only a hint when read: it is invalid in forwarded frames.
     pub header_len: u16,
     /// Payload bytes per segment.
     pub gso_size: u16,
-    /// Where the checksummed part begins, in bytes from the start of the packet.
+    /// The offset of the checksummed part, in bytes from the start of the packet.
     pub checksum_start: u16,
-    /// Where the checksum stands, in bytes from `checksum_start`.
+    /// The offset of the checksum, in bytes from `checksum_start`.
     pub checksum_offset: u16,
 }
 
@@ -62,7 +62,7 @@ pub enum VirtioError {
     /// Fewer than [`VIRTIO_LEN`] bytes.
     #[error("an offload header of {len} bytes, not {VIRTIO_LEN}")]
     Truncated { len: usize },
-    /// A segmentation that no device offers us.
+    /// A segmentation that no device supports.
     #[error("unknown segmentation type {gso_type}")]
     UnknownGso { gso_type: u8 },
 }
@@ -72,7 +72,7 @@ impl VirtioHeader {
     ///
     /// # Errors
     ///
-    /// [`VirtioError`] if `bytes` are too few or name an unknown kind of segmentation.
+    /// [`VirtioError`] if `bytes` are too few or the kind of segmentation is unknown.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, VirtioError> {
         let Some(&[flags, gso, h0, h1, g0, g1, s0, s1, o0, o1]) = bytes.first_chunk() else {
@@ -89,7 +89,7 @@ impl VirtioHeader {
         })
     }
 
-    /// The header as it goes in front of a frame.
+    /// The bytes of the header.
     #[must_use]
     #[inline]
     pub const fn to_bytes(&self) -> [u8; VIRTIO_LEN] {
@@ -102,11 +102,11 @@ impl VirtioHeader {
         [flags, self.gso.to_wire(), h0, h1, g0, g1, s0, s1, o0, o1]
     }
 
-    /// What the transport checksum field of the packet holds.
+    /// The content of the packet's transport checksum field.
     ///
     /// Partial only if the checksum to be completed is the one of `header`. The kernel may leave
-    /// the checksum of a packet *inside* a tunnel packet to us; the outer one is complete then, and
-    /// written so that completing the inner one keeps it right.
+    /// the checksum of a packet *inside* a tunnel packet to be completed; then the outer one is complete, and
+    /// completing the inner one keeps it right.
     #[must_use]
     #[inline]
     pub fn checksum(&self, header: &Header) -> Checksum {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_bytes_ask_for_nothing() {
+    fn zero_bytes_are_the_default() {
         let header = VirtioHeader::parse(&[0; VIRTIO_LEN]).unwrap();
 
         assert_eq!(header, VirtioHeader::default());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn congestion_bit_beside_the_type_is_ignored() {
+    fn ecn_bit_of_gso_type_is_ignored() {
         let header = VirtioHeader::parse(&[1, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
 
         assert_eq!(header.gso, Gso::TcpV4);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_types_and_short_headers_are_refused() {
+    fn unknown_types_and_short_headers_fail() {
         assert_eq!(
             VirtioHeader::parse(&[0, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
             Err(VirtioError::UnknownGso { gso_type: 2 })
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn checksum_is_partial_only_if_it_is_the_one_of_the_transport_header() {
+    fn only_the_transport_checksum_is_partial() {
         let packet = Packet::new([1; 4].into(), [2; 4].into(), 17, udp([1, 2], &[0; 40])).build();
         let header = Header::parse(&packet).unwrap();
         let of = |needs_checksum, checksum_start, checksum_offset| {
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_what_was_written_gives_the_same(
+        fn parsing_restores_the_written_header(
             needs_checksum: bool,
             kind in 0_usize..5,
             words: [u16; 4],

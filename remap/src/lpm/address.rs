@@ -1,4 +1,4 @@
-//! What the lookup needs of an address, for both versions.
+//! Address arithmetic of the lookup, for both versions.
 
 use std::fmt::Debug;
 
@@ -6,23 +6,23 @@ use std::fmt::Debug;
 pub(super) trait Address: Copy + Ord + Debug {
     const MAX: Self;
 
-    /// The next address; `None` behind the last one.
+    /// The next address; `None` after the last one.
     fn successor(self) -> Option<Self>;
 
-    /// How far `self` lies behind `base`, 0 if it lies before it.
+    /// The distance from `base` to `self`, 0 if `self` is lower.
     fn beyond(self, base: Self) -> Self;
 
-    /// `self >> shift`, which is less than the width of an address, but at most `last`.
+    /// `self >> shift`, at most `last`. `shift` is less than the width of an address.
     fn step(self, shift: u32, last: u32) -> u32;
 
-    /// The beginning of the slot of 2^`shift` addresses before the one that holds `self`, if there is
-    /// one, else of the first.
+    /// The first address of the slot of 2^`shift` addresses before the one that contains `self`, if there
+    /// is one, else of the first slot.
     fn slot_before(self, shift: u32) -> Self;
 
     /// Whether none of the lowest `bits` bits is set.
     fn is_multiple(self, bits: u32) -> bool;
 
-    /// How many bits it takes to write this number.
+    /// The number of significant bits.
     fn width(self) -> u32;
 }
 
@@ -43,7 +43,7 @@ macro_rules! address {
 
             #[inline]
             fn step(self, shift: u32, last: u32) -> u32 {
-                // The minimum before the conversion: this way there is no branch.
+                // The minimum before the conversion avoids a branch.
                 u32::try_from(self.wrapping_shr(shift).min(last.into())).unwrap_or(last)
             }
 

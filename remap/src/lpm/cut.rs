@@ -1,21 +1,21 @@
-//! Nested prefixes become pieces side by side.
+//! Flattens nested prefixes into adjacent pieces.
 
 use super::address::Address;
-use super::stages::NOBODY;
+use super::stages::NO_OWNER;
 
-/// Where a piece of the address space begins, and whose it is up to the next beginning.
+/// The first address of a piece of the address space, and the owner of the piece.
 pub(super) type Cut<A> = (A, u32);
 
-/// Cuts the address space while walking over it once, from prefix to prefix in ascending order,
-/// outer ones first. Before the first cut nobody owns anything.
+/// Cuts the address space in one walk over the prefixes, in ascending order, outer ones first. The piece
+/// before the first cut has no owner.
 pub(super) struct Cutter<A> {
     cuts: Vec<Cut<A>>,
-    /// The prefixes that contain the current address, the longest last: last address and owner.
+    /// Last address and owner of each prefix that contains the current address, the longest last.
     open: Vec<(A, u32)>,
 }
 
 impl<A: Address> Cutter<A> {
-    /// `prefixes` is how many will come.
+    /// `prefixes` is the number of prefixes to come.
     pub(super) fn new(prefixes: usize) -> Self {
         Self { cuts: Vec::with_capacity(prefixes.saturating_mul(2)), open: Vec::new() }
     }
@@ -37,11 +37,11 @@ impl<A: Address> Cutter<A> {
         self.cuts
     }
 
-    /// Behind a prefix that ended, the next longer one rules again. At the end of the address space
-    /// there is nothing behind.
+    /// After the end of a prefix, the prefix around it is the owner again. After the end of the
+    /// address space there is no cut.
     fn close(&mut self, last: A) {
         if let Some(behind) = last.successor() {
-            self.cut(behind, self.open.last().map_or(NOBODY, |(_, outer)| *outer));
+            self.cut(behind, self.open.last().map_or(NO_OWNER, |(_, outer)| *outer));
         }
     }
 

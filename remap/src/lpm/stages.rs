@@ -1,4 +1,4 @@
-//! From an address to the owner of its piece: stages of slots, then a block of few pieces.
+//! Finds the owner of an address: stages of slots, then a block of few pieces.
 //!
 //! ```text
 //! address ─▶ stage: base, shift ─▶ slot ─┬─▶ owner           the slot lies in one piece
@@ -6,10 +6,9 @@
 //!              └─────────────────────────┴─▶ stage           it is cut more often
 //! ```
 //!
-//! A stage spans just what its cuts span, however few addresses that are, and has as many slots as
-//! cuts. So its size follows from the number of prefixes, not from their lengths; what thousands of
-//! random prefixes need, a dense block of host maps far away from everything else needs too: one
-//! stage for the rough place, one for the exact one.
+//! A stage spans exactly the range of its cuts, and has about as many slots as cuts. So its size depends
+//! on the number of prefixes, not on their lengths. Thousands of random prefixes, and a dense block of
+//! host maps far from all other prefixes, need the same two stages: a coarse and a fine one.
 
 use std::hint::select_unpredictable;
 
@@ -17,12 +16,12 @@ use super::address::Address;
 use super::cut::Cut;
 
 /// The owner of a piece that no prefix covers.
-pub(super) const NOBODY: u32 = Slot::INDEX;
+pub(super) const NO_OWNER: u32 = Slot::INDEX;
 
 /// A block fills a cache line of 64 bytes: seven cuts and eight owners.
 pub(super) type StagesV4 = Stages<u32, 7, 8>;
-/// A block fills two neighbouring cache lines: six cuts and seven owners. In one line there would be
-/// room for three cuts, and two prefixes side by side have four.
+/// A block fills two adjacent cache lines: six cuts and seven owners. One line has
+/// room for three cuts, but two adjacent prefixes can have four.
 pub(super) type StagesV6 = Stages<u128, 6, 7>;
 
 /// The pieces of one version. `OWNERS` is `CUTS` + 1.
@@ -34,7 +33,7 @@ pub(super) struct Stages<A, const CUTS: usize, const OWNERS: usize> {
     blocks: Box<[Block<A, CUTS, OWNERS>]>,
 }
 
-/// What to do next: two bits of kind, thirty bits of place.
+/// The next step of a lookup: two bits of kind, thirty bits of index.
 #[derive(Clone, Copy, Debug)]
 struct Slot(u32);
 
@@ -48,11 +47,11 @@ impl Slot {
         Self(owner)
     }
 
-    /// A place that does not fit belongs to nobody: 2^30 blocks would take 64 GiB.
-    fn place(kind: u32, index: usize) -> Self {
+    /// An index that does not fit becomes [`NO_OWNER`]: 2^30 blocks would take 64 GiB.
+    fn new(kind: u32, index: usize) -> Self {
         match u32::try_from(index) {
             Ok(index) if index < Self::INDEX => Self(kind | index),
-            Ok(_) | Err(_) => Self(NOBODY),
+            Ok(_) | Err(_) => Self(NO_OWNER),
         }
     }
 
@@ -67,24 +66,24 @@ impl Slot {
     }
 }
 
-/// Divides the addresses from `base` on evenly among slots; the outermost slots also take what lies
-/// outside.
+/// Divides the addresses from `base` on evenly among slots; the first and the last slot also contain the
+/// addresses outside.
 #[derive(Clone, Copy, Debug)]
 struct Stage<A> {
     base: A,
     /// The binary logarithm of the addresses in one slot.
     shift: u32,
     first: u32,
-    /// The place of the last slot, counted from `first`.
+    /// The index of the last slot, relative to `first`.
     last: u32,
 }
 
-/// A few pieces, side by side in memory. Unused places repeat the last owner.
+/// A few pieces, adjacent in memory. Unused elements repeat the last owner.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block<A, const CUTS: usize, const OWNERS: usize> {
     cuts: [A; CUTS],
-    /// The first owner has everything before the first cut.
+    /// The first owner has the addresses before the first cut.
     owners: [u32; OWNERS],
 }
 
@@ -97,7 +96,7 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
             // Most cuts come in pairs, the two ends of a prefix.
             blocks: Vec::with_capacity(cuts.len() / 2),
         };
-        let root = builder.slot(NOBODY, cuts);
+        let root = builder.slot(NO_OWNER, cuts);
 
         Self {
             root,
@@ -107,17 +106,17 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
         }
     }
 
-    /// Who owns the piece around `address`, or [`NOBODY`].
+    /// The owner of the piece around `address`, or [`NO_OWNER`].
     #[inline]
     pub(super) fn owner(&self, address: A) -> u32 {
         self.resolve(self.descend(address), address)
     }
 
-    /// [`Self::owner`] for several addresses. Each step for all of them before the next step, so that
-    /// their reads overlap; the first stage, which is the same for all, without asking whom it is for.
+    /// [`Self::owner`] for several addresses. Performs each step for all of them before the next step, so
+    /// that their reads overlap. The first stage is the same for all.
     ///
-    /// Whom a later step is for is collected without a branch: how deep an address goes and whether it
-    /// meets a block are guesses that the branch predictor would lose.
+    /// The addresses that need a later step are collected without a branch: neither the depth of an address
+    /// nor whether it ends in a block is predictable.
     #[inline]
     pub(super) fn owners<const N: usize>(&self, addresses: [A; N]) -> [u32; N] {
         let mut slots = [self.root; N];
@@ -126,13 +125,13 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
         {
             slots = addresses.map(|address| self.slot_in(stage, address));
         }
-        // The places of the addresses that are at a stage: the first `left` of `lanes`.
+        // The first `left` of `lanes` are the indexes of the addresses that are at a stage.
         let mut lanes: [usize; N] = [0; N];
         let mut left = collect(&mut lanes, &slots, Slot::STAGE);
         while left > 0 {
             let mut kept = 0;
-            for turn in 0..left {
-                let Some(lane) = lanes.get(turn).copied() else { break };
+            for n in 0..left {
+                let Some(lane) = lanes.get(n).copied() else { break };
                 let Some((slot, address)) = slots.get_mut(lane).zip(addresses.get(lane)) else {
                     break;
                 };
@@ -151,13 +150,13 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
             let Some((owner, address)) = owners.get_mut(*lane).zip(addresses.get(*lane)) else {
                 break;
             };
-            *owner = get(&self.blocks, *owner).map_or(NOBODY, |block| block.owner(*address));
+            *owner = get(&self.blocks, *owner).map_or(NO_OWNER, |block| block.owner(*address));
         }
 
         owners
     }
 
-    /// Down the stages to where there are few pieces left.
+    /// Descends the stages to a block or an owner.
     #[inline]
     fn descend(&self, address: A) -> Slot {
         let mut slot = self.root;
@@ -168,10 +167,10 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
         slot
     }
 
-    /// From the stage at `slot` to the slot of `address` in it.
+    /// The slot of `address` in the stage at `slot`.
     #[inline]
     fn step(&self, slot: Slot, address: A) -> Slot {
-        let Some(stage) = get(&self.stages, slot.index()) else { return Slot::owner(NOBODY) };
+        let Some(stage) = get(&self.stages, slot.index()) else { return Slot::owner(NO_OWNER) };
 
         self.slot_in(stage, address)
     }
@@ -182,17 +181,17 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Stages<A, CUTS, OWNERS>
         let step = address.beyond(stage.base).step(stage.shift, stage.last);
         let next = get(&self.slots, stage.first.wrapping_add(step));
 
-        next.copied().unwrap_or(Slot::owner(NOBODY))
+        next.copied().unwrap_or(Slot::owner(NO_OWNER))
     }
 
-    /// From the last slot to the owner.
+    /// The owner at the last slot.
     #[inline]
     fn resolve(&self, slot: Slot, address: A) -> u32 {
         if !slot.is(Slot::BLOCK) {
             return slot.index();
         }
 
-        get(&self.blocks, slot.index()).map_or(NOBODY, |block| block.owner(address))
+        get(&self.blocks, slot.index()).map_or(NO_OWNER, |block| block.owner(address))
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -215,10 +214,10 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Block<A, CUTS, OWNERS> 
         block
     }
 
-    /// Looks at every cut instead of searching: it is in the cache anyway, and no branch is guessed.
+    /// Compares every cut instead of searching: all are in the cache, and there is no branch.
     #[inline]
     fn owner(&self, address: A) -> u32 {
-        let Some((first, owners)) = self.owners.split_first() else { return NOBODY };
+        let Some((first, owners)) = self.owners.split_first() else { return NO_OWNER };
         self.cuts
             .iter()
             .zip(owners)
@@ -233,34 +232,34 @@ struct Builder<A, const CUTS: usize, const OWNERS: usize> {
 }
 
 impl<A: Address, const CUTS: usize, const OWNERS: usize> Builder<A, CUTS, OWNERS> {
-    /// The fewest slots of a stage, so that an address is used up after at most 8 stages, of version
-    /// 6 after 32. It takes a chain of prefixes nested at one end of the other to get there.
+    /// The fewest slots of a stage, so that a lookup takes at most 8 stages for IPv4 and 32 for IPv6. Only
+    /// a chain of nested prefixes that share one end needs so many.
     const SLOTS_MIN: usize = 16;
 
-    /// Whose is what: before the first of `cuts` all is of `before`.
+    /// Builds the slot with `cuts`; `before` is the owner before the first.
     fn slot(&mut self, before: u32, cuts: &[Cut<A>]) -> Slot {
         match cuts {
             [] => Slot::owner(before),
             [(base, _), .., (end, _)] if cuts.len() > CUTS => self.stage(before, cuts, *base, *end),
             [..] => {
-                let place = Slot::place(Slot::BLOCK, self.blocks.len());
+                let place = Slot::new(Slot::BLOCK, self.blocks.len());
                 self.blocks.push(Block::new(before, cuts));
                 place
             }
         }
     }
 
-    /// A stage has about as many slots as cuts, so most slots end up with none, one or two.
+    /// A stage has about as many slots as cuts, so most slots have none, one or two.
     fn stage(&mut self, mut before: u32, cuts: &[Cut<A>], base: A, end: A) -> Slot {
         let slots = cuts.len().max(Self::SLOTS_MIN).next_power_of_two();
         let shift = end.beyond(base).width().saturating_sub(slots.ilog2());
         let base = base.slot_before(shift);
         let last = end.beyond(base).step(shift, Slot::INDEX) + 1;
-        let place = Slot::place(Slot::STAGE, self.stages.len());
+        let place = Slot::new(Slot::STAGE, self.stages.len());
         let start = self.slots.len();
-        let Ok(first) = u32::try_from(start) else { return Slot::owner(NOBODY) };
+        let Ok(first) = u32::try_from(start) else { return Slot::owner(NO_OWNER) };
         self.stages.push(Stage { base, shift, first, last });
-        self.slots.resize(start + index(last) + 1, Slot::owner(NOBODY));
+        self.slots.resize(start + index(last) + 1, Slot::owner(NO_OWNER));
 
         let step = |cut: &Cut<A>| cut.0.beyond(base).step(shift, last);
         let mut done = start;
@@ -269,7 +268,8 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Builder<A, CUTS, OWNERS
             if let Some(uncut) = self.slots.get_mut(done..at) {
                 uncut.fill(Slot::owner(before));
             }
-            // A cut at the edge of a slot leaves nothing before it; the first slot reaches further.
+            // A cut at the first address of a slot leaves no addresses before it in the slot. The first slot
+            // begins earlier.
             let slot = match group {
                 [(cut, owner), inside @ ..] if cut.beyond(base).is_multiple(shift) => {
                     self.slot(*owner, inside)
@@ -290,7 +290,7 @@ impl<A: Address, const CUTS: usize, const OWNERS: usize> Builder<A, CUTS, OWNERS
     }
 }
 
-/// Puts the places of the slots of one kind to the front of `lanes`, and counts them.
+/// Writes the indexes of the slots of one kind to the front of `lanes`, and counts them.
 #[inline]
 fn collect<const N: usize>(lanes: &mut [usize; N], slots: &[Slot; N], kind: u32) -> usize {
     let mut count = 0;
@@ -305,11 +305,11 @@ fn collect<const N: usize>(lanes: &mut [usize; N], slots: &[Slot; N], kind: u32)
 }
 
 #[inline]
-fn get<T>(slice: &[T], place: u32) -> Option<&T> {
-    slice.get(index(place))
+fn get<T>(slice: &[T], at: u32) -> Option<&T> {
+    slice.get(index(at))
 }
 
 #[inline]
-fn index(place: u32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+fn index(at: u32) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
 }

@@ -14,12 +14,12 @@ fn the_longest_prefix_wins() {
 }
 
 #[test]
-fn a_prefix_that_is_there_twice_is_named() {
+fn duplicate_prefix_is_named() {
     let prefix: Prefix = "10.0.0.0/8".parse().unwrap();
 
     let error = Lpm::new([(prefix, 1), (prefix, 2)]).unwrap_err();
 
-    assert_eq!(error.to_string(), "10.0.0.0/8 is there twice");
+    assert_eq!(error.to_string(), "10.0.0.0/8 is listed twice");
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn an_empty_map_finds_nothing() {
 }
 
 #[test]
-fn a_map_of_one_prefix_stays_small() {
+fn map_of_one_prefix_stays_small() {
     let v4 = map(&["10.244.0.0/16"]);
     let v6 = map(&["fd00:10:244::/56"]);
 
@@ -36,7 +36,7 @@ fn a_map_of_one_prefix_stays_small() {
 }
 
 #[test]
-fn host_maps_side_by_side_take_a_slot_each_and_no_block() {
+fn adjacent_host_maps_need_no_block() {
     let hosts = (0..=u16::MAX).map(|n| (host(n), n));
 
     let map = Lpm::new(hosts).unwrap();

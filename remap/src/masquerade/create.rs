@@ -1,30 +1,30 @@
-//! The first packet of a mapping: whose share it is, and who makes room. `place` finds the port.
+//! Creates a mapping for its first packet: counts it, makes room. `allocation` finds the port.
 
 use super::Masquerade;
-use super::entry::{Kind, Life, Record, Role, bits};
+use super::allocation::MappingRequest;
+use super::entry::{Kind, Record, Role, Status, bits};
+use super::eviction::EvictionCandidate;
 use super::flow::{Endpoint, Flow, Protocol, Signal, Tick};
-use super::idlest::Idlest;
-use super::lock::Place;
-use super::lookup::{DOMAIN, Met, external_endpoint};
+use super::lock::LockIndex;
+use super::lookup::{DOMAIN, Tracked, external_endpoint};
 use super::outcome::{Refused, bump};
-use super::place::Wanted;
 use super::pool::Pool;
 use super::state::{Side, State};
-use super::table::{External, Found, Outlet, Table};
-use super::tally::Tally;
+use super::table::{External, Found, PortPoolLock, Table};
+use super::usage::Usage;
 
-/// How many entries a new mapping looks at for expired ones. Two keep the table swept: one pass
-/// over it costs half as many new mappings as it has entries.
+/// Entries that a new mapping checks for expiry. Two keep the table swept: one pass
+/// over it takes half as many new mappings as it has entries.
 pub(super) const SWEEP: u32 = 2;
-/// The same where the source has used up its share and expired mappings of it may be in the way.
+/// The same if the source has used up its share, perhaps with expired mappings.
 pub(super) const SWEEP_HARDER: u32 = 64;
-/// How many mappings are compared to find one to evict.
+/// Mappings that are compared to find one to evict.
 pub(super) const SAMPLE: usize = 16;
-/// How many entries are looked at in search of them.
+/// Entries that are checked to find these.
 pub(super) const SAMPLE_REACH: u32 = 64;
 
 impl Masquerade {
-    /// Finds or makes the mapping of an outbound packet, under the lock of its source.
+    /// Finds or creates the mapping of an outbound packet, under the lock of its source.
     #[cold]
     #[inline(never)]
     pub(super) fn create(
@@ -45,84 +45,92 @@ impl Masquerade {
         table.sweep(SWEEP, None, &self.counters.expired, now);
 
         let kind = Kind::new(flow.protocol, flow.source.address);
-        let source = Tally::source(realm, kind, bits(flow.source.address));
+        let source = Usage::source(realm, kind, bits(flow.source.address));
         let held = table.hold(&source);
-        // Another thread may have been first; or its conversation is over and another begins.
+        // Another thread may have created it meanwhile, or a closed mapping gets a new connection.
         while let Some(found) = self.find_internal(realm, flow.protocol, flow.source) {
-            let has_expired = table.state(found.record.life, now).is_none();
+            let has_expired = table.state(found.record.status, now).is_none();
             let known = external_endpoint(&found.record);
             if !has_expired && pool.contains(known.address) {
-                if self.meet(table, &found, Side::Initiator, signal, flow.destination, now)
-                    == Met::Adopt
+                if self.track(table, &found, Side::Initiator, signal, flow.destination, now)
+                    == Tracked::Adopt
                 {
                     self.adopt(&found, flow.destination, now);
                 }
                 return Ok(known);
             }
-            table.remove(&found, Outlet::Free, self.counters.replaced_or_expired(has_expired));
+            table.remove(
+                &found,
+                PortPoolLock::Free,
+                self.counters.replaced_or_expired(has_expired),
+            );
         }
 
-        let wanted = Wanted {
+        let request = MappingRequest {
             realm,
             flow,
             kind,
             record: self.first_record(realm, kind, flow, now),
-            held: held.place,
+            held: held.lock,
             now,
         };
-        self.admit(&wanted, &source, external, pool)
+        self.admit(&request, &source, external, pool)
             .inspect(|_| bump(&self.counters.created))
             .map_err(|refused| self.counters.count(refused))
     }
 
-    /// Counts the mapping in, and out again if it comes to nothing.
+    /// Counts the mapping and allocates its port; undoes the count on failure.
     fn admit(
         &self,
-        wanted: &Wanted<'_>,
-        source: &Tally,
+        request: &MappingRequest<'_>,
+        source: &Usage,
         external: &External,
         pool: &Pool,
     ) -> Result<Endpoint, Refused> {
         let table = &self.mappings;
-        let address = wanted.flow.source.address;
-        let paired = self.paired(wanted.realm, address, pool).ok_or(Refused::NoAddress)?;
-        // The share first: who is at its limit must not drive out others.
-        self.join(table, source, bits(paired), wanted.held, wanted.now)?;
-        if let Err(refused) = self.make_room(table, wanted.held, wanted.now) {
-            table.leave(source);
+        let address = request.flow.source.address;
+        let paired = self.paired(request.realm, address, pool).ok_or(Refused::NoAddress)?;
+        // The share first: a source at its limit must not evict mappings of others.
+        self.add_flow(table, source, bits(paired), request.held, request.now)?;
+        if let Err(refused) = self.make_room(table, request.held, request.now) {
+            table.remove_flow(source);
             return Err(refused);
         }
 
-        let placed = self.place(wanted, external, pool.addresses_from(paired));
-        if placed.is_err() {
+        let allocated = self.allocate(request, external, pool.addresses_from(paired));
+        if allocated.is_err() {
             table.unreserve();
-            table.leave(source);
+            table.remove_flow(source);
         }
 
-        placed
+        allocated
     }
 
-    /// Joins a source; if its share is used up, perhaps by mappings that have expired, looks for
-    /// those and tries once more.
-    pub(super) fn join(
+    /// Counts a flow of a source. If the share is used up, sweeps for expired flows and tries once more.
+    pub(super) fn add_flow(
         &self,
         table: &Table,
-        source: &Tally,
+        source: &Usage,
         paired: u128,
-        held: Place,
+        held: LockIndex,
         now: Tick,
     ) -> Result<(), Refused> {
-        match table.join(source, paired) {
+        match table.add_flow(source, paired) {
             Err(Refused::SourceShare) => {
                 table.sweep(SWEEP_HARDER, Some(held), &self.counters.expired, now);
-                table.join(source, paired)
+                table.add_flow(source, paired)
             }
-            joined => joined,
+            result => result,
         }
     }
 
-    /// Reserves room for one flow, by ending an expired or an idle one if need be.
-    pub(super) fn make_room(&self, table: &Table, held: Place, now: Tick) -> Result<(), Refused> {
+    /// Reserves room for one flow; ends an expired or an idle one if necessary.
+    pub(super) fn make_room(
+        &self,
+        table: &Table,
+        held: LockIndex,
+        now: Tick,
+    ) -> Result<(), Refused> {
         if table.reserve() || (self.evict(table, held, now) && table.reserve()) {
             Ok(())
         } else {
@@ -130,40 +138,41 @@ impl Masquerade {
         }
     }
 
-    /// Ends one of some flows: an expired one, or the most idle.
-    fn evict(&self, table: &Table, held: Place, now: Tick) -> bool {
-        let mut idlest = Idlest::default();
+    /// Ends one flow of a sample: an expired one, else the most idle.
+    fn evict(&self, table: &Table, held: LockIndex, now: Tick) -> bool {
+        let mut candidate = EvictionCandidate::default();
 
         for _ in 0..SAMPLE_REACH {
             let Some(found) = table.next_flow() else {
                 continue;
             };
-            let Some(state) = table.state(found.record.life, now) else {
-                if table.try_remove(&found, Some(held), Outlet::Free, &self.counters.expired) {
+            let Some(state) = table.state(found.record.status, now) else {
+                if table.try_remove(&found, Some(held), PortPoolLock::Free, &self.counters.expired)
+                {
                     return true;
                 }
                 continue;
             };
-            idlest.compare(found, state, now);
-            if idlest.compared() == SAMPLE {
+            candidate.compare(found, state, now);
+            if candidate.compared() == SAMPLE {
                 break;
             }
         }
 
-        idlest.found().is_some_and(|found| {
-            table.try_remove(&found, Some(held), Outlet::Free, &self.counters.evicted)
+        candidate.found().is_some_and(|found| {
+            table.try_remove(&found, Some(held), PortPoolLock::Free, &self.counters.evicted)
         })
     }
 
-    /// A mapping whose conversation is over begins one with another remote endpoint.
+    /// Tracks a new connection, to another remote endpoint, on a mapping whose connection is closed.
     fn adopt(&self, found: &Found<'_>, remote: Endpoint, now: Tick) {
-        let kind = found.record.life.kind();
+        let kind = found.record.status.kind();
         let tag = self.mappings.hash.tag(kind, bits(remote.address), remote.port);
         found.entry.set_c([tag, 0]);
-        // The other direction may touch it meanwhile; under the lock nobody ends it.
-        let mut life = found.record.life;
-        while let Err(current) = found.entry.update(life, life.refreshed(State::Opening, now)) {
-            life = current;
+        // The other direction may update it concurrently; ending it needs the lock that is held.
+        let mut status = found.record.status;
+        while let Err(current) = found.entry.update(status, status.refreshed(State::Opening, now)) {
+            status = current;
         }
     }
 
@@ -181,7 +190,7 @@ impl Masquerade {
         };
 
         Record {
-            life: Life::new(Role::Flow(state), kind, now),
+            status: Status::new(Role::Flow(state), kind, now),
             realm,
             ports: [flow.source.port, 0],
             a: bits(flow.source.address),

@@ -1,13 +1,13 @@
-//! One cache line of memory that many read while one writes.
+//! One cache line, protected by a sequence lock: many readers, one writer.
 //!
-//! A sequence lock made of atomics: the word `life` carries a sequence number that is odd while the
-//! other words are being written. A reader takes the number, the words and the number again; equal
-//! and even means that the words belong together. A reader that finds otherwise reports nothing, and
-//! is right to: at some moment during the read the record it was after did not exist.
+//! The word `status` contains a sequence number that is odd while the
+//! other words are being written. A reader loads the number, the words and the number again; equal
+//! and even means that the words belong together. Otherwise the reader returns nothing, which
+//! is correct: at some moment during the read the record did not exist.
 //!
-//! `life` also carries what the packet path changes, the state and the time of the last packet, so
-//! that a change is one compare-and-exchange. It fails if the entry was given to another mapping in
-//! the meantime, because the sequence number is part of what is compared.
+//! `status` also contains what the packet path changes, the state and the time of the last packet, so
+//! that a change is one compare-and-exchange. It fails if the entry was reused for another mapping in
+//! the meantime, because the sequence number is part of the comparison.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -19,7 +19,7 @@ use super::state::State;
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Entry {
-    life: AtomicU64,
+    status: AtomicU64,
     /// Realm and both ports.
     scope: AtomicU64,
     a: [AtomicU64; 2],
@@ -29,17 +29,17 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 64, "a lookup must cost one cache line");
 
-/// What an entry holds. The meaning of the fields depends on the role:
+/// The content of an entry. The meaning of the fields depends on the role:
 ///
 /// | role | `a`, `ports[0]` | `b`, `ports[1]` | `c` |
 /// |---|---|---|---|
 /// | mapping | internal | external | tag of the tracked remote endpoint |
 /// | pin | internal | remote | external address |
 /// | source | source | its external address | number of its mappings |
-/// | outlet | external address | | number of ports taken, by class |
+/// | port pool | external address | | number of ports taken, by class |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
-    pub(super) life: Life,
+    pub(super) status: Status,
     pub(super) realm: u32,
     pub(super) ports: [u16; 2],
     pub(super) a: u128,
@@ -48,18 +48,18 @@ pub(super) struct Record {
 }
 
 impl Entry {
-    /// The record, or `None` if there is none or it is just coming or going.
+    /// The record, or `None` if there is none or it is being written or retired.
     #[inline]
     pub(super) fn read(&self) -> Option<Record> {
-        let life = Life(self.life.load(Ordering::Acquire));
-        if life.is_absent() {
+        let status = Status(self.status.load(Ordering::Acquire));
+        if status.is_absent() {
             return None;
         }
 
         let scope = self.scope.load(Ordering::Relaxed);
         let [c0, c1] = &self.c;
         let record = Record {
-            life,
+            status,
             realm: low_u32(scope >> 32),
             ports: [low_u16(scope >> 16), low_u16(scope)],
             a: load(&self.a),
@@ -70,13 +70,13 @@ impl Entry {
         // sequence number visible below.
         fence(Ordering::Acquire);
 
-        life.is_same_record(self.life()).then_some(record)
+        status.is_same_record(self.status()).then_some(record)
     }
 
-    /// Writes a record. Only for who took the entry from the free ones: nobody else writes.
-    pub(super) fn write(&self, record: &Record) -> Life {
-        let writing = self.life().advanced(1);
-        self.life.store(writing.0, Ordering::Relaxed);
+    /// Writes a record. Only for the thread that took the entry from the free list.
+    pub(super) fn write(&self, record: &Record) -> Status {
+        let writing = self.status().advanced(1);
+        self.status.store(writing.0, Ordering::Relaxed);
         fence(Ordering::Release);
 
         let [near, far] = record.ports.map(u64::from);
@@ -86,66 +86,66 @@ impl Entry {
         store(&self.b, record.b);
         self.set_c(record.c);
 
-        let life = writing.advanced(1).with_content_of(record.life);
-        self.life.store(life.0, Ordering::Release);
+        let status = writing.advanced(1).with_content_of(record.status);
+        self.status.store(status.0, Ordering::Release);
 
-        life
+        status
     }
 
-    /// Ends the record if nothing changed since `life` was read. A packet that refreshed it in the
-    /// meantime keeps it alive.
-    pub(super) fn retire(&self, life: Life) -> bool {
-        let absent = life.advanced(2).without_content();
+    /// Ends the record, unless `status` changed since it was read: a packet that refreshed the record
+    /// keeps it.
+    pub(super) fn retire(&self, status: Status) -> bool {
+        let absent = status.advanced(2).without_content();
 
         let ended =
-            self.life.compare_exchange(life.0, absent.0, Ordering::AcqRel, Ordering::Relaxed);
-        // Pairs with the fence in `read`: who sees the link among the free entries, which lies where a word of
-        // the record was, finds the record ended.
+            self.status.compare_exchange(status.0, absent.0, Ordering::AcqRel, Ordering::Relaxed);
+        // Pairs with the fence in `read`: a reader that sees the link of the free list, which overlays a word
+        // of the record, finds the record ended.
         fence(Ordering::Release);
 
         ended.is_ok()
     }
 
-    /// Changes state and time if nothing changed since `life` was read.
+    /// Changes state and time, unless `status` changed since it was read.
     #[inline]
-    pub(super) fn update(&self, life: Life, changed: Life) -> Result<(), Life> {
-        self.life
-            .compare_exchange(life.0, changed.0, Ordering::Relaxed, Ordering::Relaxed)
+    pub(super) fn update(&self, status: Status, changed: Status) -> Result<(), Status> {
+        self.status
+            .compare_exchange(status.0, changed.0, Ordering::Relaxed, Ordering::Relaxed)
             .map(drop)
-            .map_err(Life)
+            .map_err(Status)
     }
 
-    /// Changes the words that no index depends on. Only under the lock of the record's source.
+    /// Changes the words that no index contains. Only under the lock of the record's source.
     pub(super) fn set_c(&self, words: [u64; 2]) {
         for (word, value) in self.c.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
-    /// The link of the list of free entries; it lies where a record has `a`.
+    /// The link of the free list; it overlays `a`.
     pub(super) fn link(&self) -> &AtomicU64 {
         let [link, _] = &self.a;
 
         link
     }
 
-    fn life(&self) -> Life {
-        Life(self.life.load(Ordering::Relaxed))
+    fn status(&self) -> Status {
+        Status(self.status.load(Ordering::Relaxed))
     }
 }
 
-/// The word that changes: sequence number, role or state, kind, and time of the last packet.
+/// The word that changes with packets: sequence number, role or state, kind, and time of the last packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life(u64);
+pub(super) struct Status(u64);
 
-/// 23 bits. A reader would have to sleep while its entry is reused four million times, to the number
-/// exactly, to be misled.
+/// 23 bits. A reader would be wrong only if its entry were reused exactly 2^22 times, or a multiple of it,
+/// during one read.
 const SEQUENCE: u64 = (1 << ROLE_SHIFT) - 1;
 const ROLE_SHIFT: u32 = 23;
 const KIND_SHIFT: u32 = 27;
 const SEEN_SHIFT: u32 = 36;
 
-impl Life {
+impl Status {
     pub(super) fn new(role: Role, kind: Kind, seen: Tick) -> Self {
         Self(
             (u64::from(role.code()) << ROLE_SHIFT)
@@ -154,7 +154,7 @@ impl Life {
         )
     }
 
-    /// The same record, later.
+    /// The same record with another state and time.
     #[inline]
     pub(super) fn refreshed(self, state: State, now: Tick) -> Self {
         let content = Self::new(Role::Flow(state), self.kind(), self.seen().max(now));
@@ -171,7 +171,7 @@ impl Life {
     pub(super) fn state(self) -> Option<State> {
         match self.role() {
             Role::Flow(state) => Some(state),
-            Role::Absent | Role::Source | Role::Outlet => None,
+            Role::Absent | Role::Source | Role::PortPool => None,
         }
     }
 
@@ -211,12 +211,12 @@ impl Life {
     }
 }
 
-/// What an entry is used for.
+/// The use of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Absent,
     Source,
-    Outlet,
+    PortPool,
     Flow(State),
 }
 
@@ -236,7 +236,7 @@ impl Role {
             Self::Flow(State::SharedOpening) => 10,
             Self::Flow(State::Shared) => 11,
             Self::Source => 12,
-            Self::Outlet => 13,
+            Self::PortPool => 13,
         }
     }
 
@@ -254,7 +254,7 @@ impl Role {
             10 => Self::Flow(State::SharedOpening),
             11 => Self::Flow(State::Shared),
             12 => Self::Source,
-            13 => Self::Outlet,
+            13 => Self::PortPool,
             _ => Self::Absent,
         }
     }
@@ -304,7 +304,7 @@ impl Kind {
     }
 }
 
-/// An address as a number; its version stands in the [`Kind`].
+/// An address as a number; the [`Kind`] contains its version.
 #[inline]
 pub(super) fn bits(address: IpAddr) -> u128 {
     match address {

@@ -1,4 +1,4 @@
-//! What the packet path says about one packet, and what it hears back.
+//! The values that the packet path passes to the masquerade: endpoints, flows, TCP signals, time.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,9 +29,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Where one packet comes from and where it goes, as its headers say on the side it arrived from.
+/// Source and destination of one packet, as in its headers before translation.
 ///
-/// An echo has one identifier; it is the port of the side that is translated. The other port is 0.
+/// The identifier of an echo is the port of the side that is translated. The other port is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// The transport protocol.
@@ -42,24 +42,24 @@ pub struct Flow {
     pub destination: Endpoint,
 }
 
-/// What tells two flows between the same addresses apart.
+/// The protocol of a flow, as far as it distinguishes flows between the same addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// TCP.
     Tcp,
     /// UDP.
     Udp,
-    /// UDP-Lite (RFC 3828). Its ports stand where those of UDP stand and are treated alike.
+    /// UDP-Lite (RFC 3828). Its ports are at the same offsets as in UDP and are treated alike.
     UdpLite,
-    /// An echo request or reply of ICMP or ICMPv6; the address tells which.
+    /// An echo request or reply of ICMP or ICMPv6, according to the address.
     Echo,
     /// Any other protocol, by its number. It has no ports, so it can be pinned but not masqueraded.
     Raw(u8),
 }
 
 impl Protocol {
-    /// A number of its own for each protocol. An echo is not all of ICMP and hence not number 1; 0
-    /// is a hop-by-hop header and never a transport.
+    /// A unique number for each protocol. Echo is 0 and not 1, because it is only a part of ICMP; protocol 0
+    /// is the hop-by-hop header and never a transport.
     pub(super) const fn code(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -81,16 +81,16 @@ impl Protocol {
     }
 }
 
-/// What a TCP segment does to its connection.
+/// The effect of a TCP segment on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// Nothing: neither SYN nor FIN nor RST, and every packet that is not TCP.
+    /// None: neither SYN nor FIN nor RST, and every packet that is not TCP.
     Data,
     /// SYN, with or without ACK.
     Syn,
     /// FIN.
     Fin,
-    /// RST, whatever else is set.
+    /// RST, with any other flags.
     Reset,
 }
 
@@ -117,14 +117,14 @@ impl Signal {
 
 /// A point in time: whole seconds since the gateway started.
 ///
-/// Seconds are fine enough for every timeout here, and coarse enough that a busy mapping is written
-/// to once a second instead of once a packet. A timeout counts whole seconds that have passed, so
-/// rounding makes a mapping live up to a second longer, never shorter.
+/// Seconds are precise enough for every timeout here, and coarse enough that a busy mapping is written
+/// once a second instead of once a packet. Rounding makes a mapping live up to a second longer,
+/// never shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tick(u32);
 
 impl Tick {
-    /// The last point in time that can be told: eight and a half years. From then on nothing ages.
+    /// The largest value: eight and a half years. After that nothing expires.
     pub const MAX: Self = Self((1 << 28) - 1);
 
     /// `seconds` after the start, or [`Self::MAX`].
@@ -139,7 +139,7 @@ impl Tick {
         self.0
     }
 
-    /// Seconds since `earlier`; 0 if that lies ahead, as it may between two threads.
+    /// Seconds since `earlier`; 0 if that is later, as it may be between two threads.
     pub(super) const fn since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_outweighs_every_other_flag() {
+    fn reset_takes_precedence() {
         assert_eq!(Signal::from_tcp_flags(0b0001_0000), Signal::Data, "ACK alone");
         assert_eq!(Signal::from_tcp_flags(0b0001_0010), Signal::Syn, "SYN, ACK");
         assert_eq!(Signal::from_tcp_flags(0b0001_0001), Signal::Fin, "FIN, ACK");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_protocol_has_a_code_of_its_own() {
+    fn protocol_codes_are_unique() {
         for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::UdpLite, Protocol::Echo] {
             assert_eq!(Protocol::from_code(protocol.code()), protocol);
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn time_stands_still_at_the_end_instead_of_wrapping() {
+    fn ticks_saturate_at_the_maximum() {
         assert_eq!(Tick::from_secs(u64::MAX), Tick::MAX);
         assert_eq!(Tick::from_secs(5).since(Tick::from_secs(9)), 0);
     }

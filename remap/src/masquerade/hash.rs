@@ -1,4 +1,4 @@
-//! Hashing of tuples, keyed with the seed so that nobody outside can make them collide at will.
+//! Hashing of tuples, keyed with the seed so that remote hosts cannot provoke collisions.
 //!
 //! Two multiplications to 128 bits, folded to 64. Not cryptography: a collision costs time, never a
 //! wrong answer, because every answer is compared with the whole tuple.
@@ -7,13 +7,13 @@ use std::net::IpAddr;
 
 use super::entry::{Kind, halves};
 
-/// The secret of one masquerade.
+/// The hash function of one masquerade, with its secret keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hash {
     keys: [u64; 3],
 }
 
-/// Where a port would stand in the tuple of a record that has none; no port is that large.
+/// Stands for the port in the tuple of a record without one; larger than any port.
 pub(super) const NO_PORT: u32 = 1 << 16;
 
 impl Hash {
@@ -49,18 +49,18 @@ impl Hash {
         fold(self.tuple(realm, kind, near, near_port), self.tuple(0, kind, far, far_port) | 1)
     }
 
-    /// The sign by which a mapping knows the remote endpoint that it tracks. Two endpoints share one
-    /// once in 2^32 times; then a FIN of one is taken for a FIN of the other.
+    /// Identifies the remote endpoint that a mapping tracks. Two endpoints have the same tag with
+    /// probability 2^-32; then a FIN of one counts as a FIN of the other.
     #[inline]
     pub(super) fn tag(&self, kind: Kind, address: u128, port: u16) -> u64 {
         self.tuple(0, kind, address, port.into()) >> 32
     }
 
-    /// A number that follows from the seed and `turn`.
-    pub(super) const fn random(&self, turn: u64) -> u64 {
+    /// Pseudo-random number `number` of the sequence that the seed determines.
+    pub(super) const fn random(&self, number: u64) -> u64 {
         let [first, second, _] = self.keys;
 
-        scramble(first ^ scramble(turn ^ second))
+        scramble(first ^ scramble(number ^ second))
     }
 }
 

@@ -1,15 +1,15 @@
 //! From the hash of a tuple to the number of an entry, read without a lock.
 //!
 //! Each hash has two buckets of eight slots, half a cache line each. A slot holds the number of an
-//! entry and eight bits of its hash, so that nearly every entry that is looked at is the right one.
+//! entry and eight bits of its hash, so that nearly every entry that is read is the right one.
 //! An entry goes into its first bucket until that is nearly full, and then into the emptier of the
-//! two: hence a lookup mostly reads one bucket. With three slots an entry and two buckets to choose
-//! from, both are never full in practice; if they are, the entry finds no place.
+//! two, so a lookup mostly reads one bucket. With three slots an entry and two buckets to choose
+//! from, both are never full in practice; if they are, the insertion fails.
 //!
-//! A slot is never moved. So what is in the index and stays in it is found by every lookup, whatever
-//! else comes and goes meanwhile.
+//! A slot is never moved. So every lookup finds an entry that stays in the index, independently of
+//! concurrent insertions and removals.
 //!
-//! The buckets are taken up with the first entry, all at once: megabytes for a gateway that masquerades,
+//! The buckets are allocated with the first entry, all at once: megabytes for a gateway that masquerades,
 //! nothing for one that does not.
 
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ use super::slab::index;
 #[derive(Debug)]
 pub(super) struct Index {
     buckets: OnceLock<Box<[Bucket]>>,
-    /// How many buckets there are, or will be.
+    /// The number of buckets, also before they are allocated.
     len: u32,
 }
 
@@ -30,32 +30,31 @@ pub(super) struct Index {
 struct Bucket([AtomicU32; SLOTS]);
 
 const SLOTS: usize = 8;
-/// From here on the second bucket is considered.
+/// With so many used slots in the first bucket, the second is considered.
 const CROWDED: usize = 5;
-/// Below this many, two buckets a hash would not be enough of a choice.
+/// With fewer, the two buckets of different hashes would coincide too often.
 const FEWEST_BUCKETS: u32 = 16;
 const NUMBER: u32 = (1 << 24) - 1;
 
 impl Index {
-    /// For so many entries; at most 2^24 - 2.
+    /// `entries` is at most 2^24 - 2.
     pub(super) fn new(entries: u32) -> Self {
         let len = (entries.saturating_mul(3) / 8).max(FEWEST_BUCKETS);
 
         Self { buckets: OnceLock::new(), len }
     }
 
-    /// Shows the entries that may have this hash to `look`, until it answers.
+    /// Calls `look` with each entry that may have this hash, until it returns `Some`.
     #[inline]
     pub(super) fn find<T>(&self, hash: u64, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        let sign = sign(hash);
+        let tag = tag(hash);
         for bucket in self.pair(self.buckets.get()?, hash) {
             let slots = bucket?.load();
-            // All slots are compared before any is chosen: a branch at each would be guessed wrong
-            // while the bucket is still on its way from memory, and stop the next packets' lookups
-            // from starting meanwhile.
+            // Compares all slots before branching: a branch for each would be mispredicted
+            // while the bucket is still loading, and delay the lookups of the next packets.
             let mut matches = 0u32;
             for (n, slot) in (0..).zip(slots) {
-                matches |= u32::from(slot & !NUMBER == sign) << n;
+                matches |= u32::from(slot & !NUMBER == tag) << n;
             }
             while matches != 0 {
                 let slot = slots.get(index(matches.trailing_zeros()))?;
@@ -71,8 +70,8 @@ impl Index {
         None
     }
 
-    /// Whether there was a place. The caller has made sure that the tuple is not there yet, and
-    /// keeps others from inserting it; other tuples may go into the same buckets meanwhile.
+    /// Whether there was a free slot. The caller ensures that the tuple is not there yet, and
+    /// that no other thread inserts it; other tuples may be inserted into the same buckets concurrently.
     #[must_use]
     pub(super) fn insert(&self, hash: u64, number: u32) -> bool {
         let buckets =
@@ -85,22 +84,21 @@ impl Index {
         } else {
             [second, first]
         };
-        let slot = sign(hash) | (number + 1);
+        let slot = tag(hash) | (number + 1);
 
-        order.into_iter().flat_map(|bucket| &bucket.0).any(|place| {
-            place.compare_exchange(0, slot, Ordering::Release, Ordering::Relaxed).is_ok()
+        order.into_iter().flat_map(|bucket| &bucket.0).any(|cell| {
+            cell.compare_exchange(0, slot, Ordering::Release, Ordering::Relaxed).is_ok()
         })
     }
 
-    /// Takes an entry out. It is there once at most.
+    /// Removes an entry, which is there at most once.
     pub(super) fn remove(&self, hash: u64, number: u32) {
         let Some(buckets) = self.buckets.get() else { return };
-        let slot = sign(hash) | (number + 1);
-        let mut places =
-            self.pair(buckets, hash).into_iter().flatten().flat_map(|bucket| &bucket.0);
+        let slot = tag(hash) | (number + 1);
+        let mut slots = self.pair(buckets, hash).into_iter().flatten().flat_map(|bucket| &bucket.0);
 
-        places.any(|place| {
-            place.compare_exchange(slot, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        slots.any(|cell| {
+            cell.compare_exchange(slot, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         });
     }
 
@@ -108,12 +106,12 @@ impl Index {
         self.buckets.get().map_or(0, |buckets| size_of_val(&**buckets))
     }
 
-    /// What [`Self::memory_bytes`] cannot exceed.
+    /// The upper bound of [`Self::memory_bytes`].
     pub(super) fn max_memory_bytes(&self) -> usize {
         index(self.len) * size_of::<Bucket>()
     }
 
-    /// Both halves of the hash choose one of `buckets` each; they differ.
+    /// The two different buckets that the halves of the hash select.
     #[inline]
     fn pair<'a>(&self, buckets: &'a [Bucket], hash: u64) -> [Option<&'a Bucket>; 2] {
         let len = u64::from(self.len);
@@ -127,7 +125,7 @@ impl Index {
 }
 
 impl Bucket {
-    /// All slots. Pairs with the release in `insert`: the entries were written before.
+    /// All slots. Pairs with the release in `insert`: the entries were written before it.
     #[inline]
     fn load(&self) -> [u32; SLOTS] {
         let [a, b, c, d, e, f, g, h] = &self.0;
@@ -140,9 +138,9 @@ impl Bucket {
     }
 }
 
-/// The low bits decide least about the bucket.
+/// The low bits have the least influence on the choice of the bucket.
 #[inline]
-fn sign(hash: u64) -> u32 {
+fn tag(hash: u64) -> u32 {
     low_u32(hash) << 24
 }
 
@@ -152,7 +150,7 @@ mod tests {
     use crate::masquerade::hash::Hash;
 
     #[test]
-    fn every_entry_finds_a_place_and_is_found() {
+    fn every_entry_is_inserted_and_found() {
         for entries in [1, 100, 100_000] {
             let (index, hash) = (Index::new(entries), Hash::new(7));
 
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_gone_and_its_neighbours_stay() {
+    fn removing_an_entry_keeps_the_others() {
         let (index, hash) = (Index::new(1), 0x1234_5678_9abc_def0);
         for number in 0..16 {
             assert!(index.insert(hash, number));
@@ -184,6 +182,6 @@ mod tests {
         });
         seen.sort_unstable();
         assert_eq!(seen, (0..16).filter(|number| *number != 3).collect::<Vec<_>>());
-        assert!(index.insert(hash, 16), "there is a place again");
+        assert!(index.insert(hash, 16), "a slot is free again");
     }
 }

@@ -1,26 +1,26 @@
-//! How much may be remembered, and for how long.
+//! Bounds on memory, and timeouts.
 
-/// Bounds on memory. Nothing grows beyond them, whatever arrives.
+/// Bounds on memory, which no traffic can exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most live mappings, all peers together.
     pub max_mappings: u32,
-    /// Most live mappings of one internal address toward one peer: what one source can take from
-    /// the others.
+    /// Most live mappings of one internal address toward one peer, so that one source cannot use up the
+    /// table.
     pub max_per_source: u32,
     /// Most internal addresses that have a mapping, counted once for each peer, and external
     /// addresses in use, counted once for each peer and protocol.
     pub max_sources: u32,
     /// Most live pins.
     pub max_pins: u32,
-    /// Most live pins of one remote address of one peer: what it can take from the others.
+    /// Most live pins of one remote address of one peer.
     pub max_pins_per_source: u32,
-    /// Most datagrams, in each direction, whose first fragment is remembered.
+    /// Most datagrams, in each direction, whose first fragment is stored.
     pub max_fragments: u32,
 }
 
 impl Limits {
-    /// A gateway for some hundred nodes: 25 MiB when full, 6 MiB with the first flow, nothing before.
+    /// For a gateway of some hundred nodes: 25 MiB when full, 6 MiB from the first flow on, nothing before.
     pub const DEFAULT: Self = Self {
         max_mappings: 1 << 18,
         max_per_source: 1 << 15,
@@ -37,21 +37,21 @@ impl Default for Limits {
     }
 }
 
-/// After how many idle seconds a mapping is forgotten.
+/// Idle seconds after which a mapping expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// TCP, once both sides have spoken. At least 7,440 (RFC 5382 section 5, REQ-5).
+    /// TCP, after both sides have sent. At least 7,440 (RFC 5382 section 5, REQ-5).
     pub tcp_established: u32,
-    /// TCP, until the other side has spoken. At least 240 (the same requirement; RFC 7857
-    /// section 2.1 asks for a knob apart from the next).
+    /// TCP, before the other side has sent. At least 240 (the same requirement; RFC 7857
+    /// section 2.1 requires a setting separate from the next).
     pub tcp_opening: u32,
     /// TCP, after a FIN from both sides or a RST. At least 240 (the same, and RFC 7857 section 2.2).
     /// Twice the maximum segment lifetime of RFC 9293: a host in TIME-WAIT can still answer.
     pub tcp_closing: u32,
-    /// UDP, and whatever else is no TCP and no echo. At least 120, better 300 (RFC 4787
+    /// All protocols but TCP and echo. At least 120, recommended 300 (RFC 4787
     /// section 4.3, REQ-5).
     pub udp: u32,
-    /// UDP that went to port 53 and nowhere else: one question, one answer. RFC 4787 section 4.3,
+    /// UDP to port 53 only: one query, one answer. RFC 4787 section 4.3,
     /// REQ-5a allows less for well-known ports; without it, resolvers would fill the table.
     pub dns: u32,
     /// Echo. At least 60 (RFC 5508 section 3, REQ-2).
@@ -59,7 +59,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// The least that the RFCs allow for TCP and echo, and what they recommend for UDP.
+    /// The minimum of the RFCs for TCP and echo, and their recommendation for UDP.
     pub const DEFAULT: Self = Self {
         tcp_established: 7_440,
         tcp_opening: 240,
@@ -69,7 +69,7 @@ impl Timeouts {
         echo: 60,
     };
 
-    /// The least that the RFCs allow. A resolver asks again within seconds (RFC 1035 section 4.2.1).
+    /// The minimum of the RFCs. A resolver repeats a query within seconds (RFC 1035 section 4.2.1).
     const LEAST: Self = Self { udp: 120, dns: 10, ..Self::DEFAULT };
 }
 
@@ -79,7 +79,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Why bounds or timeouts cannot be used.
+/// A bound or timeout that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
@@ -90,12 +90,12 @@ pub enum LimitsError {
     /// Mappings are numbered with 24 bits.
     #[error("{name} is {value}: at most {most} are possible")]
     TooMany { name: &'static str, value: u32, most: u32 },
-    /// The RFC forbids less.
+    /// Less than the RFC requires.
     #[error("timeout {name} is {value} s: at least {least} s are required")]
     TooShort { name: &'static str, value: u32, least: u32 },
 }
 
-/// What fits in the index, the spare for records of sources included.
+/// The capacity of the index, including records of sources.
 const MOST: u32 = 8_000_000;
 
 pub(super) fn check(limits: &Limits, timeouts: &Timeouts) -> Result<(), LimitsError> {
@@ -136,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_allowed() {
+    fn defaults_are_valid() {
         assert_eq!(check(&Limits::DEFAULT, &Timeouts::DEFAULT), Ok(()));
     }
 
     #[test]
-    fn what_cannot_work_is_named() {
+    fn errors_name_the_invalid_value() {
         let limits = Limits { max_pins: 0, ..Limits::DEFAULT };
         assert_eq!(
             check(&limits, &Timeouts::DEFAULT).unwrap_err().to_string(),

@@ -1,4 +1,4 @@
-//! Locks by hash, for those who change the table. Lookups take none.
+//! Locks by hash, for changes of the table. Lookups take none.
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -8,23 +8,23 @@ use super::slab::index;
 #[derive(Debug)]
 pub(super) struct Locks(Box<[Lock]>);
 
-/// One cache line each, so that neighbours do not disturb each other.
+/// One cache line each, against false sharing.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Lock(Mutex<()>);
 
-/// Which lock a hash belongs to.
+/// Selects the lock of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(usize);
+pub(super) struct LockIndex(usize);
 
 /// A lock that is held, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
-    pub(super) place: Place,
+    pub(super) lock: LockIndex,
     _guard: Option<MutexGuard<'a, ()>>,
 }
 
-/// More than there will be threads, many times.
+/// Many times the number of threads.
 const LOCKS: u64 = 64;
 
 impl Locks {
@@ -32,27 +32,27 @@ impl Locks {
         Self((0..LOCKS).map(|_| Lock::default()).collect())
     }
 
-    pub(super) fn place(hash: u64) -> Place {
-        Place(index(low_u32(hash % LOCKS)))
+    pub(super) fn index_of(hash: u64) -> LockIndex {
+        LockIndex(index(low_u32(hash % LOCKS)))
     }
 
     /// Waits for the lock.
-    pub(super) fn hold(&self, place: Place) -> Held<'_> {
-        let guard = self.0.get(place.0).map(|Lock(mutex)| mutex.lock());
+    pub(super) fn hold(&self, lock: LockIndex) -> Held<'_> {
+        let guard = self.0.get(lock.0).map(|Lock(mutex)| mutex.lock());
 
-        Held { place, _guard: guard }
+        Held { lock, _guard: guard }
     }
 
-    /// Takes the lock if it is free, or if it is the one that the caller has already. Never waits:
-    /// whoever holds one lock and waited for another could wait forever.
-    pub(super) fn try_hold(&self, place: Place, held: Option<Place>) -> Option<Held<'_>> {
-        if held == Some(place) {
-            return Some(Held { place, _guard: None });
+    /// Takes the lock if it is free, or if the caller already holds it. Never waits, because waiting
+    /// for a second lock could deadlock.
+    pub(super) fn try_hold(&self, lock: LockIndex, held: Option<LockIndex>) -> Option<Held<'_>> {
+        if held == Some(lock) {
+            return Some(Held { lock, _guard: None });
         }
 
-        let guard = self.0.get(place.0)?.0.try_lock()?;
+        let guard = self.0.get(lock.0)?.0.try_lock()?;
 
-        Some(Held { place, _guard: Some(guard) })
+        Some(Held { lock, _guard: Some(guard) })
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

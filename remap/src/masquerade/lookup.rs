@@ -1,4 +1,4 @@
-//! How a packet finds its mapping, and what it does to it: the path of every packet, without a lock.
+//! Finds the mapping of a packet and updates its state. Every packet takes this path; it takes no lock.
 
 use super::Masquerade;
 use super::entry::{Kind, Record, bits};
@@ -9,18 +9,18 @@ use super::table::{External, Found, Table};
 /// The port of DNS; see [`super::Timeouts::dns`].
 pub(super) const DOMAIN: u16 = 53;
 
-/// What meeting a packet did to a flow.
+/// The result of tracking a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum Tracked {
     Done,
-    /// It must be adopted, under the lock of its source.
+    /// The flow must adopt a new remote endpoint, under the lock of its source.
     Adopt,
 }
 
 impl Masquerade {
-    /// Lets a packet of one side act on a flow.
+    /// Updates the state of a flow after a packet from `side`.
     #[inline]
-    pub(super) fn meet(
+    pub(super) fn track(
         &self,
         table: &Table,
         found: &Found<'_>,
@@ -28,37 +28,37 @@ impl Masquerade {
         signal: Signal,
         remote: Endpoint,
         now: Tick,
-    ) -> Met {
-        let mut life = found.record.life;
-        let kind = life.kind();
+    ) -> Tracked {
+        let mut status = found.record.status;
+        let kind = status.kind();
         let is_tcp = kind.is_tcp();
         // A pin has one remote endpoint, a mapping tracks one.
         let is_known = !is_tcp
             || table.external.is_none()
             || found.record.c == [table.hash.tag(kind, bits(remote.address), remote.port), 0];
 
-        while let Some(state) = life.state() {
+        while let Some(state) = status.state() {
             let step = if is_tcp {
                 state::segment(state, side, signal, is_known)
             } else {
                 state::datagram(state, side, remote.port == DOMAIN)
             };
             let changed = match step {
-                Step::Keep => return Met::Done,
-                Step::Adopt => return Met::Adopt,
-                Step::Refresh(state) => life.refreshed(state, now),
+                Step::Keep => return Tracked::Done,
+                Step::Adopt => return Tracked::Adopt,
+                Step::Refresh(state) => status.refreshed(state, now),
             };
-            if changed == life {
-                return Met::Done;
+            if changed == status {
+                return Tracked::Done;
             }
-            match found.entry.update(life, changed) {
-                // The other direction was first; its change counts, and then ours.
-                Err(current) if current.is_same_record(life) => life = current,
-                Ok(()) | Err(_) => return Met::Done,
+            match found.entry.update(status, changed) {
+                // The other direction changed it first; apply this change to the new state.
+                Err(current) if current.is_same_record(status) => status = current,
+                Ok(()) | Err(_) => return Tracked::Done,
             }
         }
 
-        Met::Done
+        Tracked::Done
     }
 
     #[inline]
@@ -79,8 +79,8 @@ impl Masquerade {
             record.a == address
                 && port == internal.port
                 && record.realm == realm
-                && record.life.kind() == kind
-                && record.life.state().is_some()
+                && record.status.kind() == kind
+                && record.status.state().is_some()
         })
     }
 
@@ -115,8 +115,8 @@ impl Masquerade {
             record.b == address
                 && port == external_port
                 && record.realm == realm
-                && record.life.kind() == kind
-                && record.life.state().is_some()
+                && record.status.kind() == kind
+                && record.status.state().is_some()
         })
     }
 }
@@ -124,11 +124,11 @@ impl Masquerade {
 pub(super) fn external_endpoint(record: &Record) -> Endpoint {
     let [_, port] = record.ports;
 
-    Endpoint::new(record.life.kind().address(record.b), port)
+    Endpoint::new(record.status.kind().address(record.b), port)
 }
 
 pub(super) fn internal_endpoint(record: &Record) -> Endpoint {
     let [port, _] = record.ports;
 
-    Endpoint::new(record.life.kind().address(record.a), port)
+    Endpoint::new(record.status.kind().address(record.a), port)
 }

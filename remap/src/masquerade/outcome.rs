@@ -1,34 +1,34 @@
-//! What the masquerade reports: why it refused, what it counted, what it holds.
+//! The reports of the masquerade: reasons for refusal, counters, live mappings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flow::{Endpoint, Protocol};
 use super::state::State;
 
-/// Why a packet was not translated. The gateway makes a drop reason of each.
+/// Why a packet was not translated. The gateway maps each to a drop reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// The pool has no external address of this IP version.
     #[error("no external address of this IP version")]
     NoAddress,
-    /// The protocol has neither ports nor an identifier to tell flows apart by.
+    /// The protocol has neither ports nor an identifier that distinguish flows.
     #[error("the protocol has no ports")]
     Protocol,
     /// The source has as many mappings as one source may have.
     #[error("the source has used up its share of mappings")]
     SourceShare,
-    /// Every port of the same range is taken, on every address of the pool, and none that was looked
-    /// at can be had: their mappings are in active use.
+    /// Every port of the same range is taken, on every address of the pool, and the mappings that were
+    /// checked are in active use.
     #[error("no free port on any external address")]
     Ports,
-    /// The table is full, and all that was looked at is in active use.
+    /// The table is full, and the mappings that were checked are in active use.
     #[error("the table of mappings is full")]
     Full,
     /// More sources have mappings than there is room for.
     #[error("too many sources")]
     Sources,
-    /// A later fragment whose first fragment was not seen, or too long ago.
+    /// A later fragment whose first fragment was not seen, or was seen too long ago.
     #[error("a later fragment without its first")]
     Fragment,
 }
@@ -49,40 +49,40 @@ impl Refused {
     }
 }
 
-/// One live mapping, for people to look at.
+/// One live mapping, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mapping {
-    /// The peer, as the caller numbered it.
+    /// The number of the peer's realm.
     pub realm: u32,
     /// The protocol.
     pub protocol: Protocol,
-    /// The endpoint here.
+    /// The endpoint in this cluster.
     pub internal: Endpoint,
     /// The endpoint that the remote cluster sees.
     pub external: Endpoint,
-    /// How far the conversation has got.
+    /// The state of the connection.
     pub state: State,
-    /// Seconds since the last packet that counted.
+    /// Seconds since the last refresh.
     pub idle_seconds: u32,
 }
 
-/// What was counted since the start, and what is held.
+/// Counters since the start, and gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Live mappings, those included that have expired but were not looked at since.
+    /// Live mappings, including expired ones that were not removed yet.
     pub mappings: u64,
     /// Live pins, likewise.
     pub pins: u64,
-    /// Mappings and pins created. Each one lives, or ended for one of the four causes below.
+    /// Mappings and pins created. Each is live, or ended for one of the four causes below.
     pub created: u64,
     /// Mappings and pins that ended after their timeout.
     pub expired: u64,
-    /// Mappings and pins that ended early, to make room for another.
+    /// Mappings and pins that were ended early to make room for another.
     pub evicted: u64,
     /// Mappings and pins that ended because their external address was out of date: it left the pool,
-    /// or the two endpoints of a pin met under another name.
+    /// or the pair of a pin used another address.
     pub replaced: u64,
     /// Mappings and pins that ended with their peer.
     pub forgotten: u64,
@@ -96,7 +96,7 @@ pub struct Statistics {
     pub refused_sources: u64,
 }
 
-/// The same as atomics. They are written where mappings come and go, never once a packet.
+/// The same as atomics. Written when mappings are created and ended, not for each packet.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) created: AtomicU64,
@@ -111,8 +111,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Why a flow is over that a newer one replaces: it had `expired` by then, or its external address
-    /// is out of date.
+    /// The counter for a flow that is replaced: it had expired, or its external address is out of date.
     pub(super) const fn replaced_or_expired(&self, has_expired: bool) -> &AtomicU64 {
         if has_expired { &self.expired } else { &self.replaced }
     }

@@ -1,36 +1,36 @@
 //! Pins: replies that must leave with the external address that the request came to.
 //!
-//! An address that is also reachable under another name, a host map, has two names. A packet that
-//! came in for the second one must be answered under the second one, while everything else that the
-//! address sends keeps the first. So the pair of the internal and the remote endpoint is remembered,
-//! and with it the external address. Ports are not translated; nothing has to be unique.
+//! A host that remotes know by its own address, and that has a host map, has two addresses. A reply to a
+//! packet for the external address must leave with the external address; all other packets keep the
+//! internal one. So a pin stores the pair of the internal and the remote endpoint, with the
+//! external address. Ports are not translated and need not be unique.
 
 use std::net::IpAddr;
 
 use super::Masquerade;
-use super::entry::{Kind, Life, Record, Role, bits, halves};
+use super::entry::{Kind, Record, Role, Status, bits, halves};
 use super::flow::{Endpoint, Flow, Protocol, Signal, Tick};
-use super::lookup::Met;
+use super::lookup::Tracked;
 use super::outcome::{Refused, bump};
 use super::state::{Side, State};
-use super::table::{Found, Outlet};
-use super::tally::Tally;
+use super::table::{Found, PortPoolLock};
+use super::usage::Usage;
 
-/// How many entries a new pin looks at for expired ones.
+/// Entries that a new pin checks for expiry.
 const SWEEP: u32 = 2;
 
 impl Masquerade {
-    /// Inbound: notes that `flow`, from a remote endpoint to an internal one, came to `external`.
+    /// Inbound: records that `flow`, from a remote endpoint to an internal one, was sent to `external`.
     ///
-    /// The flow is as it is after translation: `destination` is the internal endpoint. For an echo
-    /// the identifier is the port of the internal endpoint. Once noted, this takes no lock. If the
-    /// same two endpoints meet under another external address, the last one counts: to the internal
-    /// host both are one conversation.
+    /// `flow` is the flow after translation: `destination` is the internal endpoint. For an echo
+    /// the identifier is the port of the internal endpoint. Takes a lock only for a new pin. If the
+    /// same two endpoints use another external address later, the last one counts: to the internal
+    /// host both are one connection.
     ///
     /// # Errors
     ///
     /// [`Refused::SourceShare`], [`Refused::Full`] and [`Refused::Sources`]: the pin cannot be
-    /// remembered, and the reply would leave under the wrong name. The share is the remote address's.
+    /// stored, and the reply would leave with the wrong address. The share is that of the remote address.
     #[inline]
     pub fn pin(
         &self,
@@ -41,20 +41,20 @@ impl Masquerade {
         now: Tick,
     ) -> Result<(), Refused> {
         if let Some(found) = self.find_pin(realm, flow.protocol, flow.destination, flow.source)
-            && self.pins.state(found.record.life, now).is_some()
+            && self.pins.state(found.record.status, now).is_some()
             && external_address(&found.record) == external
         {
-            self.meet(&self.pins, &found, Side::Initiator, signal, flow.source, now);
+            self.track(&self.pins, &found, Side::Initiator, signal, flow.source, now);
             return Ok(());
         }
 
         self.create_pin(realm, flow, external, signal, now)
     }
 
-    /// Inbound: notes that `flow`, from a remote endpoint to an internal one, came to the internal
-    /// address itself, so that replies leave with that: the last name counts.
+    /// Inbound: records that `flow`, from a remote endpoint to an internal one, was sent to the internal
+    /// address itself, so that replies keep it: the last address counts.
     ///
-    /// A connection keeps the name it was opened under, so only a SYN changes that of TCP. Takes a lock
+    /// A TCP connection keeps the address it was opened with, so only a SYN ends its pin. Takes a lock
     /// only if there is a pin to end.
     #[inline]
     pub fn unpin(&self, realm: u32, flow: &Flow, signal: Signal, now: Tick) {
@@ -67,22 +67,22 @@ impl Masquerade {
     }
 
     /// Outbound: the external address that `flow`, from an internal endpoint to a remote one, must
-    /// leave with, if it answers a pinned one. Takes no lock.
+    /// leave with, if it replies to a pinned flow. Takes no lock.
     #[must_use]
     #[inline]
     pub fn pinned(&self, realm: u32, flow: &Flow, signal: Signal, now: Tick) -> Option<IpAddr> {
         let found = self.find_pin(realm, flow.protocol, flow.source, flow.destination)?;
-        self.pins.state(found.record.life, now)?;
-        self.meet(&self.pins, &found, Side::Responder, signal, flow.destination, now);
+        self.pins.state(found.record.status, now)?;
+        self.track(&self.pins, &found, Side::Responder, signal, flow.destination, now);
 
         Some(external_address(&found.record))
     }
 
-    /// As [`Self::pinned`], but leaves no trace: for a packet within an ICMP error, and to explain.
+    /// As [`Self::pinned`], but changes nothing: for packets quoted in ICMP errors, and for `explain`.
     #[must_use]
     pub fn peek_pinned(&self, realm: u32, flow: &Flow, now: Tick) -> Option<IpAddr> {
         let found = self.find_pin(realm, flow.protocol, flow.source, flow.destination)?;
-        self.pins.state(found.record.life, now)?;
+        self.pins.state(found.record.status, now)?;
 
         Some(external_address(&found.record))
     }
@@ -93,10 +93,14 @@ impl Masquerade {
         let table = &self.pins;
         let _held = table.hold(&source_of(realm, flow));
 
-        // The reply may refresh it between the look and the end; then look again.
+        // A reply may refresh the pin between the lookup and the removal; then look again.
         while let Some(found) = self.find_pin(realm, flow.protocol, flow.destination, flow.source) {
-            let has_expired = table.state(found.record.life, now).is_none();
-            table.remove(&found, Outlet::Free, self.counters.replaced_or_expired(has_expired));
+            let has_expired = table.state(found.record.status, now).is_none();
+            table.remove(
+                &found,
+                PortPoolLock::Free,
+                self.counters.replaced_or_expired(has_expired),
+            );
         }
     }
 
@@ -117,23 +121,27 @@ impl Masquerade {
 
         let held = table.hold(&source);
         while let Some(found) = self.find_pin(realm, flow.protocol, flow.destination, flow.source) {
-            let has_expired = table.state(found.record.life, now).is_none();
+            let has_expired = table.state(found.record.status, now).is_none();
             if !has_expired && external_address(&found.record) == external {
-                let met = self.meet(table, &found, Side::Initiator, signal, flow.source, now);
-                debug_assert_eq!(met, Met::Done, "a pin has one remote endpoint");
+                let tracked = self.track(table, &found, Side::Initiator, signal, flow.source, now);
+                debug_assert_eq!(tracked, Tracked::Done, "a pin has one remote endpoint");
                 return Ok(());
             }
-            table.remove(&found, Outlet::Free, self.counters.replaced_or_expired(has_expired));
+            table.remove(
+                &found,
+                PortPoolLock::Free,
+                self.counters.replaced_or_expired(has_expired),
+            );
         }
 
-        let admitted = self.join(table, &source, 0, held.place, now).and_then(|()| {
-            self.make_room(table, held.place, now)
+        let admitted = self.add_flow(table, &source, 0, held.lock, now).and_then(|()| {
+            self.make_room(table, held.lock, now)
                 .and_then(|()| {
-                    self.settle_pin(realm, kind, flow, external, now)
+                    self.insert_pin(realm, kind, flow, external, now)
                         .ok_or(Refused::Full)
                         .inspect_err(|_| table.unreserve())
                 })
-                .inspect_err(|_| table.leave(&source))
+                .inspect_err(|_| table.remove_flow(&source))
         });
 
         admitted
@@ -141,7 +149,7 @@ impl Masquerade {
             .map_err(|refused| self.counters.count(refused))
     }
 
-    fn settle_pin(
+    fn insert_pin(
         &self,
         realm: u32,
         kind: Kind,
@@ -156,7 +164,7 @@ impl Masquerade {
         };
         let (high, low) = halves(bits(external));
         let record = Record {
-            life: Life::new(Role::Flow(state), kind, now),
+            status: Status::new(Role::Flow(state), kind, now),
             realm,
             ports: [flow.destination.port, flow.source.port],
             a: bits(flow.destination.address),
@@ -165,12 +173,12 @@ impl Masquerade {
         };
         let number = table.slab.take()?;
         let entry = table.slab.get(number)?;
-        let life = entry.write(&record);
+        let status = entry.write(&record);
         if table.index.insert(table.hash_of(&record), number) {
             return Some(());
         }
-        entry.retire(life);
-        table.slab.give_back(number);
+        entry.retire(status);
+        table.slab.release(number);
 
         None
     }
@@ -192,21 +200,21 @@ impl Masquerade {
             [record.a, record.b] == addresses
                 && record.ports == ports
                 && record.realm == realm
-                && record.life.kind() == kind
-                && record.life.state().is_some()
+                && record.status.kind() == kind
+                && record.status.state().is_some()
         })
     }
 }
 
-/// Whose share the pin of an inbound flow counts against.
-pub(super) fn source_of(realm: u32, flow: &Flow) -> Tally {
+/// The source whose share the pin of an inbound flow counts against.
+pub(super) fn source_of(realm: u32, flow: &Flow) -> Usage {
     let remote = flow.source.address;
 
-    Tally::source(realm, Kind::new(flow.protocol, remote), bits(remote))
+    Usage::source(realm, Kind::new(flow.protocol, remote), bits(remote))
 }
 
 fn external_address(record: &Record) -> IpAddr {
     let [high, low] = record.c.map(u128::from);
 
-    record.life.kind().address((high << 64) | low)
+    record.status.kind().address((high << 64) | low)
 }

@@ -6,9 +6,9 @@ use super::hash;
 
 /// External addresses, IPv4 and IPv6.
 ///
-/// Configuration, handed in with each packet. A mapping keeps its address as long as the pool has it;
-/// when it left, the next outbound packet makes another mapping, because answers to an address that is
-/// not shared any more are nobody's.
+/// Part of the configuration, passed with each packet. A mapping keeps its address as long as the pool has
+/// it. After that, the next outbound packet creates another mapping, because replies to an address that is
+/// not shared any more are not translated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     v4: Box<[IpAddr]>,
@@ -16,7 +16,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Collects addresses; an address that is there twice counts once.
+    /// Collects addresses; duplicates count once.
     #[must_use]
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let (mut v4, mut v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(IpAddr::is_ipv4);
@@ -40,7 +40,7 @@ impl Pool {
         if is_ipv4 { &self.v4 } else { &self.v6 }
     }
 
-    /// The addresses of the IP version of `first`, in the order in which they are asked for a port.
+    /// The addresses of the IP version of `first`, in the order in which a port is searched.
     pub(super) fn addresses_from(&self, first: IpAddr) -> impl Iterator<Item = IpAddr> {
         let addresses = self.addresses(first.is_ipv4());
         let at = addresses.binary_search(&first).unwrap_or_default();
@@ -49,17 +49,17 @@ impl Pool {
         from.iter().chain(before).copied()
     }
 
-    /// Whether `address` is one of them. An inbound packet to any other is not masquerade's.
+    /// Whether `address` is one of them. Inbound packets to others are not masqueraded.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.addresses(address.is_ipv4()).binary_search(&address).is_ok()
     }
 
-    /// The address that `source` has when nothing is remembered of it.
+    /// The address of a `source` without mappings.
     ///
-    /// The address with the highest weight, where the weight depends on the pair alone. Two gateways
-    /// and two runs of one agree, so with ports preserved most connections survive a restart; and
-    /// one address more or less in the pool moves only its own part of the sources.
+    /// The address with the highest weight, where the weight depends on the pair alone (rendezvous
+    /// hashing). Two gateways, and two runs of one, choose alike, so with ports preserved most
+    /// connections survive a restart. An added or removed address moves only its own sources.
     pub(super) fn preferred(&self, source: IpAddr) -> Option<IpAddr> {
         self.addresses(source.is_ipv4())
             .iter()
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_joins_takes_sources_only_for_itself() {
+    fn new_address_moves_only_its_own_sources() {
         let small: Pool = (0..8).map(external).collect();
         let large: Pool = (0..9).map(external).collect();
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_given_twice_counts_once() {
+    fn duplicate_addresses_count_once() {
         let pool = Pool::new([external(1), external(1), "fd00::1".parse().unwrap()]);
 
         assert_eq!(pool.addresses(true), [external(1)]);

@@ -1,9 +1,9 @@
-//! Which external ports are as good as a given internal one.
+//! Classes of ports: the external ports that may stand for an internal one.
 
 use super::entry::low_u32;
 use super::flow::Protocol;
 
-/// Ports of one parity on one side of 1024, or all identifiers of an echo.
+/// Ports of one parity on one side of 1024, or all echo identifiers.
 ///
 /// RFC 4787 section 4.2.1 (REQ-3a) keeps a port below 1024 below and the others above, section 4.2.2
 /// (REQ-4) keeps it even or odd. An identifier has neither.
@@ -27,7 +27,7 @@ impl Class {
         }
     }
 
-    /// The ports on the same side of 1024 that are of the other parity.
+    /// The ports of the other parity on the same side of 1024.
     pub(super) const fn other_parity(self) -> Option<Self> {
         match self {
             Self::LowEven => Some(Self::LowOdd),
@@ -38,7 +38,7 @@ impl Class {
         }
     }
 
-    /// How many ports there are in it. 0 is no port to answer to.
+    /// The number of ports. Port 0 is excluded: it cannot receive replies.
     pub(super) const fn size(self) -> u32 {
         match self {
             Self::LowEven => 511,
@@ -48,7 +48,7 @@ impl Class {
         }
     }
 
-    /// Port number `n` of the class; counting begins anew behind the last.
+    /// Port number `n` of the class; `n` wraps after the last.
     pub(super) fn port(self, n: u32) -> u16 {
         let n = n % self.size();
         let port = match self {
@@ -62,12 +62,12 @@ impl Class {
         u16::try_from(port).unwrap_or(u16::MAX)
     }
 
-    /// Whether a mapping of `protocol` may have `port` itself, which is then one of them.
+    /// Whether `port` belongs to the class and a mapping of `protocol` may use it.
     pub(super) fn contains(self, protocol: Protocol, port: u16) -> bool {
         Self::of(protocol, port) == self && (self == Self::Identifier || port != 0)
     }
 
-    /// How many of this class are taken, by the words of an outlet's record.
+    /// The number of taken ports of this class, from the words of a port pool's record.
     pub(super) fn count(self, words: [u64; 2]) -> u32 {
         let [low, high] = words;
         match self {
@@ -78,7 +78,7 @@ impl Class {
         }
     }
 
-    /// The words with another count of this class.
+    /// The words with a changed count of this class.
     pub(super) fn changed(self, words: [u64; 2], change: impl FnOnce(u32) -> u32) -> [u64; 2] {
         let count = u64::from(change(self.count(words)));
         let [low, high] = words;
@@ -103,7 +103,7 @@ mod tests {
         [Class::LowEven, Class::LowOdd, Class::HighEven, Class::HighOdd, Class::Identifier];
 
     #[test]
-    fn a_class_holds_exactly_the_ports_that_belong_to_it() {
+    fn port_enumerates_exactly_the_class() {
         for class in ALL {
             let protocol = if class == Class::Identifier { Protocol::Echo } else { Protocol::Udp };
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_do_not_disturb_each_other() {
+    fn counts_are_independent() {
         let mut words = [0; 2];
 
         for (class, count) in ALL.into_iter().take(4).zip(1..) {

@@ -1,26 +1,26 @@
-//! What would become of a packet, told without a trace: for whoever asks instead of sending.
+//! Predicts the translation of a packet without changing state, for `explain`.
 //!
-//! The answer is what the packet would get if it were the next one. Left out is what only doing it would
-//! show: which lock another thread holds just then, and whose port an eviction frees.
+//! The result is that of the next packet, except for what cannot be predicted: which locks other threads
+//! hold then, and which port an eviction frees.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use super::Masquerade;
+use super::allocation::{Search, port_classes};
 use super::create::{SAMPLE, SAMPLE_REACH, SWEEP, SWEEP_HARDER};
 use super::entry::{Kind, bits};
+use super::eviction::EvictionCandidate;
 use super::flow::{Endpoint, Flow, Protocol, Tick};
-use super::idlest::Idlest;
 use super::lookup::external_endpoint;
 use super::outcome::Refused;
 use super::pin::source_of;
-use super::place::{Search, outlets};
 use super::pool::Pool;
 use super::table::{Found, Table};
-use super::tally::Tally;
+use super::usage::Usage;
 
 impl Masquerade {
-    /// As [`Self::outbound`], but makes no mapping, refreshes none and counts nothing.
+    /// As [`Self::outbound`], but creates and refreshes no mapping and counts nothing.
     ///
     /// # Errors
     ///
@@ -38,16 +38,16 @@ impl Masquerade {
         let table = &self.mappings;
         let known = self.find_internal(realm, flow.protocol, flow.source);
         if let Some(found) = known
-            && table.state(found.record.life, now).is_some()
+            && table.state(found.record.status, now).is_some()
             && pool.contains(external_endpoint(&found.record).address)
         {
             return Ok(external_endpoint(&found.record));
         }
 
         let kind = Kind::new(flow.protocol, flow.source.address);
-        let source = Tally::source(realm, kind, bits(flow.source.address));
+        let source = Usage::source(realm, kind, bits(flow.source.address));
         let paired = self.paired(realm, flow.source.address, pool).ok_or(Refused::NoAddress)?;
-        // One that is there still, expired or out of date, would leave its room to the new one.
+        // An expired or outdated mapping would be replaced, so the new one needs no more room.
         if known.is_none() {
             room(table, &source, now)?;
         }
@@ -55,13 +55,13 @@ impl Masquerade {
         self.probe_port(realm, flow, pool.addresses_from(paired), now)
     }
 
-    /// As [`Self::pin`], but remembers nothing, refreshes nothing and counts nothing.
+    /// As [`Self::pin`], but creates and refreshes no pin and counts nothing.
     ///
     /// # Errors
     ///
     /// [`Refused`], as the packet would be.
     pub fn probe_pin(&self, realm: u32, flow: &Flow, now: Tick) -> Result<(), Refused> {
-        // One that is there already is kept, or leaves its room to the new one.
+        // An existing pin is kept or replaced.
         if self.find_pin(realm, flow.protocol, flow.destination, flow.source).is_some() {
             return Ok(());
         }
@@ -79,30 +79,30 @@ impl Masquerade {
         let table = &self.mappings;
         let external = table.external.as_ref().ok_or(Refused::NoAddress)?;
         let kind = Kind::new(flow.protocol, flow.source.address);
-        let source = Tally::source(realm, kind, bits(flow.source.address));
-        let new_tallies = if table.tally(&source).is_some() { 1 } else { 2 };
-        let mut turn = self.turn.load(Ordering::Relaxed);
+        let source = Usage::source(realm, kind, bits(flow.source.address));
+        let new_usages = if table.usage(&source).is_some() { 1 } else { 2 };
+        let mut draws = self.draws.load(Ordering::Relaxed);
         let mut search = Search::default();
 
-        for (address, class) in outlets(flow, addresses) {
-            let taken = match table.tally(&Tally::outlet(realm, kind, bits(address))) {
-                Some(tally) => class.count(tally.record.c),
-                None if table.tallies.has_room(new_tallies) => 0,
+        for (address, class) in port_classes(flow, addresses) {
+            let taken = match table.usage(&Usage::port_pool(realm, kind, bits(address))) {
+                Some(usage) => class.count(usage.record.c),
+                None if table.usages.has_room(new_usages) => 0,
                 None => return Err(Refused::Sources),
             };
             let draw = || {
-                turn += 1;
-                table.hash.random(turn - 1)
+                draws += 1;
+                table.hash.random(draws - 1)
             };
-            let port = search.port(flow, class, taken, draw, |idlest, port| {
+            let port = search.port(flow, class, taken, draw, |candidate, port| {
                 let address = bits(address);
                 let Some(found) = self.find_external_record(external, realm, kind, address, port)
                 else {
                     return true;
                 };
-                let state = table.state(found.record.life, now);
+                let state = table.state(found.record.status, now);
                 if let Some(state) = state {
-                    idlest.compare(found, state, now);
+                    candidate.compare(found, state, now);
                 }
                 state.is_none()
             });
@@ -111,16 +111,16 @@ impl Masquerade {
             }
         }
 
-        search.idlest.found().map(|found| external_endpoint(&found.record)).ok_or(Refused::Ports)
+        search.candidate.found().map(|found| external_endpoint(&found.record)).ok_or(Refused::Ports)
     }
 }
 
-/// Whether one more flow of `source` finds room, in its share and in the table.
-fn room(table: &Table, source: &Tally, now: Tick) -> Result<(), Refused> {
-    let has_expired = |found: &Found<'_>| table.state(found.record.life, now).is_none();
-    let [of_source, _] = match table.tally(source) {
-        Some(tally) => tally.record.c,
-        None if table.tallies.has_room(1) || sweeps_a_source(table, now) => [0; 2],
+/// Whether there is room for one more flow of `source`, in its share and in the table.
+fn room(table: &Table, source: &Usage, now: Tick) -> Result<(), Refused> {
+    let has_expired = |found: &Found<'_>| table.state(found.record.status, now).is_none();
+    let [of_source, _] = match table.usage(source) {
+        Some(usage) => usage.record.c,
+        None if table.usages.has_room(1) || sweeps_a_source(table, now) => [0; 2],
         None => return Err(Refused::Sources),
     };
     if of_source >= u64::from(table.max_per_source)
@@ -134,29 +134,29 @@ fn room(table: &Table, source: &Tally, now: Tick) -> Result<(), Refused> {
     if table.flows.has_room(1) || table.upcoming(0..SWEEP).any(|found| has_expired(&found)) {
         return Ok(());
     }
-    let mut idlest = Idlest::default();
+    let mut candidate = EvictionCandidate::default();
     for found in table.upcoming(SWEEP..SWEEP + SAMPLE_REACH) {
-        let Some(state) = table.state(found.record.life, now) else {
+        let Some(state) = table.state(found.record.status, now) else {
             return Ok(());
         };
-        idlest.compare(found, state, now);
-        if idlest.compared() == SAMPLE {
+        candidate.compare(found, state, now);
+        if candidate.compared() == SAMPLE {
             break;
         }
     }
 
-    idlest.found().map(|_| ()).ok_or(Refused::Full)
+    candidate.found().map(|_| ()).ok_or(Refused::Full)
 }
 
-/// Whether what has expired among the next entries was the last of its source.
+/// Whether the next sweep ends all flows of some source and so frees its record.
 fn sweeps_a_source(table: &Table, now: Tick) -> bool {
     let expired =
-        || table.upcoming(0..SWEEP).filter(|found| table.state(found.record.life, now).is_none());
+        || table.upcoming(0..SWEEP).filter(|found| table.state(found.record.status, now).is_none());
 
     expired().map(|found| table.source_of(&found.record)).any(|source| {
         let swept = expired().filter(|found| table.source_of(&found.record) == source).count();
-        table.tally(&source).is_none_or(|tally| {
-            let [of_source, _] = tally.record.c;
+        table.usage(&source).is_none_or(|usage| {
+            let [of_source, _] = usage.record.c;
             usize::try_from(of_source).is_ok_and(|of_source| of_source <= swept)
         })
     })

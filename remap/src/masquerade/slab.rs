@@ -1,24 +1,24 @@
-//! A fixed number of entries, in memory that is taken up as they are needed.
+//! A fixed number of entries, in memory that is allocated on demand.
 //!
-//! Entries never move and are never given back to the allocator, so a number that a reader found in
-//! an index always leads to an entry; whether it is still the right one, its content tells.
+//! Entries never move and are never returned to the allocator, so a number that a reader found in
+//! an index always refers to an entry; its content shows whether it is still the same record.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::entry::{Entry, low_u32};
 
-/// 256 KiB: few flows take little memory, and a million take few allocations.
+/// 256 KiB: few flows need little memory, and a million need few allocations.
 const SEGMENT: u32 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Slab {
     segments: Box<[OnceLock<Box<[Entry]>>]>,
     capacity: u32,
-    /// Entries from here on were never used.
+    /// The first entry that was never used.
     fresh: AtomicU32,
-    /// The list of free entries: a turn that changes with every take, and the first entry plus one.
-    /// The turn keeps a take from succeeding after the list changed and changed back.
+    /// The free list: a version that changes with every take, and the first entry plus one.
+    /// The version prevents the ABA problem.
     free: AtomicU64,
 }
 
@@ -37,15 +37,15 @@ impl Slab {
         segment.get(index(number % SEGMENT))
     }
 
-    /// Takes a free entry for the caller alone.
+    /// Takes a free entry, which then belongs to the caller.
     pub(super) fn take(&self) -> Option<u32> {
         let mut free = self.free.load(Ordering::Acquire);
         while let Some(first) = low_u32(free).checked_sub(1) {
             let next = self.get(first)?.link().load(Ordering::Relaxed);
-            let turn = (free >> 32).wrapping_add(1) << 32;
+            let version = (free >> 32).wrapping_add(1) << 32;
             match self.free.compare_exchange_weak(
                 free,
-                turn | u64::from(low_u32(next)),
+                version | u64::from(low_u32(next)),
                 Ordering::Acquire,
                 Ordering::Acquire,
             ) {
@@ -65,8 +65,8 @@ impl Slab {
         Some(number)
     }
 
-    /// Gives an entry back. Its record must be retired and out of every index.
-    pub(super) fn give_back(&self, number: u32) {
+    /// Returns an entry to the free list. Its record must be retired and removed from every index.
+    pub(super) fn release(&self, number: u32) {
         let Some(entry) = self.get(number) else {
             return;
         };
@@ -83,7 +83,7 @@ impl Slab {
         }
     }
 
-    /// How many entries were ever taken: a walk over all of them goes from 0 to here.
+    /// The number of entries that were ever taken; a walk over all of them ends here.
     pub(super) fn used(&self) -> u32 {
         self.fresh.load(Ordering::Relaxed)
     }
@@ -94,7 +94,7 @@ impl Slab {
         size_of_val(&*self.segments) + segments * index(SEGMENT) * size_of::<Entry>()
     }
 
-    /// What [`Self::memory_bytes`] cannot exceed.
+    /// The upper bound of [`Self::memory_bytes`].
     pub(super) fn max_memory_bytes(&self) -> usize {
         size_of_val(&*self.segments) + self.segments.len() * index(SEGMENT) * size_of::<Entry>()
     }
@@ -104,7 +104,7 @@ fn segment() -> Box<[Entry]> {
     (0..SEGMENT).map(|_| Entry::default()).collect()
 }
 
-/// A number of 32 bits as an index; the platforms we run on have 64.
+/// A number of 32 bits as an index, on platforms of 64 bits.
 #[inline]
 pub(super) fn index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_entry_is_given_out_once() {
+    fn every_entry_is_taken_once() {
         let slab = Slab::new(SEGMENT + 3);
 
         let taken: BTreeSet<_> = std::iter::from_fn(|| slab.take()).collect();
@@ -127,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_is_given_out_again() {
+    fn freed_entries_are_reused() {
         let slab = Slab::new(3);
         let taken: Vec<_> = std::iter::from_fn(|| slab.take()).collect();
 
         for number in &taken {
-            slab.give_back(*number);
+            slab.release(*number);
         }
 
         let again: BTreeSet<_> = std::iter::from_fn(|| slab.take()).collect();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_up_as_it_is_needed() {
+    fn memory_is_allocated_on_demand() {
         let slab = Slab::new(16 * SEGMENT);
         let empty = slab.memory_bytes();
 
@@ -150,7 +150,7 @@ mod tests {
         assert!(slab.memory_bytes() < slab.max_memory_bytes());
     }
 
-    /// Threads take and give back as fast as they can; no entry may have two owners.
+    /// Threads take and return entries as fast as they can; no entry may have two owners.
     #[test]
     fn threads_never_own_the_same_entry() {
         let slab = Slab::new(64);
@@ -166,7 +166,7 @@ mod tests {
                         }
                         for number in taken {
                             owned[index(number)].store(0, Ordering::Relaxed);
-                            slab.give_back(number);
+                            slab.release(number);
                         }
                     }
                 });

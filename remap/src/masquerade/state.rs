@@ -1,4 +1,4 @@
-//! How far a conversation has got, and how long it may be silent.
+//! The state machine of a mapping's connection, and the idle timeout of each state.
 //!
 //! ```text
 //!            first packet        answer            FIN from one, from the other
@@ -9,48 +9,48 @@
 //!                             └─────────────────────────────────────────┘
 //! ```
 //!
-//! That is the machine of RFC 7857 section 2. A mapping serves every remote endpoint, but nearly
-//! always only one, and only that one is tracked. If the inside speaks to a second one while the
-//! first conversation is not over, the mapping is *shared*: neither FIN nor RST shortens its life
-//! any more, because nobody knows whose they were. A remote endpoint that the inside never spoke to
-//! changes nothing.
+//! This is the state machine of RFC 7857 section 2. A mapping may have many remote endpoints, but nearly
+//! always has one, and only one is tracked. If the internal host sends to a second one while the
+//! first connection is open, the mapping is *shared*: FIN and RST no longer shorten its timeout,
+//! because they cannot be assigned to a connection. Packets from a remote endpoint to which the internal
+//! host never sent change nothing.
 //!
 //! An inbound packet refreshes, as RFC 4787 section 4.3 REQ-6a allows: a stream that is only received
-//! must not break, and the sender is authenticated by the tunnel. A RST never lengthens an
-//! established life (RFC 7857 section 7.1), nor does any packet after both sides said FIN.
+//! must not break, and the tunnel authenticates the sender. A RST never extends an
+//! established connection (RFC 7857 section 7.1), nor does any packet after both sides sent FIN.
 
 use super::flow::Signal;
 use super::limits::Timeouts;
 
-/// How far the conversation of one mapping has got.
+/// The state of a mapping's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Not TCP, and nothing came back yet.
+    /// Not TCP, no reply yet.
     Fresh,
-    /// Not TCP, and something came back.
+    /// Not TCP, with a reply.
     Answered,
-    /// UDP that went to port 53 and nowhere else.
+    /// UDP to port 53 only.
     Query,
-    /// TCP, and nothing came back yet.
+    /// TCP, no reply yet.
     Opening,
-    /// TCP, and both sides have spoken.
+    /// TCP, both sides have sent.
     Established,
-    /// TCP, and the side that began has said FIN.
+    /// TCP, the initiator has sent FIN.
     FinFromInitiator,
-    /// TCP, and the side that answered has said FIN.
+    /// TCP, the responder has sent FIN.
     FinFromResponder,
-    /// TCP, and both sides have said FIN.
+    /// TCP, both sides have sent FIN.
     Closing,
-    /// TCP, and one side has said RST.
+    /// TCP, one side has sent RST.
     Reset,
-    /// TCP to several remote endpoints, none of which answered yet.
+    /// TCP to several remote endpoints, none of which has replied yet.
     SharedOpening,
     /// TCP to several remote endpoints.
     Shared,
 }
 
 impl State {
-    /// A word for people and for a label.
+    /// The name for output and labels.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// Whether losing it early would hurt somebody: the other side has answered, and it is not over.
+    /// Whether the other side has replied and the connection is open, so that eviction would break it.
     pub(super) const fn is_confirmed(self) -> bool {
         match self {
             Self::Answered
@@ -99,36 +99,36 @@ impl State {
     }
 }
 
-/// Who sent a packet: the side that began the conversation, or the other.
+/// The sender of a packet: the side that opened the connection, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Initiator,
     Responder,
 }
 
-/// What a packet does to a mapping.
+/// The effect of a packet on a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It passes and leaves no trace.
+    /// None.
     Keep,
-    /// It restarts the timeout, now that of this state.
+    /// Enters this state and restarts its timeout.
     Refresh(State),
-    /// It begins a conversation with another remote endpoint on a mapping whose own is over.
+    /// Opens a connection to another remote endpoint on a mapping whose own is closed.
     Adopt,
 }
 
-/// A packet without a connection. `is_query` says that it goes to port 53.
+/// The effect of a packet that is not TCP. `is_query`: the remote port is 53.
 pub(super) const fn datagram(state: State, side: Side, is_query: bool) -> Step {
     match (side, state) {
         (Side::Initiator, State::Query) if !is_query => Step::Refresh(State::Fresh),
-        // The answer has come; there is nothing more to wait for.
+        // The answer needs no refresh: no other packet is expected.
         (Side::Responder, State::Query) => Step::Keep,
         (Side::Responder, State::Fresh) => Step::Refresh(State::Answered),
         (Side::Initiator | Side::Responder, state) => Step::Refresh(state),
     }
 }
 
-/// A TCP segment. `is_known` says that it belongs to the remote endpoint that is tracked.
+/// The effect of a TCP segment. `is_known`: its remote endpoint is the one that is tracked.
 pub(super) const fn segment(state: State, side: Side, signal: Signal, is_known: bool) -> Step {
     match state {
         State::Shared | State::SharedOpening => shared(state, side, signal),
@@ -149,7 +149,7 @@ pub(super) const fn segment(state: State, side: Side, signal: Signal, is_known: 
         State::Reset => match (side, signal) {
             (Side::Initiator, Signal::Syn) => Step::Refresh(State::Opening),
             (Side::Responder, Signal::Syn) | (_, Signal::Reset) => Step::Keep,
-            // The RST was not for this connection, or forged: it lives on.
+            // The RST was forged, or not for this connection, which goes on.
             (_, Signal::Data | Signal::Fin) => Step::Refresh(State::Established),
         },
         State::Established | State::FinFromInitiator | State::FinFromResponder => {
@@ -175,7 +175,7 @@ const fn opening(side: Side, signal: Signal) -> Step {
         (Side::Initiator, Signal::Reset) => Step::Keep,
         (Side::Initiator, _) | (Side::Responder, Signal::Reset) => Step::Refresh(State::Opening),
         (Side::Responder, Signal::Fin) => Step::Refresh(State::FinFromResponder),
-        // Data counts as much as SYN: the gateway may have been started in mid-conversation.
+        // Data counts like SYN: the gateway may have been started during the connection.
         (Side::Responder, Signal::Data | Signal::Syn) => Step::Refresh(State::Established),
     }
 }

@@ -1,4 +1,4 @@
-//! The requirements of the RFCs, one by one, and what they leave open.
+//! The requirements of the RFCs, one by one, and the choices that they leave open.
 
 mod accounts;
 mod pins;
@@ -16,7 +16,7 @@ const NODE: &str = "192.168.1.7";
 const REMOTE: &str = "10.244.2.7";
 
 #[test]
-fn rfc_4787_req_1_a_mapping_does_not_depend_on_the_remote_endpoint() {
+fn rfc_4787_req_1_endpoint_independent_mapping() {
     let gateway = Gateway::new();
 
     let first = gateway.out(udp(NODE, 40_000, REMOTE, 1000), 0);
@@ -27,7 +27,7 @@ fn rfc_4787_req_1_a_mapping_does_not_depend_on_the_remote_endpoint() {
 }
 
 #[test]
-fn rfc_4787_req_2_a_source_keeps_its_external_address() {
+fn rfc_4787_req_2_address_pooling_is_paired() {
     let gateway = Gateway { pool: pool(1..=8), ..Gateway::new() };
 
     for node in (0..20).map(|n| format!("192.168.1.{n}")) {
@@ -39,7 +39,7 @@ fn rfc_4787_req_2_a_source_keeps_its_external_address() {
 }
 
 #[test]
-fn rfc_4787_req_2_without_a_port_on_the_first_address_the_next_is_asked() {
+fn rfc_4787_req_2_next_address_without_ports() {
     let gateway = Gateway { pool: pool(1..=2), ..Gateway::new() };
     let paired = gateway.masquerade.paired(REALM, ip(NODE), &gateway.pool).unwrap();
     // All ports below 1024 of the paired address, taken by sources that are paired with it.
@@ -60,10 +60,10 @@ fn rfc_4787_req_2_without_a_port_on_the_first_address_the_next_is_asked() {
     assert_eq!(external.port, 500, "there it is free");
     let other = gateway.out(udp(NODE, 5_000, REMOTE, 1000), 0);
     assert_eq!(other.address, paired, "new ones come back");
-    assert_eq!(gateway.masquerade.statistics().evicted, 0, "nobody has to go while a port is free");
+    assert_eq!(gateway.masquerade.statistics().evicted, 0, "no eviction while a port is free");
 }
 
-/// Both are recommended, and an address more is seen by the remote.
+/// Both are recommended, but the remote notices a second address.
 #[test]
 fn rfc_4787_req_2_comes_before_req_4() {
     let gateway = Gateway { pool: pool(1..=2), ..Gateway::new() };
@@ -83,7 +83,7 @@ fn rfc_4787_req_2_comes_before_req_4() {
 }
 
 #[test]
-fn rfc_4787_req_3_no_port_is_given_to_two() {
+fn rfc_4787_req_3_ports_are_unique() {
     let gateway = Gateway::new();
 
     let externals: BTreeSet<_> = (0..200)
@@ -94,7 +94,7 @@ fn rfc_4787_req_3_no_port_is_given_to_two() {
 }
 
 #[test]
-fn rfc_4787_req_3a_and_req_4_range_and_parity_are_kept() {
+fn rfc_4787_req_3a_4_range_and_parity() {
     let gateway = Gateway::new();
 
     for port in [123, 500, 1023, 1024, 40_001, 65_535] {
@@ -107,7 +107,7 @@ fn rfc_4787_req_3a_and_req_4_range_and_parity_are_kept() {
 }
 
 #[test]
-fn rfc_4787_req_5_udp_lives_five_minutes() {
+fn rfc_4787_req_5_udp_timeout() {
     let gateway = Gateway::new();
     let flow = udp(NODE, 40_000, REMOTE, 1000);
     let external = gateway.out(flow, 0);
@@ -117,7 +117,7 @@ fn rfc_4787_req_5_udp_lives_five_minutes() {
 }
 
 #[test]
-fn rfc_4787_req_5a_only_questions_to_port_53_live_shorter() {
+fn rfc_4787_req_5a_dns_timeout() {
     let gateway = Gateway::new();
     let question = udp(NODE, 40_000, REMOTE, 53);
     let external = gateway.out(question, 0);
@@ -127,7 +127,7 @@ fn rfc_4787_req_5a_only_questions_to_port_53_live_shorter() {
     let external = gateway.out(question, 100);
     gateway.out(udp(NODE, 40_000, REMOTE, 1000), 101);
 
-    assert_eq!(gateway.peek(external, 401), Some(question.source), "it is more than a question");
+    assert_eq!(gateway.peek(external, 401), Some(question.source), "it is not only a query");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn rfc_4787_req_6_outbound_refreshes() {
 }
 
 #[test]
-fn rfc_4787_req_6a_inbound_refreshes_too() {
+fn rfc_4787_req_6a_inbound_refreshes() {
     let gateway = Gateway::new();
     let flow = udp(NODE, 40_000, REMOTE, 1000);
     let external = gateway.out(flow, 0);
@@ -153,7 +153,7 @@ fn rfc_4787_req_6a_inbound_refreshes_too() {
 }
 
 #[test]
-fn rfc_4787_req_8_and_rfc_5382_req_3_anybody_in_the_realm_may_send_to_a_mapping() {
+fn rfc_4787_req_8_endpoint_independent_filtering() {
     let gateway = Gateway::new();
     for flow in [udp(NODE, 40_000, REMOTE, 1000), tcp(NODE, 40_000, REMOTE, 443)] {
         let external = gateway.out(flow, 0);
@@ -161,12 +161,12 @@ fn rfc_4787_req_8_and_rfc_5382_req_3_anybody_in_the_realm_may_send_to_a_mapping(
 
         assert_eq!(gateway.back(stranger, external, Signal::Syn, 0), Some(flow.source));
         let other = gateway.masquerade.peek_inbound(2, flow.protocol, external, Tick::default());
-        assert_eq!(other, None, "but nobody in another realm");
+        assert_eq!(other, None, "not from another realm");
     }
 }
 
 #[test]
-fn rfc_4787_req_9_hairpinning_finds_the_inside_and_shows_an_external_source() {
+fn rfc_4787_req_9_hairpin_source_is_external() {
     let gateway = Gateway::new();
     let server = udp(NODE, 40_000, REMOTE, 1000);
     let external = gateway.out(server, 0);
@@ -179,7 +179,7 @@ fn rfc_4787_req_9_hairpinning_finds_the_inside_and_shows_an_external_source() {
 }
 
 #[test]
-fn rfc_5382_req_2_a_simultaneous_open_passes() {
+fn rfc_5382_req_2_simultaneous_open() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
 
@@ -191,7 +191,7 @@ fn rfc_5382_req_2_a_simultaneous_open_passes() {
 }
 
 #[test]
-fn rfc_5382_req_5_established_tcp_lives_two_hours_and_four_minutes() {
+fn rfc_5382_req_5_established_timeout() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.established(flow);
@@ -201,7 +201,7 @@ fn rfc_5382_req_5_established_tcp_lives_two_hours_and_four_minutes() {
 }
 
 #[test]
-fn rfc_5382_req_5_opening_tcp_lives_four_minutes() {
+fn rfc_5382_req_5_opening_timeout() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.send(flow, Signal::Syn, 0);
@@ -211,7 +211,7 @@ fn rfc_5382_req_5_opening_tcp_lives_four_minutes() {
 }
 
 #[test]
-fn rfc_5382_req_10_and_rfc_5508_req_6_an_icmp_error_leaves_no_trace() {
+fn rfc_5508_req_6_peeking_refreshes_nothing() {
     let gateway = Gateway::new();
     let flow = udp(NODE, 40_000, REMOTE, 1000);
     let external = gateway.out(flow, 0);
@@ -226,7 +226,7 @@ fn rfc_5382_req_10_and_rfc_5508_req_6_an_icmp_error_leaves_no_trace() {
 }
 
 #[test]
-fn rfc_5508_req_1_an_echo_keeps_its_identifier_where_it_is_free() {
+fn rfc_5508_req_1_echo_keeps_free_identifier() {
     let gateway = Gateway::new();
     let first = echo(NODE, 7);
     let second = echo("192.168.1.8", 7);
@@ -237,11 +237,11 @@ fn rfc_5508_req_1_an_echo_keeps_its_identifier_where_it_is_free() {
     assert_ne!(b.port, 7);
     assert_eq!(gateway.back(first, a, Signal::Data, 0), Some(first.source));
     assert_eq!(gateway.back(second, b, Signal::Data, 0), Some(second.source));
-    assert_eq!(gateway.out(echo("192.168.1.9", 0), 0).port, 0, "0 is an identifier as any");
+    assert_eq!(gateway.out(echo("192.168.1.9", 0), 0).port, 0, "0 is a valid identifier");
 }
 
 #[test]
-fn rfc_5508_req_2_an_echo_lives_a_minute() {
+fn rfc_5508_req_2_echo_timeout() {
     let gateway = Gateway::new();
     let flow = echo(NODE, 7);
     let external = gateway.out(flow, 0);
@@ -254,7 +254,7 @@ fn rfc_5508_req_2_an_echo_lives_a_minute() {
 }
 
 #[test]
-fn rfc_7857_section_2_a_connection_that_both_sides_closed_lives_four_minutes() {
+fn rfc_7857_section_2_closing_timeout() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.established(flow);
@@ -265,11 +265,11 @@ fn rfc_7857_section_2_a_connection_that_both_sides_closed_lives_four_minutes() {
     gateway.send(flow, Signal::Data, 300);
 
     assert_eq!(gateway.peek(external, 440), Some(flow.source));
-    assert_eq!(gateway.peek(external, 441), None, "the last ACK lengthens nothing");
+    assert_eq!(gateway.peek(external, 441), None, "the last ACK does not refresh");
 }
 
 #[test]
-fn rfc_7857_section_2_2_a_reset_leaves_four_minutes() {
+fn rfc_7857_section_2_2_reset_timeout() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.established(flow);
@@ -281,7 +281,7 @@ fn rfc_7857_section_2_2_a_reset_leaves_four_minutes() {
 }
 
 #[test]
-fn rfc_7857_section_2_a_connection_that_goes_on_after_a_reset_lives_on() {
+fn rfc_7857_section_2_data_revokes_a_reset() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.established(flow);
@@ -293,7 +293,7 @@ fn rfc_7857_section_2_a_connection_that_goes_on_after_a_reset_lives_on() {
 }
 
 #[test]
-fn rfc_7857_section_5_each_protocol_has_mappings_of_its_own() {
+fn rfc_7857_section_5_mappings_per_protocol() {
     let gateway = Gateway::new();
     let node = |flow| (gateway.out(flow, 0).port, flow.source.port);
 
@@ -304,12 +304,12 @@ fn rfc_7857_section_5_each_protocol_has_mappings_of_its_own() {
         echo("192.168.1.10", 40_000),
     ] {
         let (external, internal) = node(flow);
-        assert_eq!(external, internal, "{:?}: nobody has it within the protocol", flow.protocol);
+        assert_eq!(external, internal, "{:?}: free within the protocol", flow.protocol);
     }
 }
 
 #[test]
-fn rfc_7857_section_7_1_an_outbound_reset_refreshes_nothing() {
+fn rfc_7857_section_7_1_outbound_reset() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.send(flow, Signal::Syn, 0);
@@ -320,7 +320,7 @@ fn rfc_7857_section_7_1_an_outbound_reset_refreshes_nothing() {
 }
 
 #[test]
-fn a_new_connection_may_begin_where_one_ended() {
+fn closed_mapping_is_reused_by_new_connections() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.established(flow);
@@ -332,13 +332,13 @@ fn a_new_connection_may_begin_where_one_ended() {
         assert_eq!(gateway.send(remote, Signal::Syn, 2), external);
         assert_eq!(gateway.state(2), State::Opening);
         gateway.back(remote, external, Signal::Syn, 2);
-        assert_eq!(gateway.state(2), State::Established, "and it is the one that is tracked");
+        assert_eq!(gateway.state(2), State::Established, "the new connection is tracked");
         gateway.back(remote, external, Signal::Reset, 2);
     }
 }
 
 #[test]
-fn no_end_of_one_connection_ends_another_on_the_same_mapping() {
+fn shared_mapping_survives_fin_and_rst() {
     let gateway = Gateway::new();
     let first = tcp(NODE, 40_000, REMOTE, 443);
     let second = tcp(NODE, 40_000, "10.244.9.9", 443);
@@ -354,7 +354,7 @@ fn no_end_of_one_connection_ends_another_on_the_same_mapping() {
 }
 
 #[test]
-fn what_a_stranger_sends_changes_nothing() {
+fn unknown_remotes_change_no_state() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let stranger = tcp(NODE, 40_000, "10.244.9.9", 443);
@@ -369,7 +369,7 @@ fn what_a_stranger_sends_changes_nothing() {
 }
 
 #[test]
-fn a_connection_survives_a_restart_of_the_gateway() {
+fn connection_survives_a_gateway_restart() {
     let flow = tcp(NODE, 40_001, REMOTE, 443);
     let before = Gateway { pool: pool(1..=8), ..Gateway::new() };
     let external = before.established(flow);
@@ -383,7 +383,7 @@ fn a_connection_survives_a_restart_of_the_gateway() {
 }
 
 #[test]
-fn two_nodes_with_the_same_port_both_work() {
+fn two_nodes_may_use_one_port() {
     let gateway = Gateway::new();
     let (a, b) = (tcp(NODE, 40_000, REMOTE, 443), tcp("192.168.1.8", 40_000, REMOTE, 443));
 
@@ -394,18 +394,22 @@ fn two_nodes_with_the_same_port_both_work() {
 }
 
 #[test]
-fn a_mapping_lives_as_long_as_the_pool_has_its_address() {
+fn mapping_ends_with_its_pool_address() {
     let gateway = Gateway::new();
     let flow = tcp(NODE, 40_000, REMOTE, 443);
     let external = gateway.established(flow);
 
     let gateway = Gateway { pool: Pool::new([external.address, ip("10.70.0.5")]), ..gateway };
-    assert_eq!(gateway.send(flow, Signal::Data, 1), external, "another one in the pool is nothing");
+    assert_eq!(
+        gateway.send(flow, Signal::Data, 1),
+        external,
+        "another address in the pool has no effect"
+    );
 
     let gateway = Gateway { pool: pool(5..=5), ..gateway };
     let replaced = gateway.send(flow, Signal::Data, 2);
     assert_eq!(replaced, endpoint("10.70.0.5", 40_000));
-    assert_eq!(gateway.peek(external, 2), None, "nobody is behind the old one");
+    assert_eq!(gateway.peek(external, 2), None, "the old mapping is gone");
     assert_eq!(gateway.back(flow, replaced, Signal::Data, 2), Some(flow.source));
     assert_eq!(gateway.masquerade.statistics().replaced, 1);
 
@@ -415,7 +419,7 @@ fn a_mapping_lives_as_long_as_the_pool_has_its_address() {
 }
 
 #[test]
-fn all_identifiers_of_an_echo_are_one_range() {
+fn echo_identifiers_form_one_range() {
     let limits = Limits { max_per_source: 1 << 16, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     for identifier in 0..=u16::MAX {
@@ -429,7 +433,7 @@ fn all_identifiers_of_an_echo_are_one_range() {
 }
 
 #[test]
-fn timeouts_clear_away_everything_that_was_made() {
+fn timeouts_remove_every_record() {
     let gateway = Gateway::new();
     for n in 0..1_000 {
         gateway.out(udp(&format!("192.168.{}.1", n % 200), 2_000 + n, REMOTE, 1), 0);
@@ -445,11 +449,11 @@ fn timeouts_clear_away_everything_that_was_made() {
     let records = (0..gateway.masquerade.mappings.slab.used())
         .filter_map(|number| gateway.masquerade.mappings.slab.get(number)?.read())
         .count();
-    assert_eq!(records, 0, "no source and no outlet is left either");
+    assert_eq!(records, 0, "no source and no port pool is left either");
 }
 
 #[test]
-fn a_realm_that_is_purged_is_gone_and_others_stay() {
+fn purging_a_realm_keeps_the_others() {
     let gateway = Gateway::new();
     let flow = udp(NODE, 40_000, REMOTE, 1000);
     let now = Tick::default();
@@ -467,7 +471,7 @@ fn a_realm_that_is_purged_is_gone_and_others_stay() {
 }
 
 #[test]
-fn ipv6_is_masqueraded_behind_ipv6() {
+fn ipv6_gets_an_ipv6_address() {
     let external: IpAddr = ip("fd70::1");
     let gateway = Gateway { pool: Pool::new([external, ip("10.70.0.1")]), ..Gateway::new() };
     let flow = tcp("fd00::7", 40_000, "fd01::7", 443);
@@ -480,7 +484,7 @@ fn ipv6_is_masqueraded_behind_ipv6() {
 }
 
 #[test]
-fn an_address_of_one_version_is_never_taken_for_one_of_the_other() {
+fn ip_versions_are_never_confused() {
     let gateway = Gateway::new();
     let flow = udp("0.0.0.7", 40_000, REMOTE, 1000);
     let external = gateway.out(flow, 0);
@@ -509,7 +513,7 @@ fn later_fragments_follow_the_first() {
         let now = Tick::from_secs(secs);
         gateway.masquerade.later_fragment(Direction::Inbound, datagram, now)
     };
-    assert_eq!(later(&datagram, 0), Err(Refused::Fragment), "it overtook the first");
+    assert_eq!(later(&datagram, 0), Err(Refused::Fragment), "the first was not seen");
 
     let now = Tick::default();
     gateway.masquerade.remember_fragment(Direction::Inbound, &datagram, ip(NODE), now);
@@ -525,11 +529,11 @@ fn later_fragments_follow_the_first() {
         assert_eq!(later(&other, 0), Err(Refused::Fragment));
     }
     let outbound = gateway.masquerade.later_fragment(Direction::Outbound, &datagram, now);
-    assert_eq!(outbound, Err(Refused::Fragment), "the directions are apart");
+    assert_eq!(outbound, Err(Refused::Fragment), "directions are separate");
 }
 
 #[test]
-fn a_flood_of_fragments_takes_no_memory_and_forgets_the_oldest() {
+fn fragment_flood_evicts_the_oldest() {
     let limits = Limits { max_fragments: 8, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     let datagram = |identification| Datagram {
@@ -559,7 +563,7 @@ fn a_flood_of_fragments_takes_no_memory_and_forgets_the_oldest() {
 }
 
 #[test]
-fn the_default_limits_take_the_memory_that_their_documentation_says() {
+fn default_limits_use_the_documented_memory() {
     let gateway = Gateway::new();
     let idle = gateway.masquerade.memory_bytes();
     gateway.out(udp(NODE, 40_000, REMOTE, 1000), 0);
@@ -611,7 +615,7 @@ impl Gateway {
         external
     }
 
-    /// Of TCP or of UDP, whichever there is.
+    /// Of TCP, else of UDP.
     fn peek(&self, external: Endpoint, secs: u64) -> Option<Endpoint> {
         let peek = |protocol| {
             self.masquerade.peek_inbound(REALM, protocol, external, Tick::from_secs(secs))
@@ -628,7 +632,7 @@ impl Gateway {
     }
 }
 
-/// From port 123 of a node of its own.
+/// From port 123 of node `n`.
 fn privileged(n: u16) -> Flow {
     let node = Ipv4Addr::from_bits(0xc0a9_0000 + u32::from(n));
 

@@ -1,8 +1,8 @@
-//! Which rules can be in force together?
+//! Selects the rules that are in force.
 //!
-//! The first one listed wins, so rules have to be tried in their order. That is slow for many; but
-//! only rules that overlap another peer's, or repeat something, can lose at all. Two sorts find
-//! those, and everybody else is accepted at once.
+//! Of conflicting rules the first one wins, so rules have to be tried in their order, which is slow for
+//! many. But only rules that overlap another peer's, or repeat a prefix, can conflict. Two sorts find
+//! these; all others are accepted at once.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use super::{Conflict, PeerId};
 use crate::{Cluster, Prefix, Rule};
 
-/// The rules without those that contradict something.
+/// The rules without conflicts.
 pub(super) struct Accepted {
     /// In ascending order of their local prefixes.
     pub(super) by_local: Vec<(PeerId, Rule)>,
@@ -18,13 +18,13 @@ pub(super) struct Accepted {
     pub(super) by_remote: Vec<(PeerId, Rule)>,
 }
 
-/// Judges `rules` against `cluster` and one another.
+/// Checks `rules` against `cluster` and one another.
 pub(super) fn accept(
     cluster: &Cluster,
     mut rules: Vec<(PeerId, Rule)>,
     conflicts: &mut Vec<Conflict>,
 ) -> Accepted {
-    let own = cluster.names();
+    let own = cluster.all_prefixes();
     rules.retain(|(peer, rule)| match own.overlapping(rule.local()).next() {
         Some((own, ())) => {
             conflicts.push(Conflict::Own { own, rejected: (*peer, *rule) });
@@ -36,20 +36,20 @@ pub(super) fn accept(
     let by_remote = sorted(&rules, |(peer, rule)| (peer.0, rule.remote(), 0));
 
     let mut verdicts = vec![Verdict::Accepted; rules.len()];
-    doubt(&by_local, &by_remote, &mut verdicts);
-    if verdicts.contains(&Verdict::Doubtful) {
-        let mut tried = Tried::default();
+    mark_suspects(&by_local, &by_remote, &mut verdicts);
+    if verdicts.contains(&Verdict::Suspect) {
+        let mut so_far = AcceptedSoFar::default();
         for ((peer, rule), verdict) in rules.iter().zip(&mut verdicts) {
             if *verdict == Verdict::Accepted {
                 continue;
             }
-            *verdict = match tried.conflict(*peer, *rule) {
+            *verdict = match so_far.conflict(*peer, *rule) {
                 Some(conflict) => {
                     conflicts.push(conflict);
                     Verdict::Rejected
                 }
                 None => {
-                    tried.insert(*peer, *rule);
+                    so_far.insert(*peer, *rule);
                     Verdict::Accepted
                 }
             };
@@ -67,12 +67,12 @@ pub(super) fn accept(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Accepted,
-    /// It may contradict another one.
-    Doubtful,
+    /// It may conflict with another rule.
+    Suspect,
     Rejected,
 }
 
-/// What a rule is sorted by. Numbers compare faster than addresses, and there are many comparisons.
+/// The sort key of a rule. Numbers compare faster than addresses, and there are many comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     realm: u32,
@@ -100,7 +100,7 @@ impl Key {
     }
 }
 
-/// `parts` gives realm, prefix and peer of a rule.
+/// `parts` returns realm, prefix and peer of a rule.
 fn sorted(
     rules: &[(PeerId, Rule)],
     parts: impl Fn(&(PeerId, Rule)) -> (u32, Prefix, u32),
@@ -122,14 +122,14 @@ fn sorted(
     keys
 }
 
-/// Marks every rule that may contradict another one.
+/// Marks every rule that may conflict with another one.
 ///
-/// Whatever contradicts a doubtful rule is doubtful too, so those can be judged among themselves.
-fn doubt(by_local: &[Key], by_remote: &[Key], verdicts: &mut [Verdict]) {
+/// All rules that conflict with a suspect are suspects too, so only suspects have to be compared.
+fn mark_suspects(by_local: &[Key], by_remote: &[Key], verdicts: &mut [Verdict]) {
     let mut mark = |group: &[Key]| {
         for key in group {
             if let Some(verdict) = verdicts.get_mut(key.place) {
-                *verdict = Verdict::Doubtful;
+                *verdict = Verdict::Suspect;
             }
         }
     };
@@ -140,7 +140,7 @@ fn doubt(by_local: &[Key], by_remote: &[Key], verdicts: &mut [Verdict]) {
 
     let mut rest = by_local;
     while let Some(root) = rest.first() {
-        // An outer prefix sorts before all that lies inside it, so a nest stands together.
+        // An outer prefix sorts before all prefixes inside it, so nested prefixes are adjacent.
         let (nest, others) = rest.split_at(rest.iter().take_while(|key| root.covers(key)).count());
         let is_shared = nest.iter().any(|key| key.peer != root.peer);
         let mut pairs = nest.iter().zip(nest.iter().skip(1));
@@ -153,12 +153,12 @@ fn doubt(by_local: &[Key], by_remote: &[Key], verdicts: &mut [Verdict]) {
 
 /// The rules accepted so far, ordered so that a conflict is found without a scan.
 #[derive(Default)]
-struct Tried {
+struct AcceptedSoFar {
     by_local: BTreeMap<Prefix, (PeerId, Rule)>,
     by_remote: BTreeMap<(PeerId, Prefix), Rule>,
 }
 
-impl Tried {
+impl AcceptedSoFar {
     fn insert(&mut self, peer: PeerId, rule: Rule) {
         self.by_local.insert(rule.local(), (peer, rule));
         self.by_remote.insert((peer, rule.remote()), rule);

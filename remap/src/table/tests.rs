@@ -4,7 +4,7 @@ use super::*;
 use crate::HostMap;
 
 #[test]
-fn an_address_has_another_meaning_in_each_direction() {
+fn directions_are_translated_separately() {
     let (table, _) = build(1, [rule(0, "10.244.0.0/16", "10.71.0.0/16")]);
 
     let outbound = table.outbound(ip("10.71.2.7")).unwrap();
@@ -15,7 +15,7 @@ fn an_address_has_another_meaning_in_each_direction() {
 }
 
 #[test]
-fn each_peer_is_a_realm_of_its_own() {
+fn each_peer_is_an_address_realm() {
     let (table, conflicts) = build(
         1,
         [rule(0, "10.244.0.0/16", "10.71.0.0/16"), rule(1, "10.244.0.0/16", "10.72.0.0/16")],
@@ -29,7 +29,7 @@ fn each_peer_is_a_realm_of_its_own() {
 }
 
 #[test]
-fn two_prefixes_may_swap_because_nothing_is_translated_twice() {
+fn two_prefixes_may_swap() {
     let (table, conflicts) =
         build(1, [rule(0, "10.1.0.0/16", "10.2.0.0/16"), rule(0, "10.2.0.0/16", "10.1.0.0/16")]);
 
@@ -39,7 +39,7 @@ fn two_prefixes_may_swap_because_nothing_is_translated_twice() {
 }
 
 #[test]
-fn a_host_map_inside_a_prefix_of_the_same_peer_wins() {
+fn longest_prefix_of_a_peer_wins() {
     let (table, conflicts) = build(
         1,
         [rule(0, "10.70.0.0/16", "10.68.0.0/16"), rule(0, "192.0.2.9/32", "10.68.0.3/32")],
@@ -51,7 +51,7 @@ fn a_host_map_inside_a_prefix_of_the_same_peer_wins() {
 }
 
 #[test]
-fn a_rule_that_contradicts_an_earlier_one_is_rejected_alone() {
+fn conflicting_rules_are_rejected_one_by_one() {
     let first = rule(0, "10.244.0.0/16", "10.71.0.0/16");
     let inside = rule(1, "10.9.4.0/24", "10.71.4.0/24");
     let around = rule(1, "100.0.0.0/8", "10.0.0.0/8");
@@ -72,7 +72,7 @@ fn a_rule_that_contradicts_an_earlier_one_is_rejected_alone() {
 }
 
 #[test]
-fn the_local_prefixes_of_a_peer_are_what_must_be_routed() {
+fn local_prefixes_of_a_peer_are_listed() {
     let (table, _) = build(
         7,
         [rule(1, "10.244.0.0/16", "10.71.0.0/16"), rule(1, "10.70.0.0/16", "10.68.0.0/16")],
@@ -85,7 +85,7 @@ fn the_local_prefixes_of_a_peer_are_what_must_be_routed() {
 }
 
 #[test]
-fn a_rule_that_takes_a_name_of_ours_is_rejected_alone_and_names_it() {
+fn overlaps_with_own_prefixes_are_rejected() {
     let cluster = Cluster {
         prefixes: vec!["10.244.0.0/16".parse().unwrap(), "10.70.0.0/16".parse().unwrap()],
         host_maps: vec![HostMap::new(ip("192.0.2.9"), ip("203.0.113.9")).unwrap()],
@@ -108,7 +108,7 @@ fn a_rule_that_takes_a_name_of_ours_is_rejected_alone_and_names_it() {
 }
 
 #[test]
-fn an_address_without_counterpart_is_covered_and_not_translated() {
+fn address_without_counterpart_is_not_translated() {
     let prefix = |text: &str| text.parse().unwrap();
     let neutral = Rule::checksum_neutral(prefix("2001:db8:1::/48"), prefix("fd01:203:405::/48"));
 

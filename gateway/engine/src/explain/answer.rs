@@ -6,7 +6,7 @@ use remap::{Prefix, Rule};
 
 use super::Content;
 use strait_packet::DropReason;
-use strait_packet::reply::Cause;
+use strait_packet::icmp_error::Cause;
 use strait_wg::PublicKey;
 
 /// The answer.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use remap::{Arrival, PeerId, Rule};
+use remap::{Destination, PeerId, Rule};
 
 use super::{Direction, Question};
 use crate::Forwarding;
@@ -84,7 +84,10 @@ pub(super) fn remedy(
 }
 
 fn no_route(forwarding: &Forwarding, source: IpAddr, destination: IpAddr) -> String {
-    if !matches!(forwarding.table().arrival(destination), Arrival::Known | Arrival::Named) {
+    if !matches!(
+        forwarding.table().destination(destination),
+        Destination::Known | Destination::UnmappedReplies
+    ) {
         return format!(
             "{destination} is an external address of this cluster, but {source} has no external address \
              for the answers: give it a host_map, or list an address in masquerade"

@@ -9,7 +9,7 @@ use crate::outbound::Disposition;
 use crate::translate::FlowAccess;
 use crate::{Engine, PeerConfig, Settings};
 use strait_packet::buffer::TransmitBatch;
-use strait_packet::reply::{self, MAX_REPLY_BYTES};
+use strait_packet::icmp_error::{self, MAX_ERROR_BYTES};
 use strait_packet::virtio::VirtioHeader;
 use strait_wg::PrivateKey;
 use strait_wg::boringtun::BoringtunIdentity;
@@ -369,8 +369,8 @@ proptest! {
                 prop_assert_eq!(reason, Some(*expected));
                 prop_assert_eq!(disposition == Disposition::Reply, icmp_error.is_some());
                 if let Some(cause) = icmp_error {
-                    let mut buffer = [0; MAX_REPLY_BYTES];
-                    let expected = reply::write(&as_sent, *cause, &mut buffer).unwrap();
+                    let mut buffer = [0; MAX_ERROR_BYTES];
+                    let expected = icmp_error::write(&as_sent, *cause, &mut buffer).unwrap();
                     prop_assert_eq!(world.engine.outbound.reply(), expected);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use remap::{Arrival, Source};
+use remap::{Destination, Source};
 
 use super::{Context, Endpoint, has_address, write, write_embedded};
 use crate::flows::{OWN_REALM, OriginalPacket};
@@ -35,18 +35,20 @@ pub(super) fn hairpin(
     let table = forwarding.table();
     let (source, destination) = (header.source(), header.destination());
 
-    let (realm, to): (u32, Endpoint) = match table.arrival(destination) {
-        Arrival::Known | Arrival::Named => return Err(DropReason::NoRoute),
-        Arrival::Mapped(internal) | Arrival::Answered(internal) => (OWN_REALM, (internal, None)),
-        Arrival::Shared => {
+    let (realm, to): (u32, Endpoint) = match table.destination(destination) {
+        Destination::Known | Destination::UnmappedReplies => return Err(DropReason::NoRoute),
+        Destination::Mapped(internal) | Destination::MappedReplies(internal) => {
+            (OWN_REALM, (internal, None))
+        }
+        Destination::Shared => {
             let ports = Ports::read(packet, header).ok_or(DropReason::NoMapping)?;
             let (external, sender) = ((destination, ports.destination), (source, ports.source));
             owner_of_shared(context, header.protocol(), external, sender)?
         }
     };
     let from: Endpoint = match table.source(source) {
-        Source::Mapped(external) | Source::Answering(external) => (external, None),
-        Source::Known | Source::Unknown => {
+        Source::Mapped(external) | Source::MappedReplies(external) => (external, None),
+        Source::Known | Source::Shared => {
             let pool = table.masquerade();
             if !has_address(pool, source) {
                 return Err(DropReason::NoRoute);
@@ -82,10 +84,12 @@ fn error(
     }
     let (protocol, ports) = (embedded.protocol(), embedded.ports(packet));
 
-    let (realm, to): (Option<u32>, Endpoint) = match table.arrival(sender) {
-        Arrival::Known | Arrival::Named => return Err(DropReason::NoRoute),
-        Arrival::Mapped(internal) | Arrival::Answered(internal) => (None, (internal, None)),
-        Arrival::Shared => {
+    let (realm, to): (Option<u32>, Endpoint) = match table.destination(sender) {
+        Destination::Known | Destination::UnmappedReplies => return Err(DropReason::NoRoute),
+        Destination::Mapped(internal) | Destination::MappedReplies(internal) => {
+            (None, (internal, None))
+        }
+        Destination::Shared => {
             let ports = ports.ok_or(DropReason::NoMapping)?;
             let (external, other) = ((sender, ports.source), (target, ports.destination));
             let (realm, internal) = owner_of_shared(context, protocol, external, other)?;
@@ -93,16 +97,16 @@ fn error(
         }
     };
     let external_target: Endpoint = match table.source(target) {
-        Source::Mapped(external) | Source::Answering(external) => (external, None),
-        Source::Known | Source::Unknown => {
+        Source::Mapped(external) | Source::MappedReplies(external) => (external, None),
+        Source::Known | Source::Shared => {
             let port = ports.ok_or(DropReason::NoMapping)?.destination;
             shared_address_of(context, realm, protocol, (target, port))?
         }
     };
     // A router of ours without an external address reports with that of the target.
     let reporter = match table.source(header.source()) {
-        Source::Mapped(external) | Source::Answering(external) => external,
-        Source::Known | Source::Unknown => external_target.0,
+        Source::Mapped(external) | Source::MappedReplies(external) => external,
+        Source::Known | Source::Shared => external_target.0,
     };
 
     write_embedded(packet, header, embedded, Side::Source, to)?;
@@ -119,10 +123,13 @@ pub(super) fn realm(
     external: (IpAddr, u16),
     sender: (IpAddr, u16),
 ) -> u32 {
-    match context.forwarding.table().arrival(external.0) {
-        Arrival::Shared => owner_of_shared(context, protocol, external, sender)
+    match context.forwarding.table().destination(external.0) {
+        Destination::Shared => owner_of_shared(context, protocol, external, sender)
             .map_or(OWN_REALM, |(realm, _)| realm),
-        Arrival::Known | Arrival::Named | Arrival::Mapped(_) | Arrival::Answered(_) => OWN_REALM,
+        Destination::Known
+        | Destination::UnmappedReplies
+        | Destination::Mapped(_)
+        | Destination::MappedReplies(_) => OWN_REALM,
     }
 }
 

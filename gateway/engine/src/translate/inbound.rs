@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use remap::{Arrival, PeerId};
+use remap::{Destination, PeerId};
 
 use super::{Context, Endpoint, clamp, write, write_embedded};
 use crate::flows::OriginalPacket;
@@ -54,10 +54,10 @@ fn quoted(
     let table = forwarding.table();
     let external = embedded.source();
 
-    let internal: Endpoint = match table.arrival(external) {
-        Arrival::Known | Arrival::Named => (external, None),
-        Arrival::Mapped(internal) | Arrival::Answered(internal) => (internal, None),
-        Arrival::Shared => {
+    let internal: Endpoint = match table.destination(external) {
+        Destination::Known | Destination::UnmappedReplies => (external, None),
+        Destination::Mapped(internal) | Destination::MappedReplies(internal) => (internal, None),
+        Destination::Shared => {
             let ports = embedded.ports(packet).ok_or(DropReason::NoMapping)?;
             let (address, port) = flows
                 .internal_of(peer.realm, embedded.protocol(), (external, ports.source), *now)
@@ -84,16 +84,16 @@ fn destination(
     let Context { forwarding, flows, flow_access, now } = context;
     let external = header.destination();
 
-    let internal: Endpoint = match forwarding.table().arrival(external) {
-        Arrival::Known => return Ok(()),
-        Arrival::Named => {
+    let internal: Endpoint = match forwarding.table().destination(external) {
+        Destination::Known => return Ok(()),
+        Destination::UnmappedReplies => {
             if quoted.is_none() {
                 flows.unpin(peer.realm, OriginalPacket { packet, header }, *flow_access, *now);
             }
             return Ok(());
         }
-        Arrival::Mapped(internal) => (internal, None),
-        Arrival::Answered(internal) => {
+        Destination::Mapped(internal) => (internal, None),
+        Destination::MappedReplies(internal) => {
             if quoted.is_none() {
                 flows.pin(
                     peer.realm,
@@ -106,7 +106,7 @@ fn destination(
             (internal, None)
         }
         // An ICMP error goes to the sender of the packet that it quotes.
-        Arrival::Shared => match quoted {
+        Destination::Shared => match quoted {
             Some(quoted) => (quoted, None),
             None => flows.map_inbound(
                 peer.realm,

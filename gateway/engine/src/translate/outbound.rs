@@ -88,7 +88,7 @@ fn quoted(
     let external = match table.source(internal) {
         Source::Known => (internal, None),
         Source::Mapped(external) => (external, None),
-        Source::Answering(external) => {
+        Source::MappedReplies(external) => {
             let ports = ports.map(|Ports { source, destination }| Ports {
                 source: destination,
                 destination: source,
@@ -97,8 +97,8 @@ fn quoted(
             let is_answer = flows.would_answer(route.peer.realm, &answer, external, *now);
             (if is_answer { external } else { internal }, None)
         }
-        Source::Unknown if !has_address(table.masquerade(), internal) => (internal, None),
-        Source::Unknown => {
+        Source::Shared if !has_address(table.masquerade(), internal) => (internal, None),
+        Source::Shared => {
             let port = ports.ok_or(DropReason::NoMapping)?.destination;
             let (address, port) = flows
                 .external_of(route.peer.realm, embedded.protocol(), (internal, port), *now)
@@ -130,7 +130,7 @@ fn source(
     let external = match table.source(internal) {
         Source::Known => return Ok(()),
         Source::Mapped(external) => (external, None),
-        Source::Answering(external) => {
+        Source::MappedReplies(external) => {
             // An ICMP error answers the packet it quotes, regardless of its port.
             let is_answer = match quoted {
                 Some(quoted) => quoted == external,
@@ -148,9 +148,9 @@ fn source(
             }
             (external, None)
         }
-        Source::Unknown if !has_address(table.masquerade(), internal) => return Ok(()),
+        Source::Shared if !has_address(table.masquerade(), internal) => return Ok(()),
         // The source of an ICMP error may be a router, which is unknown to the remote and has no port.
-        Source::Unknown => match quoted {
+        Source::Shared => match quoted {
             Some(quoted) => (quoted, None),
             None => {
                 let pool = table.masquerade();

@@ -1,4 +1,4 @@
-//! A packet that could be part of a merged frame, as far as it alone can tell.
+//! A packet that may be part of a merged frame, judged without its neighbours.
 
 use remap::checksum::{add, pseudo_header, sum};
 
@@ -9,7 +9,7 @@ use super::Merge;
 
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// A packet without anything that segmentation could not restore.
+/// A packet that segmentation can restore.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'a> {
     /// The packet, without padding.
@@ -21,14 +21,14 @@ pub(super) struct Candidate<'a> {
     pub(super) sequence: u32,
     /// The IPv4 identification, where it has a meaning: without DF (RFC 6864 section 4.1).
     pub(super) identification: Option<u16>,
-    /// Nothing may follow it in a frame: TCP with PSH.
+    /// It must be the last packet of a frame: TCP with PSH.
     pub(super) is_last: bool,
 }
 
 impl<'a> Candidate<'a> {
     #[inline]
     pub(super) fn of(packet: &'a [u8], header: &Header, merge: Merge) -> Option<Self> {
-        // Options and extension headers would be repeated, fragments cannot be cut again.
+        // Options and extension headers would be repeated; fragments cannot be segmented again.
         if !header.is_plain() || header.fragment() != Fragment::None {
             return None;
         }
@@ -45,7 +45,7 @@ impl<'a> Candidate<'a> {
             return None;
         };
 
-        // A pure acknowledgement must reach the sender as often as it was sent.
+        // Merging pure acknowledgements would reduce their number.
         let header_len = transport_offset + transport_len;
         if packet.len() <= header_len {
             return None;
@@ -88,7 +88,7 @@ fn plain_tcp(segment: &[u8]) -> Option<(usize, u32, bool)> {
     Some((len, sequence, tcp[13] & PSH != 0))
 }
 
-/// Whether the datagram fills its packet and has a checksum: segmentation would give it one.
+/// Whether the datagram fills its packet and has a checksum: segmentation would add one.
 #[inline]
 fn is_plain_udp(datagram: &[u8]) -> bool {
     let stated = field::word(datagram, 4).map(usize::from);

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use crate::{Fragment, Header, Transport, field};
 
-/// Groups that are open at a time. More flows than this in one batch are rare, and each gives up
-/// only the rest of its group.
+/// The most groups that are open at a time. More flows than this in one batch are rare, and only close
+/// groups early.
 const MAX_OPEN: usize = 8;
 
-/// What packets must not overtake each other: addresses, protocol and ports.
+/// Identifies the flow in which packets must keep their order: addresses, protocol and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     /// Source port in the upper half, destination port in the lower.
@@ -19,7 +19,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The flow of a packet; `None` if it is neither TCP nor UDP, or holds no ports.
+    /// The flow of a packet; `None` if it is neither TCP nor UDP, or contains no ports.
     #[inline]
     pub(super) fn of(packet: &[u8], header: &Header) -> Option<Self> {
         let has_ports = matches!(header.transport(), Transport::Tcp | Transport::Udp);
@@ -36,20 +36,20 @@ impl Key {
     }
 }
 
-/// An open group and its place in the table.
+/// An open group and its slot in the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) slot: usize,
     pub(super) group: usize,
 }
 
-/// Which flow has which group open. Small enough to be searched from end to end.
+/// The open group of each flow. Small enough for a linear search.
 #[derive(Debug, Default)]
 pub(super) struct FlowTable {
     slots: [Option<(Key, usize)>; MAX_OPEN],
-    /// Where the last search ended: a batch is mostly one flow.
+    /// The slot of the last hit: a batch is mostly one flow.
     recent: usize,
-    /// Which slot gives way when all are taken: each in turn.
+    /// The slot that is replaced when all are taken (round robin).
     victim: usize,
 }
 
@@ -71,8 +71,7 @@ impl FlowTable {
         Some(Open { slot, group })
     }
 
-    /// Enters a flow that is not in the table. If there is no room, the open groups close in
-    /// turn.
+    /// Adds a flow that is not in the table. If there is no room, another open group is closed.
     pub(super) fn open(&mut self, key: Key, group: usize) {
         let free = self.slots.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {

@@ -7,7 +7,7 @@ use crate::virtio::VirtioHeader;
 
 use super::group::{Group, HeaderCopy, Member};
 
-/// One frame for the device: offload header, packet header, payloads, one after the other in one
+/// One frame for the device: offload header, packet header, payloads, for one
 /// vectored write.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
@@ -27,27 +27,27 @@ impl<'a> Frame<'a> {
         Self { group, header, members }
     }
 
-    /// The offload header; all zero for a packet that leaves alone.
+    /// The offload header; all zero for a single packet.
     #[must_use]
     pub fn virtio(&self) -> VirtioHeader {
         self.group.virtio()
     }
 
-    /// IP and transport header of a merged frame; empty for a packet that leaves alone, because its
+    /// IP and transport header of a merged frame; empty for a single packet, because its
     /// header is part of its payload.
     #[must_use]
     pub const fn header_bytes(&self) -> &'a [u8] {
         self.header
     }
 
-    /// What follows the header: ranges of the arena.
+    /// The payloads: ranges of the arena.
     pub fn payloads(&self) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let skipped = self.header.len();
 
         self.members().map(move |packet| packet.start + skipped..packet.end)
     }
 
-    /// The original packets: ranges of the arena. Each can be written by itself, behind an offload
+    /// The original packets: ranges of the arena. Each can be written alone, after an offload
     /// header of zeros.
     pub fn members(&self) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let members = self.members;
@@ -57,13 +57,13 @@ impl<'a> Frame<'a> {
             .map(Member::range)
     }
 
-    /// How many packets the frame stands for.
+    /// The number of packets in the frame.
     #[must_use]
     pub const fn packet_count(&self) -> usize {
         self.group.count()
     }
 
-    /// Bytes of the frame behind the offload header.
+    /// Bytes of the frame after the offload header.
     #[must_use]
     pub const fn byte_count(&self) -> usize {
         self.group.frame_len()

@@ -1,4 +1,4 @@
-//! A packet, or several that leave as one frame.
+//! A group of packets that form one frame.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use super::candidate::{Candidate, verify};
 /// options.
 const MAX_HEADER_LEN: usize = 40 + 60;
 
-/// The longest packet that an IPv4 header can describe, in bytes; the device takes no longer frame.
+/// The longest packet that an IPv4 header can describe, in bytes; the device accepts no longer frame.
 const MAX_FRAME_LEN: usize = 65_535;
 
-/// Packets of one frame. For UDP it is what older kernels accept (`UDP_MAX_SEGMENTS` before Linux
+/// The most packets of one frame. For UDP the limit of older kernels (`UDP_MAX_SEGMENTS` before Linux
 /// 6.9); for TCP it bounds the slices of one vectored write, and a frame of 64 KiB reaches it only
 /// with segments smaller than any MTU in use.
 pub const MAX_SEGMENTS: usize = 64;
@@ -60,7 +60,7 @@ impl Member {
     }
 }
 
-/// One frame in the making.
+/// One frame under construction.
 #[derive(Debug)]
 pub(super) struct Group {
     first: usize,
@@ -74,16 +74,16 @@ pub(super) struct Group {
     transport_offset: usize,
     transport: Transport,
     is_ipv6: bool,
-    /// The TCP sequence number of a packet that would follow.
+    /// The TCP sequence number that the next packet must have.
     next_sequence: u32,
-    /// The IPv4 identification of a packet that would follow; `None` if it has no meaning.
+    /// The IPv4 identification that the next packet must have; `None` if it has no meaning.
     next_identification: Option<u16>,
-    /// What is known of the first packet's checksums.
+    /// Whether the first packet's checksums are right, if they were verified.
     first_is_right: Option<bool>,
     /// The sum of the pseudo-header without its length.
     pseudo_sum: u16,
     has_psh: bool,
-    /// Nothing may follow.
+    /// No packet may be added.
     is_complete: bool,
     /// From the second packet on: the index of the header of the frame.
     header_index: Option<usize>,
@@ -123,7 +123,7 @@ impl Group {
         group
     }
 
-    /// Whether segmentation would restore `candidate` behind what the group already has. `first` is
+    /// Whether segmentation would restore `candidate` as the next packet of the group. `first` is
     /// the first packet. Addresses, protocol and ports are known to be equal.
     #[inline]
     pub(super) fn accepts(&self, first: &[u8], candidate: &Candidate<'_>) -> bool {
@@ -157,8 +157,8 @@ impl Group {
         ip_agrees && (self.transport == Transport::Udp || tcp_agrees())
     }
 
-    /// Whether the checksums of the first packet are right. Computed once; a group that begins with
-    /// a wrong one stays alone. `candidate` has the same addresses, protocol and offsets.
+    /// Whether the checksums of the first packet are right. Computed once; a first packet with
+    /// a wrong one stays single. `candidate` has the same addresses, protocol and offsets.
     #[inline]
     pub(super) fn verify_first(&mut self, first: &[u8], candidate: &Candidate<'_>) -> bool {
         let is_right = *self.first_is_right.get_or_insert_with(|| verify(first, &candidate.header));
@@ -167,8 +167,8 @@ impl Group {
         is_right
     }
 
-    /// Counts an accepted and verified `candidate` in. The first time, the header of the frame
-    /// starts as a copy of the first packet's.
+    /// Adds an accepted and verified `candidate`. The first call copies the header of the first packet
+    /// as the header of the frame.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -198,7 +198,7 @@ impl Group {
         self.advance(candidate);
     }
 
-    /// Makes `header` the header of the whole frame. May be called again.
+    /// Completes `header` for the whole frame. May be called again.
     pub(super) fn finish(&self, header: &mut HeaderCopy) {
         let transport_len = field::length(self.frame_len - self.transport_offset);
         if self.is_ipv6 {
@@ -279,7 +279,7 @@ impl Group {
         self.transport.checksum_offset().unwrap_or_default()
     }
 
-    /// Expects the packet that would follow `candidate`.
+    /// Sets the fields that the packet after `candidate` must have.
     #[inline]
     fn advance(&mut self, candidate: &Candidate<'_>) {
         let step = u32::try_from(candidate.payload_len()).unwrap_or_default();

@@ -17,10 +17,9 @@ const PSH: u8 = 0x08;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8_000))]
 
-    /// The rule over all rules, on streams with loss, reordering and every difference between
-    /// neighbours that matters.
+    /// On streams with loss, reordering and every difference between consecutive packets that matters.
     #[test]
-    fn cutting_the_frames_gives_the_packets_that_went_in(
+    fn segmenting_frames_restores_the_packets(
         steps in prop::collection::vec(any_step(), 1..60),
         tcp: bool,
         udp: bool,
@@ -33,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn segmenting_what_was_coalesced_from_segments_is_the_identity(
+    fn segmenting_coalesced_segments_is_the_identity(
         (addresses, is_tcp) in (any::<bool>().prop_flat_map(|is_ipv6| {
             (any_address(is_ipv6), any_address(is_ipv6))
         }), any::<bool>()),
@@ -61,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn any_packets_at_all_go_through(packets in prop::collection::vec(any_packet(), 1..20)) {
+    fn any_packets_are_restored(packets in prop::collection::vec(any_packet(), 1..20)) {
         let packets: Vec<_> = packets.iter().map(Packet::build).collect();
 
         let batch = Batch::of(&packets, BOTH);
@@ -71,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn bulk_stream_becomes_one_frame_with_one_header() {
+fn bulk_stream_becomes_one_frame() {
     let packets: Vec<_> = (0..40).map(|index| segment(index * 1000, 1000).build()).collect();
 
     let batch = Batch::of(&packets, BOTH);
@@ -95,7 +94,7 @@ fn bulk_stream_becomes_one_frame_with_one_header() {
 }
 
 #[test]
-fn push_flag_reaches_the_frame_and_ends_it() {
+fn push_flag_ends_the_frame() {
     let mut second = segment(100, 100);
     second.transport[13] = ACK | PSH;
     let packets = [segment(0, 100), second, segment(200, 100)].map(|packet| packet.build());
@@ -107,7 +106,7 @@ fn push_flag_reaches_the_frame_and_ends_it() {
 }
 
 #[test]
-fn shorter_segment_ends_the_group_and_a_longer_one_starts_another() {
+fn segment_length_change_ends_the_group() {
     let shorter = [segment(0, 100), segment(100, 60), segment(160, 60)];
     let longer = [segment(0, 60), segment(60, 100)];
 
@@ -119,7 +118,7 @@ fn shorter_segment_ends_the_group_and_a_longer_one_starts_another() {
 }
 
 #[test]
-fn neighbours_that_differ_in_any_header_field_stay_apart() {
+fn ipv4_packets_with_different_headers_stay_apart() {
     let changes: [fn(&mut Packet); 15] = [
         |packet| packet.traffic_class = 1,
         |packet| packet.traffic_class = 4,
@@ -150,7 +149,7 @@ fn neighbours_that_differ_in_any_header_field_stay_apart() {
 }
 
 #[test]
-fn ipv6_neighbours_that_differ_in_any_header_field_stay_apart() {
+fn ipv6_packets_with_different_headers_stay_apart() {
     let changes: [fn(&mut Packet); 5] = [
         |packet| packet.traffic_class = 0x11,
         |packet| packet.hop_limit = 63,
@@ -177,7 +176,7 @@ fn ipv6_neighbours_that_differ_in_any_header_field_stay_apart() {
 }
 
 #[test]
-fn options_and_extension_headers_are_never_merged_even_if_equal() {
+fn options_and_extension_headers_are_never_merged() {
     let options = [segment(0, 100), segment(100, 100)].map(|mut packet| {
         packet.options = vec![1; 4];
         packet.build()
@@ -221,7 +220,7 @@ fn datagrams_without_checksum_are_not_merged() {
 }
 
 #[test]
-fn datagrams_are_merged_sixty_four_at_a_time() {
+fn at_most_64_datagrams_are_merged() {
     let packets: Vec<_> = (0..130).map(|id| with_id(datagram(100), id).build()).collect();
 
     let batch = Batch::of(&packets, BOTH);
@@ -232,7 +231,7 @@ fn datagrams_are_merged_sixty_four_at_a_time() {
 }
 
 #[test]
-fn identification_matters_only_to_packets_that_may_be_fragmented() {
+fn identification_matters_only_without_df() {
     let pair = |fragment: u16, second: u16| {
         [65_535, second].map(|id| {
             let mut packet = with_id(datagram(100), id);
@@ -247,7 +246,7 @@ fn identification_matters_only_to_packets_that_may_be_fragmented() {
 }
 
 #[test]
-fn no_frame_is_longer_than_a_packet_can_be() {
+fn no_frame_exceeds_65535_bytes() {
     let packets: Vec<_> = (0..60).map(|index| segment(index * 1400, 1400).build()).collect();
 
     let batch = Batch::of(&packets, BOTH);
@@ -258,7 +257,7 @@ fn no_frame_is_longer_than_a_packet_can_be() {
 }
 
 #[test]
-fn fragment_of_unknown_flow_is_not_overtaken() {
+fn later_fragments_are_not_overtaken() {
     let mut fragment = segment(0, 100);
     (fragment.fragment, fragment.protocol) = (3, 17);
     let packets = [segment(0, 100), fragment, segment(100, 100)].map(|packet| packet.build());
@@ -269,7 +268,7 @@ fn fragment_of_unknown_flow_is_not_overtaken() {
 }
 
 #[test]
-fn kept_apart_on_request() {
+fn disabled_protocols_are_not_merged() {
     let segments = [segment(0, 100), segment(100, 100)].map(|packet| packet.build());
     let datagrams = [0, 1].map(|id| with_id(datagram(100), id).build());
 
@@ -278,7 +277,7 @@ fn kept_apart_on_request() {
 }
 
 #[test]
-fn more_flows_than_slots_still_leave_in_order() {
+fn more_flows_than_slots_stay_ordered() {
     let mut packets = Vec::new();
     for round in 0..4 {
         for flow in 0..12 {
@@ -298,7 +297,7 @@ fn more_flows_than_slots_still_leave_in_order() {
 }
 
 #[test]
-fn full_batch_takes_no_more_until_it_is_cleared() {
+fn full_batch_rejects_packets_until_cleared() {
     let arena = datagram(10).build();
     let header = Header::parse(&arena).unwrap();
     let mut coalescer = Coalescer::new();
@@ -321,7 +320,7 @@ fn full_batch_takes_no_more_until_it_is_cleared() {
 }
 
 #[test]
-fn frames_can_be_asked_for_twice_and_close_the_groups() {
+fn reading_frames_closes_all_groups() {
     let arena: Vec<_> = (0..3).flat_map(|index| segment(index * 100, 100).build()).collect();
     let header = Header::parse(&arena).unwrap();
     let mut coalescer = Coalescer::new();
@@ -339,7 +338,7 @@ fn frames_can_be_asked_for_twice_and_close_the_groups() {
 }
 
 #[test]
-fn padding_behind_a_packet_is_left_out() {
+fn padding_is_left_out() {
     let packet = segment(0, 100).build();
     let padded = [packet.clone(), vec![0; 4]].concat();
 
@@ -348,8 +347,8 @@ fn padding_behind_a_packet_is_left_out() {
     assert_eq!(batch.frames[0].bytes, packet);
 }
 
-/// What a test sees of a frame.
-struct Seen {
+/// A copy of a frame's public content.
+struct FrameCopy {
     virtio: VirtioHeader,
     bytes: Vec<u8>,
     members: Vec<Vec<u8>>,
@@ -358,7 +357,7 @@ struct Seen {
 }
 
 struct Batch {
-    frames: Vec<Seen>,
+    frames: Vec<FrameCopy>,
 }
 
 impl Batch {
@@ -375,7 +374,7 @@ impl Batch {
         let frames = coalescer.frames().map(|frame| {
             let mut bytes = frame.header_bytes().to_vec();
             frame.payloads().for_each(|range| bytes.extend(&arena[range]));
-            Seen {
+            FrameCopy {
                 virtio: frame.virtio(),
                 bytes,
                 members: frame.members().map(|range| arena[range].to_vec()).collect(),
@@ -391,8 +390,8 @@ impl Batch {
         self.frames.iter().map(|frame| frame.packet_count).collect()
     }
 
-    /// Holds for every batch: each frame, cut the slow way, gives its members; all members together
-    /// are the packets that went in; and those of one flow are in order.
+    /// Asserts that each frame, segmented by the oracle, is its members; that all members
+    /// are the packets of the batch; and that those of one flow are in order.
     fn assert_restores(&self, packets: &[Vec<u8>]) {
         let mut seen = HashMap::<_, Vec<&[u8]>>::new();
         for frame in &self.frames {
@@ -424,7 +423,7 @@ impl Batch {
     }
 }
 
-/// Addresses, and ports where there are some.
+/// Addresses, protocol, and ports if there are any.
 fn flow(packet: &[u8]) -> (IpAddr, IpAddr, u8, Vec<u8>) {
     let header = Header::parse(packet).unwrap();
     let has_ports = matches!(header.transport(), Transport::Tcp | Transport::Udp);
@@ -446,22 +445,22 @@ fn without_idle_id(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// One packet of a random stream: which flow, how much, and what is odd about it.
+/// One packet of a random stream: its flow, payload length and anomaly.
 #[derive(Clone, Debug)]
 struct Step {
     flow: u8,
     full: bool,
     payload_len: usize,
-    oddity: Oddity,
+    anomaly: Anomaly,
     seed: u64,
 }
 
 #[derive(Clone, Debug)]
-enum Oddity {
+enum Anomaly {
     None,
     Lost,
     Repeated,
-    SwappedWithTheOneBefore,
+    SwappedWithPrevious,
     Flags(u8),
     AckOnly,
     WrongChecksum(prop::sample::Index),
@@ -469,20 +468,20 @@ enum Oddity {
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let oddity = prop_oneof![
-        30 => Just(Oddity::None),
-        1 => Just(Oddity::Lost),
-        1 => Just(Oddity::Repeated),
-        1 => Just(Oddity::SwappedWithTheOneBefore),
-        1 => Just(Oddity::Flags(ACK | PSH)),
-        1 => any::<u8>().prop_map(Oddity::Flags),
-        1 => Just(Oddity::AckOnly),
-        2 => any::<prop::sample::Index>().prop_map(Oddity::WrongChecksum),
-        2 => (0_u8..9).prop_map(Oddity::Field),
+    let anomaly = prop_oneof![
+        30 => Just(Anomaly::None),
+        1 => Just(Anomaly::Lost),
+        1 => Just(Anomaly::Repeated),
+        1 => Just(Anomaly::SwappedWithPrevious),
+        1 => Just(Anomaly::Flags(ACK | PSH)),
+        1 => any::<u8>().prop_map(Anomaly::Flags),
+        1 => Just(Anomaly::AckOnly),
+        2 => any::<prop::sample::Index>().prop_map(Anomaly::WrongChecksum),
+        2 => (0_u8..9).prop_map(Anomaly::Field),
     ];
 
-    (0_u8..12, prop::bool::weighted(0.9), 1_usize..60, oddity, any::<u64>()).prop_map(
-        |(flow, full, payload_len, oddity, seed)| Step { flow, full, payload_len, oddity, seed },
+    (0_u8..12, prop::bool::weighted(0.9), 1_usize..60, anomaly, any::<u64>()).prop_map(
+        |(flow, full, payload_len, anomaly, seed)| Step { flow, full, payload_len, anomaly, seed },
     )
 }
 
@@ -495,7 +494,7 @@ fn stream(steps: &[Step]) -> Vec<Vec<u8>> {
     for step in steps {
         let flow = if step.seed % 3 == 0 { step.flow } else { step.flow % 4 };
         let payload_len = if step.full { 40 } else { step.payload_len };
-        let payload_len = if matches!(step.oddity, Oddity::AckOnly) { 0 } else { payload_len };
+        let payload_len = if matches!(step.anomaly, Anomaly::AckOnly) { 0 } else { payload_len };
         let payload = noise(payload_len, step.seed);
         let sequence = sequences.entry(flow).or_insert(u32::MAX - 100);
         let id = ids.entry(flow).or_insert(u16::MAX - 2);
@@ -523,24 +522,24 @@ fn stream(steps: &[Step]) -> Vec<Vec<u8>> {
 }
 
 fn add_packet(packets: &mut Vec<Vec<u8>>, mut packet: Packet, step: &Step) {
-    match step.oddity {
-        Oddity::Flags(flags) if packet.protocol == 6 => packet.transport[13] = flags,
-        Oddity::Field(0) => packet.traffic_class = 3,
-        Oddity::Field(1) => packet.hop_limit = 3,
-        Oddity::Field(2) => packet.identification ^= 0x100,
-        Oddity::Field(3) if !packet.source.is_ipv6() => packet.options = vec![1; 4],
-        Oddity::Field(3) => packet.extensions = vec![Extension::Fragment { field: 1 }],
-        Oddity::Field(4) => packet.fragment = 0x2000,
-        Oddity::Field(5) => packet.flow_label = 9,
-        Oddity::Field(6) => packet.without_checksum = true,
-        Oddity::Field(7) if packet.protocol == 6 => packet.transport[15] = 9,
-        Oddity::Field(8) => packet.fragment = 5,
-        Oddity::Flags(_) | Oddity::Field(_) | Oddity::None | Oddity::Lost => {}
-        Oddity::Repeated | Oddity::SwappedWithTheOneBefore => {}
-        Oddity::AckOnly | Oddity::WrongChecksum(_) => {}
+    match step.anomaly {
+        Anomaly::Flags(flags) if packet.protocol == 6 => packet.transport[13] = flags,
+        Anomaly::Field(0) => packet.traffic_class = 3,
+        Anomaly::Field(1) => packet.hop_limit = 3,
+        Anomaly::Field(2) => packet.identification ^= 0x100,
+        Anomaly::Field(3) if !packet.source.is_ipv6() => packet.options = vec![1; 4],
+        Anomaly::Field(3) => packet.extensions = vec![Extension::Fragment { field: 1 }],
+        Anomaly::Field(4) => packet.fragment = 0x2000,
+        Anomaly::Field(5) => packet.flow_label = 9,
+        Anomaly::Field(6) => packet.without_checksum = true,
+        Anomaly::Field(7) if packet.protocol == 6 => packet.transport[15] = 9,
+        Anomaly::Field(8) => packet.fragment = 5,
+        Anomaly::Flags(_) | Anomaly::Field(_) | Anomaly::None | Anomaly::Lost => {}
+        Anomaly::Repeated | Anomaly::SwappedWithPrevious => {}
+        Anomaly::AckOnly | Anomaly::WrongChecksum(_) => {}
     }
     let mut bytes = packet.build();
-    if let Oddity::WrongChecksum(at) = step.oddity {
+    if let Anomaly::WrongChecksum(at) = step.anomaly {
         let from = packet.transport_offset() + 8;
         let at = from + at.index(bytes.len() - from);
         bytes[at] ^= 0x10;
@@ -549,12 +548,12 @@ fn add_packet(packets: &mut Vec<Vec<u8>>, mut packet: Packet, step: &Step) {
         }
     }
 
-    if matches!(step.oddity, Oddity::Repeated) {
+    if matches!(step.anomaly, Anomaly::Repeated) {
         packets.push(bytes.clone());
     }
-    if matches!(step.oddity, Oddity::SwappedWithTheOneBefore) {
+    if matches!(step.anomaly, Anomaly::SwappedWithPrevious) {
         packets.insert(packets.len().saturating_sub(1), bytes);
-    } else if !matches!(step.oddity, Oddity::Lost) {
+    } else if !matches!(step.anomaly, Anomaly::Lost) {
         packets.push(bytes);
     }
 }
@@ -562,7 +561,7 @@ fn add_packet(packets: &mut Vec<Vec<u8>>, mut packet: Packet, step: &Step) {
 fn segment(sequence: u32, len: usize) -> Packet {
     let transport = tcp([1, 2], sequence, ACK, &[], &noise(len, u64::from(sequence)));
     let mut packet = Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, transport);
-    // Consecutive, as a sender without DF has them.
+    // Consecutive, as from a sender without DF.
     packet.identification = u16::try_from(sequence / u32::try_from(len.max(1)).unwrap()).unwrap();
     packet
 }

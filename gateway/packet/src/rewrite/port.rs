@@ -1,4 +1,4 @@
-//! Changing a port, or the identifier of an echo.
+//! Rewrites a port, or the identifier of an echo.
 
 #[cfg(test)]
 mod tests;
@@ -10,8 +10,8 @@ use crate::icmp::Embedded;
 use crate::ports::{self, Ports};
 use crate::{Header, field};
 
-/// Writes `to` as the port on `side` and adjusts the transport checksum. Of an echo, which has one
-/// identifier for both sides, that one changes.
+/// Writes `to` as the port on `side` and adjusts the transport checksum. In an echo, writes the one
+/// identifier for either side.
 ///
 /// # Errors
 ///
@@ -28,7 +28,7 @@ pub fn port(
 }
 
 /// Writes `to` as the port on `side` of the packet that an ICMP error quotes, and adjusts the
-/// checksum in there, if it was quoted, and the one of the error itself.
+/// quoted checksum, if it was quoted, and the checksum of the error itself.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ fn replace(
     let delta = Delta::between_words(from, to);
     let transport_checksum = match checksum {
         Checksum::Complete => adjust_transport(packet, header, delta, checksum),
-        // The sum of the pseudo-header alone: it does not cover the port yet.
+        // The partial checksum covers the pseudo-header alone, not the port.
         Checksum::Partial => None,
     };
 

@@ -8,7 +8,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(50_000))]
 
     #[test]
-    fn rewriting_equals_building_with_the_new_address(
+    fn rewriting_equals_rebuilding_with_new_address(
         (packet, to) in packet_and_address(),
         side in any_side(),
     ) {
@@ -17,13 +17,13 @@ proptest! {
 
         address(&mut bytes, &mut header, side, to, Checksum::Complete).unwrap();
 
-        let expected = readdressed(&packet, side, to).build();
+        let expected = with_address(&packet, side, to).build();
         prop_assert_eq!(header, Header::parse(&expected).unwrap());
         prop_assert_eq!(bytes, expected);
     }
 
     #[test]
-    fn wrong_checksum_stays_wrong_by_the_same_difference(
+    fn wrong_checksums_keep_their_difference(
         (packet, to) in packet_and_address(),
         side in any_side(),
         garbage in 1_u16..,
@@ -36,15 +36,15 @@ proptest! {
         if let Some(at) = checksum_at(&header) && word(&bytes, at) != 0 {
             put(&mut bytes, at, garbage);
         }
-        let before = residues(&packet, &bytes, &header);
+        let before = checksum_errors(&packet, &bytes, &header);
 
         address(&mut bytes, &mut header, side, to, Checksum::Complete).unwrap();
 
-        prop_assert_eq!(residues(&readdressed(&packet, side, to), &bytes, &header), before);
+        prop_assert_eq!(checksum_errors(&with_address(&packet, side, to), &bytes, &header), before);
     }
 
     #[test]
-    fn error_quoting_a_packet_is_rewritten_inside_and_out(
+    fn quoted_packets_are_rewritten_with_the_error(
         (quoted, to) in packet_and_address(),
         side in any_side(),
         kept: prop::sample::Index,
@@ -65,13 +65,13 @@ proptest! {
         embedded_address(&mut bytes, &header, &mut inner, side, to).unwrap();
         address(&mut bytes, &mut header, Side::Source, to, Checksum::Complete).unwrap();
 
-        let quoted = readdressed(&quoted, side, to);
+        let quoted = with_address(&quoted, side, to);
         prop_assert_eq!((inner.source(), inner.destination()), (quoted.source, quoted.destination));
-        prop_assert_eq!(bytes, readdressed(&error(&quoted), Side::Source, to).build());
+        prop_assert_eq!(bytes, with_address(&error(&quoted), Side::Source, to).build());
     }
 
     #[test]
-    fn error_stays_right_outside_whatever_it_quotes(
+    fn garbage_quotes_keep_error_checksums_right(
         (packet, to) in packet_and_address(),
         side in any_side(),
         seed: u64,
@@ -87,13 +87,13 @@ proptest! {
         let mut inner = embedded(&bytes, &header).unwrap();
         embedded_address(&mut bytes, &header, &mut inner, side, to).unwrap();
 
-        prop_assert_eq!(residues(&error, &bytes, &header), [0, 0]);
+        prop_assert_eq!(checksum_errors(&error, &bytes, &header), [0, 0]);
         let quoted = Header::parse_quoted(&bytes[inner.offset..]).unwrap();
         prop_assert_eq!(quoted, inner.header);
     }
 
     #[test]
-    fn congestion_mark_equals_building_with_it(packet in any_packet(), bits in 0_u8..4) {
+    fn marking_equals_rebuilding_with_the_mark(packet in any_packet(), bits in 0_u8..4) {
         let mut bytes = packet.build();
         let mut header = Header::parse(&bytes).unwrap();
         let mark = Ecn::from_traffic_class(bits);
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn partial_checksum_stays_the_sum_of_the_pseudo_header(
+    fn partial_checksum_stays_the_pseudo_header_sum(
         (packet, to) in packet_and_address(),
         side in any_side(),
     ) {
@@ -122,12 +122,12 @@ proptest! {
 
         address(&mut bytes, &mut header, side, to, Checksum::Partial).unwrap();
 
-        let expected = naive_sum(&readdressed(&packet, side, to).pseudo_header(len));
+        let expected = naive_sum(&with_address(&packet, side, to).pseudo_header(len));
         prop_assert_eq!(word(&bytes, at), expected);
     }
 
     #[test]
-    fn bytes_of_no_sense_are_rewritten_without_panic(
+    fn garbage_bytes_do_not_panic(
         packet in any_packet(),
         seed: u64,
         at: prop::sample::Index,
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn address_of_the_other_version_is_refused_and_writes_nothing() {
+fn other_version_is_refused_before_writing() {
     let packet = udp_packet(9, false).build();
     let mut bytes = packet.clone();
     let mut header = Header::parse(&bytes).unwrap();
@@ -164,7 +164,7 @@ fn address_of_the_other_version_is_refused_and_writes_nothing() {
 }
 
 #[test]
-fn bytes_shorter_than_the_header_says_are_refused_and_not_written() {
+fn truncated_packet_is_refused_before_writing() {
     let packet = udp_packet(9, false).build();
     let mut header = Header::parse(&packet).unwrap();
     let mut bytes = packet[..packet.len() - 1].to_vec();
@@ -178,7 +178,7 @@ fn bytes_shorter_than_the_header_says_are_refused_and_not_written() {
 }
 
 #[test]
-fn udp_checksum_of_zero_is_written_as_all_ones() {
+fn zero_udp_checksum_becomes_all_ones() {
     let mut met = 0;
     for last in 0..=u16::MAX {
         let mut bytes = udp_packet(9, false).build();
@@ -195,7 +195,7 @@ fn udp_checksum_of_zero_is_written_as_all_ones() {
 }
 
 #[test]
-fn quote_of_the_other_version_is_no_packet() {
+fn quote_of_other_version_is_ignored() {
     let quoted = Packet::new([1_u16; 8].into(), [2_u16; 8].into(), 17, vec![7; 9]).build();
     let message = [vec![3, 1, 0, 0, 0, 0, 0, 0], quoted].concat();
     let bytes = Packet::new([1; 4].into(), [2; 4].into(), 1, message).build();
@@ -233,7 +233,7 @@ fn any_side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Source), Just(Side::Destination)]
 }
 
-fn readdressed(packet: &Packet, side: Side, to: IpAddr) -> Packet {
+fn with_address(packet: &Packet, side: Side, to: IpAddr) -> Packet {
     let mut packet = packet.clone();
     match side {
         Side::Source => packet.source = to,
@@ -242,7 +242,7 @@ fn readdressed(packet: &Packet, side: Side, to: IpAddr) -> Packet {
     packet
 }
 
-/// An ICMP error that quotes what was kept of a packet.
+/// An ICMP error that quotes `quoted`.
 fn error(source: IpAddr, to: IpAddr, quoted: &[u8], kind: prop::sample::Index) -> Packet {
     let (protocol, kinds): (u8, &[u8]) =
         if source.is_ipv6() { (58, &[1, 2, 3, 4]) } else { (1, &[3, 4, 5, 11, 12]) };
@@ -256,10 +256,10 @@ fn checksum_at(header: &Header) -> Option<usize> {
     header.transport().checksum_offset().map(|at| header.transport_offset() + at)
 }
 
-/// By how much the checksums are wrong: what their words add up to beyond the negative zero.
-fn residues(packet: &Packet, bytes: &[u8], header: &Header) -> [u16; 2] {
+/// The errors of the checksums: the sums of all covered words, modulo negative zero.
+fn checksum_errors(packet: &Packet, bytes: &[u8], header: &Header) -> [u16; 2] {
     let ip = if header.is_ipv6() { 0 } else { naive_sum(&bytes[..header.transport_offset()]) };
-    // Only where the protocol says so does zero mean that there is none.
+    // Zero means "no checksum" only in some protocols.
     let may_be_zero = !header.transport().reserves_zero();
     let has_checksum = checksum_at(header).is_some_and(|at| may_be_zero || word(bytes, at) != 0);
     let mut covered = Vec::new();

@@ -12,7 +12,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn segments_equal_the_frame_cut_the_slow_way(
+    fn segments_equal_those_of_the_oracle(
         frame in any_frame(),
         size in 1_u16..2000,
         stale_checksum: u16,
@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn rewriting_the_frame_equals_rewriting_its_segments(
+    fn rewriting_a_frame_rewrites_its_segments(
         (frame, to) in frame_and_address(),
         size in 1_u16..2000,
     ) {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn segments_with_a_routing_header_are_right_for_the_final_destination(
+    fn routing_header_checksums_cover_the_final_destination(
         mut frame in any_frame(),
         last: u128,
         size in 1_u16..2000,
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn no_offload_header_makes_segmenting_panic(
+    fn arbitrary_offload_headers_do_not_panic(
         frame in any_frame(),
         virtio: [u8; 10],
         kind in 0_u8..6,
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn partial_checksum_of_a_single_packet_is_completed(frame in any_frame()) {
+    fn partial_checksum_is_completed(frame in any_frame()) {
         let expected = frame.build();
         let mut bytes = expected.clone();
         let header = Header::parse(&bytes).unwrap();
@@ -121,7 +121,7 @@ proptest! {
 }
 
 #[test]
-fn frame_without_offload_leaves_as_it_is() {
+fn frame_without_offload_is_unchanged() {
     let mut bytes = datagram().build();
     let expected = bytes.clone();
     let header = Header::parse(&bytes).unwrap();
@@ -148,7 +148,7 @@ fn largest_frame_is_cut_into_single_bytes() {
 }
 
 #[test]
-fn udp_checksum_that_comes_to_zero_is_written_as_all_ones() {
+fn zero_udp_checksum_becomes_all_ones() {
     let mut frame = datagram();
     let at = 28;
     let bytes = frame.build();
@@ -162,7 +162,7 @@ fn udp_checksum_that_comes_to_zero_is_written_as_all_ones() {
 }
 
 #[test]
-fn contradictions_between_offload_header_and_packet_are_malformed() {
+fn offload_headers_must_fit_the_packet() {
     let refused = |frame: &Packet, change: fn(&mut VirtioHeader)| {
         let mut bytes = frame.build();
         let header = Header::parse(&bytes).unwrap();

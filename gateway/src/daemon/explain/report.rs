@@ -8,7 +8,7 @@ use strait_engine::explain::{
     After, Content, Direction, Explanation, Outcome, PeerFacts, Question, Routing, Summary,
     Treatment,
 };
-use strait_packet::reply::Cause;
+use strait_packet::icmp_error::Cause;
 
 use super::protocol;
 

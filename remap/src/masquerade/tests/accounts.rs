@@ -1,13 +1,13 @@
-//! What is counted and what is foretold, whatever happens.
+//! Counters and predictions, for any sequence of operations.
 
 use super::*;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Whatever happens: what was created lives, or ended for exactly one counted reason.
+    /// Each created flow is live, or ended for exactly one counted reason.
     #[test]
-    fn every_flow_that_ended_is_counted_once(
+    fn ended_flows_are_counted_once(
         operations in prop::collection::vec(any_operation(), 1..150),
         seed: u64,
     ) {
@@ -36,9 +36,9 @@ proptest! {
         }
     }
 
-    /// Whoever only asks hears what the next packet gets, and changes nothing by asking.
+    /// A probe returns the result of the next packet and changes nothing.
     #[test]
-    fn a_probe_tells_what_the_packet_gets(
+    fn probe_predicts_the_outcome(
         operations in prop::collection::vec(any_operation(), 0..40),
         flow in any_flow(),
         seed: u64,
@@ -61,20 +61,20 @@ proptest! {
         let seen = || (masquerade.statistics(), masquerade.flows(now).collect::<Vec<_>>());
         let before = seen();
 
-        let told = masquerade.probe(REALM, &flow, pool, now);
-        let pin_told = masquerade.probe_pin(REALM, &pin, now);
+        let predicted = masquerade.probe(REALM, &flow, pool, now);
+        let predicted_pin = masquerade.probe_pin(REALM, &pin, now);
 
         prop_assert_eq!(&seen(), &before);
         let got = masquerade.outbound(REALM, &flow, Signal::Data, pool, now);
         if masquerade.statistics().evicted == before.0.evicted {
-            prop_assert_eq!(got, told);
+            prop_assert_eq!(got, predicted);
         } else {
-            // It may have been the port that was wanted.
+            // The eviction may have freed the wanted port.
             let address = |external: Result<Endpoint, _>| external.map(|external| external.address);
-            prop_assert_eq!(address(got), address(told));
+            prop_assert_eq!(address(got), address(predicted));
         }
         let pinned = masquerade.pin(REALM, &pin, ip("10.70.0.9"), Signal::Data, now);
-        prop_assert_eq!(pinned, pin_told);
+        prop_assert_eq!(pinned, predicted_pin);
     }
 }
 
@@ -82,7 +82,7 @@ proptest! {
 enum Operation {
     Outbound { realm: u32, flow: Flow, host: u8 },
     Answer { flow: Flow, host: u8 },
-    Pin { realm: u32, flow: Flow, name: u8 },
+    Pin { realm: u32, flow: Flow, host: u8 },
     Unpin { realm: u32, flow: Flow },
     Advance { seconds: u64 },
     Purge { realm: u32 },
@@ -101,16 +101,16 @@ impl Operation {
                 let answer = Flow { source: flow.destination, destination: external, ..flow };
                 let _ = masquerade.inbound(REALM, &answer, Signal::Data, now);
             }
-            Self::Pin { realm, flow, name } => {
-                let name = IpAddr::from([10, 70, 1, name]);
-                let _ = masquerade.pin(realm, &inverse(flow), name, Signal::Syn, now);
+            Self::Pin { realm, flow, host } => {
+                let external = IpAddr::from([10, 70, 1, host]);
+                let _ = masquerade.pin(realm, &inverse(flow), external, Signal::Syn, now);
             }
             Self::Unpin { realm, flow } => {
                 masquerade.unpin(realm, &inverse(flow), Signal::Syn, now);
             }
             Self::Advance { seconds } => {
                 *secs += seconds;
-                // Not always, so that packets meet what has expired.
+                // Not always, so that packets find expired flows.
                 if seconds % 2 == 0 {
                     masquerade.handle_timeout(Tick::from_secs(*secs));
                 }
@@ -126,7 +126,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(realm, flow, host)| Operation::Outbound { realm, flow, host }),
         3 => (any_flow(), 1u8..3).prop_map(|(flow, host)| Operation::Answer { flow, host }),
         6 => (1u32..3, any_flow(), 1u8..3)
-            .prop_map(|(realm, flow, name)| Operation::Pin { realm, flow, name }),
+            .prop_map(|(realm, flow, host)| Operation::Pin { realm, flow, host }),
         3 => (1u32..3, any_flow()).prop_map(|(realm, flow)| Operation::Unpin { realm, flow }),
         2 => prop::sample::select(vec![1u64, 30, 31, 240, 241, 301, 7_441])
             .prop_map(|seconds| Operation::Advance { seconds }),
@@ -134,7 +134,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Few of everything, so that tuples meet again.
+/// Few distinct values, so that tuples repeat.
 fn any_flow() -> impl Strategy<Value = Flow> {
     let protocol =
         prop::sample::select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Udp, Protocol::Echo]);

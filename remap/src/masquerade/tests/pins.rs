@@ -1,18 +1,18 @@
-//! Which name a host with two names answers under.
+//! The source of replies from a host with two addresses.
 
 use super::*;
 
 #[test]
-fn a_reply_to_a_pinned_flow_keeps_its_name_and_nothing_else_does() {
+fn only_replies_to_pinned_flows_are_mapped() {
     let gateway = Gateway::new();
     let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
-    let name = ip("10.70.0.9");
+    let external = ip("10.70.0.9");
     let now = Tick::default();
 
-    gateway.masquerade.pin(REALM, &request, name, Signal::Data, now).unwrap();
+    gateway.masquerade.pin(REALM, &request, external, Signal::Data, now).unwrap();
 
     let pinned = |flow| gateway.masquerade.pinned(REALM, &flow, Signal::Data, now);
-    assert_eq!(pinned(udp(NODE, 8_080, REMOTE, 5_000)), Some(name));
+    assert_eq!(pinned(udp(NODE, 8_080, REMOTE, 5_000)), Some(external));
     assert_eq!(pinned(udp(NODE, 8_080, REMOTE, 5_001)), None);
     assert_eq!(pinned(udp(NODE, 8_081, REMOTE, 5_000)), None);
     assert_eq!(pinned(tcp(NODE, 8_080, REMOTE, 5_000)), None);
@@ -20,33 +20,33 @@ fn a_reply_to_a_pinned_flow_keeps_its_name_and_nothing_else_does() {
 }
 
 #[test]
-fn the_last_name_of_a_pinned_pair_counts() {
+fn last_pin_of_a_pair_wins() {
     let gateway = Gateway::new();
     let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
     let now = Tick::default();
 
-    for name in ["10.70.0.9", "10.70.0.10"] {
-        gateway.masquerade.pin(REALM, &request, ip(name), Signal::Data, now).unwrap();
+    for external in ["10.70.0.9", "10.70.0.10"] {
+        gateway.masquerade.pin(REALM, &request, ip(external), Signal::Data, now).unwrap();
     }
 
-    let name = gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
-    assert_eq!(name, Some(ip("10.70.0.10")));
+    let external = gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
+    assert_eq!(external, Some(ip("10.70.0.10")));
     assert_eq!(gateway.masquerade.statistics().pins, 1);
 }
 
 #[test]
-fn a_pair_that_meets_under_its_own_name_is_pinned_no_more() {
+fn unpin_ends_the_pin() {
     let gateway = Gateway::new();
     let request = inverse(udp(NODE, 8_080, REMOTE, 5_000));
-    let name = ip("10.70.0.9");
+    let external = ip("10.70.0.9");
     let now = Tick::default();
     let pinned = || gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
-    gateway.masquerade.pin(REALM, &request, name, Signal::Data, now).unwrap();
+    gateway.masquerade.pin(REALM, &request, external, Signal::Data, now).unwrap();
 
     gateway.masquerade.unpin(2, &request, Signal::Data, now);
     let other = inverse(udp(NODE, 8_080, REMOTE, 5_001));
     gateway.masquerade.unpin(REALM, &other, Signal::Data, now);
-    assert_eq!(pinned(), Some(name), "that were others");
+    assert_eq!(pinned(), Some(external), "other realm, other pair");
     gateway.masquerade.unpin(REALM, &request, Signal::Data, now);
     assert_eq!(pinned(), None);
 
@@ -56,17 +56,17 @@ fn a_pair_that_meets_under_its_own_name_is_pinned_no_more() {
 }
 
 #[test]
-fn only_a_new_connection_changes_the_name_of_a_pinned_one() {
+fn only_syn_unpins_a_connection() {
     let gateway = Gateway::new();
     let request = inverse(tcp(NODE, 8_080, REMOTE, 5_000));
-    let name = ip("10.70.0.9");
+    let external = ip("10.70.0.9");
     let now = Tick::default();
     let pinned = || gateway.masquerade.peek_pinned(REALM, &inverse(request), now);
-    gateway.masquerade.pin(REALM, &request, name, Signal::Syn, now).unwrap();
+    gateway.masquerade.pin(REALM, &request, external, Signal::Syn, now).unwrap();
 
     for signal in [Signal::Data, Signal::Fin, Signal::Reset] {
         gateway.masquerade.unpin(REALM, &request, signal, now);
-        assert_eq!(pinned(), Some(name), "{signal:?}");
+        assert_eq!(pinned(), Some(external), "{signal:?}");
     }
     gateway.masquerade.unpin(REALM, &request, Signal::Syn, now);
 
@@ -74,14 +74,14 @@ fn only_a_new_connection_changes_the_name_of_a_pinned_one() {
 }
 
 #[test]
-fn a_pin_follows_the_connection() {
+fn pin_timeout_follows_the_connection() {
     let gateway = Gateway::new();
     let reply = tcp(NODE, 8_080, REMOTE, 5_000);
-    let name = ip("10.70.0.9");
+    let external = ip("10.70.0.9");
     let pin = |signal, secs| {
         gateway
             .masquerade
-            .pin(REALM, &inverse(reply), name, signal, Tick::from_secs(secs))
+            .pin(REALM, &inverse(reply), external, signal, Tick::from_secs(secs))
             .unwrap();
     };
     let pinned =
@@ -89,16 +89,16 @@ fn a_pin_follows_the_connection() {
     let peek = |secs| gateway.masquerade.peek_pinned(REALM, &reply, Tick::from_secs(secs));
 
     pin(Signal::Syn, 0);
-    assert_eq!((peek(240), peek(241)), (Some(name), None), "opening");
+    assert_eq!((peek(240), peek(241)), (Some(external), None), "opening");
     pinned(Signal::Syn, 1);
-    assert_eq!((peek(7_441), peek(7_442)), (Some(name), None), "established");
+    assert_eq!((peek(7_441), peek(7_442)), (Some(external), None), "established");
     pin(Signal::Fin, 2);
     pinned(Signal::Fin, 2);
-    assert_eq!((peek(242), peek(243)), (Some(name), None), "closing");
+    assert_eq!((peek(242), peek(243)), (Some(external), None), "closing");
 }
 
 #[test]
-fn one_remote_address_cannot_take_all_pins() {
+fn pins_per_remote_address_are_bounded() {
     let limits = Limits { max_pins: 16, max_pins_per_source: 4, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     let pin = |remote: &str, port| {

@@ -1,4 +1,4 @@
-//! Who gets in when there is little room left, in the table, on an address or in a share.
+//! Limits: of the table, of the ports of an address, of the share of a source.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn every_refusal_names_its_reason() {
 }
 
 #[test]
-fn a_full_table_gives_up_the_unanswered_and_then_the_idle_but_nothing_active() {
+fn full_table_evicts_unanswered_then_idle() {
     let limits = Limits { max_mappings: 3, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     let flow = |n: u16| udp(&format!("192.168.1.{n}"), 40_000 + n, REMOTE, 1000);
@@ -56,7 +56,7 @@ fn a_full_table_gives_up_the_unanswered_and_then_the_idle_but_nothing_active() {
 }
 
 #[test]
-fn a_source_at_its_share_takes_nothing_from_others() {
+fn source_limit_protects_other_sources() {
     let limits = Limits { max_mappings: 10, max_per_source: 8, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     gateway.out(udp("192.168.1.8", 1_500, REMOTE, 1), 0);
@@ -70,7 +70,7 @@ fn a_source_at_its_share_takes_nothing_from_others() {
 }
 
 #[test]
-fn an_expired_mapping_frees_its_port_and_its_share() {
+fn expiry_frees_port_and_share() {
     let limits = Limits { max_per_source: 1, ..Limits::DEFAULT };
     let gateway = Gateway::with(limits, 1);
     gateway.out(udp(NODE, 40_000, REMOTE, 1), 0);
@@ -81,19 +81,19 @@ fn an_expired_mapping_frees_its_port_and_its_share() {
 }
 
 #[test]
-fn a_port_of_the_other_parity_is_better_than_none() {
+fn other_parity_is_used_last() {
     let gateway = Gateway::new();
 
     let externals: BTreeSet<_> =
         (0..1023).map(|n| gateway.out(privileged(n), 0)).map(|external| external.port).collect();
 
     assert_eq!(externals, (1..1024).collect());
-    assert!((0..512).all(|n| gateway.out(privileged(n), 0).port % 2 == 1), "first its own");
+    assert!((0..512).all(|n| gateway.out(privileged(n), 0).port % 2 == 1), "its own parity first");
     assert_eq!(gateway.masquerade.statistics().evicted, 0);
 }
 
 #[test]
-fn with_all_ports_taken_the_idlest_that_nobody_answered_makes_room() {
+fn port_exhaustion_evicts_most_idle_unanswered() {
     let gateway = Gateway::new();
     for n in 0..1023 {
         let external = gateway.out(privileged(n), if n % 4 == 1 { 10 } else { 20 });
@@ -115,7 +115,7 @@ fn with_all_ports_taken_the_idlest_that_nobody_answered_makes_room() {
 }
 
 #[test]
-fn with_all_ports_in_active_use_a_new_mapping_is_refused_until_one_expires() {
+fn active_ports_are_not_evicted() {
     let gateway = Gateway::new();
     for n in 0..1023 {
         let external = gateway.out(privileged(n), 0);

@@ -10,7 +10,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(50_000))]
 
     #[test]
-    fn rewriting_equals_building_with_the_new_port(
+    fn rewriting_equals_rebuilding_with_new_port(
         packet in any_packet(),
         side in any_side(),
         to: u16,
@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn error_quoting_a_packet_is_rewritten_inside_and_out(
+    fn quoted_packets_are_rewritten_with_the_error(
         quoted in any_packet(),
         side in any_side(),
         to: u16,
@@ -40,7 +40,7 @@ proptest! {
         let whole = quoted.build();
         let header = Header::parse(&whole).unwrap();
         let Some(_) = Ports::read(&whole, &header) else { return Ok(()) };
-        // As little as the ports, as much as everything; half a checksum cannot be adjusted.
+        // From the ports alone to the whole packet, but never half a checksum, which cannot be adjusted.
         let least = header.transport_offset() + 8.min(quoted.transport.len());
         let mut kept = least + kept.index(whole.len() - least + 1);
         if header.transport().checksum_offset().map(|at| header.transport_offset() + at + 1) == Some(kept) {
@@ -64,7 +64,7 @@ proptest! {
         prop_assert_eq!(&bytes[at + 2..], &expected[at + 2..]);
     }
 
-    /// The device will add the port to the sum, so it is not in there yet.
+    /// The device completes the checksum and then includes the port.
     #[test]
     fn partial_checksum_does_not_change(packet in any_packet(), side in any_side(), to: u16) {
         let mut bytes = packet.build();
@@ -80,7 +80,7 @@ proptest! {
     }
 }
 
-/// Both zeros of one's complement are the same sum, except in UDP, where they are told apart above.
+/// Both zeros of one's complement are the same sum, except in UDP, where they are distinguished.
 fn same_zero(mut bytes: Vec<u8>, header: &Header) -> Vec<u8> {
     if let Some(at) = header.transport().checksum_offset()
         && word(&bytes, header.transport_offset() + at) == 0xffff

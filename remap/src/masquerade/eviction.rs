@@ -1,27 +1,27 @@
-//! Which flow has to make room for another.
+//! Chooses the flow that is evicted for a new one.
 
 use super::flow::Tick;
 use super::state::State;
 use super::table::Found;
 
-/// A confirmed flow that had a packet within so many seconds is in active use and never has to.
+/// A confirmed flow with a packet within so many seconds is in active use and is not evicted.
 const ACTIVE_SECONDS: u32 = 30;
 
-/// The most idle of the flows that were compared: one that nobody answered, or that is over, before one
-/// that somebody did, and none that is in active use.
+/// The flow to evict among those that were compared: unanswered and closed flows before answered ones,
+/// then the most idle; none in active use.
 #[derive(Debug, Default)]
-pub(super) struct Idlest<'a> {
+pub(super) struct EvictionCandidate<'a> {
     most: Option<(Rank, Found<'a>)>,
     compared: usize,
 }
 
-/// Whether it is unconfirmed, and for how many seconds it was idle: the greatest goes first.
+/// Whether it is unconfirmed, and its idle seconds: the greatest is evicted first.
 type Rank = (bool, u32);
 
-impl<'a> Idlest<'a> {
-    /// Compares a flow that lives.
+impl<'a> EvictionCandidate<'a> {
+    /// Compares a live flow.
     pub(super) fn compare(&mut self, found: Found<'a>, state: State, now: Tick) {
-        let idle = now.since(found.record.life.seen());
+        let idle = now.since(found.record.status.seen());
         let rank = (!state.is_confirmed(), idle);
         self.compared += 1;
 
@@ -37,7 +37,7 @@ impl<'a> Idlest<'a> {
         self.compared
     }
 
-    /// The one that can go; `None` if all are in active use.
+    /// The flow to evict; `None` if all are in active use.
     pub(super) fn found(&self) -> Option<Found<'a>> {
         self.most.map(|(_, found)| found)
     }

@@ -1,4 +1,4 @@
-//! The error is compared with the same packet built the slow way, and the exceptions of the RFCs stand in a
+//! The error is compared with the same packet built by the fixtures; the exceptions of the RFCs are in a
 //! table.
 
 use proptest::prelude::*;
@@ -10,40 +10,40 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8_000))]
 
     #[test]
-    fn an_error_equals_one_built_by_hand_that_quotes_what_fits(
+    fn error_equals_a_rebuilt_one(
         packet in any_packet(),
         payload_len in prop_oneof![Just(0_usize), 0_usize..3_000],
         cause in any_cause(),
     ) {
         let packet = with_payload(packet, payload_len);
         let bytes = packet.build();
-        let mut buffer = [0x5a; MAX_REPLY_BYTES];
+        let mut buffer = [0x5a; MAX_ERROR_BYTES];
 
         let expected = expected(&packet, &bytes, cause);
-        let reply = write(&bytes, cause, &mut buffer);
+        let error = write(&bytes, cause, &mut buffer);
 
-        prop_assert_eq!(reply, expected.as_deref());
-        if let Some(reply) = reply {
+        prop_assert_eq!(error, expected.as_deref());
+        if let Some(error) = error {
             let limit = if packet.source.is_ipv6() { 1280 } else { 576 };
-            prop_assert!(reply.len() <= limit);
-            let header = Header::parse(reply).unwrap();
-            let quoted = icmp::embedded(reply, &header).unwrap();
+            prop_assert!(error.len() <= limit);
+            let header = Header::parse(error).unwrap();
+            let quoted = icmp::embedded(error, &header).unwrap();
             prop_assert_eq!(quoted.source(), header.destination());
             prop_assert_eq!(quoted.destination(), header.source());
         }
     }
 
     #[test]
-    fn an_error_is_never_about_an_error(packet in any_packet(), cause in any_cause()) {
-        let (mut first, mut second) = ([0; MAX_REPLY_BYTES], [0; MAX_REPLY_BYTES]);
+    fn no_error_answers_an_error(packet in any_packet(), cause in any_cause()) {
+        let (mut first, mut second) = ([0; MAX_ERROR_BYTES], [0; MAX_ERROR_BYTES]);
 
-        if let Some(reply) = write(&packet.build(), cause, &mut first) {
-            prop_assert_eq!(write(reply, cause, &mut second), None);
+        if let Some(error) = write(&packet.build(), cause, &mut first) {
+            prop_assert_eq!(write(error, cause, &mut second), None);
         }
     }
 
     #[test]
-    fn no_bytes_make_it_panic_and_padding_is_never_quoted(
+    fn arbitrary_bytes_do_not_panic(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         version in prop_oneof![Just(0x45), Just(0x46), Just(0x60), any::<u8>()],
         len in 20_u8..120,
@@ -52,18 +52,18 @@ proptest! {
             first[0] = version;
             put(first, if version >> 4 == 4 { 2 } else { 4 }, u16::from(len));
         }
-        let mut buffer = [0; MAX_REPLY_BYTES];
+        let mut buffer = [0; MAX_ERROR_BYTES];
 
-        if let Some(reply) = write(&bytes, Cause::Unreachable, &mut buffer) {
+        if let Some(error) = write(&bytes, Cause::Unreachable, &mut buffer) {
             let header = Header::parse(&bytes).unwrap();
             let in_front = if header.is_ipv6() { 48 } else { 28 };
-            prop_assert_eq!(reply.len(), in_front + header.packet_len());
+            prop_assert_eq!(error.len(), in_front + header.packet_len());
         }
     }
 }
 
 #[test]
-fn nobody_is_told_of_what_the_rfcs_except() {
+fn rfc_exceptions_get_no_error() {
     let v4 = || Packet::new(ip("10.1.0.9"), ip("10.71.2.7"), UDP, udp([1, 2], b"x"));
     let v6 = || Packet::new(ip("fd00:1::9"), ip("fd00:71::7"), UDP, udp([1, 2], b"x"));
     let icmp =
@@ -72,7 +72,7 @@ fn nobody_is_told_of_what_the_rfcs_except() {
         |kind: u8| Packet { protocol: 58, transport: vec![kind, 0, 0, 0, 0, 0, 0, 0], ..v6() };
     let fragment = |field| Extension::Fragment { field };
 
-    for (packet, is_told, what) in [
+    for (packet, is_permitted, what) in [
         (v4(), true, "UDP"),
         (v6(), true, "UDP"),
         (icmp(8), true, "an echo request"),
@@ -83,11 +83,11 @@ fn nobody_is_told_of_what_the_rfcs_except() {
         (icmp(11), false, "time exceeded"),
         (icmp(12), false, "a parameter problem"),
         (icmp(40), false, "Photuris, which is an error"),
-        (icmp(200), false, "a type that nobody has assigned"),
+        (icmp(200), false, "an unassigned type"),
         (icmpv6(128), true, "an echo request"),
         (icmpv6(1), false, "destination unreachable"),
         (icmpv6(2), false, "packet too big"),
-        (icmpv6(100), false, "an error of experiments"),
+        (icmpv6(100), false, "an experimental error"),
         (icmpv6(137), false, "a redirect"),
         (Packet { fragment: 0x2000, ..v4() }, true, "a first fragment"),
         (Packet { fragment: 0x2001, ..v4() }, false, "a later fragment"),
@@ -96,15 +96,15 @@ fn nobody_is_told_of_what_the_rfcs_except() {
         (Packet { extensions: vec![fragment(0x0008)], ..v6() }, false, "the last fragment"),
         (Packet { transport: vec![0; 7], ..v4() }, false, "half a UDP header"),
         (Packet { protocol: 1, transport: vec![], ..v4() }, false, "ICMP without a type"),
-        (Packet { protocol: TCP, transport: vec![0; 4], ..v6() }, false, "a piece of TCP"),
+        (Packet { protocol: TCP, transport: vec![0; 4], ..v6() }, false, "a truncated TCP header"),
         (Packet { protocol: 47, transport: vec![], ..v4() }, true, "GRE, of any length"),
     ] {
-        assert_eq!(is_answered(&packet), is_told, "{what}");
+        assert_eq!(gets_error(&packet), is_permitted, "{what}");
     }
 }
 
 #[test]
-fn only_one_host_is_told_and_only_about_one_host() {
+fn only_unicast_addresses_get_errors() {
     let hosts = ["10.1.0.9", "169.254.18.1", "223.255.255.255", "fd00:1::9", "fe80::1"];
     let others = [
         "0.0.0.0",
@@ -120,28 +120,28 @@ fn only_one_host_is_told_and_only_about_one_host() {
         "ff0e::9",
     ];
 
-    for (addresses, is_told) in [(&hosts[..], true), (&others, false)] {
+    for (addresses, is_permitted) in [(&hosts[..], true), (&others, false)] {
         for address in addresses {
             let address = ip(address);
             let other = ip(if address.is_ipv6() { "fd00:71::7" } else { "10.71.2.7" });
             for (source, destination) in [(address, other), (other, address)] {
                 let packet = Packet::new(source, destination, UDP, udp([1, 2], b"x"));
-                assert_eq!(is_answered(&packet), is_told, "{source} to {destination}");
+                assert_eq!(gets_error(&packet), is_permitted, "{source} to {destination}");
             }
         }
     }
 }
 
 #[test]
-fn the_codes_are_those_of_the_kernel_and_of_rfc_5508() {
+fn codes_match_kernel_and_rfc_5508() {
     let of = |destination, source, cause| {
         let segment = tcp([1, 2], 3, 2, &[], b"");
         let packet = Packet::new(ip(source), ip(destination), TCP, segment).build();
-        let mut buffer = [0; MAX_REPLY_BYTES];
-        let reply = write(&packet, cause, &mut buffer).unwrap();
-        let at = Header::parse(reply).unwrap().transport_offset();
-        let mtu = u32::from_be_bytes([reply[at + 4], reply[at + 5], reply[at + 6], reply[at + 7]]);
-        (reply[at], reply[at + 1], mtu)
+        let mut buffer = [0; MAX_ERROR_BYTES];
+        let error = write(&packet, cause, &mut buffer).unwrap();
+        let at = Header::parse(error).unwrap().transport_offset();
+        let mtu = u32::from_be_bytes([error[at + 4], error[at + 5], error[at + 6], error[at + 7]]);
+        (error[at], error[at + 1], mtu)
     };
 
     assert_eq!(of("10.71.2.7", "10.1.0.9", Cause::Unreachable), (3, 1, 0));
@@ -161,7 +161,7 @@ fn expected(packet: &Packet, bytes: &[u8], cause: Cause) -> Option<Vec<u8>> {
         58 if packet.source.is_ipv6() => 4,
         _ => 0,
     };
-    let is_told = !packet.is_later_fragment()
+    let is_permitted = !packet.is_later_fragment()
         && packet.transport.len() >= least
         && [packet.source, packet.destination].into_iter().all(|address| match address {
             IpAddr::V4(address) => {
@@ -169,7 +169,7 @@ fn expected(packet: &Packet, bytes: &[u8], cause: Cause) -> Option<Vec<u8>> {
             }
             IpAddr::V6(address) => address.to_bits() > 1 && address.octets()[0] != 0xff,
         });
-    if !is_told {
+    if !is_permitted {
         return None;
     }
 
@@ -212,8 +212,8 @@ fn with_payload(mut packet: Packet, len: usize) -> Packet {
     packet
 }
 
-fn is_answered(packet: &Packet) -> bool {
-    write(&packet.build(), Cause::Unreachable, &mut [0; MAX_REPLY_BYTES]).is_some()
+fn gets_error(packet: &Packet) -> bool {
+    write(&packet.build(), Cause::Unreachable, &mut [0; MAX_ERROR_BYTES]).is_some()
 }
 
 fn ip(text: &str) -> IpAddr {

@@ -1,4 +1,4 @@
-//! The header of a frame, ready to be put in front of each segment.
+//! The header of a frame, prepared to be written in front of each segment.
 
 use std::ops::Range;
 
@@ -9,40 +9,40 @@ use crate::virtio::VirtioHeader;
 use crate::{Header, Malformed, Transport, field};
 
 /// The longest header that is repeated in front of every segment, in bytes. IPv4 and TCP with all
-/// their options take 120; extension headers have the rest.
+/// their options take 120; the rest is for extension headers.
 const MAX_HEADER_LEN: usize = 256;
 
 const UDP_HEADER_LEN: usize = 8;
 
-/// A header with every varying field zeroed, the values they start from, and the sums of the rest.
+/// A header with every varying field zeroed, the initial values of these fields, and the sums of the others.
 #[derive(Debug)]
-pub(super) struct Stamp {
+pub(super) struct HeaderTemplate {
     template: [u8; MAX_HEADER_LEN],
     header_len: usize,
     transport_offset: usize,
     payload_len: usize,
     segment_len: usize,
     count: usize,
-    ip: Ip,
-    transport: Upper,
-    /// Pseudo-header without its length, and transport header without its varying fields.
+    ip: IpFields,
+    transport: TransportFields,
+    /// Of the pseudo-header without its length, and the transport header without its varying fields.
     transport_sum: u16,
 }
 
 #[derive(Debug)]
-enum Ip {
+enum IpFields {
     V4 { header_sum: u16, identification: u16 },
     V6,
 }
 
 #[derive(Debug)]
-enum Upper {
+enum TransportFields {
     Tcp { sequence: u32, flags: u8 },
     Udp,
 }
 
-impl Stamp {
-    /// Takes the header off `frame`, whose protocol is known to be the one that `virtio` names.
+impl HeaderTemplate {
+    /// Copies the header of `frame`, whose protocol is known to be the one that `virtio` names.
     pub(super) fn new(
         frame: &[u8],
         virtio: &VirtioHeader,
@@ -87,7 +87,7 @@ impl Stamp {
         self.header_len
     }
 
-    /// Where segment `index` stands in the frame, header included.
+    /// The range of segment `index` in the frame, header included.
     #[inline]
     pub(super) fn range(&self, index: usize) -> Range<usize> {
         let start = index * self.segment_len;
@@ -120,7 +120,7 @@ impl Stamp {
     #[inline]
     fn write_ip(&self, ip: &mut [u8], packet_len: usize, index: usize) {
         match self.ip {
-            Ip::V4 { header_sum, identification } => {
+            IpFields::V4 { header_sum, identification } => {
                 let Some(ip) = ip.first_chunk_mut::<20>() else {
                     return;
                 };
@@ -133,7 +133,7 @@ impl Stamp {
                 let sum = add(header_sum, add(len, identification));
                 [ip[10], ip[11]] = complete(sum).to_be_bytes();
             }
-            Ip::V6 => field::put_word(ip, 4, field::length(packet_len - 40)),
+            IpFields::V6 => field::put_word(ip, 4, field::length(packet_len - 40)),
         }
     }
 
@@ -141,7 +141,7 @@ impl Stamp {
     #[inline]
     fn write_transport(&self, transport: &mut [u8], sum: u16, transport_len: u16, index: usize) {
         match self.transport {
-            Upper::Tcp { sequence, flags } => {
+            TransportFields::Tcp { sequence, flags } => {
                 let Some(tcp) = transport.first_chunk_mut::<20>() else {
                     return;
                 };
@@ -155,7 +155,7 @@ impl Stamp {
                 let sum = add(add(sum, varying), u16::from(flags));
                 [tcp[16], tcp[17]] = complete(sum).to_be_bytes();
             }
-            Upper::Udp => {
+            TransportFields::Udp => {
                 let Some(udp) = transport.first_chunk_mut::<UDP_HEADER_LEN>() else {
                     return;
                 };
@@ -179,8 +179,8 @@ impl Stamp {
     }
 }
 
-/// The bytes of IP and transport header, from the packet itself: the hint of the device is garbage
-/// on forwarded frames.
+/// The length of IP and transport header, from the packet itself: the hint of the device is invalid
+/// for forwarded frames.
 fn header_len(frame: &[u8], header: &Header) -> Option<usize> {
     let transport = frame.get(header.transport_offset()..)?;
     if header.transport() == Transport::Udp {
@@ -194,7 +194,7 @@ fn header_len(frame: &[u8], header: &Header) -> Option<usize> {
 /// The sum of the pseudo-header without its length.
 ///
 /// With segments left in a routing header the destination of the pseudo-header is not the one of
-/// the packet. The partial checksum of the frame has it already.
+/// the packet. The partial checksum of the frame already contains it.
 fn pseudo_sum(frame: &[u8], virtio: &VirtioHeader, header: &Header) -> Result<u16, Malformed> {
     if !header.is_routed() {
         return Ok(pseudo_header(header.source(), header.destination(), header.protocol(), 0));
@@ -210,11 +210,11 @@ fn pseudo_sum(frame: &[u8], virtio: &VirtioHeader, header: &Header) -> Result<u1
     Ok(adjust_partial(partial, Delta::between_words(len, 0)))
 }
 
-/// Zeroes what varies in the IP header.
-fn clear_ip(ip: &mut [u8], header: &Header) -> Ip {
+/// Zeroes the varying fields of the IP header.
+fn clear_ip(ip: &mut [u8], header: &Header) -> IpFields {
     if header.is_ipv6() {
         field::put_word(ip, 4, 0);
-        return Ip::V6;
+        return IpFields::V6;
     }
 
     let identification = field::word(ip, 4).unwrap_or_default();
@@ -222,15 +222,15 @@ fn clear_ip(ip: &mut [u8], header: &Header) -> Ip {
         field::put_word(ip, at, 0);
     }
 
-    Ip::V4 { header_sum: sum(ip), identification }
+    IpFields::V4 { header_sum: sum(ip), identification }
 }
 
-/// Zeroes what varies in the transport header; `None` if it is too short.
-fn clear_transport(transport: &mut [u8], header: &Header) -> Option<Upper> {
+/// Zeroes the varying fields of the transport header; `None` if it is too short.
+fn clear_transport(transport: &mut [u8], header: &Header) -> Option<TransportFields> {
     if header.transport() == Transport::Udp {
         let udp = transport.first_chunk_mut::<UDP_HEADER_LEN>()?;
         udp[4..8].fill(0);
-        return Some(Upper::Udp);
+        return Some(TransportFields::Udp);
     }
 
     let tcp = transport.first_chunk_mut::<20>()?;
@@ -240,5 +240,5 @@ fn clear_transport(transport: &mut [u8], header: &Header) -> Option<Upper> {
     tcp[13] &= !flags;
     tcp[16..18].fill(0);
 
-    Some(Upper::Tcp { sequence, flags })
+    Some(TransportFields::Tcp { sequence, flags })
 }

@@ -1,13 +1,13 @@
-//! ICMP errors that we originate: the sender of a packet is told that it goes nowhere.
+//! Writes the ICMP errors that the gateway originates for undeliverable packets.
 //!
-//! The error comes from the address that the packet was sent to. That is the one address of which the
-//! kernel believes that it lies behind our device, whatever its routes and `rp_filter` are, and the
-//! one that the sender has a flow with. An own address of the gateway would be a martian there.
+//! The source of the error is the destination of the packet: the kernel routes that address to the device,
+//! so the error passes `rp_filter` with any routes, and the sender has a flow with it. An address of the
+//! gateway itself would be a martian there.
 //!
-//! The packet is quoted as the device gave it, before any translation. Where its sender left the
-//! transport checksum to the hardware, the quoted one may be that of the pseudo-header alone, and the
-//! length that of an offload frame; who receives an error looks at addresses and ports (RFC 5508
-//! section 4.1, REQ-3c). A kernel that answers for a device of its own quotes the same.
+//! The packet is quoted as it was read from the device, before translation. If its sender left the
+//! transport checksum to the hardware, the quoted checksum may be that of the pseudo-header alone, and the
+//! length that of an offload frame; receivers of errors evaluate addresses and ports (RFC 5508
+//! section 4.1, REQ-3c). The kernel quotes the same for its own devices.
 //!
 //! # Sources
 //!
@@ -19,34 +19,34 @@ use remap::checksum::{add, complete, pseudo_header, sum};
 
 use super::{Header, Transport, field, icmp, ipv4, ipv6};
 
-/// The longest error, in bytes: that of IPv6, which must fit the least MTU (RFC 4443 section 2.4 (c)).
-pub const MAX_REPLY_BYTES: usize = 1280;
+/// The longest error, in bytes: an ICMPv6 error must fit the minimum MTU (RFC 4443 section 2.4 (c)).
+pub const MAX_ERROR_BYTES: usize = 1280;
 
-/// The longest error of IPv4, in bytes, as every host must accept it (RFC 1812 section 4.3.2.3).
-const MAX_REPLY_V4_BYTES: usize = 576;
+/// The longest error of IPv4, in bytes, which every host must accept (RFC 1812 section 4.3.2.3).
+const MAX_ERROR_V4_BYTES: usize = 576;
 
-/// Where the checksum of an ICMP message stands.
+/// The offset of the checksum in an ICMP message.
 const CHECKSUM_AT: usize = 2;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// As other systems begin (RFC 1700).
+/// The usual initial value (RFC 1700).
 const HOP_LIMIT: u8 = 64;
 
 /// Network control, as DSCP CS6, without ECN: an error has precedence 6 or 7 (RFC 1812 section 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 
-/// What the error says: "destination unreachable" with a code, but for IPv6 where a packet is too big.
+/// The cause of the error. Sent as "destination unreachable" with a code, except "packet too big" of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Nobody has the address, or nobody knows the way to who has it. "Host unreachable" in IPv4, "address
-    /// unreachable" in IPv6, as the WireGuard of the kernel has it.
+    /// The address has no peer, or the peer cannot be reached. "Host unreachable" in IPv4, "address
+    /// unreachable" in IPv6, as in the kernel's WireGuard.
     Unreachable,
-    /// The destination may well be there, but this packet cannot be translated on the way (RFC 5508
+    /// The packet cannot be translated (RFC 5508
     /// section 6, REQ-8). "Communication administratively prohibited" in both.
     Prohibited,
-    /// The path carries packets of up to so many bytes. "Fragmentation needed" in IPv4 (RFC 1191), "packet too
+    /// The path carries packets of up to this many bytes. "Fragmentation needed" in IPv4 (RFC 1191), "packet too
     /// big" in IPv6.
     TooBig(u16),
 }
@@ -70,42 +70,42 @@ impl Cause {
     }
 }
 
-/// Writes the ICMP error that tells the sender of `packet` of `cause`, and gives its bytes; `None` if
-/// nobody may be told.
+/// Writes the ICMP error with `cause` to the sender of `packet`, and returns its bytes; `None` if
+/// no error may be sent.
 ///
-/// Nobody is told of an ICMP error or a redirect, a fragment other than the first, a packet too short for its
-/// transport header, one that is from or to anything but one host, or bytes that are no packet (RFC 1812
-/// section 4.3.2.7, RFC 4443 section 2.4 (e)).
+/// No error is sent for an ICMP error or a redirect, a fragment other than the first, a packet too short for
+/// its transport header, a packet whose source or destination is not one host, or bytes that are no packet
+/// (RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 (e)).
 #[must_use]
 pub fn write<'a>(
     packet: &[u8],
     cause: Cause,
-    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+    buffer: &'a mut [u8; MAX_ERROR_BYTES],
 ) -> Option<&'a [u8]> {
     let header = Header::parse(packet).ok()?;
-    if !may_be_answered(packet, &header) {
+    if !permits_error(packet, &header) {
         return None;
     }
     let packet = packet.get(..header.packet_len())?;
     let error = cause.header(header.is_ipv6());
 
     match (header.source(), header.destination()) {
-        (IpAddr::V4(to), IpAddr::V4(from)) => write_v4(packet, (from, to), error, buffer),
-        (IpAddr::V6(to), IpAddr::V6(from)) => write_v6(packet, (from, to), error, buffer),
+        (IpAddr::V4(to), IpAddr::V4(from)) => write_v4(packet, from, to, error, buffer),
+        (IpAddr::V6(to), IpAddr::V6(from)) => write_v6(packet, from, to, error, buffer),
         (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
     }
 }
 
-/// Whether RFC 1812 section 4.3.2.7 and RFC 4443 section 2.4 (e) let anybody be told of `packet`.
-fn may_be_answered(packet: &[u8], header: &Header) -> bool {
+/// Whether RFC 1812 section 4.3.2.7 and RFC 4443 section 2.4 (e) permit an error about `packet`.
+fn permits_error(packet: &[u8], header: &Header) -> bool {
     let is_one_host = |address| match address {
-        // This network, loopback, multicast, and what is reserved, with the limited broadcast.
+        // This network, loopback, multicast, reserved (including the limited broadcast).
         IpAddr::V4(address) => !matches!(address.octets(), [0 | 127 | 224.., ..]),
         IpAddr::V6(address) => {
             !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
         }
     };
-    let is_answerable = match header.transport() {
+    let is_permitted = match header.transport() {
         // Too short for its header, or a fragment that has none.
         Transport::None => false,
         Transport::Icmp | Transport::Icmpv6 => {
@@ -119,16 +119,17 @@ fn may_be_answered(packet: &[u8], header: &Header) -> bool {
         | Transport::Other(_) => true,
     };
 
-    is_answerable && is_one_host(header.source()) && is_one_host(header.destination())
+    is_permitted && is_one_host(header.source()) && is_one_host(header.destination())
 }
 
 fn write_v4<'a>(
     packet: &[u8],
-    (from, to): (Ipv4Addr, Ipv4Addr),
+    from: Ipv4Addr,
+    to: Ipv4Addr,
     error: [u8; icmp::ERROR_HEADER_LEN],
-    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+    buffer: &'a mut [u8; MAX_ERROR_BYTES],
 ) -> Option<&'a [u8]> {
-    let room = buffer.get_mut(..MAX_REPLY_V4_BYTES)?;
+    let room = buffer.get_mut(..MAX_ERROR_V4_BYTES)?;
     let (fixed, room) = room.split_first_chunk_mut::<{ ipv4::FIXED_LEN }>()?;
     let message = put_message(packet, error, room)?;
     put_checksum(message, 0);
@@ -138,7 +139,7 @@ fn write_v4<'a>(
     fixed[0] = 0x45;
     fixed[1] = TRAFFIC_CLASS;
     [fixed[2], fixed[3]] = field::length(len).to_be_bytes();
-    // DF: never a fragment, so without an identification (RFC 6864 section 4.1).
+    // DF: never fragmented, so it needs no identification (RFC 6864 section 4.1).
     fixed[6] = 0x40;
     fixed[8] = HOP_LIMIT;
     fixed[9] = ICMP;
@@ -151,9 +152,10 @@ fn write_v4<'a>(
 
 fn write_v6<'a>(
     packet: &[u8],
-    (from, to): (Ipv6Addr, Ipv6Addr),
+    from: Ipv6Addr,
+    to: Ipv6Addr,
     error: [u8; icmp::ERROR_HEADER_LEN],
-    buffer: &'a mut [u8; MAX_REPLY_BYTES],
+    buffer: &'a mut [u8; MAX_ERROR_BYTES],
 ) -> Option<&'a [u8]> {
     let (fixed, room) = buffer.split_first_chunk_mut::<{ ipv6::FIXED_LEN }>()?;
     let message = put_message(packet, error, room)?;
@@ -173,7 +175,7 @@ fn write_v6<'a>(
     buffer.get(..len)
 }
 
-/// Writes the error at the start of `room`, with as much of `packet` as there is room for.
+/// Writes the error to the start of `room`, with as much of `packet` as fits.
 fn put_message<'a>(
     packet: &[u8],
     error: [u8; icmp::ERROR_HEADER_LEN],
@@ -189,7 +191,7 @@ fn put_message<'a>(
     Some(message)
 }
 
-/// `before` is the sum of what the checksum covers in front of the message.
+/// `before` is the sum of the pseudo-header, if the checksum covers one.
 fn put_checksum(message: &mut [u8], before: u16) {
     let checksum = complete(add(before, sum(message)));
 
