@@ -16,7 +16,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use lane::{Owner, Worker};
+use work_ring::{Owner, Worker};
 
 pub(super) use openers::Openers;
 pub(super) use sealers::Sealers;
@@ -201,7 +201,7 @@ impl<'a, W: Work> Pool<'a, W> {
 
         let slots = SLOTS.max(2 * self.wanted);
         let slot = |_| Slot { work: W::new(), is_by_worker: false };
-        let (mut lane, workers) = lane::new((0..slots).map(slot), self.wanted);
+        let (mut lane, workers) = work_ring::new((0..slots).map(slot), self.wanted);
         for worker in workers {
             match (self.start)(worker) {
                 Ok(thread) => {

@@ -212,7 +212,7 @@ impl Drop for Alive<'_> {
 pub(super) fn start<W: Work + 'static>(
     shared: &Arc<Shared>,
     name: &str,
-    mut worker: lane::Worker<Slot<W>>,
+    mut worker: work_ring::Worker<Slot<W>>,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let run = move || {
