@@ -347,7 +347,7 @@ impl Gateway {
         self.shared.is_initiating.store(false, Ordering::Relaxed);
     }
 
-    /// No other replica has taken over: initiates handshakes again.
+    /// No other replica takes over: initiates handshakes again.
     pub fn resume_initiating(&self) {
         self.shared.is_initiating.store(true, Ordering::Relaxed);
     }

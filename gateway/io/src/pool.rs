@@ -16,10 +16,10 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use work_ring::{Owner, Worker};
+
 pub(super) use openers::Openers;
 pub(super) use sealers::Sealers;
-
-use work_ring::{Owner, Worker};
 
 use strait_packet::counters::Counters;
 
@@ -33,13 +33,13 @@ const SLOTS: usize = 8;
 /// With fewer cores none is free for workers: one reads, one writes, the others run the applications.
 const CORES_MIN: usize = 4;
 
-/// More gain nothing where one thread reads, translates and sends.
+/// More workers gain nothing, because one thread reads, translates and sends.
 const AUTO_MAX: usize = 2;
 
-/// How many threads may help each of the packet threads.
+/// The maximum number of worker threads of each packet thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
-    /// As many as the cores that this process may use allow: none below four, one below six, else two.
+    /// By the cores that this process may use: none below four, one below six, else two.
     #[default]
     Auto,
     /// This number, independent of the cores; 0 is none.

@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_on_the_spare_port_has_its_path() {
+    fn spare_port_answers_have_their_path() {
         for (udp, _) in sockets() {
             let client = client([127, 0, 0, 1].into());
             let remote = client.local_addr().unwrap();
