@@ -18,7 +18,7 @@ demo: ## Two clusters with the same pod CIDR talk through two gateways
 	$(CARGO) build --release --bin strait
 	target/release/strait demo
 
-# The interleavings of the lane, in a folder of their own: nothing else is built for the model checker.
+# The interleavings of the work ring, in a folder of their own: nothing else is built for the model checker.
 MODEL = CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off RUSTFLAGS="--cfg loom" $(CARGO)
 
 .PHONY: test
@@ -27,7 +27,7 @@ test: ## Every test that CI runs
 	@.ci/setup test
 	$(CARGO) test --workspace
 	$(CARGO) test -p strait-engine --features virtual-clock --test pair
-	$(MODEL) test -p strait-lane --release --test model
+	$(MODEL) test -p strait-work-ring --release --test model
 
 .PHONY: bench-quick
 bench-quick: ## A part of the comparison with other implementations, three minutes
@@ -110,7 +110,7 @@ lint: ## Formatting, clippy, documentation and its links, purity of the engine, 
 	CARGO="$(CARGO)" .ci/arm64
 	$(CARGO) clippy -p strait-engine --features virtual-clock --test pair -- -D warnings
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
-	$(MODEL) clippy -p strait-lane --release --all-targets -- -D warnings
+	$(MODEL) clippy -p strait-work-ring --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if command -v python3 > /dev/null; then .ci/links; else echo "SKIPPED: links of the documents are not checked: python3 is missing" >&2; test "$$CI" != true; fi
 	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run

@@ -1,4 +1,4 @@
-//! The only clock of the data path, and the calendar for those who read reports.
+//! The only clock of the data path, and the calendar that turns its times into dates for reports.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 
 use strait_wg::Epoch;
 
-/// How far the wall clock may be from where the calendar expects it before the calendar follows: far
-/// more than two readings one after the other can differ, far less than anybody would call a step.
+/// The calendar follows the wall clock if it differs from the expected time by more than this: far more than two
+/// consecutive readings can differ, far less than a step of the clock.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
-/// When this was first asked for, and how long the machine had been up.
+/// The time of the first use, and how long the machine had been up at that time.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 static START: LazyLock<(Instant, Duration)> = LazyLock::new(|| (Instant::now(), uptime()));
 
-/// The time, as the engine wants it. Monotonic; costs a few nanoseconds and no system call.
+/// The current time for the engine. Monotonic; costs a few nanoseconds and no system call.
 ///
-/// It passes while the machine is asleep, which [`Instant::now`] on Linux does not see: peers have forgotten
-/// the sessions from before by then.
+/// Unlike [`Instant::now`] on Linux it advances while the machine is suspended: peers have expired the sessions
+/// meanwhile.
 #[must_use]
 pub(super) fn now() -> Instant {
     let (start, before) = *START;
@@ -27,18 +27,17 @@ pub(super) fn now() -> Instant {
     start + uptime().saturating_sub(before)
 }
 
-/// How long the machine has been up, with the time that it was asleep. Linux has always had this clock.
+/// How long the machine has been up, including the time in which it was suspended.
 fn uptime() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
-/// This moment, by both clocks. One that stands before 1970 stands at 1970.
+/// The current time by both clocks. A wall clock before 1970 counts as 1970.
 pub(super) fn epoch() -> Epoch {
     Epoch::new(now(), wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
-/// Turns a monotonic time into one of the calendar: into the same one each time it is asked, unless
-/// the wall clock was set in between.
+/// Turns a monotonic time into a date. The date of a time stays the same until the wall clock is set.
 #[derive(Debug)]
 pub(super) struct Calendar(Mutex<Anchor>);
 
@@ -47,7 +46,7 @@ impl Calendar {
         Self(Mutex::new(Anchor { now: now(), wall: wall() }))
     }
 
-    /// When `at` was, by the wall clock. `None` if that is no date.
+    /// The date of `at` by the wall clock. `None` if it is out of range.
     pub(super) fn date(&self, at: Instant) -> Option<SystemTime> {
         let mut anchor = self.0.lock();
         anchor.follow(now(), wall());
@@ -61,7 +60,7 @@ fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// One instant, by both clocks.
+/// One instant by both clocks.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     now: Instant,
@@ -76,7 +75,7 @@ impl Anchor {
         }
     }
 
-    /// Keeps the anchor unless the wall clock was set since.
+    /// Replaces the anchor if the wall clock was set since.
     fn follow(&mut self, now: Instant, wall: SystemTime) {
         let is_near = self.date(now).is_some_and(|expected| {
             let apart = expected.duration_since(wall).unwrap_or_else(|error| error.duration());
@@ -95,7 +94,7 @@ mod tests {
     const JITTER: Duration = Duration::from_micros(3);
 
     #[test]
-    fn a_date_stays_the_same_however_the_clocks_are_read() {
+    fn a_date_is_stable_despite_jitter() {
         let (start, handshake, mut anchor) = anchored();
         let date = anchor.date(handshake);
 
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calendar_follows_a_clock_that_is_set() {
+    fn the_calendar_follows_a_set_clock() {
         let (start, _, mut anchor) = anchored();
         let wall = anchor.wall - Duration::from_secs(3600);
 
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_the_anchor_have_a_date() {
+    fn times_before_the_anchor_have_dates() {
         let (start, _, anchor) = anchored();
         let Some(before) = start.checked_sub(Duration::from_millis(5)) else {
             return;
@@ -127,9 +126,9 @@ mod tests {
         assert_eq!(anchor.date(before), anchor.wall.checked_sub(Duration::from_millis(5)));
     }
 
-    /// Asleep or not.
+    /// The uptime includes suspension.
     #[test]
-    fn time_passes_as_long_as_the_machine_is_up() {
+    fn the_clock_advances_with_the_uptime() {
         let (start, least) = (now(), uptime());
         std::thread::sleep(Duration::from_millis(5));
         let (most, end) = (uptime(), now());

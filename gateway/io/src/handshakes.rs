@@ -1,8 +1,8 @@
-//! The thread for handshakes and time.
+//! The thread for handshakes and timers.
 //!
-//! It receives handshakes from sockets of their own, or gets them from the inbound thread, if they came
-//! to its socket (see [`steering`](super::steering)). In a flood it looks once in eight milliseconds, so that
-//! neither the kernel nor the inbound thread wakes anybody, and takes no more than a part of a core.
+//! It receives handshake messages from sockets of their own, or from the inbound thread if they arrived on its socket
+//! (see [`steering`](super::steering)). During a flood it polls every eight milliseconds: neither the kernel nor the
+//! inbound thread wakes it, and it uses only a part of a core.
 
 use std::io;
 use std::iter;
@@ -18,26 +18,25 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::clock;
 use super::steering::Steered;
 use super::udp::{HandshakeBuffer, Udp};
-use super::worker::{Alive, ReceiveErrors, Shared, Sink as _, Wait};
+use super::worker::{ExitGuard, ReceiveErrors, Shared, Sink as _, Wait};
 use strait_engine::Handshakes;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::as_u64;
 use strait_packet::path::Path;
 use strait_wg::message::MAX_HANDSHAKE_BYTES;
 
-/// How often the timers of all peers are looked at.
+/// How often the timers of all peers run.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Messages that the inbound thread may have handed on: a flood of half a million a second for half a [`PERIOD`] and as
-/// long again as the scheduler may let this thread wait. The ring takes memory only where messages have been.
+/// Capacity of the queue from the inbound thread: a flood of half a million messages a second for half a [`PERIOD`], and
+/// for as long again in which the scheduler may delay this thread. The ring uses memory only where messages have been.
 const QUEUE_LEN: usize = 4096;
 
-/// Messages of the inbound thread that are looked at before the socket and the clock are again.
+/// Messages of the inbound thread that are handled before the sockets and the clock are checked again.
 const BATCH_LEN: usize = 64;
 
-/// In a flood this thread begins to look once in so long: to be woken for each message costs more
-/// than the message does, and to interrupt those that carry packets costs them more than the time it takes. The
-/// receive buffers hold what comes meanwhile.
+/// Poll interval of this thread during a flood. A wake-up for each message costs more than the message, and interrupts
+/// the packet threads. The receive buffers hold what arrives in between.
 const PERIOD: Duration = Duration::from_millis(8);
 
 /// A handshake message on its way from the inbound thread.
@@ -61,24 +60,24 @@ impl Message {
     }
 }
 
-/// By which the inbound thread hands on messages.
+/// The sending half of the queue of messages, for the inbound thread.
 #[derive(Debug)]
 pub(super) struct Relay {
     queue: Producer<Message>,
     waker: Arc<Waker>,
     is_flood: Arc<AtomicBool>,
-    /// Whether anything was handed on since [`Self::wake`].
+    /// Whether a message was pushed since the last [`Self::wake`].
     is_used: bool,
 }
 
-/// The other end.
+/// The receiving half, for the handshake thread.
 #[derive(Debug)]
 pub(super) struct Queue {
     messages: Consumer<Message>,
     is_flood: Arc<AtomicBool>,
 }
 
-/// A way for messages to the thread that `waker` wakes.
+/// Creates a queue of messages for the thread that `waker` wakes.
 pub(super) fn relay(waker: &Arc<Waker>) -> (Relay, Queue) {
     let (queue, messages) = RingBuffer::new(QUEUE_LEN);
     let is_flood = Arc::new(AtomicBool::new(false));
@@ -89,7 +88,7 @@ pub(super) fn relay(waker: &Arc<Waker>) -> (Relay, Queue) {
 }
 
 impl Relay {
-    /// Says whether there was room.
+    /// Queues a message. Returns whether there was room.
     pub(super) fn push(&mut self, message: &[u8], path: Path) -> bool {
         let is_taken =
             Message::new(message, path).is_some_and(|message| self.queue.push(message).is_ok());
@@ -98,51 +97,52 @@ impl Relay {
         is_taken
     }
 
-    /// Lets the other end look, unless it does so anyway. Call it when all is pushed.
+    /// Wakes the handshake thread, unless it polls. Call it after the last [`Self::push`] of a batch.
     pub(super) fn wake(&mut self) {
-        // If the flood ends at this very moment, what was pushed waits for the next tick.
+        // If the flood ends at this moment, the messages wait for the next tick.
         if mem::take(&mut self.is_used) && !self.is_flood.load(Ordering::Relaxed) {
-            // Who cannot be woken looks with the next tick.
+            // A thread that cannot be woken reads the queue at the next tick.
             let _ = self.waker.wake();
         }
     }
 }
 
-/// Handshakes and timers, until stopped. `wait` waits for what `udp`
-/// gets of them, which may be in use no more when the thread begins.
+/// Runs the thread until it is stopped. `wait` waits for the handshake sockets of `udp`, which may already be replaced
+/// when the thread starts.
 pub(super) fn run(
     shared: &Shared,
     mut handshakes: Handshakes,
-    (mut udp, mut wait): (Arc<Udp>, Wait),
+    mut udp: Arc<Udp>,
+    mut wait: Wait,
     mut queue: Queue,
 ) {
-    let _alive = Alive(shared);
+    let _guard = ExitGuard(shared);
     let mut buffer = HandshakeBuffer::new();
     let mut batch = TransmitBatch::default();
     let mut next_tick = clock::now();
-    let mut next_look = next_tick;
+    let mut next_poll = next_tick;
     let mut pace = Pace::default();
     let mut errors = Steered::ALL.map(|_| ReceiveErrors::default());
-    let mut lost = udp.lost_handshakes();
+    let mut dropped = udp.dropped_handshakes();
 
     while !shared.is_stopping() {
-        if let Some(next) = shared.successor(&udp) {
-            if let Err(error) = wait.follow(udp.handshakes(), next.handshakes()) {
+        if let Some(next) = shared.new_socket(&udp) {
+            if let Err(error) = wait.switch(udp.handshakes(), next.handshakes()) {
                 tracing::error!(%error, "cannot wait for the new UDP socket");
                 return;
             }
             udp = next;
-            lost = udp.lost_handshakes();
+            dropped = udp.dropped_handshakes();
         }
         let now = clock::now();
-        if now >= next_tick || shared.is_hurried.swap(false, Ordering::Relaxed) {
-            let before = mem::replace(&mut lost, udp.lost_handshakes());
-            let lost = lost.wrapping_sub(before);
+        if now >= next_tick || shared.runs_timers_now.swap(false, Ordering::Relaxed) {
+            let before = mem::replace(&mut dropped, udp.dropped_handshakes());
+            let lost = dropped.wrapping_sub(before);
             handshakes.handle_lost(lost);
             handshakes.handle_wall_clock(clock::epoch());
             pace.handle_tick(lost);
             queue.is_flood.store(pace.is_flood, Ordering::Relaxed);
-            if shared.begins_sessions.load(Ordering::Relaxed) {
+            if shared.is_initiating.load(Ordering::Relaxed) {
                 handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
             } else {
                 handshakes.handle_passive_timeout(now);
@@ -166,7 +166,7 @@ pub(super) fn run(
             count += received;
             for received in buffer.received(received) {
                 handshakes.handle_datagrams(received, now, &mut batch);
-                // Cookie replies to one address and port leave together.
+                // Cookie replies to one endpoint are sent together.
                 shared.send_complete(&mut batch);
             }
             shared.send_all(&mut batch);
@@ -177,59 +177,59 @@ pub(super) fn run(
             shared.send_all(&mut batch);
         }
         match pace.handle_batch(count) {
-            Next::Look => {}
+            Next::Poll => {}
             Next::Pause => {
                 let now = clock::now();
-                thread::sleep(next_look.saturating_duration_since(now));
-                next_look = now.max(next_look) + PERIOD;
+                thread::sleep(next_poll.saturating_duration_since(now));
+                next_poll = now.max(next_poll) + PERIOD;
             }
             Next::Wait => wait.wait_for(next_tick.saturating_duration_since(clock::now())),
         }
     }
 }
 
-/// How fast messages come, and what to do about it.
+/// The rate of messages, and how the thread reacts to it.
 #[derive(Debug, Default)]
 struct Pace {
     in_tick: usize,
     since_pause: usize,
     is_flood: bool,
-    exceeds_answers: bool,
+    is_overloaded: bool,
 }
 
 /// What the thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Looks whether there is more.
-    Look,
-    /// Leaves it alone for the rest of a [`PERIOD`].
+    /// Receives again at once.
+    Poll,
+    /// Sleeps for the rest of the [`PERIOD`].
     Pause,
-    /// Waits until there is more.
+    /// Waits until a message arrives.
     Wait,
 }
 
 impl Pace {
-    /// More than so many within a [`TICK`] are a flood: five thousand a second.
+    /// More messages than this in a [`TICK`] are a flood: five thousand a second.
     const BEGINS_ABOVE: usize = 500;
 
-    /// With fewer than so many it is over.
+    /// A flood ends with a [`TICK`] of fewer messages than this.
     const ENDS_BELOW: usize = 250;
 
-    /// So many are taken in a [`PERIOD`] of a flood: 128,000 a second, a few more than are all answered.
-    const IN_PERIOD: usize = 1024;
+    /// Messages that are received in a [`PERIOD`] of a flood: 128,000 a second, slightly more than can all be answered.
+    const PER_PERIOD: usize = 1024;
 
-    /// The same if more than those come, of which few are answered: what the receive buffer does not hold, the kernel
-    /// drops, which costs this thread nothing.
-    const IN_PERIOD_AT_MOST: usize = 512;
+    /// The limit under overload, when few of the messages can be answered. The kernel drops what does not fit into the
+    /// receive buffer, at no cost for this thread.
+    const PER_PERIOD_OVERLOADED: usize = 512;
 
-    /// More than so many within a [`TICK`] are more than [`Self::IN_PERIOD`].
-    const EXCEEDS_ABOVE: u64 = 12_800;
+    /// More messages than this in a [`TICK`] are overload: more than [`Self::PER_PERIOD`] allows.
+    const OVERLOADED_ABOVE: u64 = 12_800;
 
-    /// So many messages came at once.
+    /// Handles the receipt of `count` messages.
     fn handle_batch(&mut self, count: usize) -> Next {
         self.in_tick = self.in_tick.saturating_add(count);
         self.since_pause = self.since_pause.saturating_add(count);
-        let limit = if self.exceeds_answers { Self::IN_PERIOD_AT_MOST } else { Self::IN_PERIOD };
+        let limit = if self.is_overloaded { Self::PER_PERIOD_OVERLOADED } else { Self::PER_PERIOD };
         let is_enough = count == 0 || self.since_pause >= limit;
 
         match (self.is_flood, count) {
@@ -238,16 +238,16 @@ impl Pace {
                 Next::Pause
             }
             (false, 0) => Next::Wait,
-            _ => Next::Look,
+            _ => Next::Poll,
         }
     }
 
-    /// A [`TICK`] is over, within which the kernel has dropped `lost` messages.
+    /// Ends a [`TICK`] in which the kernel dropped `lost` messages.
     fn handle_tick(&mut self, lost: u32) {
         let limit = if self.is_flood { Self::ENDS_BELOW } else { Self::BEGINS_ABOVE + 1 };
         let taken = mem::take(&mut self.in_tick);
         self.is_flood = taken >= limit;
-        self.exceeds_answers = as_u64(taken) + u64::from(lost) > Self::EXCEEDS_ABOVE;
+        self.is_overloaded = as_u64(taken) + u64::from(lost) > Self::OVERLOADED_ABOVE;
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_begins_above_one_rate_and_ends_below_another() {
+    fn a_flood_begins_and_ends_with_hysteresis() {
         let mut pace = Pace::default();
         let mut tick = |count| {
             pace.handle_batch(count);
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn only_in_a_flood_there_are_pauses_and_never_many_messages_between_two() {
+    fn a_flood_pauses_after_a_bounded_batch() {
         let mut pace = Pace::default();
 
         assert_eq!(pace.handle_batch(0), Next::Wait);
-        assert!((0..100).all(|_| pace.handle_batch(32) == Next::Look));
+        assert!((0..100).all(|_| pace.handle_batch(32) == Next::Poll));
         for (lost, in_period) in [(0, 1024), (9_000, 512), (8_000, 1024)] {
             pace.handle_tick(lost);
-            assert_eq!(pace.handle_batch(0), Next::Pause, "no message has to wake it");
+            assert_eq!(pace.handle_batch(0), Next::Pause, "it polls during a flood");
             for _ in 0..4 {
                 let between = (1..=200).find(|_| pace.handle_batch(32) == Next::Pause).unwrap();
                 assert_eq!(between * 32, in_period);

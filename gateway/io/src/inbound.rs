@@ -1,10 +1,10 @@
 //! The thread from the tunnel to the cluster.
 //!
-//! Tried with one TCP stream, both gateways on two shared cores of a Xeon, and left out. Writing to the
-//! device as soon as a frame's worth is opened, instead of when all messages of a call are (twelve
-//! pairs of runs): the receiver wakes earlier and more often, CPU per byte rises by 9 %, throughput
-//! falls by 10 %. Receiving at most two messages a call costs 4 % of CPU, at most sixteen gains nothing
-//! over eight (eight pairs each).
+//! Measured and rejected (one TCP stream, both gateways on two shared cores of a Xeon):
+//!
+//! - Writing to the device as soon as one frame is opened, instead of after all messages of a call: the receiver wakes
+//!   earlier and more often, 9 % more CPU per byte, 10 % less throughput (twelve pairs of runs).
+//! - Receiving at most two messages a call: 4 % more CPU. At most sixteen: no gain over eight (eight pairs each).
 
 use std::io;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use std::time::Instant;
 use super::clock;
 use super::handshakes::Relay;
 use super::pool::Openers;
-use super::pool::openers::Arrival;
+use super::pool::openers::OpenSlot;
 use super::udp::{ReceiveBuffer, Udp};
-use super::worker::{Alive, ReceiveErrors, Shared, Sink as _, Wait, start};
+use super::worker::{ExitGuard, ReceiveErrors, Shared, Sink as _, Wait, start};
 use strait_engine::Inbound;
 use strait_packet::buffer::TransmitBatch;
 
-/// Tunnel to cluster, until stopped. `wait` waits for `udp`, which may be in use no more when the thread
-/// begins.
+/// Runs the thread until it is stopped. `wait` waits for `udp`, which may already be replaced when the thread starts.
 ///
-/// With backlog up to `workers` more threads open for it.
+/// Under backlog up to `workers` more threads open for it.
 pub(super) fn run(
     shared: &Arc<Shared>,
     inbound: Inbound,
-    (mut udp, mut wait): (Arc<Udp>, Wait),
+    mut udp: Arc<Udp>,
+    mut wait: Wait,
     relay: Relay,
     workers: usize,
 ) {
-    let _alive = Alive(shared);
+    let _guard = ExitGuard(shared);
     let mut buffer = ReceiveBuffer::new();
     let mut direction = Direction { shared, inbound, relay, batch: TransmitBatch::default() };
     let start = |worker| start(shared, "opener", worker);
@@ -40,9 +40,9 @@ pub(super) fn run(
     while !shared.is_stopping() {
         wait.wait();
         while !shared.is_stopping() {
-            // Also while the one before has something to read: it may never have nothing.
-            if let Some(next) = shared.successor(&udp) {
-                if let Err(error) = wait.follow(udp.sockets(), next.sockets()) {
+            // Even if the old socket has more to read: it may never run empty.
+            if let Some(next) = shared.new_socket(&udp) {
+                if let Err(error) = wait.switch(udp.sockets(), next.sockets()) {
                     tracing::error!(%error, "cannot wait for the new UDP socket");
                     return;
                 }
@@ -55,7 +55,7 @@ pub(super) fn run(
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     errors.handle_success();
-                    if !openers.advance(|arrival| direction.hand_on(arrival)) {
+                    if !openers.advance(|slot| direction.handle_opened(slot)) {
                         break;
                     }
                     direction.send();
@@ -66,7 +66,7 @@ pub(super) fn run(
             };
             let now = clock::now();
             direction.inbound.set_merge(shared.tun.merge());
-            if openers.is_engaged(count) {
+            if openers.has_backlog(count) {
                 direction.handle_backlog(&mut buffer, count, &mut openers, now);
             } else {
                 for number in 0..count {
@@ -77,13 +77,13 @@ pub(super) fn run(
             shared.tun.write_all(&mut direction.inbound);
             direction.send();
         }
-        openers.finish(|arrival| direction.hand_on(arrival));
-        openers.rest();
+        openers.finish(|slot| direction.handle_opened(slot));
+        openers.end_backlog();
         direction.send();
     }
 }
 
-/// What the thread carries messages through.
+/// The engine and the batch of the thread.
 struct Direction<'a> {
     shared: &'a Shared,
     inbound: Inbound,
@@ -100,7 +100,7 @@ impl Direction<'_> {
         }
     }
 
-    /// Has others open what they can, and keeps the order.
+    /// Queues what workers can open, and keeps the order.
     fn handle_backlog(
         &mut self,
         buffer: &mut ReceiveBuffer,
@@ -112,19 +112,19 @@ impl Direction<'_> {
             let Some(received) = buffer.message(number) else { continue };
             let job = self.inbound.handle_backlog(&received, now);
             let is_pushed = job.zip(buffer.part_mut(number)).is_some_and(|(job, part)| {
-                openers.push(job, part, |arrival| self.hand_on(arrival))
+                openers.push(job, part, |slot| self.handle_opened(slot))
             });
             if !is_pushed {
-                openers.finish(|arrival| self.hand_on(arrival));
+                openers.finish(|slot| self.handle_opened(slot));
                 self.handle(buffer, number, now);
             }
         }
     }
 
-    /// Translates and writes what was opened.
-    fn hand_on(&mut self, arrival: &mut Arrival) {
+    /// Translates and writes an opened message.
+    fn handle_opened(&mut self, slot: &mut OpenSlot) {
         let Self { shared, inbound, batch, .. } = self;
-        let Some((job, buffer, opened)) = arrival.take() else { return };
+        let Some((job, buffer, opened)) = slot.take() else { return };
 
         inbound.handle_opened(
             job,

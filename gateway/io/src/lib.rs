@@ -1,16 +1,15 @@
-//! The edge: the device, the sockets, the clock and the threads that drive the engine.
+//! The edges of the engine: the device, the sockets, the clock and the threads that drive it.
 //!
-//! [`Gateway`] is the whole of it to the outside: started once, then given one configuration after
-//! the other.
+//! [`Gateway`] is the interface: it is started once, and each configuration is applied to it.
 
 mod clock;
+mod gso_fallback;
 mod handshakes;
 mod inbound;
 mod memory;
 mod monitor;
 mod outbound;
 mod pool;
-mod singly;
 mod steering;
 mod sys;
 mod tun;
@@ -44,10 +43,10 @@ pub use monitor::{Monitor, PeerStatus, Status};
 pub use pool::Workers;
 pub use strait_engine::PeerConfig;
 
-/// How often a draining gateway looks whether anything is left.
+/// How often a draining gateway checks for staged packets.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
-/// What does not change while a gateway runs.
+/// Settings that do not change while a gateway runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Name of the TUN device to create, at most 15 bytes.
@@ -56,18 +55,18 @@ pub struct Settings {
     pub listen_port: u16,
     /// MTU of the device in bytes.
     pub mtu_bytes: u16,
-    /// Which offloads to use where the kernel has them.
+    /// Offloads to use if the kernel supports them.
     pub offload: Offload,
-    /// How many threads may help with backlog.
+    /// Number of worker threads under backlog.
     pub workers: Workers,
-    /// How many masqueraded flows are kept.
+    /// Size of the table of masqueraded flows.
     pub max_flows: u32,
-    /// What encrypts.
+    /// Implementation of WireGuard.
     pub engine: strait_wg::Engine,
 }
 
-/// The offloads, one switch each. As a wish: `false` never uses it. As a state: `false` is off, by
-/// wish or because the kernel refused it.
+/// The offloads, one switch each. As a setting, `false` disables an offload. As a state, `false` means that it is
+/// off: disabled, or refused by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "six independent kill switches")]
 pub struct Offload {
@@ -79,9 +78,9 @@ pub struct Offload {
     pub udp_gso: bool,
     /// `UDP_GRO` on receiving.
     pub udp_gro: bool,
-    /// Handshakes come to a socket of their own (`SO_ATTACH_REUSEPORT_CBPF`).
+    /// Handshake messages arrive on sockets of their own (`SO_ATTACH_REUSEPORT_CBPF`).
     pub udp_steering: bool,
-    /// Datagrams of one session are sealed and opened many at once (AVX-512 with IFMA and VBMI2, native engine).
+    /// Up to sixteen datagrams of one session are sealed or opened at once (AVX-512 with IFMA and VBMI2, native engine).
     pub vector_aead: bool,
 }
 
@@ -92,10 +91,10 @@ impl Default for Offload {
 }
 
 impl Offload {
-    /// Whatever there is.
+    /// All offloads.
     pub const ON: Self = Self::all(true);
 
-    /// Nothing of it.
+    /// No offload.
     pub const OFF: Self = Self::all(false);
 
     const fn all(is_on: bool) -> Self {
@@ -109,7 +108,7 @@ impl Offload {
         }
     }
 
-    /// Each under its name in configuration and metrics.
+    /// Each switch with its name in configuration and metrics.
     #[must_use]
     pub const fn named(self) -> [(&'static str, bool); 6] {
         let Self { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = self;
@@ -148,12 +147,12 @@ struct Thread {
 }
 
 impl Gateway {
-    /// Creates the device and the socket and starts the threads, at first without peers. The device has no
-    /// addresses and is down: that is for the caller.
+    /// Creates the device and the socket and starts the threads, without peers. The device has no addresses and is
+    /// down: the caller configures it.
     ///
     /// # Errors
     ///
-    /// [`StartError`], which names what could not be had and the remedy. Nothing is left behind.
+    /// [`StartError`], which names the failed operation and the remedy. Nothing is left behind.
     pub fn start(settings: &Settings, private_key: &PrivateKey) -> Result<Self, StartError> {
         let udp = Udp::bind(settings.listen_port, settings.offload)?;
         let tun = Tun::create(settings)?;
@@ -182,8 +181,8 @@ impl Gateway {
             flows,
             calendar: Calendar::new(),
             mtu_bytes: AtomicU16::new(settings.mtu_bytes),
-            begins_sessions: AtomicBool::new(true),
-            is_hurried: AtomicBool::new(false),
+            is_initiating: AtomicBool::new(true),
+            runs_timers_now: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_alive: AtomicBool::new(true),
             end: Notify::new(),
@@ -206,13 +205,13 @@ impl Gateway {
         let (relay, queue) = handshakes::relay(&waker);
         gateway.handshakes = Some(gateway.spawn("handshakes", waker, {
             let udp = Arc::clone(&udp);
-            move |shared| handshakes::run(&shared, handshakes, (udp, wait), queue)
+            move |shared| handshakes::run(&shared, handshakes, udp, wait, queue)
         })?);
         let workers = settings.workers.count();
         let (wait, waker) = wait_for(udp.sockets())?;
         gateway.inbound = Some(gateway.spawn("inbound", waker, {
             let udp = Arc::clone(&udp);
-            move |shared| inbound::run(&shared, inbound, (udp, wait), relay, workers)
+            move |shared| inbound::run(&shared, inbound, udp, wait, relay, workers)
         })?);
         let (wait, waker) = wait_for(Some(shared.tun.as_fd()))?;
         gateway.outbound = Some(gateway.spawn("outbound", waker, move |shared| {
@@ -222,41 +221,41 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Makes `peers` and `table` the ones in force, from the next batch on.
+    /// Puts `peers` and `table` in force, from the next batch on.
     ///
-    /// A peer that was there before, with the same public key or else the same name, keeps its
-    /// session, its learned endpoint and its counters.
+    /// A peer of the previous configuration with the same public key, or else the same name, keeps its session, its
+    /// learned endpoint and its counters.
     pub fn apply(&mut self, peers: Vec<PeerConfig>, table: Table) {
         self.control.apply(peers, table);
     }
 
-    /// Has every peer with a persistent keepalive sent one at once.
-    pub fn keep_alive(&self) {
+    /// Sends a keepalive to every peer with a persistent keepalive.
+    pub fn send_keepalives(&self) {
         self.control.keep_alive();
-        self.hurry();
+        self.run_timers();
     }
 
-    /// Has the timers of all peers looked at without delay: what peers are owed since a change is sent at once.
-    pub fn hurry(&self) {
-        self.shared.is_hurried.store(true, Ordering::Relaxed);
-        // A thread that cannot be woken looks with the next tick.
+    /// Runs the timers of all peers without delay, so that what a change made due is sent at once.
+    pub fn run_timers(&self) {
+        self.shared.runs_timers_now.store(true, Ordering::Relaxed);
+        // A thread that cannot be woken runs them at the next tick.
         let _ = self.handshakes.as_ref().map(|thread| thread.waker.wake());
     }
 
-    /// Frees earlier configurations that no packet thread holds any more. To be called now and then.
+    /// Frees earlier configurations that no packet thread uses any more. Call it regularly.
     pub fn free_retired(&mut self) {
         self.control.free_retired();
     }
 
-    /// Replaces the private key. What peers know us by until then stays good for
+    /// Rotates the static private key. The previous key stays valid for
     /// [`GRACE`](strait_wg::key_rotation::GRACE), then it is wiped; no session is lost.
-    pub fn set_private_key(&mut self, private_key: &PrivateKey) {
+    pub fn rotate_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.environment);
 
         self.control.rotate_key(&identity);
     }
 
-    /// We are whom `private_key` says from now on: nothing more is sent in sessions of the key before. What peers
+    /// Replaces the static private key. Nothing more is sent in sessions of the previous key. What peers
     /// still send in them is received for [`GRACE`](strait_wg::key_rotation::GRACE) at most.
     pub fn supersede_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.environment);
@@ -264,26 +263,26 @@ impl Gateway {
         self.control.supersede_key(&identity);
     }
 
-    /// We are whom `private_key` says from now on, and what peers knew us by until then is wiped, with
-    /// every session.
+    /// Replaces the static private key, and wipes the previous key with every session.
     pub fn replace_private_key(&mut self, private_key: &PrivateKey) {
         let identity = self.engine.identity(private_key, &self.environment);
 
         self.control.replace_key(&identity);
     }
 
-    /// Listens on UDP `port` from now on and sends from there; 0 lets the kernel choose. Sessions go on:
-    /// peers follow with the next datagram that they get. What they sent to the port before until then is
-    /// lost.
+    /// Moves to UDP `port`; 0 lets the kernel choose. Sessions continue: a peer follows with the next datagram that it
+    /// receives. What it sends to the previous port until then is lost.
     ///
     /// # Errors
     ///
-    /// [`StartError::Port`] if the port is taken; then the one before stays in use.
+    /// [`StartError::Port`] if the port is taken; then the previous one stays in use.
     pub fn listen(&self, port: u16) -> Result<(), StartError> {
         let udp = Udp::bind(port, self.offload)?;
         if self.mark != 0 {
-            udp.set_mark(self.mark)
-                .map_err(|source| StartError::System { operation: "mark what is sent", source })?;
+            udp.set_mark(self.mark).map_err(|source| StartError::System {
+                operation: "set the mark of the UDP socket",
+                source,
+            })?;
         }
 
         let (port, spare_port) = (udp.port(), udp.spare_port());
@@ -300,79 +299,76 @@ impl Gateway {
         Ok(())
     }
 
-    /// Marks the datagrams that are sent from now on, for rules of the host (`SO_MARK`); 0 is no mark.
+    /// Sets the mark of sent datagrams (`SO_MARK`), for rules of the host; 0 is no mark.
     ///
     /// # Errors
     ///
-    /// [`StartError::System`] without CAP_NET_ADMIN; then the mark before stays in use.
+    /// [`StartError::System`] without CAP_NET_ADMIN; then the previous mark stays in use.
     pub fn set_mark(&mut self, mark: u32) -> Result<(), StartError> {
-        self.shared
-            .udp
-            .load()
-            .set_mark(mark)
-            .map_err(|source| StartError::System { operation: "mark what is sent", source })?;
+        self.shared.udp.load().set_mark(mark).map_err(|source| StartError::System {
+            operation: "set the mark of the UDP socket",
+            source,
+        })?;
         self.mark = mark;
 
         Ok(())
     }
 
-    /// Ends every session and begins others with the same peers: somebody else may have a copy of those. What
-    /// peers send until they have heard of it is lost.
+    /// Ends every session and starts new handshakes: another machine may have a copy of the sessions. What peers send
+    /// in them from now on is lost.
     pub fn renew_sessions(&mut self) {
         self.control.renew_sessions();
     }
 
-    /// Whoever was in our place before may have begun sessions until `since_1970`, of which it is that long by
-    /// now: ours are dated later. The engine `boringtun` dates by the clock of the wall alone.
-    pub fn continue_after(&self, since_1970: Duration) {
+    /// Dates initiations after `since_1970`, a time of day that is reached now: a previous holder of the key may have
+    /// dated initiations up to then. The engine `boringtun` dates by the wall clock alone.
+    pub fn date_initiations_after(&self, since_1970: Duration) {
         self.control.continue_after(Epoch::new(clock::now(), since_1970));
     }
 
-    /// Datagrams to the peer go to `endpoint` from now on, until it is heard from elsewhere. Does nothing
-    /// if no peer has this key.
+    /// Sends to `peer` at `endpoint` until a datagram from it arrives from another endpoint. Does nothing if no peer has
+    /// this key.
     pub fn move_peer(&self, peer: PublicKey, endpoint: SocketAddr) {
         self.control.move_peer(peer, endpoint);
     }
 
-    /// The peer may be at `endpoints` from now on, as if the configuration had named them. Does nothing
-    /// if no peer has this key.
+    /// Sets the candidate endpoints of `peer`, as a configuration does. Does nothing if no peer has this key.
     pub fn set_endpoints(&self, peer: PublicKey, endpoints: &[SocketAddr]) {
         self.control.set_endpoints(peer, endpoints);
     }
 
-    /// Looks for every peer at all addresses where it may be: it does not seem to be where it was.
-    pub fn seek_peers(&self) {
+    /// Starts a handshake with every peer at all of its candidate endpoints: the endpoints in use do not seem to work.
+    pub fn try_all_endpoints(&self) {
         self.control.seek_peers();
     }
 
-    /// Somebody else has our key, or soon has, and the peers are to be his: from now on time begins and renews
-    /// no session here, and those that there are serve what is on its way. A peer that asks is answered,
-    /// wherever it thinks we are.
-    pub fn begin_no_sessions(&self) {
-        self.shared.begins_sessions.store(false, Ordering::Relaxed);
+    /// Another replica takes over, or soon does: stops initiating handshakes. Existing sessions carry what is under way.
+    /// An initiation of a peer is still answered.
+    pub fn stop_initiating(&self) {
+        self.shared.is_initiating.store(false, Ordering::Relaxed);
     }
 
-    /// Nobody has taken the peers over: sessions are begun and renewed again.
-    pub fn begin_sessions(&self) {
-        self.shared.begins_sessions.store(true, Ordering::Relaxed);
+    /// No other replica takes over: initiates handshakes again.
+    pub fn resume_initiating(&self) {
+        self.shared.is_initiating.store(true, Ordering::Relaxed);
     }
 
-    /// The device has this MTU in bytes from now on: what packets are checked against, and contents padded up to.
+    /// Sets the MTU of the device in bytes, which limits packets and the padding of transport data.
     pub fn set_device_mtu(&self, bytes: u16) {
         self.shared.mtu_bytes.store(bytes, Ordering::Relaxed);
         self.environment.mtu.store(bytes, Ordering::Relaxed);
     }
 
-    /// The way to `peer` carries inner packets of up to `mtu` bytes. Does nothing if no peer has this
-    /// key.
+    /// Sets the path MTU towards `peer`: the largest inner packet, in bytes, that the path carries. Does nothing if no
+    /// peer has this key.
     pub fn learn_path_mtu(&self, peer: PublicKey, mtu: u16) {
         if let Some(peer) = self.control.current().by_key(peer) {
             peer.learn_path_mtu(mtu);
         }
     }
 
-    /// The route chooses the address that `peer` hears us from, until it is heard itself. Does nothing if
-    /// no peer has this key.
+    /// Forgets the source address used towards `peer`: the route chooses one until a datagram from `peer` arrives. Does
+    /// nothing if no peer has this key.
     pub fn forget_local(&self, peer: PublicKey) {
         if let Some(peer) = self.control.current().by_key(peer)
             && let Some(path) = peer.path()
@@ -381,7 +377,7 @@ impl Gateway {
         }
     }
 
-    /// Gives staged packets until `deadline` to find a session, then ends the threads. The device goes with it.
+    /// Waits for at most `deadline` until no packets are staged, then ends the threads and removes the device.
     pub fn drain(mut self, deadline: Duration) {
         let monitor = self.monitor();
         let until = clock::now() + deadline;
@@ -392,7 +388,7 @@ impl Gateway {
         self.stop();
     }
 
-    /// A handle that reads the state for metrics; cheap to clone, never in the way of a packet.
+    /// A handle that reads the state for metrics. Cheap to clone, and never blocks a packet thread.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         Monitor {
@@ -435,8 +431,7 @@ impl Drop for Gateway {
     }
 }
 
-/// A number that nobody outside can foresee: the standard library seeds its hash maps with the
-/// randomness of the system.
+/// An unpredictable number: the standard library seeds its hash maps from the randomness of the system.
 fn random() -> u64 {
     RandomState::new().hash_one(())
 }
@@ -455,7 +450,7 @@ fn wait_for<'a>(
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
 pub enum StartError {
-    /// There is no `/dev/net/tun`, or it may not be opened.
+    /// `/dev/net/tun` is missing, or may not be opened.
     #[error("cannot open /dev/net/tun: load the tun module, or give the container the device")]
     NoTun {
         #[source]
@@ -479,8 +474,8 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
-    /// So many flows cannot be remembered.
-    #[error("cannot remember flows: choose another max_flows")]
+    /// The table of flows cannot have this size.
+    #[error("cannot create the table of flows: choose another max_flows")]
     Flows {
         #[from]
         source: masquerade::LimitsError,

@@ -1,4 +1,4 @@
-//! What there is to see of a gateway that runs.
+//! The state of a running gateway, for metrics and commands.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Everything at once.
+    /// The whole state.
     #[must_use]
     pub fn status(&self) -> Status {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
@@ -69,8 +69,8 @@ impl Monitor {
         keys.iter().filter_map(status).collect()
     }
 
-    /// The state of each peer that has an endpoint, in the order of the configuration: with the others nothing
-    /// happens, and a server may have thousands of those.
+    /// The state of each peer that has an endpoint, in the order of the configuration. The others are idle, and a server
+    /// may have thousands of them.
     #[must_use]
     pub fn peers_with_endpoint(&self) -> Vec<PeerStatus> {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
@@ -88,10 +88,11 @@ impl Monitor {
         self.shared.is_alive.load(Ordering::Relaxed)
     }
 
-    /// Ends when a packet thread has ended that was not told to: the device is gone. Cancel safe.
+    /// Completes when a thread has ended although the gateway was not stopped, for instance because the device is gone.
+    /// Cancel safe.
     pub async fn ended(&self) {
         loop {
-            // Registered before the look, so that an end in between is not missed.
+            // Registered before the check, so that an end in between is not missed.
             let end = self.shared.end.notified();
             if !self.shared.is_alive.load(Ordering::Relaxed) {
                 return;
@@ -100,7 +101,7 @@ impl Monitor {
         }
     }
 
-    /// Where datagrams to peers go now. Costs the packet threads nothing.
+    /// The current endpoints of all peers. Costs the packet threads nothing.
     #[must_use]
     pub fn endpoints(&self) -> Vec<SocketAddr> {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
@@ -114,12 +115,12 @@ impl Monitor {
         self.shared.mtu_bytes.load(Ordering::Relaxed)
     }
 
-    /// What becomes of the packet that `question` describes, by what is in force now. Nothing is
-    /// counted, and no flow is remembered.
+    /// Explains how the packet that `question` describes is treated by the configuration in force. Counts nothing and
+    /// creates no flow.
     ///
     /// # Errors
     ///
-    /// [`QuestionError`] if there is no such packet, or no telling who sends it.
+    /// [`QuestionError`] if there is no such packet, or if its sender is ambiguous.
     pub fn explain(&self, question: &Question) -> Result<Explanation, QuestionError> {
         let forwarding = Arc::clone(self.forwarding.clone().load_arc());
         let flows = &self.shared.flows;
@@ -166,9 +167,9 @@ pub struct Status {
     pub inbound: counters::Snapshot,
     /// Packets that wait for a handshake, all peers.
     pub staged_packets: u64,
-    /// What is remembered of flows.
+    /// The table of flows.
     pub flows: masquerade::Statistics,
-    /// What the kernel did not refuse and nobody switched off.
+    /// Offloads in use: enabled, and not refused by the kernel.
     pub offload: Offload,
     /// In the order of the configuration.
     pub peers: Vec<PeerStatus>,
@@ -181,21 +182,21 @@ pub struct Status {
 /// The state of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerStatus {
-    /// As configured.
+    /// Its configured name.
     pub name: String,
-    /// Identity of the peer.
+    /// Its static public key.
     pub public_key: PublicKey,
-    /// Where it was heard from last, or where the configuration says it is.
+    /// Source of its last authenticated datagram, or else the configured endpoint.
     pub endpoint: Option<SocketAddr>,
-    /// Initiations that went out since a handshake succeeded. The last of them may yet be answered.
+    /// Initiations sent since the last successful handshake. The latest may still be answered.
     pub unanswered: u32,
     /// When the last handshake completed.
     pub last_handshake: Option<SystemTime>,
     /// Round trip of the last handshake.
     pub rtt: Option<Duration>,
-    /// UDP payload bytes from and to the peer, and the packets inside.
+    /// UDP payload bytes received from the peer.
     pub receive_bytes: u64,
-    /// See [`Self::receive_bytes`].
+    /// UDP payload bytes sent to the peer.
     pub transmit_bytes: u64,
     /// Inner packets accepted from the peer.
     pub receive_packets: u64,
@@ -205,12 +206,12 @@ pub struct PeerStatus {
     pub staged_packets: u64,
     /// Whether a session is established.
     pub has_session: bool,
-    /// The largest inner packet that the way to the peer carries, as far as it is known.
+    /// The largest inner packet that the path to the peer carries, if it is known.
     pub path_mtu_bytes: Option<u16>,
 }
 
 impl PeerStatus {
-    /// Of a peer about which nothing is known yet.
+    /// The state of a peer that was never in contact.
     #[must_use]
     pub fn new(name: impl Into<String>, public_key: PublicKey) -> Self {
         Self {

@@ -1,9 +1,9 @@
-//! Threads that seal and open for the packet threads while more waits than one core can do.
+//! Worker threads that seal and open for the packet threads under backlog.
 //!
-//! With little to do they cost nothing: they are not even started. When there is still something to read after
-//! a few in a row, and there are cores, a packet thread goes on reading and leaves large frames to others, the
-//! part that needs no order: [`sealers`] for the outbound thread, [`openers`] for the inbound one. Where it
-//! would have to wait it does that part as well, and what needs no other thread takes its place in between.
+//! Without backlog they cost nothing: they are not started. Backlog is input that does not end after a few frames in a
+//! row. If the host has the cores, a packet thread then goes on reading and leaves the part of large frames that needs
+//! no order to workers: [`sealers`] for the outbound thread, [`openers`] for the inbound thread. Where it would have to
+//! wait, it does that part itself. Frames that need no worker take their place in the order between the others.
 
 #[cfg(test)]
 mod fixtures;
@@ -16,7 +16,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use lane::{Owner, Worker};
+use work_ring::{Owner, Worker};
 
 pub(super) use openers::Openers;
 pub(super) use sealers::Sealers;
@@ -27,29 +27,29 @@ use strait_packet::counters::Counters;
 /// request.
 const BACKLOG_FRAMES: usize = 4;
 
-/// Frames under way: enough for a worker to find the next one while what it did before is sent.
+/// Frames under way: enough for a worker to find the next one while the previous one is sent.
 const SLOTS: usize = 8;
 
-/// With fewer cores there is none to spare: one reads, one writes, the others run what the packets are for.
+/// With fewer cores none is free for workers: one reads, one writes, the others run the applications.
 const CORES_MIN: usize = 4;
 
-/// More gain nothing where one thread reads, translates and sends.
+/// More workers gain nothing, because one thread reads, translates and sends.
 const AUTO_MAX: usize = 2;
 
-/// How many threads may help each of the packet threads.
+/// The maximum number of worker threads of each packet thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// As many as the cores that this process may use allow: none below four, one below six, else two.
+    /// By the cores that this process may use: none below four, one below six, else two.
     Auto,
-    /// So many, whatever the cores; 0 is none.
+    /// This number, independent of the cores; 0 is none.
     Exactly(u8),
 }
 
 impl Workers {
-    /// The most that can be asked for.
+    /// Upper limit of [`Self::Exactly`].
     pub const MAX: u8 = 16;
 
-    /// How many that is here. Affinity and the quota of the control group count.
+    /// The number on this host. Respects CPU affinity and the quota of the control group.
     pub(super) fn count(self) -> usize {
         match self {
             Self::Auto => Self::fitting(thread::available_parallelism().map_or(1, NonZero::get)),
@@ -78,151 +78,152 @@ impl fmt::Display for Workers {
     }
 }
 
-/// A frame on its way through the lane.
+/// Contents of a slot of the ring: one frame.
 pub(super) trait Work: Send {
-    /// Room for one.
+    /// An empty slot with its buffers.
     fn new() -> Self;
 
-    /// Does with it what needs no order.
+    /// Does the part of the work that needs no order.
     fn work(&mut self);
 }
 
-/// One place in the lane.
+/// A slot of the ring, with a note whether a worker has worked on it.
 pub(super) struct Slot<W> {
     work: W,
     is_by_worker: bool,
 }
 
-/// What a worker does with each slot.
+/// Processes one slot on a worker thread.
 pub(super) fn work<W: Work>(slot: &mut Slot<W>) {
     slot.work.work();
     slot.is_by_worker = true;
 }
 
-/// Starts a thread that calls [`Worker::work`] with [`work`] until that says the end has come.
+/// Starts a thread that calls [`Worker::work`] with [`work`] until it returns `false`.
 pub(super) type Start<'a, W> = &'a dyn Fn(Worker<Slot<W>>) -> io::Result<JoinHandle<()>>;
 
-/// A packet thread's side.
+/// The ring and its worker threads, as a packet thread uses them.
 struct Pool<'a, W> {
-    wanted: usize,
+    /// Number of workers to start; 0 if there are none.
+    workers: usize,
     start: Start<'a, W>,
-    account: Arc<Counters>,
-    /// There as soon as there was backlog.
-    lane: Option<Owner<Slot<W>>>,
+    counters: Arc<Counters>,
+    /// Created at the first backlog.
+    ring: Option<Owner<Slot<W>>>,
     threads: Vec<JoinHandle<()>>,
-    /// Since there last was none to be read.
+    /// Frames read since the input was last empty.
     frames: usize,
 }
 
 impl<'a, W: Work> Pool<'a, W> {
-    /// With `wanted` workers. What they do is counted in `account`.
-    const fn new(wanted: usize, account: Arc<Counters>, start: Start<'a, W>) -> Self {
-        Self { wanted, start, account, lane: None, threads: Vec::new(), frames: 0 }
+    /// With up to `workers` threads. Their frames are counted in `counters`.
+    const fn new(workers: usize, counters: Arc<Counters>, start: Start<'a, W>) -> Self {
+        Self { workers, start, counters, ring: None, threads: Vec::new(), frames: 0 }
     }
 
-    /// There were `count` more frames: whether there is backlog, and somebody to help.
-    const fn is_engaged(&mut self, count: usize) -> bool {
+    /// Counts `count` more frames. Returns whether there is backlog that workers may take.
+    const fn has_backlog(&mut self, count: usize) -> bool {
         self.frames = self.frames.saturating_add(count);
 
-        self.wanted > 0 && self.frames > BACKLOG_FRAMES
+        self.workers > 0 && self.frames > BACKLOG_FRAMES
     }
 
-    /// There is nothing to be read: there is no backlog.
-    const fn rest(&mut self) {
+    /// The input is empty: ends the backlog.
+    const fn end_backlog(&mut self) {
         self.frames = 0;
     }
 
     fn is_empty(&self) -> bool {
-        self.lane.as_ref().is_none_or(Owner::is_empty)
+        self.ring.as_ref().is_none_or(Owner::is_empty)
     }
 
-    /// Has somebody work on what `fill` puts into a slot. To be called when [`Self::is_started`].
+    /// Fills a slot for a worker. Call it only when [`Self::ensure_started`] returned `true`.
     fn fill(&mut self, fill: impl FnOnce(&mut W), retire: impl FnMut(&mut W)) {
         self.make_room(retire);
-        if let Some(lane) = &mut self.lane {
-            lane.fill(|slot| fill(&mut slot.work));
+        if let Some(ring) = &mut self.ring {
+            ring.fill(|slot| fill(&mut slot.work));
         }
     }
 
-    /// The same for what is done already, and has only its place.
+    /// Fills a slot that needs no work, only its place in the order.
     fn fill_done(&mut self, fill: impl FnOnce(&mut W), retire: impl FnMut(&mut W)) {
         self.make_room(retire);
-        if let Some(lane) = &mut self.lane {
-            lane.fill_done(|slot| fill(&mut slot.work));
+        if let Some(ring) = &mut self.ring {
+            ring.fill_done(|slot| fill(&mut slot.work));
         }
     }
 
-    /// Brings the work a step further: retires what is done, or does some, or waits for who does. `false` if
-    /// there is none.
+    /// Takes one step: retires the oldest slot, or works on a slot, or waits for a worker. Returns `false` if no slot
+    /// is filled.
     fn advance(&mut self, retire: impl FnMut(&mut W)) -> bool {
         if self.retire(retire) {
             return true;
         }
-        let Some(lane) = self.lane.as_ref().filter(|lane| !lane.is_empty()) else {
+        let Some(ring) = self.ring.as_ref().filter(|ring| !ring.is_empty()) else {
             return false;
         };
-        if !lane.help(|slot| slot.work.work()) {
-            lane.wait();
+        if !ring.help(|slot| slot.work.work()) {
+            ring.wait();
         }
 
         true
     }
 
-    /// Does and retires everything that is under way.
+    /// Completes and retires all filled slots.
     fn finish(&mut self, mut retire: impl FnMut(&mut W)) {
         while self.advance(&mut retire) {}
     }
 
-    /// Retires the oldest, if it is done.
+    /// Retires the oldest slot if it is done.
     fn retire(&mut self, mut retire: impl FnMut(&mut W)) -> bool {
-        let Self { lane, account, .. } = self;
-        let Some(lane) = lane else { return false };
+        let Self { ring, counters, .. } = self;
+        let Some(ring) = ring else { return false };
 
-        lane.retire(|slot| {
+        ring.retire(|slot| {
             retire(&mut slot.work);
-            account.worker_frames.add(std::mem::take(&mut slot.is_by_worker).into());
+            counters.worker_frames.add(std::mem::take(&mut slot.is_by_worker).into());
         })
     }
 
-    /// Retires what is done.
+    /// Retires all slots that are done, up to the first that is not.
     fn retire_all(&mut self, mut retire: impl FnMut(&mut W)) {
         while self.retire(&mut retire) {}
     }
 
     fn make_room(&mut self, mut retire: impl FnMut(&mut W)) {
-        while self.lane.as_ref().is_some_and(Owner::is_full) {
+        while self.ring.as_ref().is_some_and(Owner::is_full) {
             self.advance(&mut retire);
         }
     }
 
-    /// Whether the workers are there, which are started now if need be. Without threads to be had there are
-    /// none from now on.
-    fn is_started(&mut self) -> bool {
-        if self.lane.is_some() {
+    /// Starts the workers if they do not run yet. Returns whether any runs. If no thread can be started, there are no
+    /// workers from then on.
+    fn ensure_started(&mut self) -> bool {
+        if self.ring.is_some() {
             return true;
         }
-        if self.wanted == 0 {
+        if self.workers == 0 {
             return false;
         }
 
-        let slots = SLOTS.max(2 * self.wanted);
+        let slots = SLOTS.max(2 * self.workers);
         let slot = |_| Slot { work: W::new(), is_by_worker: false };
-        let (mut lane, workers) = lane::new((0..slots).map(slot), self.wanted);
+        let (mut ring, workers) = work_ring::new((0..slots).map(slot), self.workers);
         for worker in workers {
             match (self.start)(worker) {
                 Ok(thread) => {
-                    lane.attach(thread.thread().clone());
+                    ring.attach(thread.thread().clone());
                     self.threads.push(thread);
                 }
                 Err(error) => tracing::warn!(%error, "cannot start a worker"),
             }
         }
         if self.threads.is_empty() {
-            self.wanted = 0;
+            self.workers = 0;
             return false;
         }
-        tracing::debug!(workers = self.threads.len(), "backlog: the workers begin");
-        self.lane = Some(lane);
+        tracing::debug!(workers = self.threads.len(), "backlog: workers started");
+        self.ring = Some(ring);
 
         true
     }
@@ -230,9 +231,9 @@ impl<'a, W: Work> Pool<'a, W> {
 
 impl<W> Drop for Pool<'_, W> {
     fn drop(&mut self) {
-        self.lane = None;
+        self.ring = None;
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A panic has been reported by its hook.
             let _ = thread.join();
         }
     }

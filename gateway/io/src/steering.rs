@@ -1,9 +1,9 @@
-//! More sockets on the port, to which the kernel steers handshakes.
+//! Further sockets on the port, to which the kernel steers handshake messages.
 //!
-//! What a system call receives is mostly super-packets of 64 KiB. A datagram with a handshake takes the
-//! place of one: a flood of them leaves the inbound thread a few packets a call, and costs far more than
-//! the handshakes do. So several sockets listen on the same address and port (`SO_REUSEPORT`), and a program
-//! in the kernel chooses the socket of a datagram:
+//! A system call mostly receives merged datagrams of up to 64 KiB. A handshake message takes the place of one: during a
+//! flood of them the inbound thread receives only a few packets a call, which costs far more than the handshakes do. So
+//! several sockets listen on the same address and port (`SO_REUSEPORT`), and a BPF program in the kernel selects the
+//! socket of a datagram:
 //!
 //! ```text
 //!              length 148 and begins as an initiation
@@ -14,16 +14,15 @@
 //!              anything else ────────────────────────────────▶ the first socket  ─▶ inbound thread
 //! ```
 //!
-//! A flood of initiations without a cookie fills the receive buffer of no other message.
+//! A flood of initiations without a cookie fills only its own receive buffer.
 //!
-//! The program sees what the kernel has merged (`UDP_GRO`) as one long datagram. That goes to the first
-//! socket, whatever it begins with: else a sender that guesses a peer's port could carry off the peer's data
-//! behind a byte of its own. The inbound thread hands on the handshakes in it, as it does with all of them
-//! where the kernel has no such program.
+//! The program sees datagrams that the kernel merged (`UDP_GRO`) as one long datagram. It steers that to the first
+//! socket, independent of its first bytes: otherwise a sender that guesses a peer's port could divert the peer's data
+//! behind a byte of its own. The inbound thread passes on the handshake messages in it, as it does with all of them
+//! on a kernel without such programs.
 //!
-//! The first socket binds alone: a port that is taken is refused as ever. It shares the port only with
-//! what the same user binds after it under the same option, and the program gives nothing to any other
-//! socket with the same address.
+//! The first socket binds alone: a port in use is refused as usual. It shares the port only with sockets that the same
+//! user binds later with the same option, and the program steers nothing to any foreign socket with the same address.
 //!
 //! Source: socket(7), `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`; the latter since Linux 4.5. The instructions
 //! are those of the kernel's documentation, networking/filter; integers are in network byte order.
@@ -36,23 +35,23 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::sys;
 
-/// What comes to a socket for handshakes.
+/// A kind of handshake messages that has a socket of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Steered {
-    /// Initiations whose second MAC is zero: all that most floods are made of.
+    /// Initiations whose second MAC is zero, as in most floods.
     WithoutCookie,
     /// All other handshake messages.
     Other,
 }
 
 impl Steered {
-    /// In the order in which they are received.
+    /// All kinds, in the order in which their sockets are read.
     pub(super) const ALL: [Self; Self::COUNT] = [Self::Other, Self::WithoutCookie];
 
     pub(super) const COUNT: usize = 2;
 
-    /// The place of its socket among those that [`join`] returns.
-    pub(super) const fn place(self) -> usize {
+    /// The index of its socket in the result of [`join`].
+    pub(super) const fn index(self) -> usize {
         match self {
             Self::WithoutCookie => 0,
             Self::Other => 1,
@@ -60,11 +59,11 @@ impl Steered {
     }
 }
 
-/// Binds more sockets to the address of `first`, which is `address`, and steers handshakes to them.
+/// Binds further sockets to `address`, the address of `first`, and steers handshake messages to them.
 ///
 /// # Errors
 ///
-/// The kernel's. Then `first` gets everything, as before.
+/// Those of the system calls. Then `first` receives everything, as before.
 pub(super) fn join(first: &Socket, address: &SockAddr) -> io::Result<[Socket; Steered::COUNT]> {
     first.set_reuse_port(true)?;
 
@@ -95,12 +94,12 @@ fn others(first: &Socket, address: &SockAddr) -> io::Result<[Socket; Steered::CO
 const LOAD_LENGTH: u16 = 0x80;
 /// Loads four bytes from an offset.
 const LOAD_WORD: u16 = 0x20;
-/// Compares what was loaded.
+/// Compares the loaded value.
 const IS_EQUAL: u16 = 0x15;
-/// Returns the number of a socket, in the order in which they were bound.
+/// Returns the index of a socket, in the order of binding.
 const RETURN: u16 = 0x06;
 
-/// See the head of this file.
+/// The program of the module documentation.
 const PROGRAM: [sock_filter; 21] = [
     step(LOAD_LENGTH, 0),
     branch(IS_EQUAL, 148, 0, 10),
@@ -129,7 +128,7 @@ const fn step(code: u16, operand: u32) -> sock_filter {
     branch(code, operand, 0, 0)
 }
 
-/// Skips so many instructions if the comparison holds, and so many if not.
+/// A conditional jump: skips `yes` instructions if the comparison holds, `no` if not.
 const fn branch(code: u16, operand: u32, yes: u8, no: u8) -> sock_filter {
     sock_filter { code, jt: yes, jf: no, k: operand }
 }
@@ -150,9 +149,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// The kernel's classification is ours.
+        /// The program classifies as `Message::classify` does.
         #[test]
-        fn each_datagram_comes_to_the_socket_of_its_kind(
+        fn each_datagram_reaches_the_socket_of_its_kind(
             (kind, len) in prop_oneof![
                 (0u32..6, prop::sample::select(vec![63usize, 64, 65, 91, 92, 93, 147, 148, 149])),
                 (any::<u32>(), prop::sample::select(vec![64usize, 92, 148])),
@@ -178,7 +177,7 @@ mod tests {
 
             GROUPS.with(|groups| {
                 for group in groups {
-                    group.caller.send_to(&datagram, group.address).unwrap();
+                    group.client.send_to(&datagram, group.address).unwrap();
                     assert_eq!(group.take(), [(expected, len)]);
                 }
             });
@@ -186,22 +185,22 @@ mod tests {
     }
 
     #[test]
-    fn no_other_socket_gets_the_port() {
+    fn foreign_sockets_receive_nothing() {
         for group in groups() {
             let address = group.first.local_addr().unwrap();
             let other = Socket::new(address.domain(), Type::DGRAM, None).unwrap();
             let error = other.bind(&address).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 
-            // Another socket that shares the port gets nothing.
+            // A foreign socket that shares the port receives nothing.
             other.set_reuse_port(true).unwrap();
             other.bind(&address).unwrap();
             for kind in 1..=4 {
                 let mut datagram = vec![0; 148];
                 datagram[0] = kind;
                 for _ in 0..20 {
-                    let caller = UdpSocket::bind((group.address.ip(), 0)).unwrap();
-                    caller.send_to(&datagram, group.address).unwrap();
+                    let client = UdpSocket::bind((group.address.ip(), 0)).unwrap();
+                    client.send_to(&datagram, group.address).unwrap();
                     assert_eq!(group.take().len(), 1, "{kind}");
                 }
             }
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_could_not_be_joined_is_as_it_was() {
+    fn a_failed_join_restores_the_first_socket() {
         let first = bound(Domain::IPV4);
         let address = first.local_addr().unwrap();
         let foreign_address = SocketAddr::from(([192, 0, 2, 77], 9));
@@ -221,16 +220,16 @@ mod tests {
         assert_eq!(other.bind(&address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 
-    /// The sockets of one port, and a socket that sends to them.
+    /// The sockets of one port, and a client that sends to them.
     struct Group {
         first: Socket,
         others: [Socket; Steered::COUNT],
-        caller: UdpSocket,
+        client: UdpSocket,
         address: SocketAddr,
     }
 
     impl Group {
-        /// Which socket has got a datagram, `None` for the first one, and its length. Waits up to a second for one.
+        /// The socket that received a datagram, `None` for the first one, and its length. Waits up to a second.
         fn take(&self) -> Vec<(Option<Steered>, usize)> {
             for _ in 0..1_000 {
                 let taken = self.take_received();
@@ -244,7 +243,7 @@ mod tests {
         }
 
         fn take_received(&self) -> Vec<(Option<Steered>, usize)> {
-            let others = Steered::ALL.map(|steered| (Some(steered), &self.others[steered.place()]));
+            let others = Steered::ALL.map(|steered| (Some(steered), &self.others[steered.index()]));
             let received =
                 iter::once((None, &self.first)).chain(others).map(|(steered, socket)| {
                     let mut buffer = [MaybeUninit::uninit(); 2048];
@@ -255,7 +254,7 @@ mod tests {
         }
     }
 
-    /// A dual-stack socket called over either IP version, and one of IPv4 alone.
+    /// A dual-stack socket reached over each IP version, and an IPv4 socket.
     fn groups() -> Vec<Group> {
         let (v4, v6) = (IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST));
         let has_ipv6 = UdpSocket::bind((v6, 0)).is_ok();
@@ -276,7 +275,7 @@ mod tests {
                 Group {
                     first,
                     others,
-                    caller: UdpSocket::bind((ip, 0)).unwrap(),
+                    client: UdpSocket::bind((ip, 0)).unwrap(),
                     address: SocketAddr::new(ip, port),
                 }
             })

@@ -1,7 +1,7 @@
-//! Every system call that needs `unsafe`, and nothing else.
+//! The system calls that need `unsafe`, and nothing else.
 //!
-//! Each function wraps one call and turns its result into values that cannot be misread. Policy (when
-//! to call, what to do about an error) is in the modules above.
+//! Each function wraps one call and turns its result into typed values. Policy (when to call, how to react to an error)
+//! is in the modules above.
 #![expect(unsafe_code, reason = "DESIGN.md decision 11: this module is the one exception")]
 #![expect(clippy::as_conversions, reason = "lengths and constants of the C interface")]
 
@@ -15,21 +15,20 @@ use socket2::SockAddr;
 
 use strait_packet::path::Local;
 
-/// Checksums may be left to us.
+/// Checksums may be partial.
 pub(super) const TUN_F_CSUM: u32 = 0x01;
-/// TCP over IPv4 may come unsegmented.
+/// TCP over IPv4 may arrive unsegmented.
 pub(super) const TUN_F_TSO4: u32 = 0x02;
-/// TCP over IPv6 may come unsegmented.
+/// TCP over IPv6 may arrive unsegmented.
 pub(super) const TUN_F_TSO6: u32 = 0x04;
-/// UDP over IPv4 may come unsegmented (Linux 6.2).
+/// UDP over IPv4 may arrive unsegmented (Linux 6.2).
 pub(super) const TUN_F_USO4: u32 = 0x20;
-/// UDP over IPv6 may come unsegmented (Linux 6.2).
+/// UDP over IPv6 may arrive unsegmented (Linux 6.2).
 pub(super) const TUN_F_USO6: u32 = 0x40;
 
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
 
-/// Room for two control messages of an integer each and one of an address, aligned as the kernel wants
-/// them.
+/// Space for the control messages of one message, aligned as the kernel requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
@@ -38,11 +37,11 @@ const CONTROL_BYTES: usize = 112;
 
 const EMPTY_CONTROL: Control = Control([0; CONTROL_BYTES]);
 
-/// Tells a TUN device which offload frames we take.
+/// Sets the offload frames that a TUN device may return.
 ///
 /// # Errors
 ///
-/// `EINVAL` if the kernel does not know one of them.
+/// `EINVAL` if the kernel does not know one of `flags`.
 pub(super) fn set_tun_offload(device: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     // SAFETY:
     // - `device` is an open descriptor for the duration of the call.
@@ -57,7 +56,7 @@ pub(super) fn set_tun_offload(device: BorrowedFd<'_>, flags: u32) -> io::Result<
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// That of `setsockopt`.
 pub(super) fn set_option(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
@@ -80,11 +79,11 @@ pub(super) fn set_option(
     check(result).map(drop)
 }
 
-/// Lets `program` say which socket of a port gets a datagram, by its place among them.
+/// Attaches a BPF program that selects the socket of a datagram among those of a port: it returns the index of one.
 ///
 /// # Errors
 ///
-/// What the kernel says; `ENOPROTOOPT` if it knows no such programs.
+/// That of `setsockopt`; `ENOPROTOOPT` if the kernel does not support such programs.
 pub(super) fn steer(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
@@ -105,12 +104,12 @@ pub(super) fn steer(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io
     check(result).map(drop)
 }
 
-/// How many datagrams the kernel has dropped for want of room in `socket`, or for a wrong checksum. Begins
-/// again at 0 behind [`u32::MAX`].
+/// Number of datagrams that the kernel dropped because the receive buffer of `socket` was full or a checksum was wrong.
+/// Wraps at [`u32::MAX`].
 ///
 /// # Errors
 ///
-/// What the kernel says; it knows the question since Linux 4.12.
+/// That of `getsockopt`; the option exists since Linux 4.12.
 pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const FIELDS: usize = 9;
     let mut report = [0_u32; FIELDS];
@@ -130,7 +129,7 @@ pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
     check(result)?;
     let [.., drops] = report;
 
-    // A kernel with fewer fields has left the last one alone.
+    // A kernel with fewer fields leaves the last one at zero.
     Ok(drops)
 }
 
@@ -139,13 +138,13 @@ pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
 pub(super) struct Send<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) destination: &'a SockAddr,
-    /// From where, if not from the address that the route says.
+    /// Source address; `None` leaves it to the route.
     pub(super) source: Option<Local>,
     /// Length of each datagram but the last; `None` if `bytes` is one datagram.
     pub(super) segment_bytes: Option<u16>,
-    /// Type-of-service byte (IPv4) or traffic class (IPv6) of the outer header; 0 leaves it alone.
+    /// Type of service (IPv4) or traffic class (IPv6) of the outer header; 0 leaves it to the host.
     pub(super) traffic_class: u8,
-    /// Time to live (IPv4) or hop limit (IPv6) of the outer header, if it is not that of the host.
+    /// Time to live (IPv4) or hop limit (IPv6) of the outer header; `None` leaves it to the host.
     pub(super) hop_limit: Option<u8>,
     /// Whether the outer header is IPv6 (an IPv4-mapped destination is not).
     pub(super) is_ipv6: bool,
@@ -155,8 +154,8 @@ pub(super) struct Send<'a> {
 ///
 /// # Errors
 ///
-/// What the kernel says; `EIO` or `EINVAL` may mean that it cannot segment, and `EINVAL` or
-/// `ENETUNREACH`, among others, that it cannot send from that source.
+/// That of `sendmsg`. `EIO` and `EINVAL` may mean that the kernel cannot segment; `EINVAL` and `ENETUNREACH`, among
+/// others, that it cannot send from that source.
 pub(super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
     let mut control = EMPTY_CONTROL;
     let mut slice =
@@ -168,7 +167,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, send: Send<'_>) -> io::Result<()> {
     message.msg_iov = &raw mut slice;
     message.msg_iovlen = 1;
     message.msg_controllen = encode_control(&mut control, send) as _;
-    // Only behind the last use of `control` itself, which would end what a pointer made before may do.
+    // After the last use of `control` itself: a use would invalidate a pointer made before.
     message.msg_control = (&raw mut control).cast();
 
     // SAFETY:
@@ -211,10 +210,10 @@ fn encode_control(control: &mut Control, send: Send<'_>) -> usize {
         len += put(&mut control.0, len, level, name, &value);
     }
     len += match send.source.map(|source| (source.address(), source.interface())) {
-        // Through a dual-stack socket too: the kernel takes this message for a mapped destination.
+        // For a dual-stack socket too: the kernel accepts this message for a mapped destination.
         Some((IpAddr::V4(address), _)) => {
             let mut info = [0; size_of::<libc::in_pktinfo>()];
-            // Interface, the address to send from, and one that matters only when receiving.
+            // Interface, the source address, and an address that is used only when receiving.
             if let Some(field) = info.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
                 *field = address.octets();
             }
@@ -260,18 +259,18 @@ fn put(
     space
 }
 
-/// What one message of [`receive`] brought.
+/// One message of [`receive`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     /// Bytes received.
     pub(super) len: usize,
-    /// Length of each datagram but the last, as the kernel says.
+    /// Length of each datagram but the last.
     pub(super) stride: usize,
-    /// The outer source as the socket reports it.
+    /// Outer source address.
     pub(super) source: Option<SocketAddr>,
-    /// Where it was sent to, if the socket is asked to report it.
+    /// Outer destination address, if the socket reports it.
     pub(super) local: Option<Local>,
-    /// Type-of-service byte or traffic class of the outer header.
+    /// Type of service or traffic class of the outer header.
     pub(super) traffic_class: u8,
     /// The message was longer than its buffer.
     pub(super) is_truncated: bool,
@@ -288,11 +287,11 @@ impl Message {
     };
 }
 
-/// Receives up to `N` messages without waiting, each into a buffer of its own.
+/// Receives up to `N` messages without waiting, each into a buffer of its own. Returns their number.
 ///
 /// # Errors
 ///
-/// `WouldBlock` if there is nothing to receive.
+/// That of `recvmmsg`; `WouldBlock` if there is no message.
 pub(super) fn receive<const N: usize>(
     socket: BorrowedFd<'_>,
     buffers: &mut [Box<[u8]>; N],
@@ -322,13 +321,13 @@ pub(super) fn receive<const N: usize>(
     // SAFETY:
     // - `socket` is an open descriptor for the duration of the call.
     // - The first `count` headers point to buffers, names and control space that outlive the call and
-    //   are not read or written by anybody else meanwhile, with their true lengths.
+    //   are not accessed otherwise meanwhile, with their true lengths.
     let received = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
             headers.as_mut_ptr(),
             count,
-            // Signed or not, as the C library has it.
+            // Its type depends on the C library.
             libc::MSG_DONTWAIT as _,
             ptr::null_mut(),
         )
@@ -354,8 +353,8 @@ pub(super) fn receive<const N: usize>(
     Ok(received)
 }
 
-/// An empty array to receive into.
-pub(super) const fn no_messages<const N: usize>() -> [Message; N] {
+/// Empty messages to receive into.
+pub(super) const fn empty_messages<const N: usize>() -> [Message; N] {
     [Message::EMPTY; N]
 }
 
@@ -381,9 +380,9 @@ fn socket_address(
     address.as_socket()
 }
 
-/// Reads the control messages the kernel wrote: segment size, traffic class and destination.
+/// Reads the control messages that the kernel wrote: segment size, traffic class and destination.
 ///
-/// Anything unknown, cut short or contradictory ends the walk: a wrong length must not loop.
+/// A truncated or contradictory message ends the walk: a wrong length must not loop.
 fn decode_control(mut control: &[u8], message: &mut Message) {
     const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
     const WORD: usize = size_of::<usize>();
@@ -411,7 +410,7 @@ fn decode_control(mut control: &[u8], message: &mut Message) {
                     message.traffic_class = u8::try_from(i32::from_ne_bytes(*class)).unwrap_or(0);
                 }
             }
-            // A dual-stack socket gives an IPv4 address as well in this form, mapped into IPv6.
+            // A dual-stack socket reports an IPv4 address in this form too, mapped into IPv6.
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 if let Some((address, rest)) = data.split_first_chunk::<16>()
                     && let Some(interface) = rest.first_chunk::<4>()
@@ -420,7 +419,7 @@ fn decode_control(mut control: &[u8], message: &mut Message) {
                     message.local = Local::new(address, u32::from_ne_bytes(*interface));
                 }
             }
-            // Interface, the address of ours that this counts as sent to, and the one in the header.
+            // Interface, the local address of the datagram, and the destination in its header.
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 if let Some(address) = data.get(4..).and_then(|rest| rest.first_chunk::<4>()) {
                     message.local = Local::new(Ipv4Addr::from(*address).into(), 0);
@@ -432,22 +431,22 @@ fn decode_control(mut control: &[u8], message: &mut Message) {
     }
 }
 
-/// Has the C library ask the kernel for each piece of memory of at least so many bytes, and give it back when it is
-/// freed. Says whether it does.
+/// Makes the C library map each allocation of at least `bytes` bytes on its own, and unmap it when it is freed. Returns
+/// whether it does.
 pub(super) fn set_mmap_threshold(bytes: libc::c_int) -> bool {
     // SAFETY:
-    // - The arguments are numbers; what is allocated stays as it is.
+    // - The arguments are numbers; existing allocations stay as they are.
     // - glibc takes the lock of its heap.
     #[cfg(target_env = "gnu")]
     let result = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) };
-    // musl does so anyway, from 128 KiB.
+    // musl does so by itself, from 128 KiB.
     #[cfg(not(target_env = "gnu"))]
     let result = libc::c_int::from(bytes >= 128 << 10);
 
     result == 1
 }
 
-/// Has the C library give the kernel back what it holds free, also between pieces that are in use.
+/// Makes the C library return free memory to the kernel, also between allocations in use.
 pub(super) fn trim_heap() {
     // SAFETY: the argument is a number, and only memory that is free is given back. glibc takes the locks of its heaps.
     #[cfg(target_env = "gnu")]
@@ -467,9 +466,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Which is read as what: the kernel puts the same messages into what it hands out.
+        /// The kernel uses the same messages in both directions.
         #[test]
-        fn what_was_encoded_is_decoded(
+        fn encoded_control_messages_decode(
             segment_bytes in prop::option::of(1..u16::MAX),
             traffic_class: u8,
             hop_limit: Option<u8>,
@@ -489,7 +488,7 @@ mod tests {
             let address_bytes = source.map_or(0, |source| if source.address().is_ipv6() { 40 } else { 32 });
             prop_assert_eq!(len, 24 * messages + address_bytes);
             prop_assert!(len <= CONTROL_BYTES);
-            // The kernel reads a segment size, and writes one under another name.
+            // The kernel reads the segment size under another name than it writes it.
             let at = if segment_bytes.is_some() { 24 } else { 0 };
             let mut message = Message { len: 60_000, ..Message::EMPTY };
             decode_control(&control.0[at..len], &mut message);
@@ -497,7 +496,7 @@ mod tests {
         }
 
         #[test]
-        fn a_mapped_destination_is_an_ipv4_address(address: [u8; 4], interface: u32) {
+        fn a_mapped_destination_decodes_as_ipv4(address: [u8; 4], interface: u32) {
             let mut control = EMPTY_CONTROL;
             let mapped = Ipv4Addr::from(address).to_ipv6_mapped().octets();
             let info = [&mapped[..], &interface.to_ne_bytes()].concat();
@@ -509,9 +508,9 @@ mod tests {
             prop_assert_eq!(message.local, Local::new(address.into(), 0));
         }
 
-        /// wireguard-go once looped for ever on a control message that said its length was zero.
+        /// wireguard-go once looped without end on a control message of length zero.
         #[test]
-        fn any_control_bytes_are_read_without_a_panic_or_a_loop(
+        fn any_control_bytes_are_decoded_safely(
             control in prop::collection::vec(any::<u8>(), 0..96),
             len in 0usize..65_536,
         ) {
@@ -523,7 +522,7 @@ mod tests {
         }
 
         #[test]
-        fn a_stride_never_exceeds_what_was_received(len in 1usize..65_536, size: i32) {
+        fn a_stride_never_exceeds_the_message(len in 1usize..65_536, size: i32) {
             let mut control = [0; 24];
             put(&mut control, 0, libc::SOL_UDP, libc::UDP_GRO, &size.to_ne_bytes());
             let mut message = Message { len, stride: len, ..Message::EMPTY };

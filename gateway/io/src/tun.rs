@@ -1,7 +1,7 @@
-//! The TUN device: one read is a frame of up to 64 KiB, one write likewise.
+//! The TUN device: each read and each write transfers one frame of up to 64 KiB.
 //!
-//! `tun-rs` creates and configures the device. Reading and writing are plain vectored calls on its
-//! descriptor, because a frame must stay whole: the virtio header in front says what it stands for.
+//! `tun-rs` creates and configures the device. Reads and writes are plain vectored calls on its descriptor, because a
+//! frame must stay whole: the virtio header in front of it describes its offloads.
 
 use std::fmt;
 use std::fs::File;
@@ -19,16 +19,16 @@ use strait_packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use strait_packet::counters::as_u64;
 use strait_packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
 
-/// Largest frame the kernel hands over: a virtio header and a packet of the largest size.
+/// The largest frame that the kernel returns: a virtio header and a packet of maximum length.
 const MAX_FRAME_BYTES: usize = VIRTIO_LEN + 65_535;
 
 /// Puts the packet behind the virtio header on a 16-byte boundary.
 const ALIGNMENT_PAD_BYTES: usize = 6;
 
-/// Slices of one vectored write: virtio header, packet header, and the payloads of one frame.
+/// Slices of one vectored write: virtio header, packet header, and payloads of the segments.
 const MAX_SLICES: usize = MAX_SEGMENTS + 2;
 
-/// Packets that the kernel may queue for us while we are busy: 10 ms of full-size frames.
+/// Length of the device's transmit queue in packets: 10 ms of full-size frames.
 const TRANSMIT_QUEUE_LEN: u32 = 1000;
 
 /// The device, shared by the thread that reads and the thread that writes.
@@ -41,7 +41,7 @@ pub(super) struct Tun {
 }
 
 impl Tun {
-    /// Creates the device. It has no addresses yet, and is down.
+    /// Creates the device, without addresses and down.
     pub(super) fn create(settings: &Settings) -> Result<Arc<Self>, StartError> {
         let name = settings.interface.clone();
         let failed = |source: io::Error| match source.raw_os_error() {
@@ -58,7 +58,7 @@ impl Tun {
             .enable(false)
             .build_sync()
             .map_err(failed)?;
-        // Only root of the machine may, not root of a user namespace; the default serves as well.
+        // Needs root of the host, not of a user namespace. The default length works as well.
         if let Err(error) = device.set_tx_queue_len(TRANSMIT_QUEUE_LEN) {
             tracing::debug!(%error, "the device keeps its default transmit queue");
         }
@@ -74,7 +74,7 @@ impl Tun {
         }))
     }
 
-    /// Which merged frames the kernel still takes.
+    /// Kinds of merged frames that the kernel accepts.
     pub(super) fn merge(&self) -> Merge {
         Merge {
             tcp: self.merges_tcp.load(Ordering::Relaxed),
@@ -82,18 +82,19 @@ impl Tun {
         }
     }
 
-    /// Reads one frame without waiting, and says how long its packet is; `None` if that is no packet.
+    /// Reads one frame without waiting. Returns its virtio header and the length of its packet; `None` if it holds no
+    /// packet.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is none; anything else means the device is gone or down.
+    /// `WouldBlock` if there is no frame; any other error means that the device is gone or down.
     pub(super) fn read(
         &self,
         buffer: &mut FrameBuffer,
     ) -> io::Result<Option<(VirtioHeader, usize)>> {
         let room = buffer.bytes.get_mut(ALIGNMENT_PAD_BYTES..).unwrap_or_default();
         let len = match (&self.file).read(room) {
-            Err(error) if is_lost(&error) => return Ok(None),
+            Err(error) if is_dropped_frame(&error) => return Ok(None),
             result => result?,
         };
 
@@ -101,22 +102,22 @@ impl Tun {
         Ok(VirtioHeader::parse(frame).ok().zip(len.checked_sub(VIRTIO_LEN)))
     }
 
-    /// Writes one frame as it was read, but for its addresses. Says whether the kernel took it.
+    /// Writes one frame. Returns whether the kernel accepted it.
     pub(super) fn write(&self, virtio: &VirtioHeader, packet: &[u8]) -> bool {
         let virtio = virtio.to_bytes();
 
         (&self.file).write_vectored(&[IoSlice::new(&virtio), IoSlice::new(packet)]).is_ok()
     }
 
-    /// Writes every frame of the batch and accounts for each.
+    /// Writes all frames of the batch and counts them.
     pub(super) fn write_all(&self, inbound: &mut Inbound) {
         inbound.drain(|frame, bytes, accounts| self.write_frame(frame, bytes, accounts));
     }
 
-    /// Writes one frame and accounts for it.
+    /// Writes one frame and counts it.
     ///
-    /// A merged frame that the kernel refuses is written again packet by packet, and frames of its
-    /// kind are merged no more: some kernels accept the offload and then refuse the frames.
+    /// If the kernel refuses a merged frame, it is written again packet by packet, and frames of its kind are no longer
+    /// merged: some kernels accept the offload and then refuse the frames.
     pub(super) fn write_frame(&self, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
         if frame.packet_count() > 1 {
             self.write_merged(frame, bytes, accounts);
@@ -138,12 +139,12 @@ impl Tun {
         }
 
         match (&self.file).write_vectored(slices.get(..count).unwrap_or_default()) {
-            Ok(_) => account(frame, accounts, true),
+            Ok(_) => count_frame(frame, accounts, true),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 self.stop_merging(frame);
                 self.write_members(frame, bytes, accounts);
             }
-            Err(_) => account(frame, accounts, false),
+            Err(_) => count_frame(frame, accounts, false),
         }
     }
 
@@ -183,7 +184,7 @@ impl AsFd for Tun {
     }
 }
 
-/// Memory for one frame.
+/// A buffer for one frame.
 #[derive(Debug)]
 pub(super) struct FrameBuffer {
     bytes: Box<[u8]>,
@@ -194,19 +195,19 @@ impl FrameBuffer {
         Self { bytes: vec![0; ALIGNMENT_PAD_BYTES + MAX_FRAME_BYTES].into_boxed_slice() }
     }
 
-    /// Where the packet is that was read, and what lies behind.
+    /// The packet that was read, and the unused rest of the buffer.
     pub(super) fn packet_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(ALIGNMENT_PAD_BYTES + VIRTIO_LEN..).unwrap_or_default()
     }
 }
 
-/// Whether the kernel had a frame that it could not describe, such as one with a segment size and no kind of
-/// segments. It is gone; the next one can be read.
-fn is_lost(error: &io::Error) -> bool {
+/// Whether the kernel dropped a frame for which it could not build a virtio header, such as one with a segment size but
+/// without a type of segments. The next frame can be read.
+fn is_dropped_frame(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }
 
-/// Switches on what is wished for and what the kernel has. Returns whether TCP and UDP frames come
+/// Enables the offloads that are set and that the kernel supports. Returns whether TCP and UDP frames arrive
 /// unsegmented.
 fn choose_offload(device: BorrowedFd<'_>, settings: &Settings) -> io::Result<(bool, bool)> {
     let tcp = sys::TUN_F_CSUM | sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
@@ -227,7 +228,7 @@ fn choose_offload(device: BorrowedFd<'_>, settings: &Settings) -> io::Result<(bo
     sys::set_tun_offload(device, 0).map(|()| (false, false))
 }
 
-fn account(frame: &Frame<'_>, accounts: &Accounts, is_written: bool) {
+fn count_frame(frame: &Frame<'_>, accounts: &Accounts, is_written: bool) {
     let packets = as_u64(frame.packet_count());
     let bytes = as_u64(frame.byte_count());
 
@@ -239,10 +240,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_device_that_is_gone_ends_the_reading() {
-        let is_lost = |errno| is_lost(&io::Error::from_raw_os_error(errno));
+    fn only_a_missing_device_ends_reading() {
+        let is_dropped = |errno| is_dropped_frame(&io::Error::from_raw_os_error(errno));
 
-        assert!(is_lost(libc::EINVAL));
-        assert!(![libc::EBADFD, libc::EAGAIN, libc::EIO].into_iter().any(is_lost));
+        assert!(is_dropped(libc::EINVAL));
+        assert!(![libc::EBADFD, libc::EAGAIN, libc::EIO].into_iter().any(is_dropped));
     }
 }

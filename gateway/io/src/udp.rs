@@ -1,13 +1,12 @@
-//! The socket: one send is up to 64 datagrams, one receive likewise.
+//! The UDP sockets: each send and each receive transfers up to 64 datagrams.
 //!
-//! A single dual-stack socket serves IPv4 and IPv6, so that one thread can wait for both; where the
-//! host has no IPv6 it is an IPv4 socket. Sending blocks while the send buffer is full, receiving
-//! never waits (see `poll` in the worker).
+//! One dual-stack socket serves IPv4 and IPv6, so that one thread can wait for both; on a host without IPv6 it is an
+//! IPv4 socket. Sending blocks while the send buffer is full. Receiving never blocks (see `Wait` in the worker).
 //!
-//! A second one, on a port that the kernel chooses, is for peers that do not answer the first.
+//! A spare socket, on a port that the kernel chooses, is for peers that do not answer the first port.
 //!
-//! Beside it are more on the same port, from which handshakes are received, if the kernel can tell
-//! them apart (see [`steering`]). Nothing is sent from those.
+//! Further sockets on the first port receive handshake messages, if the kernel can steer them (see [`steering`]).
+//! Nothing is sent from those.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -17,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::singly::{Refusals, Way};
+use super::gso_fallback::{GsoRefusals, SendMode};
 use super::steering::{self, Steered};
 use super::{Offload, StartError, clock, sys};
 use strait_engine::Accounts;
@@ -27,39 +26,39 @@ use strait_packet::counters::as_u64;
 use strait_packet::ecn::Ecn;
 use strait_packet::path::{Local, LocalPort, Path, canonical};
 
-/// Receive buffer. The kernel takes it for twice as much, in which it counts what datagrams take of memory: 4 MB
-/// of those that were merged, 10 ms at 3 Gb/s, and the half of it of those that were not.
+/// Receive buffer. The kernel doubles it, and counts the memory of datagrams in it: 4 MB of merged datagrams (10 ms at
+/// 3 Gb/s), or half as much of unmerged ones.
 ///
-/// Where this end is the slowest, the buffer stands as full as the senders' windows allow, 4 MB by Linux's
-/// default, and pings wait behind that. On two cores of an EPYC, beside 12 MB, built without link-time optimisation
-/// (pairs of the comparison, `--pairs 8 --pings --seconds 4`, with 95 % confidence): 99th percentile of pings beside
-/// TCP 0.83 (0.75 to 1.18, `native`) and 0.81 (0.70 to 0.88, `boringtun`), TCP 1.05 and 1.07; datagrams of 64 and
-/// 1,300 bytes at a loss of 1 % 0.97 and 0.98, medians of six rounds. With three quarters of it 0.74 of p99 in
-/// those rounds, but 0.9 of the datagrams; with half of it 0.49 of p99 in eight pairs. Not measured: network cards
-/// that do not merge, of whose datagrams there is room for some 1,800.
+/// If this host is the bottleneck, the buffer is as full as the senders' windows allow, 4 MB by Linux's default, and
+/// pings wait behind that. Measured on two cores of an EPYC relative to 12 MB, without link-time optimisation (pairs of
+/// the comparison, `--pairs 8 --pings --seconds 4`, 95 % confidence): 99th percentile of pings beside TCP 0.83 (0.75 to
+/// 1.18, `native`) and 0.81 (0.70 to 0.88, `boringtun`), TCP 1.05 and 1.07; datagrams of 64 and 1,300 bytes at a loss
+/// of 1 %: 0.97 and 0.98, medians of six rounds. Three quarters of this size: p99 0.74 in those rounds, but datagrams
+/// 0.9. Half of it: p99 0.49 in eight pairs. Not measured: network cards that do not merge, with room for about 1,800
+/// datagrams.
 const RECEIVE_BUFFER_BYTES: i32 = 2 << 20;
 
-/// Receive buffer of each socket for handshakes: six thousand messages, as the kernel counts their memory. A flood of
-/// 100,000 a second fills it in 60 ms, for which the scheduler may let a thread wait.
+/// Receive buffer of each handshake socket: six thousand messages, as the kernel counts their memory. A flood of 100,000
+/// messages a second fills it in 60 ms; the scheduler may delay a thread for that long.
 const HANDSHAKE_BUFFER_BYTES: i32 = 4 << 20;
 
 /// Send buffer: a few dozen full sends.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
 
-/// The socket, shared by all threads that send and those that receive.
+/// The sockets, shared by all threads.
 #[derive(Debug)]
 pub(super) struct Udp {
     socket: Socket,
-    /// On another port; none if there can be no other.
+    /// On another port; `None` if it could not be created.
     spare: Option<Socket>,
-    /// Something was sent from it, so that something may come.
+    /// Whether the spare socket was used for sending, so that answers may arrive on it.
     uses_spare: AtomicBool,
-    /// Get what begins or answers a handshake; without them the other gets everything.
+    /// Receive handshake messages; without them the first socket receives everything.
     handshakes: Option<[Socket; Steered::COUNT]>,
     is_dual_stack: bool,
     port: u16,
     segments: bool,
-    refusals: Refusals,
+    refusals: GsoRefusals,
     coalesces: bool,
 }
 
@@ -69,11 +68,12 @@ impl Udp {
         let (socket, is_dual_stack) =
             bind(port).map_err(|source| StartError::Port { port, source })?;
 
-        Self::of((socket, is_dual_stack), port, offload)
+        Self::new(socket, is_dual_stack, port, offload)
     }
 
-    fn of(
-        (socket, is_dual_stack): (Socket, bool),
+    fn new(
+        socket: Socket,
+        is_dual_stack: bool,
         port: u16,
         offload: Offload,
     ) -> Result<Arc<Self>, StartError> {
@@ -87,7 +87,7 @@ impl Udp {
         tune(&socket, is_dual_stack).map_err(system("set options of the UDP socket"))?;
         let coalesces = offload.udp_gro && set_gro(&socket);
         let spare = bind_spare(is_dual_stack, coalesces).inspect_err(
-            |error| tracing::info!(%error, "peers that do not answer are asked from one port only"),
+            |error| tracing::info!(%error, "no spare UDP port: handshakes are retried from one port only"),
         );
         let segments = offload.udp_gso && has_gso(&socket);
         let handshakes = offload
@@ -95,7 +95,7 @@ impl Udp {
             .then(|| join(&socket, is_dual_stack, coalesces))
             .transpose()
             .unwrap_or_else(|error| {
-                tracing::info!(%error, "the kernel does not tell handshakes apart: all datagrams come to one socket");
+                tracing::info!(%error, "the kernel does not steer handshakes: all datagrams arrive on one socket");
                 None
             });
 
@@ -107,12 +107,12 @@ impl Udp {
             is_dual_stack,
             port,
             segments,
-            refusals: Refusals::default(),
+            refusals: GsoRefusals::default(),
             coalesces,
         }))
     }
 
-    /// Marks what is sent, for rules of the host; 0 is no mark. Needs CAP_NET_ADMIN.
+    /// Sets the mark of sent datagrams, for rules of the host; 0 is no mark. Needs CAP_NET_ADMIN.
     pub(super) fn set_mark(&self, mark: u32) -> io::Result<()> {
         self.spare.iter().try_for_each(|socket| socket.set_mark(mark))?;
 
@@ -124,7 +124,7 @@ impl Udp {
         self.port
     }
 
-    /// The port from which peers are asked that do not answer the other; 0 if there is none.
+    /// The port for peers that do not answer the first one; 0 if there is none.
     pub(super) fn spare_port(&self) -> u16 {
         let address = self.spare.as_ref().and_then(|socket| socket.local_addr().ok()?.as_socket());
 
@@ -136,28 +136,28 @@ impl Udp {
         [Some(&self.socket), self.spare.as_ref()].into_iter().flatten().map(AsFd::as_fd)
     }
 
-    /// Whether the kernel segments what we send, to everybody to whom we do.
+    /// Whether the kernel segments sent datagrams, for all destinations in use.
     pub(super) fn segments(&self) -> bool {
         self.segments && !self.refusals.is_any(clock::now())
     }
 
-    /// Whether the kernel merges what we receive.
+    /// Whether the kernel merges received datagrams.
     pub(super) const fn coalesces(&self) -> bool {
         self.coalesces
     }
 
-    /// Whether handshakes come to sockets of their own.
+    /// Whether handshake messages arrive on sockets of their own.
     pub(super) const fn steers(&self) -> bool {
         self.handshakes.is_some()
     }
 
-    /// The sockets that handshakes come to; none if they come to the other.
+    /// The sockets for handshake messages; none if those arrive on the first socket.
     pub(super) fn handshakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.handshakes.iter().flatten().map(AsFd::as_fd)
     }
 
-    /// Sends the first `count` sends of the batch, accounts for them and takes them out. `refused` hears of
-    /// paths that the kernel does not take any more: what was to go there went out from another address of ours.
+    /// Sends the first `count` transmits of the batch, counts them and removes them. Calls `refused` with each path whose
+    /// source address the kernel rejects: its datagrams are sent from another local address.
     pub(super) fn send_first(
         &self,
         count: usize,
@@ -167,23 +167,25 @@ impl Udp {
     ) {
         for transmit in batch.transmits().iter().take(count) {
             let bytes = batch.bytes(transmit);
-            let lost = match self.send(transmit, bytes, transmit.outer.path.local) {
-                Ok(lost) => Some(lost),
-                Err(error) if transmit.outer.path.local.is_some() && blames_source(&error) => {
-                    let lost = self.send(transmit, bytes, None).ok();
-                    if lost.is_some() {
+            let rejected = match self.send(transmit, bytes, transmit.outer.path.local) {
+                Ok(rejected) => Some(rejected),
+                Err(error) if transmit.outer.path.local.is_some() && is_source_error(&error) => {
+                    let rejected = self.send(transmit, bytes, None).ok();
+                    if rejected.is_some() {
                         refused(transmit.outer.path);
                     }
-                    lost
+                    rejected
                 }
                 Err(_) => None,
             };
-            match lost {
-                Some(lost) if lost == Lost::default() => accounts.handle_transmit(transmit, true),
-                Some(lost) => {
-                    let (sent, lost) = transmit.divide(lost.datagrams, lost.bytes);
+            match rejected {
+                Some(rejected) if rejected == Rejected::default() => {
+                    accounts.handle_transmit(transmit, true);
+                }
+                Some(rejected) => {
+                    let (sent, rejected) = transmit.divide(rejected.datagrams, rejected.bytes);
                     accounts.handle_transmit(&sent, true);
-                    accounts.handle_transmit(&lost, false);
+                    accounts.handle_transmit(&rejected, false);
                 }
                 None => accounts.handle_transmit(transmit, false),
             }
@@ -191,10 +193,10 @@ impl Udp {
         batch.forget(count);
     }
 
-    /// Receives without waiting. Returns how many of `messages` are filled.
+    /// Receives without waiting. Returns the number of messages.
     ///
-    /// From the spare port, if it is in use: when the other has nothing, and after each call that has filled
-    /// `buffer` from the other, which may always have more.
+    /// Reads the spare socket, if it is in use, when the first socket is empty, and after each call that filled `buffer`
+    /// from the first socket: that one may never be empty.
     pub(super) fn receive(&self, buffer: &mut ReceiveBuffer) -> io::Result<usize> {
         let uses_spare = self.uses_spare.load(Ordering::Relaxed);
         let Some(spare) = self.spare.as_ref().filter(|_| uses_spare) else {
@@ -214,27 +216,31 @@ impl Udp {
         }
     }
 
-    /// Receives handshakes of one kind without waiting, if they come to sockets of their own. Returns
-    /// how many of `messages` are filled.
+    /// Receives handshake messages of one kind without waiting, if they have a socket of their own. Returns their number.
     pub(super) fn receive_handshakes(
         &self,
         steered: Steered,
         buffer: &mut HandshakeBuffer,
     ) -> io::Result<usize> {
-        match self.handshakes().nth(steered.place()) {
+        match self.handshakes().nth(steered.index()) {
             Some(socket) => buffer.fill(LocalPort::Listen, socket),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
-    /// How many handshakes the kernel had no room for, as it counts: the number begins again at 0. 0 if it
-    /// does not say.
-    pub(super) fn lost_handshakes(&self) -> u32 {
+    /// Number of handshake messages that the kernel dropped because a receive buffer was full. Wraps. 0 if the kernel does
+    /// not report it.
+    pub(super) fn dropped_handshakes(&self) -> u32 {
         self.handshakes().map(|socket| sys::dropped(socket).unwrap_or(0)).fold(0, u32::wrapping_add)
     }
 
-    /// Says what of it the kernel did not take; an error if it took nothing.
-    fn send(&self, transmit: &Transmit, bytes: &[u8], source: Option<Local>) -> io::Result<Lost> {
+    /// Returns what the kernel rejected; an error if it accepted nothing.
+    fn send(
+        &self,
+        transmit: &Transmit,
+        bytes: &[u8],
+        source: Option<Local>,
+    ) -> io::Result<Rejected> {
         let Path { remote, port, .. } = transmit.outer.path;
         let destination = self.destination(remote);
         let socket = match (port, &self.spare) {
@@ -257,21 +263,21 @@ impl Udp {
         };
 
         if transmit.datagrams() == 1 {
-            return sys::send(socket.as_fd(), send).map(|()| Lost::default());
+            return sys::send(socket.as_fd(), send).map(|()| Rejected::default());
         }
-        let way = if self.segments { self.refusals.way(remote) } else { Way::Singly };
-        if way != Way::Singly {
+        let mode = if self.segments { self.refusals.mode(remote) } else { SendMode::OneByOne };
+        if mode != SendMode::OneByOne {
             let segment_bytes = u16::try_from(transmit.segment_bytes).ok();
             let sent = sys::send(socket.as_fd(), sys::Send { segment_bytes, ..send });
             match sent {
-                Err(error) if self.is_refusal(&error, remote, way) => {}
+                Err(error) if self.is_refusal(&error, remote, mode) => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    if way == Way::Again {
-                        self.refusals.handle_taken(remote);
+                    if mode == SendMode::Trial {
+                        self.refusals.handle_accepted(remote);
                         tracing::info!(%remote, "the kernel segments UDP again");
                     }
-                    return Ok(Lost::default());
+                    return Ok(Rejected::default());
                 }
             }
         }
@@ -281,15 +287,15 @@ impl Udp {
         })
     }
 
-    /// Whether the kernel refused to segment, so that datagrams must go one by one.
+    /// Whether the kernel refused to segment, so that the datagrams must be sent one by one.
     ///
-    /// `EIO`: this route does not segment, see [`singly`](super::singly).
-    /// `EINVAL` and `EMSGSIZE`: a datagram does not fit this path, which only fragments can cross.
-    fn is_refusal(&self, error: &io::Error, remote: SocketAddr, way: Way) -> bool {
+    /// `EIO`: the route does not support it, see [`gso_fallback`](super::gso_fallback).
+    /// `EINVAL` and `EMSGSIZE`: a datagram exceeds the path MTU and must be fragmented.
+    fn is_refusal(&self, error: &io::Error, remote: SocketAddr, mode: SendMode) -> bool {
         match error.raw_os_error() {
             Some(libc::EIO) => {
                 self.refusals.handle_refused(remote);
-                if way == Way::Together {
+                if mode == SendMode::Offload {
                     tracing::warn!(
                         %remote,
                         "the kernel refuses to segment UDP: sending one by one, which is slower; \
@@ -313,30 +319,30 @@ impl Udp {
     }
 }
 
-/// What the kernel did not take of several datagrams.
+/// Datagrams of one transmit that the kernel rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lost {
+struct Rejected {
     datagrams: u64,
     bytes: u64,
 }
 
-/// Sends one after the other, whatever becomes of those before: a rule of the host may take some of them out.
-/// Where the first is not taken because of its source, none of them would be.
+/// Sends the datagrams one by one, and goes on after a failure: a rule of the host may reject some of them. If the first
+/// fails because of its source address, all of them would, and none is sent.
 fn send_each<'a>(
     datagrams: impl Iterator<Item = &'a [u8]>,
     mut send: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<Lost> {
-    let mut lost = Lost::default();
+) -> io::Result<Rejected> {
+    let mut rejected = Rejected::default();
     let mut is_any_sent = false;
     let mut last_error = None;
 
     for datagram in datagrams {
         match send(datagram) {
             Ok(()) => is_any_sent = true,
-            Err(error) if !is_any_sent && blames_source(&error) => return Err(error),
+            Err(error) if !is_any_sent && is_source_error(&error) => return Err(error),
             Err(error) => {
-                lost.datagrams += 1;
-                lost.bytes += as_u64(datagram.len());
+                rejected.datagrams += 1;
+                rejected.bytes += as_u64(datagram.len());
                 last_error = Some(error);
             }
         }
@@ -344,44 +350,43 @@ fn send_each<'a>(
 
     match last_error {
         Some(error) if !is_any_sent => Err(error),
-        _ => Ok(lost),
+        _ => Ok(rejected),
     }
 }
 
-/// Memory for what one system call receives: `N` messages, each of up to `BYTES` bytes.
+/// Buffers for one receive call: `N` messages of up to `BYTES` bytes each.
 #[derive(Debug)]
 pub(super) struct Buffer<const N: usize, const BYTES: usize> {
     parts: [Box<[u8]>; N],
     messages: [sys::Message; N],
-    /// By which they came.
+    /// The port on which they arrived.
     port: LocalPort,
-    /// Whether the last call has filled all of them.
+    /// Whether the last call filled all of them.
     is_full: bool,
 }
 
-/// For packets, many in one message.
+/// For transport data: many datagrams in one message.
 pub(super) type ReceiveBuffer = Buffer<MAX_MESSAGES, MAX_MESSAGE_BYTES>;
 
-/// For handshakes, which the kernel does not merge: longer messages are none.
+/// For handshake messages, which the kernel does not merge. A longer message is no handshake message.
 pub(super) type HandshakeBuffer = Buffer<32, 256>;
 
 impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
     pub(super) fn new() -> Self {
         Self {
             parts: std::array::from_fn(|_| vec![0; BYTES].into_boxed_slice()),
-            messages: sys::no_messages(),
+            messages: sys::empty_messages(),
             port: LocalPort::Listen,
             is_full: false,
         }
     }
 
-    /// The first `count` messages. One that was cut short or has no source is left out: it cannot be
-    /// authentic.
+    /// The first `count` messages, without those that were truncated or have no source: they cannot be authentic.
     pub(super) fn received(&self, count: usize) -> impl Iterator<Item = Received<'_>> {
         (0..count).filter_map(|number| self.message(number))
     }
 
-    /// One of those; `None` if it is left out.
+    /// Message `number`; `None` if it was truncated or has no source.
     pub(super) fn message(&self, number: usize) -> Option<Received<'_>> {
         let message = self.messages.get(number).filter(|message| !message.is_truncated)?;
 
@@ -397,7 +402,7 @@ impl<const N: usize, const BYTES: usize> Buffer<N, BYTES> {
         })
     }
 
-    /// The memory of a message, which others of the same length may take the place of.
+    /// The buffer of message `number`. The caller may exchange it for one of the same length.
     pub(super) fn part_mut(&mut self, number: usize) -> Option<&mut Box<[u8]>> {
         self.parts.get_mut(number)
     }
@@ -450,7 +455,7 @@ fn lacks_ipv6(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
-/// Sockets beside `first` that get the handshakes.
+/// Binds sockets beside `first` that receive handshake messages.
 fn join(
     first: &Socket,
     is_dual_stack: bool,
@@ -461,8 +466,8 @@ fn join(
         set_receive_buffer(socket, HANDSHAKE_BUFFER_BYTES)?;
         report_destination(socket, is_dual_stack)?;
         if coalesces {
-            // The kernel asks one of all, by the flow, whether to merge, and that before it looks what is in the
-            // datagrams: for most of the peers it is one of these that answers.
+            // The kernel decides by one of these sockets, chosen by the flow, whether to merge, before it looks at the
+            // datagrams: for most peers that is not the first socket.
             set_gro(socket);
         }
     }
@@ -477,7 +482,7 @@ fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER_BYTES)?;
     }
 
-    // Outer packets may be fragmented where the path needs it, as the kernel's WireGuard allows.
+    // Outer packets may be fragmented on the path, as with the kernel's WireGuard.
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)?;
     sys::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
     report_destination(socket, is_dual_stack)?;
@@ -489,7 +494,7 @@ fn tune(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Beyond the limit of the system only with CAP_NET_ADMIN; without it, as much as is allowed.
+/// Exceeds the limit of the system only with CAP_NET_ADMIN; without it the limit applies.
 fn set_receive_buffer(socket: &Socket, bytes: i32) -> io::Result<()> {
     let fd = socket.as_fd();
     if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
@@ -499,8 +504,8 @@ fn set_receive_buffer(socket: &Socket, bytes: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// A dual-stack socket reports the destination of IPv4 as well under the option of IPv6. The kernel never
-/// merges datagrams to different addresses.
+/// Enables reports of the destination address. With the IPv6 option a dual-stack socket reports IPv4 destinations too.
+/// The kernel never merges datagrams to different addresses.
 fn report_destination(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     if is_dual_stack {
         sys::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
@@ -509,12 +514,12 @@ fn report_destination(socket: &Socket, is_dual_stack: bool) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel may have refused a send because of the address it was to come from.
+/// Whether the kernel may have rejected a send because of its source address.
 ///
-/// Observed on Linux 6.18 for an address that was removed: `ENETUNREACH` for IPv4, `EINVAL` for IPv6.
-/// `ENODEV` if the interface of a link-local address is gone, `EACCES` and `EHOSTUNREACH` if a policy
-/// rule forbids the source. Older kernels say `EINVAL` for both.
-fn blames_source(error: &io::Error) -> bool {
+/// Observed on Linux 6.18 for a removed address: `ENETUNREACH` for IPv4, `EINVAL` for IPv6. `ENODEV` if the interface of
+/// a link-local address is gone, `EACCES` and `EHOSTUNREACH` if a policy rule forbids the source. Older kernels return
+/// `EINVAL` for a removed address of both IP versions.
+fn is_source_error(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(
@@ -532,7 +537,7 @@ fn set_gro(socket: &Socket) -> bool {
     sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
 }
 
-/// Whether the kernel knows the option at all; 0 changes nothing.
+/// Whether the kernel knows the option. The value 0 changes nothing.
 fn has_gso(socket: &Socket) -> bool {
     sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
@@ -547,7 +552,7 @@ mod tests {
     use strait_packet::buffer::Outer;
 
     #[test]
-    fn an_answer_comes_from_the_address_that_was_called() {
+    fn answers_come_from_the_called_address() {
         for (udp, is_dual_stack) in sockets() {
             let called =
                 ["127.0.0.1", "127.0.0.7", "::1"].into_iter().take(2 + usize::from(is_dual_stack));
@@ -558,13 +563,13 @@ mod tests {
 
                 send(&udp, path, |refused| panic!("{refused:?}"));
 
-                assert_eq!(heard(&client), [SocketAddr::new(called, udp.port()); DATAGRAMS]);
+                assert_eq!(sources(&client), [SocketAddr::new(called, udp.port()); DATAGRAMS]);
             }
         }
     }
 
     #[test]
-    fn what_cannot_come_from_an_address_comes_from_another() {
+    fn a_missing_source_address_is_replaced() {
         for (udp, is_dual_stack) in sockets() {
             let cases = [("127.0.0.1", "192.0.2.77"), ("::1", "2001:db8::77")];
             for (called, gone) in cases.into_iter().take(1 + usize::from(is_dual_stack)) {
@@ -575,14 +580,14 @@ mod tests {
                 let accounts = send(&udp, path, |path| refused.push(path));
 
                 assert_eq!(refused, [path]);
-                assert_eq!(heard(&client).len(), DATAGRAMS);
+                assert_eq!(sources(&client).len(), DATAGRAMS);
                 assert_eq!(accounts.outbound.snapshot().drops(DropReason::WriteFailed), 0);
             }
         }
     }
 
     #[test]
-    fn an_answer_to_the_spare_port_comes_by_that_path() {
+    fn spare_port_answers_have_their_path() {
         for (udp, _) in sockets() {
             let client = client([127, 0, 0, 1].into());
             let remote = client.local_addr().unwrap();
@@ -590,7 +595,7 @@ mod tests {
 
             send(&udp, path, |_| ());
 
-            let asked_from = heard(&client);
+            let asked_from = sources(&client);
             assert!(
                 asked_from.iter().all(|from| from.port() == udp.spare_port()),
                 "{asked_from:?}"
@@ -609,12 +614,12 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_port_does_not_keep_the_spare_one_waiting() {
+    fn a_busy_port_does_not_starve_the_spare() {
         let udp = Udp::bind(0, Offload { udp_gro: false, ..Offload::default() }).unwrap();
         let client = client([127, 0, 0, 1].into());
         let path = Path { port: LocalPort::Spare, ..client.local_addr().unwrap().into() };
         send(&udp, path, |_| ());
-        heard(&client);
+        sources(&client);
         for _ in 0..3 * MAX_MESSAGES {
             client.send_to(b"call", ("127.0.0.1", udp.port())).unwrap();
         }
@@ -628,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_that_is_not_taken_keeps_no_other_back() {
+    fn one_rejected_datagram_stops_no_other() {
         let datagrams = || [10, 20, 30, 40, 5].map(|len| vec![0; len]);
         let send = |refused: &[usize], errno| {
             let mut sent = Vec::new();
@@ -644,17 +649,21 @@ mod tests {
             (result.ok(), sent)
         };
 
-        let lost = |datagrams, bytes| Some(Lost { datagrams, bytes });
-        assert_eq!(send(&[20, 5], libc::EPERM), (lost(2, 25), vec![10, 30, 40]));
-        assert_eq!(send(&[10], libc::EPERM), (lost(1, 10), vec![20, 30, 40, 5]));
-        assert_eq!(send(&[20], libc::ENETUNREACH), (lost(1, 20), vec![10, 30, 40, 5]));
-        assert_eq!(send(&[10], libc::ENETUNREACH), (None, vec![]), "all are tried again");
+        let rejected = |datagrams, bytes| Some(Rejected { datagrams, bytes });
+        assert_eq!(send(&[20, 5], libc::EPERM), (rejected(2, 25), vec![10, 30, 40]));
+        assert_eq!(send(&[10], libc::EPERM), (rejected(1, 10), vec![20, 30, 40, 5]));
+        assert_eq!(send(&[20], libc::ENETUNREACH), (rejected(1, 20), vec![10, 30, 40, 5]));
+        assert_eq!(
+            send(&[10], libc::ENETUNREACH),
+            (None, vec![]),
+            "the caller sends all of them again"
+        );
         assert_eq!(send(&[10, 20, 30, 40, 5], libc::EPERM), (None, vec![]));
     }
 
-    /// Nobody is to blame but the destination.
+    /// The destination is at fault.
     #[test]
-    fn an_address_of_ours_is_not_blamed_for_a_send_that_fails_without_it() {
+    fn a_failed_send_keeps_a_valid_source() {
         for (udp, _) in sockets() {
             let nowhere = SocketAddr::from(([255, 255, 255, 255], 9));
             let path = Path { local: Local::new([127, 0, 0, 1].into(), 0), ..nowhere.into() };
@@ -664,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_come_to_sockets_of_their_own_and_say_who_was_called() {
+    fn handshakes_arrive_on_their_own_sockets() {
         for (udp, is_dual_stack) in sockets() {
             let called = ["127.0.0.7", "::1"].into_iter().take(1 + usize::from(is_dual_stack));
             for called in called.map(|address| address.parse::<IpAddr>().unwrap()) {
@@ -690,9 +699,9 @@ mod tests {
         }
     }
 
-    /// As on a kernel that cannot tell them apart.
+    /// As on a kernel that cannot steer.
     #[test]
-    fn without_sockets_of_their_own_handshakes_come_to_the_other() {
+    fn without_steering_handshakes_arrive_on_one_socket() {
         let udp = Udp::bind(0, Offload { udp_steering: false, ..Offload::default() }).unwrap();
         let initiation = message(1, 148);
         let client = client([127, 0, 0, 1].into());
@@ -709,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_given_to_one_gateway_only() {
+    fn only_one_gateway_gets_a_port() {
         let with = Offload::default();
         let without = Offload { udp_steering: false, ..with };
         for (one, other) in [(with, with), (with, without), (without, with)] {
@@ -723,12 +732,12 @@ mod tests {
         }
     }
 
-    /// What fits is received, and what does not is known.
+    /// Each message is either received or counted as dropped.
     #[test]
-    fn handshakes_that_nobody_takes_are_counted() {
+    fn dropped_handshakes_are_counted() {
         let (udp, _) = &sockets()[0];
         let client = client([127, 0, 0, 1].into());
-        let before = udp.lost_handshakes();
+        let before = udp.dropped_handshakes();
         for _ in 0..SENT {
             client.send_to(&message(1, 148), ("127.0.0.1", udp.port())).unwrap();
         }
@@ -738,15 +747,15 @@ mod tests {
             received += buffer.received(count).count();
         }
 
-        let lost = usize::try_from(udp.lost_handshakes() - before).unwrap();
-        assert!(received > 0 && lost > 0, "{received} of {SENT}");
-        assert_eq!(received + lost, SENT);
+        let dropped = usize::try_from(udp.dropped_handshakes() - before).unwrap();
+        assert!(received > 0 && dropped > 0, "{received} of {SENT}");
+        assert_eq!(received + dropped, SENT);
     }
 
-    /// Which socket the kernel asks whether to merge depends on the flow. Here it is asked
-    /// with something that no peer sends, 148 bytes in two datagrams that begin as an initiation.
+    /// The flow decides which socket's option the kernel uses. This test sends what no peer sends: 148 bytes in two
+    /// datagrams that begin as an initiation.
     #[test]
-    fn all_sockets_let_the_kernel_merge_or_none() {
+    fn all_sockets_merge_or_none() {
         for coalesces in [true, false] {
             let offload = Offload { udp_gro: coalesces, ..Offload::default() };
             let udp = Udp::bind(0, offload).unwrap();
@@ -769,21 +778,21 @@ mod tests {
         }
     }
 
-    /// More than there is room for.
+    /// More than the receive buffer holds.
     const SENT: usize = 20_000;
 
     const DATAGRAMS: usize = 3;
 
-    /// Those that a host may have, and whether they have both IP versions.
+    /// A socket as on a host with IPv6 and one as on a host without, and whether each is dual-stack.
     fn sockets() -> Vec<(Arc<Udp>, bool)> {
         let any = Udp::bind(0, Offload::default()).unwrap();
-        let ipv4 = Udp::of((bind_ipv4(0).unwrap(), false), 0, Offload::default()).unwrap();
+        let ipv4 = Udp::new(bind_ipv4(0).unwrap(), false, 0, Offload::default()).unwrap();
         let is_dual_stack = any.is_dual_stack && UdpSocket::bind("[::1]:0").is_ok();
 
         vec![(any, is_dual_stack), (ipv4, false)]
     }
 
-    /// Somebody calls, and the path by which that came.
+    /// A client that sent a datagram to `called`, and the path of that datagram.
     fn call(udp: &Udp, called: IpAddr) -> (UdpSocket, Path) {
         let client = client(called);
         client.send_to(b"hello", (called, udp.port())).unwrap();
@@ -795,7 +804,7 @@ mod tests {
         (client, received.path)
     }
 
-    /// What comes within a second: the kernel may deliver later than the send returns.
+    /// Receives within a second: the kernel may deliver after the send has returned.
     fn polled(mut receive: impl FnMut() -> io::Result<usize>) -> usize {
         for _ in 0..1_000 {
             match receive() {
@@ -806,7 +815,7 @@ mod tests {
             }
         }
 
-        panic!("nothing came within a second")
+        panic!("nothing arrived within a second")
     }
 
     fn client(called: IpAddr) -> UdpSocket {
@@ -836,7 +845,7 @@ mod tests {
         accounts
     }
 
-    fn heard(client: &UdpSocket) -> Vec<SocketAddr> {
+    fn sources(client: &UdpSocket) -> Vec<SocketAddr> {
         (0..DATAGRAMS).map(|_| client.recv_from(&mut [0; 200]).unwrap().1).collect()
     }
 }

@@ -1,9 +1,8 @@
-//! What the threads of the gateway have in common: one for each direction, [`outbound`](super::outbound) and
-//! [`inbound`](super::inbound), one for [handshakes and time](super::handshakes), and their helpers.
+//! What the threads of a gateway share: one for each direction, [`outbound`](super::outbound) and
+//! [`inbound`](super::inbound), one for [handshakes and timers](super::handshakes), and worker threads.
 //!
-//! A packet thread runs to completion: what a system call brought is carried through the engine and written out
-//! before the next is made. A thread waits only when there is nothing to do; whoever wants to stop
-//! it wakes it.
+//! A packet thread runs to completion: the packets of one system call pass the engine and are written before the next
+//! call. A thread waits only when it has nothing to do; to stop it, set [`Shared::is_stopping`] and wake it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,26 +27,26 @@ use strait_packet::buffer::TransmitBatch;
 const INPUT: Token = Token(0);
 const STOP: Token = Token(1);
 
-/// What the threads share, and how they are told to stop.
+/// State that all threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) tun: Arc<Tun>,
-    /// The socket in use. Another port is another socket.
+    /// The socket in use. A change of the port replaces it.
     pub(super) udp: ArcSwap<Udp>,
     pub(super) accounts: Accounts,
-    /// What is in force. Packets go by without a look at this one.
+    /// The current configuration, for rare events; packet processing has a reader of its own.
     pub(super) forwarding: Reader<Forwarding>,
     pub(super) flows: Arc<Flows>,
     pub(super) calendar: Calendar,
-    /// Of the device.
+    /// MTU of the device.
     pub(super) mtu_bytes: AtomicU16,
-    /// Whether time brings handshakes and keepalives.
-    pub(super) begins_sessions: AtomicBool,
-    /// The timers of all peers are to be looked at without delay.
-    pub(super) is_hurried: AtomicBool,
+    /// Whether timers start handshakes and send keepalives.
+    pub(super) is_initiating: AtomicBool,
+    /// Requests that the timers of all peers run without delay.
+    pub(super) runs_timers_now: AtomicBool,
     pub(super) is_stopping: AtomicBool,
     pub(super) is_alive: AtomicBool,
-    /// Told when [`Self::is_alive`] ends.
+    /// Notified when [`Self::is_alive`] becomes `false`.
     pub(super) end: Notify,
 }
 
@@ -56,25 +55,25 @@ impl Shared {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// The socket in use, if it is another one than `udp` by now.
-    pub(super) fn successor(&self, udp: &Arc<Udp>) -> Option<Arc<Udp>> {
+    /// The socket in use, if it is no longer `udp`.
+    pub(super) fn new_socket(&self, udp: &Arc<Udp>) -> Option<Arc<Udp>> {
         let in_use = self.udp.load();
 
         (!Arc::ptr_eq(udp, &in_use)).then(|| Arc::clone(&in_use))
     }
 }
 
-/// Where datagrams leave.
+/// Sends datagrams.
 pub(super) trait Sink {
-    /// Sends the first `count` sends of the batch, accounts for them and takes them out.
+    /// Sends the first `count` transmits of the batch, counts them and removes them.
     fn send_first(&self, count: usize, batch: &mut TransmitBatch);
 
-    /// Sends the batch, accounts for it and empties it.
+    /// Sends the whole batch, counts it and empties it.
     fn send_all(&self, batch: &mut TransmitBatch) {
         self.send_first(batch.transmits().len(), batch);
     }
 
-    /// The same, but what may become longer stays.
+    /// Sends the transmits that are complete; the last stays if datagrams may still be appended to it.
     fn send_complete(&self, batch: &mut TransmitBatch) {
         self.send_first(batch.complete(), batch);
     }
@@ -91,7 +90,7 @@ impl Sink for Shared {
     }
 }
 
-/// Waits for some descriptors, or for none, or to be woken.
+/// Waits for readable descriptors, if any, and for a waker.
 #[derive(Debug)]
 pub(super) struct Wait {
     poll: Poll,
@@ -99,19 +98,19 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Waits for one of `inputs` to become readable. The waker interrupts.
+    /// For `inputs`, of which one becomes readable. The waker interrupts the wait.
     pub(super) fn new<'a>(
         inputs: impl IntoIterator<Item = BorrowedFd<'a>>,
     ) -> io::Result<(Self, Waker)> {
         let mut wait = Self { poll: Poll::new()?, events: Events::with_capacity(8) };
         let waker = Waker::new(wait.poll.registry(), STOP)?;
-        wait.follow([], inputs)?;
+        wait.switch([], inputs)?;
 
         Ok((wait, waker))
     }
 
-    /// Waits for `next` instead of `before`.
-    pub(super) fn follow<'a>(
+    /// Waits for `next` instead of `before` from then on.
+    pub(super) fn switch<'a>(
         &mut self,
         before: impl IntoIterator<Item = BorrowedFd<'a>>,
         next: impl IntoIterator<Item = BorrowedFd<'a>>,
@@ -127,22 +126,22 @@ impl Wait {
         Ok(())
     }
 
-    /// Waits until there is something to read, or to look for.
+    /// Waits until a descriptor is readable, or for the waker.
     pub(super) fn wait(&mut self) {
-        // An interrupted wait is a wake-up like any other: the loop looks again.
+        // An interrupted wait counts as a wake-up: the loop looks again.
         let _ = self.poll.poll(&mut self.events, None);
     }
 
-    /// The same, but not longer than `duration`.
+    /// Waits likewise, but for at most `duration`.
     pub(super) fn wait_for(&mut self, duration: Duration) {
         let _ = self.poll.poll(&mut self.events, Some(duration));
     }
 }
 
-/// Errors of receiving, one after the other.
+/// Consecutive errors of receiving.
 ///
-/// One may have been left behind by a send, and reading it has cleared it. An error that stays, as a filter of system
-/// calls makes one, must neither keep a core busy nor let a gateway that hears nothing pass for a healthy one.
+/// A single error may come from an earlier send; reading it clears it. A persistent error, for instance from a seccomp
+/// filter, must neither keep a core busy nor let a gateway that receives nothing count as healthy.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveErrors {
     in_a_row: u32,
@@ -157,7 +156,7 @@ enum AfterError {
 }
 
 impl ReceiveErrors {
-    /// So many in a row, [`Self::PAUSE`] apart, are an error that stays: three seconds.
+    /// An error that repeats this often, [`Self::PAUSE`] apart, is persistent: after three seconds.
     const MAX_IN_A_ROW: u32 = 30;
 
     const PAUSE: Duration = Duration::from_millis(100);
@@ -167,7 +166,7 @@ impl ReceiveErrors {
         self.in_a_row = 0;
     }
 
-    /// Waits a moment if errors repeat. Returns `false`, and has logged why, if the thread has to end.
+    /// Pauses if errors repeat. Returns `false`, after logging the error, if the thread must end.
     pub(super) fn handle_error(&mut self, error: &io::Error) -> bool {
         match self.next() {
             AfterError::Retry => true,
@@ -196,10 +195,10 @@ impl ReceiveErrors {
     }
 }
 
-/// Declares the gateway dead if a thread ends that was not told to.
-pub(super) struct Alive<'a>(pub(super) &'a Shared);
+/// Marks the gateway as dead if its thread ends although it is not stopping.
+pub(super) struct ExitGuard<'a>(pub(super) &'a Shared);
 
-impl Drop for Alive<'_> {
+impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         if !self.0.is_stopping() {
             self.0.is_alive.store(false, Ordering::Relaxed);
@@ -208,15 +207,15 @@ impl Drop for Alive<'_> {
     }
 }
 
-/// A thread that works for a packet thread until that one ends.
+/// Starts a worker thread, which ends with the packet thread that owns the ring.
 pub(super) fn start<W: Work + 'static>(
     shared: &Arc<Shared>,
     name: &str,
-    mut worker: lane::Worker<Slot<W>>,
+    mut worker: work_ring::Worker<Slot<W>>,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let run = move || {
-        let _alive = Alive(&shared);
+        let _guard = ExitGuard(&shared);
         while worker.work(pool::work) {}
     };
 
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_error_costs_no_time_and_many_end_the_thread() {
+    fn repeated_receive_errors_pause_then_end() {
         let mut errors = ReceiveErrors::default();
 
         let mut after: Vec<_> = (0..31).map(|_| errors.next()).collect();

@@ -1,4 +1,4 @@
-//! How to leave nothing behind when there is no time to drop things one by one.
+//! Clean-up after a signal, when values are not dropped.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use nix::unistd::Pid;
 
 use super::wait_until;
 
-/// How long gateways may take to end when we are in a hurry.
+/// How long gateways may take to end.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What to end and to remove in place of [`super::TwoClusters`], from any thread.
+/// Ends the processes and removes the files of [`super::TwoClusters`], from any thread.
 #[derive(Clone, Debug)]
 pub struct CleanUp {
     processes: Vec<Pid>,
@@ -27,17 +27,17 @@ impl CleanUp {
 
     /// Ends the gateways with SIGTERM and removes the files. The namespaces end with the process.
     pub fn run(&self) {
-        // Whoever is gone needs no signal, and whoever does not go is killed when we end.
+        // An ended process needs no signal, and one that does not end is killed when this process ends.
         for process in &self.processes {
             let _ = kill(*process, Signal::SIGTERM);
         }
-        let are_gone = || Ok(!self.processes.iter().any(|process| is_running(*process)));
-        let _ = wait_until("", TIMEOUT, are_gone);
+        let have_ended = || Ok(!self.processes.iter().any(|process| is_running(*process)));
+        let _ = wait_until("", TIMEOUT, have_ended);
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Whether a child of ours runs. One that has ended is forgotten with this question.
+/// Whether a child process runs. Reaps it if it has ended.
 fn is_running(child: Pid) -> bool {
     matches!(waitpid(child, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }

@@ -14,20 +14,20 @@ use strait_wg::PublicKey;
 
 use super::{Direction, LabError, Metrics, Namespace, Process, Scratch, scrape, wait_until};
 
-/// Where every gateway of the lab serves metrics: each is alone in its namespace.
+/// The metrics address of every gateway of the lab: each has a namespace of its own.
 pub const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-/// How long a gateway may take to start, and two of them to find each other.
+/// How long a gateway may take to start, and two gateways to establish a session.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long packets may be under way.
+/// How long packets may take until all are counted.
 const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The configuration file of a gateway. Field names are its keys.
 #[derive(Clone, Debug, Serialize)]
 pub struct GatewayConfig {
     gateway: GatewaySection,
-    /// What is ours, if anything is said of it.
+    /// Prefixes of the own cluster, if configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterSection>,
     /// In the order of the file.
@@ -63,7 +63,7 @@ struct OffloadSection {
     tun_uso: bool,
     udp_gso: bool,
     udp_gro: bool,
-    /// Left out while it is on: binaries to compare with may not know it.
+    /// Left out while it is on: older binaries in a comparison may not know it.
     #[serde(skip_serializing_if = "is_on")]
     udp_steering: bool,
     #[serde(skip_serializing_if = "is_on")]
@@ -86,11 +86,11 @@ const fn is_on(switch: &bool) -> bool {
 /// `[cluster]`
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClusterSection {
-    /// Known to the remotes.
+    /// Pod CIDRs, known to the remotes.
     pub pod_cidrs: Vec<IpNet>,
-    /// Set aside for what is no pod.
+    /// Prefixes for host maps and masquerade.
     pub external_cidrs: Vec<IpNet>,
-    /// What everybody else shares.
+    /// External addresses shared by all other sources.
     pub masquerade: Vec<IpAddr>,
     /// Hosts with an external address of their own.
     #[serde(rename = "host_map")]
@@ -100,9 +100,9 @@ pub struct ClusterSection {
 /// `[[cluster.host_map]]`
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct HostMapSection {
-    /// As this cluster knows the host.
+    /// The address of the host in this cluster.
     pub internal: IpAddr,
-    /// As remotes know it.
+    /// The address of the host for remotes.
     pub external: IpAddr,
 }
 
@@ -111,15 +111,15 @@ pub struct HostMapSection {
 pub struct PeerSection {
     /// For logs and metrics.
     pub name: String,
-    /// As base64.
+    /// In base64.
     pub public_key: String,
-    /// Mixed into the handshake if present.
+    /// Preshared key, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preshared_key_file: Option<PathBuf>,
-    /// Host or address, and port. A server learns it.
+    /// Host or address, and port. A server has none: it learns the endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The same, if there are several.
+    /// Several endpoints.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<String>,
     /// In seconds.
@@ -127,13 +127,13 @@ pub struct PeerSection {
     pub persistent_keepalive: Option<u16>,
     /// The remote's real prefixes.
     pub allowed_ips: Vec<IpNet>,
-    /// How they are seen here.
+    /// Rules for the prefixes that are remapped.
     #[serde(rename = "remap", skip_serializing_if = "Vec::is_empty")]
     pub remaps: Vec<RemapSection>,
 }
 
 impl PeerSection {
-    /// A peer that is waited for, and whose pods are called here as they are there.
+    /// A peer without an endpoint and without remap rules.
     #[must_use]
     pub fn new(name: &str, public_key: PublicKey, allowed_ips: Vec<IpNet>) -> Self {
         Self {
@@ -152,15 +152,15 @@ impl PeerSection {
 /// `[[peer.remap]]`
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct RemapSection {
-    /// As the remote calls its pods.
+    /// The pod CIDR in the remote cluster.
     pub remote: IpNet,
-    /// As this cluster sees them.
+    /// The prefix under which this cluster reaches it.
     pub local: IpNet,
 }
 
 impl GatewayConfig {
-    /// A gateway without peers, with every offload on and the MTU derived from the underlay. Its admin
-    /// socket is beside its key: namespaces of the network share the files of this machine.
+    /// A gateway without peers, with every offload on and the MTU derived from the underlay. Its admin socket is beside
+    /// its key: network namespaces share the file system.
     #[must_use]
     pub fn new(
         name: &str,
@@ -188,28 +188,28 @@ impl GatewayConfig {
         }
     }
 
-    /// Where the gateway answers questions.
+    /// The path of the admin socket.
     #[must_use]
     pub fn admin_socket(&self) -> &Path {
         &self.gateway.admin_socket
     }
 
-    /// Sets the kill switches.
+    /// Sets the switches of the offloads.
     pub const fn set_offload(&mut self, offload: Offload) {
         self.gateway.offload = OffloadSection::new(offload);
     }
 
-    /// Chooses the engine by name instead of the default one.
+    /// Sets the engine by name.
     pub fn set_engine(&mut self, engine: &str) {
         self.gateway.engine = Some(engine.to_owned());
     }
 
-    /// Sets how many threads help with backlog, whatever the cores.
+    /// Sets the number of worker threads, independent of the cores.
     pub const fn set_workers(&mut self, workers: u8) {
         self.gateway.workers = Some(workers);
     }
 
-    /// Chooses whether the gateway installs routes. It does unless told otherwise.
+    /// Sets whether the gateway installs routes; the default is that it does.
     pub const fn set_routes(&mut self, routes: bool) {
         self.gateway.routes = routes;
     }
@@ -223,7 +223,7 @@ impl GatewayConfig {
     ///
     /// # Errors
     ///
-    /// [`LabError::Protocol`] if a path is not text.
+    /// [`LabError::Protocol`] if a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, LabError> {
         toml::to_string(self).map_err(|error| LabError::Protocol(error.to_string()))
     }
@@ -242,7 +242,7 @@ impl GatewayProcess {
     ///
     /// # Errors
     ///
-    /// [`LabError::Process`] with the last line of its log if it ends instead.
+    /// [`LabError::Process`] with the last line of its log if it ends before.
     pub fn start(
         namespace: &Arc<Namespace>,
         binary: &Path,
@@ -267,7 +267,7 @@ impl GatewayProcess {
         Ok(gateway)
     }
 
-    /// Writes the configuration anew and has it read again.
+    /// Writes a new configuration and makes the gateway read it (SIGHUP).
     ///
     /// # Errors
     ///
@@ -279,11 +279,11 @@ impl GatewayProcess {
         self.process.signal(Signal::SIGHUP)
     }
 
-    /// One scrape.
+    /// Scrapes the metrics.
     ///
     /// # Errors
     ///
-    /// [`LabError::Io`] if nobody listens.
+    /// [`LabError::Io`] if no process listens.
     pub fn metrics(&self) -> Result<Metrics, LabError> {
         self.namespace.run(|| {
             let (_, text) = scrape::get(METRICS_ADDRESS, "/metrics")?;
@@ -291,11 +291,11 @@ impl GatewayProcess {
         })
     }
 
-    /// Waits until nothing is under way and every packet is accounted for.
+    /// Scrapes the metrics until the packet counts of both directions balance and no longer change.
     ///
     /// # Errors
     ///
-    /// [`LabError::TimedOut`] with the account that does not balance.
+    /// [`LabError::TimedOut`] with the counts that do not balance.
     pub fn metrics_at_rest(&self) -> Result<Metrics, LabError> {
         let mut last = self.metrics()?;
         let result = wait_until("", REST_TIMEOUT, || {
@@ -314,7 +314,7 @@ impl GatewayProcess {
                 let [outbound, inbound] = Direction::ALL.map(|d| last.account(d).to_string());
                 let name = self.namespace.name();
                 let condition = format!(
-                    "the account of {name} balanced; outbound: {outbound}; inbound: {inbound}"
+                    "the packet counts of {name} balanced; outbound: {outbound}; inbound: {inbound}"
                 );
                 Err(LabError::TimedOut { condition })
             }
@@ -322,7 +322,7 @@ impl GatewayProcess {
         }
     }
 
-    /// Waits until a session with every peer is established.
+    /// Waits until a session with a peer is established.
     ///
     /// # Errors
     ///
@@ -342,7 +342,7 @@ impl GatewayProcess {
         &self.process
     }
 
-    /// Ends it with SIGTERM.
+    /// Ends the process with SIGTERM.
     ///
     /// # Errors
     ///
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_has_the_keys_of_the_documentation_and_no_others() {
+    fn the_file_has_the_documented_keys() {
         let mut config = GatewayConfig::new(
             "milan",
             vec!["169.254.18.1/30".parse().unwrap()],

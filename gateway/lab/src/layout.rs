@@ -1,4 +1,4 @@
-//! Who has which addresses, and who sees whom under which: pure.
+//! Addresses of the two clusters, and the prefixes under which they reach each other. Pure.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,17 +9,17 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub struct Realm {
     /// The cluster's own pod CIDR.
     pub pods: IpNet,
-    /// As this cluster sees the pods of the other one. The other's own pod CIDR means that nothing
-    /// is remapped.
+    /// The prefix under which this cluster reaches the pods of the other cluster. Equal to the other's pod CIDR if it is
+    /// not remapped.
     pub remapped: IpNet,
 }
 
 /// The addresses of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// At most one realm a family.
+    /// At most one realm per address family.
     pub realms: Vec<Realm>,
-    /// The pod's address, counted from the start of each pod CIDR.
+    /// The host part of the pod's address in each pod CIDR.
     pub pod: u32,
 }
 
@@ -28,13 +28,13 @@ pub struct Side {
 pub struct Underlay {
     /// IPv6 instead of IPv4.
     pub is_ipv6: bool,
-    /// With a router in the middle instead of a cable.
+    /// Through a router instead of a direct link.
     pub is_routed: bool,
     /// In bytes.
     pub mtu_bytes: u32,
 }
 
-/// Both clusters and what lies between them.
+/// Both clusters and the underlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The provider, whose gateway is the server.
@@ -46,8 +46,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Both clusters have the same pod CIDRs and see each other under the same remapped ones, as two
-    /// Liqo clusters with default values do.
+    /// Both clusters have the same pod CIDRs, and each reaches the other under the same remapped prefixes, as two Liqo
+    /// clusters with default values do.
     #[must_use]
     pub fn equal() -> Self {
         let realms = vec![
@@ -73,7 +73,7 @@ impl Layout {
         Self::new(milan, rome)
     }
 
-    /// Rome's pod CIDRs are parts of Milan's, and each sees the other under prefixes of its own.
+    /// Rome's pod CIDRs are parts of Milan's, and each cluster uses its own remapped prefixes.
     #[must_use]
     pub fn partly_overlapping() -> Self {
         let milan = vec![
@@ -88,7 +88,7 @@ impl Layout {
         Self::new(milan, rome)
     }
 
-    /// The same without IPv6 inside.
+    /// The same layout without IPv6 inside the tunnel.
     #[must_use]
     pub fn without_ipv6(mut self) -> Self {
         for side in [&mut self.milan, &mut self.rome] {
@@ -98,7 +98,7 @@ impl Layout {
         self
     }
 
-    /// The same over another underlay.
+    /// The same layout over another underlay.
     #[must_use]
     pub const fn with_underlay(mut self, underlay: Underlay) -> Self {
         self.underlay = underlay;
@@ -106,7 +106,7 @@ impl Layout {
         self
     }
 
-    /// Rome's pod is 1.5 and Milan's 2.7: different host bits show a mistaken one.
+    /// Rome's pod is 1.5 and Milan's 2.7: different host parts reveal a mix-up.
     const fn new(milan: Vec<Realm>, rome: Vec<Realm>) -> Self {
         Self {
             milan: Side { realms: milan, pod: 0x0207 },
@@ -122,7 +122,7 @@ impl Side {
         self.realms.iter().map(|realm| host(realm.pods, self.pod))
     }
 
-    /// The addresses under which this side reaches the pod of `other`, in the order of its realms.
+    /// The addresses under which this cluster reaches the pod of `other`, in the order of its realms.
     pub fn sees(&self, other: &Self) -> impl Iterator<Item = IpAddr> {
         self.realms.iter().map(|realm| host(realm.remapped, other.pod))
     }
@@ -137,8 +137,8 @@ pub fn host(prefix: IpNet, number: u32) -> IpAddr {
     }
 }
 
-/// Addresses of the gateways of Milan and Rome, from the ranges for documentation (RFC 5737,
-/// RFC 3849): on one network if a cable joins them, else on two.
+/// Addresses of the gateways of Milan and Rome, from the ranges for documentation (RFC 5737, RFC 3849): on one network,
+/// or on two if a router connects them.
 pub(super) fn underlay_addresses(underlay: Underlay) -> (IpAddr, IpAddr) {
     let address = |network: u8, number: u8| match underlay.is_ipv6 {
         false if network == 0 => IpAddr::from([198, 51, 100, number]),
@@ -152,13 +152,12 @@ pub(super) fn underlay_addresses(underlay: Underlay) -> (IpAddr, IpAddr) {
     (address(u8::from(underlay.is_routed), 3), address(0, 2))
 }
 
-/// The network of an address on the underlay.
+/// The prefix of an address on the underlay.
 pub(super) fn network_of(address: IpAddr) -> IpNet {
     with_len(address, if address.is_ipv4() { 24 } else { 64 }).trunc()
 }
 
-/// The address of gateway `number` on its device: in the family of `pods`, on a network that only
-/// the two gateways share.
+/// The address of gateway `number` on its device, with the prefix that the two gateways share, in the family of `pods`.
 pub(super) fn tunnel_net(pods: IpNet, number: u8) -> IpNet {
     match pods {
         IpNet::V4(_) => IpNet::V4(Ipv4Net::new_assert([169, 254, 18, number].into(), 30)),
@@ -169,7 +168,7 @@ pub(super) fn tunnel_net(pods: IpNet, number: u8) -> IpNet {
     }
 }
 
-/// Everything, in the family of `like`.
+/// The default route in the family of `like`.
 pub(super) fn default_route(like: IpAddr) -> IpNet {
     match like {
         IpAddr::V4(_) => IpNet::V4(Ipv4Net::default()),
@@ -177,7 +176,7 @@ pub(super) fn default_route(like: IpAddr) -> IpNet {
     }
 }
 
-/// `address` as one of a network with prefixes of `len` bits.
+/// `address` with a prefix length of `len` bits.
 pub(super) fn with_len(address: IpAddr, len: u8) -> IpNet {
     IpNet::new_assert(address, len)
 }
@@ -200,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rome_knows_the_pod_of_milan_as_in_the_example_of_liqo() {
+    fn equal_clusters_use_liqos_example_addresses() {
         let layout = Layout::equal();
 
         let seen = layout.rome.sees(&layout.milan).next();
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remapped_prefix_is_as_long_as_what_it_stands_for() {
+    fn remapped_prefixes_keep_their_length() {
         for layout in [Layout::equal(), Layout::different(), Layout::partly_overlapping()] {
             let Layout { milan, rome, .. } = layout;
             for (one, other) in [(&milan, &rome), (&rome, &milan)] {

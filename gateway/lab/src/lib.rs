@@ -1,20 +1,17 @@
 //! Two clusters in network namespaces of one machine, and traffic between them.
 //!
-//! What `strait demo`, the end-to-end tests and the benchmarks share: [`Namespace`] is a network
-//! namespace with a thread inside, [`TwoClusters`] joins pods, gateways and an underlay out of them,
-//! [`GatewayProcess`] is a `strait gateway` that runs in one, and [`traffic`] sends what can be
-//! checked at the other end. No other program is needed.
+//! Shared by `strait demo`, the end-to-end tests and the benchmarks: [`Namespace`] is a network namespace with a thread
+//! inside, [`TwoClusters`] connects pods, gateways and an underlay made of namespaces, [`GatewayProcess`] is a
+//! `strait gateway` that runs in one, and [`traffic`] sends data that the receiver can check. No other program is needed.
 //!
 //! # Invariants
 //!
-//! - Everything happens in namespaces that were made here; no interface, route or setting outside
-//!   of them is touched.
-//! - Namespaces have no name in the file system: they end with the process, however it ends.
+//! - It uses only namespaces that it creates: no interface, route or setting outside of them is touched.
+//! - Namespaces have no name in the file system: they end with the process, also when it is killed.
 //!
 //! # Not here
 //!
-//! What the gateway does (see `strait-engine` and `strait-io`), and what is expected of it: that
-//! is for the demo and the tests to say.
+//! The gateway (see `strait-engine` and `strait-io`), and what the demo and the tests expect of it.
 
 pub mod gateway;
 pub mod layout;
@@ -46,15 +43,15 @@ pub use scrape::{Account, Direction, Metrics};
 pub use scratch::Scratch;
 pub use topology::{Cluster, TwoClusters};
 
-/// How often [`wait_until`] asks.
+/// Interval between the checks of [`wait_until`].
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Why something in the lab did not work.
+/// An error of the lab.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
 pub enum LabError {
-    /// A system call failed, or an operation on a file or a socket.
+    /// An operation on a file, a socket or a process failed.
     #[error("cannot {operation}")]
     Io {
         operation: String,
@@ -79,19 +76,19 @@ pub enum LabError {
     /// A job in a namespace panicked; the panic was reported where it happened.
     #[error("a job in namespace {namespace} panicked")]
     Panicked { namespace: String },
-    /// A process ended in another way than it should.
+    /// A process did not end as expected.
     #[error("{process} {what}; its log is {}", log.display())]
     Process { process: String, what: String, log: PathBuf },
-    /// Something did not happen in time.
-    #[error("waited in vain until {condition}")]
+    /// A condition was not met in time.
+    #[error("timed out before {condition}")]
     TimedOut { condition: String },
-    /// The other side of a connection did not say what it should.
+    /// A file, or the answer of a peer, is not in the expected format.
     #[error("{0}")]
     Protocol(String),
 }
 
 impl LabError {
-    /// For `map_err`: an I/O error with what was tried, as in "cannot `operation`".
+    /// For `map_err`: wraps an I/O error with the failed operation, as in "cannot `operation`".
     pub fn io(operation: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let operation = operation.into();
 
@@ -105,31 +102,30 @@ impl LabError {
     }
 }
 
-/// The time, in the one place of the lab that asks for it.
+/// The current time. The only place of the lab that reads the clock.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the lab measures real traffic in real time")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// How long the calling thread has been on a core, to the nanosecond, for tests that must not mind what else the
-/// machine does.
+/// CPU time of the calling thread, to the nanosecond, for tests that must not depend on other load of the machine.
 ///
 /// # Errors
 ///
 /// [`LabError::Io`] if the kernel has no such clock.
 pub fn thread_time() -> Result<Duration, LabError> {
-    // Not from /proc/thread-self/schedstat: that account is brought up to date every few milliseconds.
+    // Not from /proc/thread-self/schedstat, which is updated only every few milliseconds.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map(Duration::from)
         .map_err(|errno| LabError::io("read the clock of a thread")(errno.into()))
 }
 
-/// Asks again and again until `is_met`.
+/// Polls `is_met` until it returns `true`.
 ///
 /// # Errors
 ///
-/// [`LabError::TimedOut`] with `condition` ("waited in vain until ..."), or whatever asking reports.
+/// [`LabError::TimedOut`] with `condition` ("timed out before ..."), or the error of `is_met`.
 pub fn wait_until(
     condition: impl Into<String>,
     timeout: Duration,

@@ -8,36 +8,37 @@ use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::{LabError, Namespace};
 
-/// Where a route leads.
+/// The next hop of a route.
 #[derive(Clone, Copy, Debug)]
 pub enum Via {
-    /// To neighbours on the link.
+    /// Destinations are neighbours on the link.
     Link,
-    /// To a router on the link, which need not be in a prefix of the link.
+    /// A router on the link, whose address need not be in a prefix of the link.
     Router(IpAddr),
 }
 
-/// Joins two namespaces with a veth pair of which both ends are up.
+/// Connects two namespaces by a veth pair and brings both ends up. Each end is a namespace and the name of its link.
 ///
 /// # Errors
 ///
 /// [`LabError::Netlink`], for instance if a namespace has a link of that name.
 pub fn connect(
-    (one, one_link): (&Namespace, &str),
-    (other, other_link): (&Namespace, &str),
+    one: (&Namespace, &str),
+    other: (&Namespace, &str),
     mtu_bytes: u32,
 ) -> Result<(), LabError> {
+    let ((one, one_link), (other, other_link)) = (one, other);
     let operation = format!("connect {} and {}", one.name(), other.name());
     let target = other.raw_fd();
     let names = (one_link.to_owned(), other_link.to_owned());
 
-    // The far end is born under a name that is free here, and renamed on its way.
+    // The other end is created under a name that is free here, and renamed when it is moved.
     one.netlink(operation, async move |handle| {
         let (one_link, other_link) = names;
-        let born = format!("{one_link}-peer");
-        let pair = LinkVeth::new(&one_link, &born).mtu(mtu_bytes).build();
+        let initial_name = format!("{one_link}-peer");
+        let pair = LinkVeth::new(&one_link, &initial_name).mtu(mtu_bytes).build();
         handle.link().add(pair).execute().await?;
-        let moved = LinkUnspec::new_with_index(index(&handle, &born).await?)
+        let moved = LinkUnspec::new_with_index(index(&handle, &initial_name).await?)
             .name(other_link)
             .setns_by_fd(target)
             .build();
@@ -50,7 +51,7 @@ pub fn connect(
 }
 
 impl Namespace {
-    /// Joins links of the namespace to one network, and brings the bridge that does so up.
+    /// Creates a bridge, adds links of the namespace to it and brings it up.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Namespace {
         })
     }
 
-    /// Removes a link, and the other end of a pair with it.
+    /// Removes a link; the other end of a veth pair is removed too.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// [`LabError::Netlink`] if the link does not take it.
+    /// [`LabError::Netlink`] if the link does not support it.
     pub fn set_mtu(&self, link: &str, mtu_bytes: u32) -> Result<(), LabError> {
         let name = link.to_owned();
 
@@ -112,15 +113,15 @@ impl Namespace {
         })
     }
 
-    /// Gives an address to a link.
+    /// Adds an address to a link.
     ///
     /// # Errors
     ///
-    /// [`LabError::Netlink`], for instance if the link has it.
+    /// [`LabError::Netlink`], for instance if the link already has it.
     pub fn add_address(&self, link: &str, address: IpNet) -> Result<(), LabError> {
         let name = link.to_owned();
 
-        self.netlink(format!("give {address} to {link}"), async move |handle| {
+        self.netlink(format!("add {address} to {link}"), async move |handle| {
             let index = index(&handle, &name).await?;
             handle.address().add(index, address.addr(), address.prefix_len()).execute().await
         })
@@ -130,12 +131,12 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// [`LabError::Netlink`], for instance if there is such a route.
+    /// [`LabError::Netlink`], for instance if the route exists.
     pub fn add_route(&self, destination: IpNet, link: &str, via: Via) -> Result<(), LabError> {
         self.route(destination, link, via, false)
     }
 
-    /// Adds a route through a link in place of the one that there may be, without a moment in between.
+    /// Adds a route through a link, or atomically replaces the existing route.
     ///
     /// # Errors
     ///
@@ -174,7 +175,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// [`LabError::Io`] if the kernel cannot be asked.
+    /// [`LabError::Io`] if netlink is not available.
     pub fn has_link(&self, link: &str) -> Result<bool, LabError> {
         let name = link.to_owned();
 

@@ -1,8 +1,8 @@
-//! A network namespace and the thread that lives in it.
+//! A network namespace and the thread that runs in it.
 //!
-//! A thread leaves for a namespace of its own and waits for jobs. Whatever a job creates belongs to
-//! the namespace: sockets, threads, processes, netlink connections, and `/proc/sys/net` as the
-//! thread sees it. Nothing else holds the namespace, so it ends with the last of them.
+//! The thread enters a new namespace and waits for jobs. Sockets, threads, processes and netlink connections that a job
+//! creates belong to the namespace, and `/proc/sys/net` shows its settings. Nothing else references the namespace, so it
+//! ends with the last of them.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -19,9 +19,8 @@ use super::LabError;
 
 /// Settings of every namespace, below `/proc/sys/net`.
 ///
-/// No reverse path filter, because remapped addresses come from where no route leads. No limit on
-/// ICMP errors, because tests count them. No waiting for duplicate addresses and no search for
-/// routers, because nobody else is there.
+/// No reverse path filter, because no route leads to remapped sources. No rate limit of ICMP errors, because tests count
+/// them. No duplicate address detection and no router solicitations, because there are no other hosts.
 const SETTINGS: [(&str, &str); 9] = [
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
@@ -34,7 +33,7 @@ const SETTINGS: [(&str, &str); 9] = [
     ("ipv6/conf/default/mldv2_unsolicited_report_interval", "0"),
 ];
 
-/// What makes a namespace forward between its interfaces.
+/// Settings of a namespace that forwards between its interfaces.
 const FORWARDING: [(&str, &str); 2] = [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -46,12 +45,12 @@ pub struct Namespace {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     tid: Pid,
-    /// Open for as long as links may have to be moved here.
+    /// The namespace as a file, for links that are moved into it.
     file: File,
 }
 
 impl Namespace {
-    /// A new namespace with nothing but a loopback interface, which is up. `name` is for messages.
+    /// Creates a namespace with a loopback interface that is up. `name` is for messages.
     ///
     /// # Errors
     ///
@@ -81,7 +80,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// A new namespace that forwards packets between its interfaces.
+    /// Creates a namespace that forwards packets between its interfaces.
     ///
     /// # Errors
     ///
@@ -99,7 +98,7 @@ impl Namespace {
         &self.name
     }
 
-    /// Where a program can find the namespace while it lives: `nsenter --net=PATH`.
+    /// The path of the namespace for other programs, valid while `self` lives: `nsenter --net=PATH`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/task/{}/ns/net", std::process::id(), self.tid).into()
@@ -117,7 +116,7 @@ impl Namespace {
         let panicked = || LabError::Panicked { namespace: self.name.clone() };
         let (report, result) = mpsc::sync_channel(1);
         let job = Box::new(move || {
-            // Nobody waits any more if the caller panicked.
+            // Fails if the caller has panicked.
             let _ = report.send(job());
         });
 
@@ -129,7 +128,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// [`LabError::Io`] if there can be no more threads.
+    /// [`LabError::Io`] if the thread cannot be started.
     pub fn spawn<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -163,7 +162,7 @@ impl Namespace {
             for (path, value) in settings {
                 let file = format!("/proc/sys/net/{path}");
                 match fs::write(&file, value) {
-                    // A kernel without IPv6, or an older one.
+                    // The kernel has no IPv6, or is older than the setting.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                     result => result.map_err(LabError::io(format!("write {value:?} to {file}")))?,
                 }
@@ -173,7 +172,7 @@ impl Namespace {
         })
     }
 
-    /// The namespace as netlink wants it. Valid as long as `self` lives.
+    /// The descriptor of the namespace, for netlink. Valid while `self` lives.
     pub(super) fn raw_fd(&self) -> i32 {
         self.file.as_raw_fd()
     }
@@ -183,7 +182,7 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing left to do and nothing to say.
+            // It has no job left and returns no result.
             let _ = thread.join();
         }
     }
@@ -198,7 +197,7 @@ fn enter() -> std::io::Result<(Pid, File)> {
 
 fn work(jobs: &Receiver<Job>) {
     for job in jobs {
-        // The hook has reported the panic; whoever waits for the job hears that nothing comes.
+        // The panic hook has reported a panic; the waiting caller gets an error because its channel closes.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }
@@ -211,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_sees_the_namespace_and_the_caller_does_not() {
+    fn a_job_runs_inside_the_namespace() {
         let Some(namespace) = privilege::namespace("test") else {
             return;
         };
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_in_one_namespace_is_free_in_another() {
+    fn each_namespace_has_its_own_ports() {
         let (Some(one), Some(other)) = (privilege::namespace("one"), privilege::namespace("other"))
         else {
             return;
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_job_and_not_the_namespace() {
+    fn a_panic_ends_only_the_job() {
         let Some(namespace) = privilege::namespace("test") else {
             return;
         };

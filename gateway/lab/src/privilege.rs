@@ -1,4 +1,4 @@
-//! What a process must be allowed to do before it can make namespaces.
+//! Privileges that a process needs to create namespaces.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,11 @@ use nix::unistd::{getegid, geteuid};
 
 use super::LabError;
 
-/// Makes sure that the process may create network namespaces: root may, anybody else becomes root of
-/// a user namespace.
+/// Makes sure that the process may create network namespaces: root may, another user becomes root of a user namespace.
 ///
 /// # Caller's duty
 ///
-/// The kernel refuses a user namespace to a process with several threads: call it first.
+/// Call it before threads are started: the kernel refuses a user namespace to a process with several threads.
 ///
 /// # Errors
 ///
@@ -32,8 +31,7 @@ pub fn acquire() -> Result<(), LabError> {
         .map_err(|source| LabError::Unprivileged { source })
 }
 
-/// A namespace for a unit test. Without the privilege the test is skipped, loudly, or fails if this
-/// is CI, where it must not be missing.
+/// A namespace for a unit test. Without the privilege it prints that the test is skipped; in CI the test fails.
 #[cfg(test)]
 pub(super) fn namespace(name: &str) -> Option<super::Namespace> {
     use std::io::Write;
@@ -42,7 +40,7 @@ pub(super) fn namespace(name: &str) -> Option<super::Namespace> {
         Ok(namespace) => Some(namespace),
         Err(error) if std::env::var("CI").is_ok_and(|value| value == "true") => panic!("{error}"),
         Err(error) => {
-            // Written past the test harness, which would keep it to itself.
+            // Not by a macro, whose output the test harness captures.
             let _ = writeln!(io::stderr(), "SKIPPED: {error}");
             None
         }

@@ -1,4 +1,4 @@
-//! A program that runs in a namespace and never outlives us.
+//! A program that runs in a namespace and never outlives this process.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -12,11 +12,11 @@ use nix::unistd::Pid;
 
 use super::{LabError, Namespace, wait_until};
 
-/// How long a program may take to end when asked to.
+/// How long a program may take to end after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A running program. Dropping it kills it; if we are killed first, the kernel kills it
-/// (`PR_SET_PDEATHSIG`, which `setpriv` of util-linux asks for).
+/// A running program. Dropping it kills it; if this process is killed first, the kernel kills it (`PR_SET_PDEATHSIG`,
+/// set by `setpriv` of util-linux).
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -25,10 +25,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program` in `namespace`. What it prints is appended to `log`.
+    /// Starts `program` in `namespace`. Its output is appended to `log`.
     ///
-    /// It gets a process group of its own, so that Ctrl-C at a terminal reaches only us and we decide
-    /// what ends when.
+    /// It gets a process group of its own: Ctrl-C at a terminal reaches only this process, which ends its programs in
+    /// order.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything it printed so far.
+    /// Its output so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
@@ -74,7 +74,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// [`LabError::Io`] if there is no such process any more.
+    /// [`LabError::Io`] if the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<(), LabError> {
         let operation = format!("send {signal} to {}", self.name);
 
@@ -84,16 +84,16 @@ impl Process {
             .map_err(LabError::io(operation))
     }
 
-    /// How it ended, or `None` while it runs.
+    /// Its exit status, or `None` while it runs.
     ///
     /// # Errors
     ///
-    /// [`LabError::Io`] if the kernel does not say.
+    /// [`LabError::Io`] if the kernel does not return it.
     pub fn status(&mut self) -> Result<Option<ExitStatus>, LabError> {
         self.child.try_wait().map_err(LabError::io(format!("wait for {}", self.name)))
     }
 
-    /// Asks it to end with SIGTERM and waits.
+    /// Sends SIGTERM and waits until it has ended.
     ///
     /// # Errors
     ///
@@ -119,10 +119,10 @@ impl Process {
         }
     }
 
-    /// An error that says what this process did.
+    /// An error about this process: `what` it did, and the last line of its log.
     pub(super) fn failed(&self, what: impl Into<String>) -> LabError {
         let what = match self.log().lines().last() {
-            Some(line) => format!("{}, saying {line:?}", what.into()),
+            Some(line) => format!("{}, last line {line:?}", what.into()),
             None => what.into(),
         };
 
@@ -132,13 +132,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where `program` is in the search path, or in one of the directories for administrators.
+/// The path of `program` in the search path, or in one of the directories for administrators.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_was_stopped_ends_with_its_own_status() {
+    fn a_stopped_process_reports_its_status() {
         let (Some(namespace), Ok(scratch)) = (privilege::namespace("test"), Scratch::new()) else {
             return;
         };
@@ -175,10 +175,10 @@ mod tests {
             process
         };
 
-        let polite = start("exit 0").stop();
-        let rude = start("exit 7").stop();
+        let success = start("exit 0").stop();
+        let failure = start("exit 7").stop();
 
-        assert!(polite.is_ok(), "{polite:?}");
-        assert!(rude.is_err_and(|error| error.to_string().contains("exit status: 7")));
+        assert!(success.is_ok(), "{success:?}");
+        assert!(failure.is_err_and(|error| error.to_string().contains("exit status: 7")));
     }
 }

@@ -1,4 +1,4 @@
-//! What a gateway says of itself: a small HTTP client and a reader of OpenMetrics text.
+//! The metrics of a gateway: a small HTTP client and a parser of OpenMetrics text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,28 +8,28 @@ use std::time::Duration;
 
 use super::LabError;
 
-/// A gateway on the same machine that takes longer is stuck.
+/// A gateway on the same machine answers within this time, or is stuck.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Fetches `path` in the namespace of the calling thread: the status and the body.
+/// Sends a GET request for `path` from the namespace of the calling thread. Returns the status and the body.
 ///
 /// # Errors
 ///
-/// [`LabError::Io`] if nobody listens, [`LabError::Protocol`] if the answer is no HTTP.
+/// [`LabError::Io`] if no process listens, [`LabError::Protocol`] if the answer is not HTTP.
 pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String), LabError> {
-    ask("GET", address, path)
+    request("GET", address, path)
 }
 
-/// Puts nothing but `path`, likewise.
+/// Sends a PUT request for `path` without a body, likewise.
 ///
 /// # Errors
 ///
 /// As [`get`].
 pub fn put(address: SocketAddr, path: &str) -> Result<(u16, String), LabError> {
-    ask("PUT", address, path)
+    request("PUT", address, path)
 }
 
-fn ask(method: &str, address: SocketAddr, path: &str) -> Result<(u16, String), LabError> {
+fn request(method: &str, address: SocketAddr, path: &str) -> Result<(u16, String), LabError> {
     let mut answer = String::new();
     TcpStream::connect_timeout(&address, TIMEOUT)
         .and_then(|mut stream| {
@@ -48,7 +48,7 @@ fn ask(method: &str, address: SocketAddr, path: &str) -> Result<(u16, String), L
         .ok_or_else(|| LabError::Protocol(format!("{address} does not speak HTTP: {head:?}")))
 }
 
-/// One scrape.
+/// The samples of one scrape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
     samples: Vec<Sample>,
@@ -61,7 +61,7 @@ struct Sample {
     value: String,
 }
 
-/// The two ways through a gateway.
+/// The direction of packets through a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Cluster to tunnel.
@@ -85,13 +85,13 @@ impl Direction {
 }
 
 impl Metrics {
-    /// Reads OpenMetrics text. Lines that are no samples are passed over.
+    /// Parses OpenMetrics text. Ignores lines that are no samples.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self { samples: text.lines().filter_map(Sample::parse).collect() }
     }
 
-    /// The sum of all whole-number samples with this name and at least these labels.
+    /// The sum of all integer samples with this name and at least these labels.
     #[must_use]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         self.matching(name, labels).filter_map(|sample| sample.value.parse::<u64>().ok()).sum()
@@ -103,13 +103,13 @@ impl Metrics {
         self.matching(name, labels).next().is_some()
     }
 
-    /// The value, as it is written, of the first sample with this name and at least these labels.
+    /// The value, as text, of the first sample with this name and at least these labels.
     #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<&str> {
         self.matching(name, labels).next().map(|sample| sample.value.as_str())
     }
 
-    /// The account of one direction.
+    /// The packet counts of one direction.
     #[must_use]
     pub fn account(&self, direction: Direction) -> Account {
         let labels = [("direction", direction.label())];
@@ -188,36 +188,36 @@ fn parse_labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
     }
 }
 
-/// Where the packets of one direction went.
+/// The packet counts of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Account {
-    /// Packets that came in.
+    /// Packets received.
     pub received: u64,
-    /// Packets that went on.
+    /// Packets forwarded.
     pub forwarded: u64,
-    /// Messages of the protocol, which carry no packet.
+    /// WireGuard messages without a packet.
     pub protocol_messages: u64,
-    /// Packets dropped, by reason; only reasons that occurred.
+    /// Packets dropped, by reason. Reasons with 0 packets are left out.
     pub drops: BTreeMap<String, u64>,
     /// Packets that wait for a handshake.
     pub staged: u64,
 }
 
 impl Account {
-    /// How many packets were dropped in all.
+    /// The number of packets dropped for any reason.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 
-    /// Whether everything that came in is accounted for.
+    /// Whether the packets received are those forwarded, dropped and staged, and the protocol messages.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.received == self.forwarded + self.protocol_messages + self.dropped() + self.staged
     }
 }
 
-/// As an equation: what came in, and where it went.
+/// The equation of [`Account::is_balanced`].
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { received, forwarded, protocol_messages, drops, staged } = self;
@@ -252,7 +252,7 @@ odd{peer="a\"b\\,}"} 3 1700000000.5
 "#;
 
     #[test]
-    fn an_account_is_balanced_when_every_packet_went_somewhere() {
+    fn is_balanced_detects_missing_packets() {
         let metrics = Metrics::parse(TEXT);
 
         let outbound = metrics.account(Direction::Outbound);
@@ -263,14 +263,14 @@ odd{peer="a\"b\\,}"} 3 1700000000.5
     }
 
     #[test]
-    fn labels_may_hold_what_delimits_them() {
+    fn labels_may_contain_delimiters() {
         let metrics = Metrics::parse(TEXT);
 
         assert_eq!(metrics.sum("odd", &[("peer", r#"a"b\,}"#)]), 3);
     }
 
     #[test]
-    fn a_sum_takes_every_sample_with_the_labels_asked_for() {
+    fn a_sum_includes_all_matching_samples() {
         let metrics = Metrics::parse(TEXT);
 
         assert_eq!(metrics.sum("strait_packets_received_total", &[]), 19);

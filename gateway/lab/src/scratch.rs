@@ -1,4 +1,4 @@
-//! A directory for keys, configuration files and logs that goes away with its owner.
+//! A temporary directory for keys, configuration files and logs.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::LabError;
 
-/// More directories of one process than anybody needs.
+/// Names that are tried: more directories than one process needs.
 const ATTEMPTS: u32 = 10_000;
 
-/// A directory that only we may enter. Dropping it removes it with everything in it.
+/// A directory that only its owner may access. Dropping it removes it with its contents.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -35,7 +35,7 @@ impl Scratch {
             }
         }
 
-        Err(LabError::TimedOut { condition: format!("{} had room", parent.display()) })
+        Err(LabError::TimedOut { condition: format!("{} had a free name", parent.display()) })
     }
 
     /// The directory.
@@ -44,7 +44,7 @@ impl Scratch {
         &self.path
     }
 
-    /// Writes a file that only we may read, over an earlier one if need be.
+    /// Writes a file that only its owner may access. Replaces an existing file.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Somebody else's cleaning may have been quicker.
+        // It may be gone already, see `CleanUp`.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -1,13 +1,12 @@
-//! Pods, gateways and an underlay, joined.
+//! Two pods, two gateways and an underlay, connected.
 //!
 //! ```text
 //!   pod ── gateway ── underlay ── gateway ── pod
-//!        rome      (cable or router)      milan
+//!        rome      (link or router)       milan
 //! ```
 //!
-//! Each box is a namespace. A pod knows its gateway as its only router. A gateway knows the pod CIDR
-//! of its own cluster and the underlay; routes to the other cluster are for `strait gateway` to
-//! install.
+//! Each pod, each gateway and the router is a namespace. The gateway is the only router of its pod. A gateway has routes
+//! to the pod CIDR of its own cluster and to the underlay; `strait gateway` installs routes to the other cluster.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -24,7 +23,7 @@ use super::{
 };
 use strait_wg::PrivateKey;
 
-/// The link of a pod, towards its gateway.
+/// The link of a pod towards its gateway.
 pub const POD_LINK: &str = "gateway";
 
 /// The link of a gateway towards its pod.
@@ -33,17 +32,17 @@ pub const CLUSTER_LINK: &str = "pod";
 /// The link of a gateway towards the other gateway.
 pub const UNDERLAY_LINK: &str = "underlay";
 
-/// Where both gateways listen.
+/// The UDP port of both gateways.
 pub const LISTEN_PORT: u16 = 51840;
 
 /// MTU between pod and gateway, in bytes.
 const CLUSTER_MTU: u32 = 1500;
 
-/// How pods know their gateway. The same in both clusters, and on no other link.
+/// Addresses of the gateway for pods: the same in both clusters, and on no other link.
 const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// Seconds between keepalives of the client, as Liqo has it.
+/// Persistent keepalive of the client in seconds, as in Liqo.
 const PERSISTENT_KEEPALIVE: u16 = 25;
 
 /// One of the two clusters.
@@ -53,15 +52,15 @@ pub struct Cluster {
     pub name: &'static str,
     /// Its addresses.
     pub side: Side,
-    /// Where the pod is.
+    /// The namespace of the pod.
     pub pod: Namespace,
-    /// Where the gateway is.
+    /// The namespace of the gateway.
     pub gateway: Arc<Namespace>,
     /// The gateway's address on the underlay.
     pub underlay: IpAddr,
     /// The gateway's key.
     pub private_key: PrivateKey,
-    /// What the gateway starts with.
+    /// The configuration with which the gateway starts.
     pub config: GatewayConfig,
     process: Option<GatewayProcess>,
 }
@@ -99,7 +98,7 @@ impl Cluster {
         self.process.take().map_or(Ok(()), GatewayProcess::stop)
     }
 
-    /// One scrape.
+    /// Scrapes the metrics.
     ///
     /// # Errors
     ///
@@ -108,7 +107,7 @@ impl Cluster {
         self.process()?.metrics()
     }
 
-    /// A scrape of a moment at which nothing is under way.
+    /// Scrapes the metrics when all packets are counted.
     ///
     /// # Errors
     ///
@@ -118,22 +117,21 @@ impl Cluster {
     }
 }
 
-/// Both clusters and what lies between them.
+/// Both clusters and the underlay.
 #[derive(Debug)]
 pub struct TwoClusters {
-    /// The provider. Its gateway is the server and learns where the other one is.
+    /// The provider. Its gateway is the server and learns the endpoint of the client.
     pub milan: Cluster,
     /// The consumer. Its gateway is the client.
     pub rome: Cluster,
-    /// Between the gateways, if the layout wants one.
+    /// The router between the gateways, if the layout has one.
     pub router: Option<Namespace>,
     /// Keys, configuration files and logs.
     pub scratch: Scratch,
 }
 
 impl TwoClusters {
-    /// Makes the namespaces and everything in them, and configurations for two gateways that are not
-    /// started.
+    /// Creates the namespaces with their links, and configurations for two gateways, which are not started.
     ///
     /// # Errors
     ///
@@ -170,7 +168,7 @@ impl TwoClusters {
         self.milan.process()?.wait_for_session()
     }
 
-    /// How to end what runs by now from another thread.
+    /// A handle that ends the running gateways from another thread.
     #[must_use]
     pub fn clean_up(&self) -> CleanUp {
         let running = [&self.milan, &self.rome].into_iter().filter_map(|c| c.process.as_ref());
@@ -183,7 +181,7 @@ impl TwoClusters {
     ///
     /// # Errors
     ///
-    /// [`LabError::Process`] if one does not exit with status 0. The other is ended all the same.
+    /// [`LabError::Process`] if one does not exit with status 0. The other is ended too.
     pub fn stop(&mut self) -> Result<(), LabError> {
         let rome = self.rome.stop();
 
@@ -231,7 +229,7 @@ fn cluster(
     })
 }
 
-/// What `own` must know of `other`: its pods, and its gateway, from which ICMP errors come.
+/// The peer section of `own` for `other`: its pods, and its gateway, which sends ICMP errors.
 fn peer(own: &Cluster, other: &Cluster, number: u8) -> PeerSection {
     let pods = other.side.realms.iter().map(|realm| realm.pods);
     let gateway = other.side.realms.iter().map(|realm| tunnel_net(realm.pods, number).addr());
@@ -247,7 +245,7 @@ fn peer(own: &Cluster, other: &Cluster, number: u8) -> PeerSection {
     }
 }
 
-/// The underlay: a cable, or a router with a network of its own for each gateway.
+/// Builds the underlay: a link, or a router with a network for each gateway.
 fn join(
     milan: &Cluster,
     rome: &Cluster,

@@ -1,7 +1,7 @@
-//! Traffic that can be checked at the other end: ping, TCP and UDP.
+//! Traffic that the receiver can check: ping, TCP and UDP.
 //!
-//! Every byte sent is a function of its place in the stream, so a receiver can tell corruption,
-//! loss, duplication and reordering apart without being told what was sent.
+//! Every byte is a function of its position in the stream, so a receiver can tell corruption, loss, duplication and
+//! reordering apart without knowing what was sent.
 
 mod pattern;
 mod ping;
@@ -21,7 +21,7 @@ fn domain(address: IpAddr) -> Domain {
     if address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 }
 }
 
-/// The wildcard address of the same family, and a port of the kernel's choice.
+/// The wildcard address in the family of `like`, and a port that the kernel chooses.
 fn any(like: IpAddr) -> SockAddr {
     let wildcard = match like {
         IpAddr::V4(_) => IpAddr::from([0; 4]),
@@ -49,8 +49,8 @@ mod tests {
     const OTHER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
     #[test]
-    fn a_cable_loses_nothing() {
-        let Some((one, other)) = cable() else {
+    fn a_link_loses_nothing() {
+        let Some((one, other)) = link() else {
             return;
         };
         let datagrams = Datagrams { count: 500, payload_bytes: 1200, per_second: 10_000 };
@@ -66,8 +66,8 @@ mod tests {
     }
 
     #[test]
-    fn loss_shows() {
-        let Some((one, other)) = cable() else {
+    fn loss_is_reported() {
+        let Some((one, other)) = link() else {
             return;
         };
         other.set(&[("ipv4/icmp_echo_ignore_all", "1")]).unwrap();
@@ -79,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn a_congestion_control_that_the_kernel_lacks_is_named() {
-        let Some((one, other)) = cable() else {
+    fn a_missing_congestion_control_is_named() {
+        let Some((one, other)) = link() else {
             return;
         };
         let amount = Amount::Bytes(1);
@@ -92,11 +92,11 @@ mod tests {
         assert!(error.contains("nonesuch"), "{error}");
     }
 
-    fn cable() -> Option<(Namespace, Namespace)> {
+    fn link() -> Option<(Namespace, Namespace)> {
         let (one, other) = (privilege::namespace("one")?, privilege::namespace("other")?);
-        connect((&one, "cable"), (&other, "cable"), 1500).unwrap();
-        one.add_address("cable", ipnet::IpNet::new_assert(ONE.into(), 24)).unwrap();
-        other.add_address("cable", ipnet::IpNet::new_assert(OTHER.into(), 24)).unwrap();
+        connect((&one, "link"), (&other, "link"), 1500).unwrap();
+        one.add_address("link", ipnet::IpNet::new_assert(ONE.into(), 24)).unwrap();
+        other.add_address("link", ipnet::IpNet::new_assert(OTHER.into(), 24)).unwrap();
 
         Some((one, other))
     }

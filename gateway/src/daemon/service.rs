@@ -239,7 +239,7 @@ impl Service {
 
         self.board.set_draining();
         // Before another replica has its turn: its sessions are to be the newer ones.
-        self.gateway.begin_no_sessions();
+        self.gateway.stop_initiating();
         if self.source.hand_over().await {
             info!(
                 "another replica has its turn; what is on its way here is forwarded for a moment"
@@ -247,7 +247,7 @@ impl Service {
             sleep(OVERLAP).await;
         } else {
             // What is staged may still find a session.
-            self.gateway.begin_sessions();
+            self.gateway.resume_initiating();
         }
         self.routes.clear().await;
         self.gateway.drain(DRAIN_DEADLINE);
@@ -269,7 +269,7 @@ impl Service {
                 news = self.source.next() => match news {
                     News::Peers { wanted, is_listed, continue_after } => {
                         if let Some(date) = continue_after {
-                            self.gateway.continue_after(date);
+                            self.gateway.date_initiations_after(date);
                         }
                         self.reconfigure(wanted.within(&self.config)).await;
                         if is_listed {
@@ -469,7 +469,7 @@ impl Service {
 
         if reload.has_new_key {
             let public_key = self.config.private_key.public_key();
-            self.gateway.set_private_key(&self.config.private_key);
+            self.gateway.rotate_private_key(&self.config.private_key);
             info!(%public_key, grace = ?GRACE, "our key changed; the one before stays good for a while");
         }
         self.apply();
@@ -517,7 +517,7 @@ impl Service {
     fn handle_trouble(&mut self, trouble: Trouble) {
         match trouble {
             Trouble::MissedProbe => self.resolver.hurry(now()),
-            Trouble::Silence => self.gateway.seek_peers(),
+            Trouble::Silence => self.gateway.try_all_endpoints(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Two engines that know each other, and frames as TUN hands them over.
+//! Two engines that are peers, and frames as a TUN device returns them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use strait_wg::PrivateKey;
 use strait_wg::native::{Environment, Lanes};
 use strait_wg::tunnel::PeerKeys;
 
-/// Two engines with a session whose keys are the same every time.
+/// Two engines with a session. Its keys are the same in each call.
 pub(super) fn engines() -> [Engine; 2] {
     let keys = [[1; 32], [2; 32]].map(|key| PrivateKey::from_bytes(&key).unwrap());
     let source = SocketAddr::from(([192, 0, 2, 1], 51840));
@@ -69,7 +69,7 @@ pub(super) fn engines() -> [Engine; 2] {
     [rome, milan]
 }
 
-/// A TCP frame as TUN hands it over: the checksum holds the pseudo-header only. Gives its length.
+/// Writes a TCP frame as a TUN device returns it: the checksum covers the pseudo-header only. Returns its length.
 pub(super) fn fill(
     frame: &mut FrameBuffer,
     payload: usize,
@@ -109,8 +109,8 @@ pub(super) fn fill(
     (VirtioHeader::parse(&virtio).unwrap(), bytes.len())
 }
 
-/// Always the same.
-#[expect(clippy::disallowed_methods, reason = "any instant will do as the beginning of time")]
+/// The same instant in each call.
+#[expect(clippy::disallowed_methods, reason = "any instant serves as the start")]
 pub(super) fn now() -> Instant {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
 

@@ -1,15 +1,15 @@
-//! Who opens for the inbound thread. It asks the replay window, translates and writes in the order in which
-//! messages arrived.
+//! Workers that open for the inbound thread. That thread checks the replay window, translates and writes in the order
+//! of slot.
 //!
 //! ```text
-//!   socket ─▶ find the session ─▶ lane ─▶ replay window, translate, merge ─▶ device
+//!   socket ─▶ find the session ─▶ ring ─▶ replay window, translate, merge ─▶ device
 //!              inbound thread      │ ▲              inbound thread
 //!                                  ▼ │
-//!                          open in place: whoever is free
+//!                          open in place: any free thread
 //! ```
 //!
-//! What is opened by another thread is merged with nothing of other messages: those of a backlog are nearly as
-//! long as a frame can be.
+//! Packets of a message in the ring are not merged with packets of other messages: under backlog a message is nearly
+//! as long as a frame can be.
 
 #[cfg(test)]
 mod tests;
@@ -22,14 +22,14 @@ use strait_engine::inbound::{Job, MAX_DATAGRAMS_PER_MESSAGE, MAX_MESSAGE_BYTES};
 use strait_packet::counters::Counters;
 use strait_wg::OpenedRun;
 
-/// One message on its way to be opened.
-pub(crate) struct Arrival {
+/// One received message, and what was opened of it.
+pub(crate) struct OpenSlot {
     buffer: Box<[u8]>,
     job: Option<Job>,
     opened: OpenedRun,
 }
 
-impl Work for Arrival {
+impl Work for OpenSlot {
     fn new() -> Self {
         Self {
             buffer: vec![0; MAX_MESSAGE_BYTES].into_boxed_slice(),
@@ -45,56 +45,57 @@ impl Work for Arrival {
     }
 }
 
-impl Arrival {
-    /// What was to be done, and was: in this buffer, with this result.
+impl OpenSlot {
+    /// Takes the job out, with its buffer and its result. `None` if the slot holds no job.
     pub(crate) fn take(&mut self) -> Option<(Job, &mut [u8], &mut OpenedRun)> {
         Some((self.job.take()?, &mut self.buffer, &mut self.opened))
     }
 }
 
-/// The inbound thread's side. `retire` hands on what was opened.
-pub(crate) struct Openers<'a>(Pool<'a, Arrival>);
+/// The workers as the inbound thread uses them. `retire` handles an opened message.
+pub(crate) struct Openers<'a>(Pool<'a, OpenSlot>);
 
 impl<'a> Openers<'a> {
-    /// With `wanted` workers. What they do is counted in `account`.
+    /// With up to `workers` threads. Their messages are counted in `counters`.
     pub(crate) const fn new(
-        wanted: usize,
-        account: Arc<Counters>,
-        start: Start<'a, Arrival>,
+        workers: usize,
+        counters: Arc<Counters>,
+        start: Start<'a, OpenSlot>,
     ) -> Self {
-        Self(Pool::new(wanted, account, start))
+        Self(Pool::new(workers, counters, start))
     }
 
-    /// There were `count` more messages: whether there is backlog, and somebody to help.
-    pub(crate) const fn is_engaged(&mut self, count: usize) -> bool {
-        self.0.is_engaged(count)
+    /// Counts `count` more messages. Returns whether there is backlog that workers may take.
+    pub(crate) const fn has_backlog(&mut self, count: usize) -> bool {
+        self.0.has_backlog(count)
     }
 
-    /// Has `job` done, which is for what is in `buffer`, and puts another one in its place. `false`, and
-    /// nothing has happened, if that is not worth it: what `job` is for can be handled now, nothing is
-    /// before it.
+    /// Queues `job` for the message in `buffer`, and replaces the buffer with another one.
+    ///
+    /// Returns `false` without effect if the message is small and no other is queued, or if there are no workers: the
+    /// caller handles it at once.
     pub(crate) fn push(
         &mut self,
         job: Job,
         buffer: &mut Box<[u8]>,
-        mut retire: impl FnMut(&mut Arrival),
+        mut retire: impl FnMut(&mut OpenSlot),
     ) -> bool {
         let is_large = job.is_large();
-        let is_worth_it = if is_large { self.0.is_started() } else { !self.0.is_empty() };
+        let is_worth_it = if is_large { self.0.ensure_started() } else { !self.0.is_empty() };
         if !is_worth_it {
             return false;
         }
 
-        let fill = |arrival: &mut Arrival| {
-            mem::swap(&mut arrival.buffer, buffer);
-            arrival.job = Some(job);
+        let fill = |slot: &mut OpenSlot| {
+            mem::swap(&mut slot.buffer, buffer);
+            slot.job = Some(job);
         };
         if is_large {
             self.0.fill(fill, &mut retire);
         } else {
-            let fill = |arrival: &mut Arrival| {
-                fill(arrival);
-                arrival.work();
+            let fill = |slot: &mut OpenSlot| {
+                fill(slot);
+                slot.work();
             };
             self.0.fill_done(fill, &mut retire);
         }
@@ -103,19 +104,19 @@ impl<'a> Openers<'a> {
         true
     }
 
-    /// Brings the jobs a step further: hands on what is opened, or opens, or waits for who does. `false` if
-    /// there are none.
-    pub(crate) fn advance(&mut self, retire: impl FnMut(&mut Arrival)) -> bool {
+    /// Takes one step: retires the oldest message, or opens one, or waits for a worker. Returns `false` if none is
+    /// queued.
+    pub(crate) fn advance(&mut self, retire: impl FnMut(&mut OpenSlot)) -> bool {
         self.0.advance(retire)
     }
 
-    /// Does and hands on everything that is under way.
-    pub(crate) fn finish(&mut self, retire: impl FnMut(&mut Arrival)) {
+    /// Opens and retires all queued messages.
+    pub(crate) fn finish(&mut self, retire: impl FnMut(&mut OpenSlot)) {
         self.0.finish(retire);
     }
 
-    /// The socket has no message: there is no backlog.
-    pub(crate) const fn rest(&mut self) {
-        self.0.rest();
+    /// The socket is empty: ends the backlog.
+    pub(crate) const fn end_backlog(&mut self) {
+        self.0.end_backlog();
     }
 }

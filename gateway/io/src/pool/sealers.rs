@@ -1,11 +1,11 @@
-//! Who seals for the outbound thread. It sends what is sealed in the order of the counters, which it takes
-//! for each frame before it leaves it to others.
+//! Workers that seal for the outbound thread. That thread reserves the sending counters of each frame before it queues
+//! the frame, and sends in the order of the counters.
 //!
 //! ```text
-//!   device ─▶ translate, reserve counters ─▶ lane ─▶ send, in order of the counters
+//!   device ─▶ translate, reserve counters ─▶ ring ─▶ send, in order of the counters
 //!                outbound thread              │ ▲       outbound thread
 //!                                             ▼ │
-//!                                 segment, seal: whoever is free
+//!                                 segment, seal: any free thread
 //! ```
 
 #[cfg(test)]
@@ -20,19 +20,19 @@ use strait_engine::outbound::Job;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::Counters;
 
-/// One frame on its way to be sealed, or a batch that needs nothing but its place.
-pub(crate) struct Departure {
+/// One frame to seal, or a sealed batch that only keeps its place in the order.
+pub(crate) struct SealSlot {
     frame: FrameBuffer,
     job: Option<Job>,
     batch: TransmitBatch,
 }
 
-impl Work for Departure {
+impl Work for SealSlot {
     fn new() -> Self {
         Self { frame: FrameBuffer::new(), job: None, batch: TransmitBatch::default() }
     }
 
-    /// Segments and seals, and lets go of the keys.
+    /// Segments and seals, and drops the keys.
     fn work(&mut self) {
         if let Some(job) = self.job.take() {
             job.seal(self.frame.packet_mut(), &mut self.batch);
@@ -40,31 +40,31 @@ impl Work for Departure {
     }
 }
 
-/// The outbound thread's side. `send` sends a batch and empties it.
-pub(crate) struct Sealers<'a>(Pool<'a, Departure>);
+/// The workers as the outbound thread uses them. `send` sends a batch and empties it.
+pub(crate) struct Sealers<'a>(Pool<'a, SealSlot>);
 
 impl<'a> Sealers<'a> {
-    /// With `wanted` workers. What they do is counted in `account`.
+    /// With up to `workers` threads. Their frames are counted in `counters`.
     pub(crate) const fn new(
-        wanted: usize,
-        account: Arc<Counters>,
-        start: Start<'a, Departure>,
+        workers: usize,
+        counters: Arc<Counters>,
+        start: Start<'a, SealSlot>,
     ) -> Self {
-        Self(Pool::new(wanted, account, start))
+        Self(Pool::new(workers, counters, start))
     }
 
-    /// The device had another frame: whether there is backlog, and somebody to help.
-    pub(crate) const fn is_engaged(&mut self) -> bool {
-        self.0.is_engaged(1)
+    /// Counts one more frame. Returns whether there is backlog that workers may take.
+    pub(crate) const fn has_backlog(&mut self) -> bool {
+        self.0.has_backlog(1)
     }
 
-    /// Whether no job is under way.
+    /// Whether nothing is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Has `job` done, which is for what is in `frame`, behind everything in `batch`. Both are empty then, or
-    /// may be forgotten.
+    /// Queues `batch`, then `job` for the frame in `frame`. The batch is empty afterwards and the contents of `frame`
+    /// are unspecified. Without workers the job is done at once, into `batch`.
     pub(crate) fn push(
         &mut self,
         job: Job,
@@ -72,27 +72,27 @@ impl<'a> Sealers<'a> {
         batch: &mut TransmitBatch,
         mut send: impl FnMut(&mut TransmitBatch),
     ) {
-        self.place(batch, &mut send);
-        if !self.0.is_started() {
+        self.push_batch(batch, &mut send);
+        if !self.0.ensure_started() {
             job.seal(frame.packet_mut(), batch);
             return;
         }
 
-        let fill = |departure: &mut Departure| {
-            mem::swap(&mut departure.frame, frame);
-            departure.job = Some(job);
+        let fill = |slot: &mut SealSlot| {
+            mem::swap(&mut slot.frame, frame);
+            slot.job = Some(job);
         };
         self.0.fill(fill, retire(&mut send));
         self.0.retire_all(retire(&mut send));
     }
 
-    /// Sends `batch` when its turn comes, behind all jobs so far, and empties it.
-    pub(crate) fn place(
+    /// Queues `batch` behind all jobs so far, and empties it. Sends it at once if nothing is queued.
+    pub(crate) fn push_batch(
         &mut self,
         batch: &mut TransmitBatch,
         mut send: impl FnMut(&mut TransmitBatch),
     ) {
-        // What is sealed need not wait until there is no room left.
+        // Sealed batches need not wait until the ring is full.
         self.0.retire_all(retire(&mut send));
         if batch.is_empty() {
             return;
@@ -102,28 +102,28 @@ impl<'a> Sealers<'a> {
             return;
         }
 
-        let fill = |departure: &mut Departure| mem::swap(&mut departure.batch, batch);
+        let fill = |slot: &mut SealSlot| mem::swap(&mut slot.batch, batch);
         self.0.fill_done(fill, retire(&mut send));
     }
 
-    /// Brings the jobs a step further: sends what is sealed, or seals, or waits for who does. `false` if
-    /// there are none.
+    /// Takes one step: sends the oldest batch, or seals a frame, or waits for a worker. Returns `false` if nothing is
+    /// queued.
     pub(crate) fn advance(&mut self, mut send: impl FnMut(&mut TransmitBatch)) -> bool {
         self.0.advance(retire(&mut send))
     }
 
-    /// Does and sends everything that is under way.
+    /// Seals and sends everything that is queued.
     pub(crate) fn finish(&mut self, mut send: impl FnMut(&mut TransmitBatch)) {
         self.0.finish(retire(&mut send));
     }
 
-    /// The device has no frame: there is no backlog.
-    pub(crate) const fn rest(&mut self) {
-        self.0.rest();
+    /// The device has no frame: ends the backlog.
+    pub(crate) const fn end_backlog(&mut self) {
+        self.0.end_backlog();
     }
 }
 
-/// What is sealed is sent.
-fn retire(send: &mut impl FnMut(&mut TransmitBatch)) -> impl FnMut(&mut Departure) {
-    |departure| send(&mut departure.batch)
+/// Retires a slot: sends its batch.
+fn retire(send: &mut impl FnMut(&mut TransmitBatch)) -> impl FnMut(&mut SealSlot) {
+    |slot| send(&mut slot.batch)
 }

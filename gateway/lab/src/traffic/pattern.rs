@@ -1,18 +1,18 @@
-//! Bytes that tell their place in a stream.
+//! Bytes that are a function of their position in a stream.
 
 use strait_packet::counters::as_u64;
 
-/// Length of the pattern: a prime above 2^16, so that no power of two and no usual segment length
-/// divides it and misplaced data never fits.
+/// Length of the pattern: a prime above 2^16. It is no multiple of a power of two or of a usual segment length, so that
+/// misplaced data never matches.
 const LEN: usize = 65_537;
 
-/// An endless stream of bytes. Any part of it can be written or checked.
+/// An infinite stream of bytes. Any part of it can be written or checked.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern(Vec<u8>);
 
 impl Pattern {
     pub(super) fn new() -> Self {
-        // Xorshift (Marsaglia 2003): no structure that a checksum or a shift could hide.
+        // Xorshift (Marsaglia 2003): no structure that could hide a corruption from a checksum, or a shift.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let next = || {
             state ^= state << 13;
@@ -24,7 +24,7 @@ impl Pattern {
         Self(std::iter::repeat_with(next).take(LEN).collect())
     }
 
-    /// The longest piece at hand of the stream from byte `offset` on. Never empty.
+    /// A piece of the stream from byte `offset` on, as long as it is contiguous in memory. Never empty.
     pub(super) fn piece(&self, offset: u64) -> &[u8] {
         let len = as_u64(self.0.len());
         let start = usize::try_from(offset % len).unwrap_or(0);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_filled_matches_only_at_its_own_place() {
+    fn the_pattern_matches_only_at_its_offset() {
         let pattern = Pattern::new();
         let mut bytes = vec![0; 100_000];
 

@@ -1,4 +1,4 @@
-//! Echo requests through a raw socket, with what comes back: replies and ICMP errors.
+//! Echo requests through a raw socket, and the replies and ICMP errors to them.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -16,22 +16,22 @@ use strait_packet::counters::as_u64;
 /// Type, code, checksum, identifier, sequence number (RFC 792, RFC 4443 section 4.1).
 const HEADER_LEN: usize = 8;
 
-/// Reading more often than this gains no precision that matters.
+/// Lower limit of a read timeout: a shorter one gains no useful precision.
 const MIN_READ_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Identifiers, so that several pings in one namespace do not take each other's replies.
+/// Identifiers, so that concurrent pings in one namespace do not read each other's replies.
 static NEXT_IDENTIFIER: AtomicU16 = AtomicU16::new(1);
 
-/// What to send.
+/// The echo requests to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Ping {
-    /// Where to.
+    /// Destination.
     pub target: IpAddr,
-    /// How many requests.
+    /// Number of requests.
     pub count: u16,
-    /// From one request to the next.
+    /// Time between requests.
     pub interval: Duration,
-    /// Bytes behind the ICMP header.
+    /// Bytes after the ICMP header.
     pub payload_bytes: usize,
     /// Type of service or traffic class: DSCP and ECN.
     pub traffic_class: u8,
@@ -39,24 +39,24 @@ pub struct Ping {
     pub timeout: Duration,
 }
 
-/// What came back.
+/// Replies and errors.
 #[derive(Clone, Debug, Default)]
 pub struct PingReport {
     /// Requests sent.
     pub sent: u64,
-    /// Requests with a reply from the target that carries what was sent.
+    /// Requests with an intact reply from the target.
     pub received: u64,
     /// Replies beyond the first.
     pub duplicated: u64,
-    /// Replies with another content than was sent.
+    /// Replies with wrong content.
     pub corrupted: u64,
-    /// When the first of them came.
+    /// When the first reply arrived.
     pub first_reply: Option<Instant>,
-    /// Round trip of each reply, in the order of arrival.
+    /// Round-trip time of each reply, in the order of arrival.
     pub round_trips: Vec<Duration>,
     /// Numbers of the requests without a reply, from 0.
     pub unanswered: Vec<usize>,
-    /// Errors about our requests.
+    /// ICMP errors about these requests.
     pub errors: Vec<IcmpError>,
 }
 
@@ -76,7 +76,7 @@ pub struct IcmpError {
 }
 
 impl Ping {
-    /// `count` requests of 56 bytes every 50 ms, as `ping` makes them but quicker.
+    /// `count` requests of 56 bytes, as `ping` sends them, but every 50 ms.
     #[must_use]
     pub const fn new(target: IpAddr, count: u16) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Ping {
         }
     }
 
-    /// Sends the requests from `from` and collects what comes back.
+    /// Sends the requests from the namespace `from` and collects replies and errors.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Ping {
     ///
     /// # Errors
     ///
-    /// The socket's.
+    /// Those of the socket.
     pub fn run_here(self) -> io::Result<PingReport> {
         let mut session = Session::new(self)?;
         let start = now();
@@ -132,13 +132,13 @@ impl PingReport {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Whether each request had one reply, as it was sent.
+    /// Whether each request had exactly one intact reply.
     #[must_use]
     pub const fn is_perfect(&self) -> bool {
         self.sent > 0 && self.lost() == 0 && self.duplicated == 0 && self.corrupted == 0
     }
 
-    /// The middle one of all round trips.
+    /// The median of the round-trip times.
     #[must_use]
     pub fn median_round_trip(&self) -> Option<Duration> {
         let mut sorted = self.round_trips.clone();
@@ -200,7 +200,7 @@ impl Session {
         let target = SocketAddr::new(self.ping.target, 0).into();
         match self.socket.send_to(&message, &target) {
             Ok(_) => Ok(()),
-            // Path MTU discovery has learned that this is too long; the report shows the loss.
+            // The request exceeds the path MTU that the kernel has learned; the report shows the loss.
             Err(error) if error.raw_os_error().map(Errno::from_raw) == Some(Errno::EMSGSIZE) => {
                 Ok(())
             }
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Receives until `deadline`, or until every request sent so far and to come has its reply.
+    /// Receives until `deadline`, or until all requests, also those not sent yet, have a reply.
     fn receive_until(&mut self, deadline: Instant) -> io::Result<()> {
         let mut buffer = vec![0; usize::from(u16::MAX)];
         loop {
@@ -220,7 +220,7 @@ impl Session {
             self.socket.set_read_timeout(Some(rest.max(MIN_READ_TIMEOUT)))?;
             match self.socket.read(&mut buffer) {
                 Ok(len) => {
-                    self.take(buffer.get(..len).unwrap_or_default(), now());
+                    self.handle_message(buffer.get(..len).unwrap_or_default(), now());
                 }
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(error),
@@ -228,8 +228,8 @@ impl Session {
         }
     }
 
-    /// Looks at one message; `None` if it is too short to be one. For IPv4, the kernel hands out the IP header as well.
-    fn take(&mut self, packet: &[u8], at: Instant) -> Option<()> {
+    /// Handles one message; `None` if it is too short. For IPv4 the kernel returns the IP header too.
+    fn handle_message(&mut self, packet: &[u8], at: Instant) -> Option<()> {
         let (source, message) = match self.ping.target {
             IpAddr::V4(_) => {
                 let (source, _, message) = ipv4(packet)?;
@@ -245,7 +245,7 @@ impl Session {
                 let is_ours = u16::from_be_bytes([a, b]) == self.identifier;
                 let is_from_target = source.is_none_or(|source| source == self.ping.target);
                 if is_ours && is_from_target {
-                    self.take_reply(u16::from_be_bytes([c, d]), rest, at);
+                    self.handle_reply(u16::from_be_bytes([c, d]), rest, at);
                 }
             }
             (IpAddr::V4(_), 3..=5 | 11 | 12) | (IpAddr::V6(_), 1..=4) => {
@@ -273,7 +273,7 @@ impl Session {
         Some(())
     }
 
-    fn take_reply(&mut self, number: u16, payload: &[u8], at: Instant) {
+    fn handle_reply(&mut self, number: u16, payload: &[u8], at: Instant) {
         let is_intact = payload.len() == self.ping.payload_bytes
             && self.pattern.matches(payload, number.into());
         let Some(sent) = self.pending.get_mut(usize::from(number)) else {
@@ -293,8 +293,8 @@ impl Session {
     }
 }
 
-/// Source, destination and content of an IPv4 packet. Not by the code of the packet path, which is
-/// what these pings are to check.
+/// Source, destination and content of an IPv4 packet. Independent of the code of the packet path, which these pings
+/// check.
 fn ipv4(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     let header_len = usize::from(packet.first()? & 0x0f) * 4;
     let source = packet.get(12..16)?.first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! One TCP connection that carries as much as it can one way.
+//! One TCP connection that sends at full speed in one direction.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,31 +11,31 @@ use super::pattern::Pattern;
 use super::{any, domain};
 use strait_packet::counters::as_u64;
 
-/// A connection on which nothing moves for so long is dead.
+/// A connection without progress for this long has failed.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What one read may take.
+/// Size of the read buffer.
 const READ_BYTES: usize = 256 * 1024;
 
 /// How much to send.
 #[derive(Clone, Copy, Debug)]
 pub enum Amount {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// For so long.
+    /// As much as possible in this time.
     Time(Duration),
 }
 
-/// What became of a connection.
+/// Result of a connection.
 #[derive(Clone, Debug)]
 pub struct TcpReport {
     /// Bytes that the sender sent.
     pub sent_bytes: u64,
     /// Bytes that the receiver received.
     pub received_bytes: u64,
-    /// Whether what was received is what was sent, to the last byte.
+    /// Whether the received bytes are exactly those that were sent.
     pub is_intact: bool,
-    /// From the first byte sent until the receiver had the last.
+    /// From the first byte sent until the receiver has the last one.
     pub elapsed: Duration,
     /// The sender's address as the receiver saw it.
     pub client_seen_as: SocketAddr,
@@ -49,8 +49,7 @@ impl TcpReport {
     }
 }
 
-/// Sends from one namespace to `target`, an address that leads to the other namespace, and has every
-/// byte checked there.
+/// Sends from one namespace to `target`, an address of the other namespace, and checks every byte there.
 ///
 /// # Errors
 ///
@@ -64,8 +63,8 @@ pub fn tcp(
     tcp_with(from, to, target, amount, None)
 }
 
-/// As [`tcp`], with the congestion control of this name in place of the sender's default. Of the socket, not
-/// of the namespace: what the machine allows everybody is no matter then, as long as the kernel has it.
+/// As [`tcp`], with a congestion control by name instead of the sender's default. It is set on the socket, not in the
+/// namespace: then root may use each one that the kernel has, independent of the list that the host allows to all users.
 ///
 /// # Errors
 ///
@@ -78,7 +77,7 @@ pub fn tcp_with(
     congestion_control: Option<&'static str>,
 ) -> Result<TcpReport, LabError> {
     let listener = to.run(move || listen(target).map_err(LabError::io("listen on TCP")))?;
-    let port = listener.local_addr().map_err(LabError::io("ask for the port"))?.port();
+    let port = listener.local_addr().map_err(LabError::io("read the port of a socket"))?.port();
     let receiver = to.spawn(move || receive(&listener))?;
 
     let address = SocketAddr::new(target, port);
@@ -116,7 +115,7 @@ fn listen(like: IpAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(domain(like), Type::STREAM, None)?;
     socket.bind(&any(like))?;
     socket.listen(1)?;
-    // On Linux the read timeout of a listening socket is that of accept, see socket(7).
+    // On Linux the read timeout of a listening socket applies to accept, see socket(7).
     socket.set_read_timeout(Some(STALL_TIMEOUT))?;
 
     Ok(socket.into())
@@ -126,14 +125,14 @@ fn send(target: SocketAddr, amount: Amount, congestion_control: Option<&str>) ->
     let pattern = Pattern::new();
     let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
     if let Some(name) = congestion_control {
-        let of_kernel = |error: io::Error| {
+        let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("congestion control {name}: {error}"))
         };
-        socket.set_tcp_congestion(name.as_bytes()).map_err(of_kernel)?;
+        socket.set_tcp_congestion(name.as_bytes()).map_err(named)?;
     }
     socket.connect_timeout(&target.into(), STALL_TIMEOUT)?;
     let mut stream = TcpStream::from(socket);
-    bound(&stream)?;
+    set_timeouts(&stream)?;
 
     let start = now();
     let mut bytes = 0;
@@ -152,7 +151,7 @@ fn send(target: SocketAddr, amount: Amount, congestion_control: Option<&str>) ->
     }
     stream.shutdown(Shutdown::Write)?;
 
-    // The receiver closes when it has everything.
+    // The receiver closes when it has received everything.
     let _ = stream.read(&mut [0])?;
 
     Ok(Sent { bytes, elapsed: start.elapsed() })
@@ -161,7 +160,7 @@ fn send(target: SocketAddr, amount: Amount, congestion_control: Option<&str>) ->
 fn receive(listener: &TcpListener) -> io::Result<Received> {
     let pattern = Pattern::new();
     let (mut stream, client) = listener.accept()?;
-    bound(&stream)?;
+    set_timeouts(&stream)?;
 
     let mut buffer = vec![0; READ_BYTES];
     let (mut bytes, mut is_intact) = (0, true);
@@ -177,7 +176,7 @@ fn receive(listener: &TcpListener) -> io::Result<Received> {
     Ok(Received { bytes, is_intact, client })
 }
 
-fn bound(stream: &TcpStream) -> io::Result<()> {
+fn set_timeouts(stream: &TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(STALL_TIMEOUT))?;
 
     stream.set_write_timeout(Some(STALL_TIMEOUT))

@@ -14,47 +14,47 @@ use super::pattern::Pattern;
 use super::{any, domain, is_timeout};
 use strait_packet::counters::as_u64;
 
-/// What the number of a datagram takes at its start.
+/// Length of the number at the start of a datagram.
 const NUMBER_LEN: usize = 8;
 
-/// Once the last datagram is sent, how long to wait for it and for any that are late.
+/// How long to wait for late datagrams after the last one was sent.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Asked of the kernel, which may give less: enough to survive a scheduling pause.
+/// Requested receive buffer; the kernel may limit it. Enough for a scheduling delay.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// The largest payload of a UDP datagram over IPv4.
 const MAX_LEN: usize = 65_507;
 
-/// What to send.
+/// The datagrams to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams {
-    /// How many.
+    /// Number of datagrams.
     pub count: u64,
     /// Payload of each in bytes, at least 8.
     pub payload_bytes: usize,
-    /// How many to send each second. A sender that falls behind catches up.
+    /// Rate. A sender that falls behind catches up.
     pub per_second: u32,
 }
 
-/// What became of the datagrams.
+/// Result of sending datagrams.
 #[derive(Clone, Debug, Default)]
 pub struct UdpReport {
-    /// Datagrams that the sender's kernel took.
+    /// Datagrams that the sender's kernel accepted.
     pub sent: u64,
-    /// Different datagrams that arrived.
+    /// Distinct datagrams that arrived.
     pub received: u64,
     /// Payload bytes of [`Self::received`].
     pub received_bytes: u64,
     /// Datagrams that arrived after one with a higher number.
     pub reordered: u64,
-    /// Datagrams that arrived again.
+    /// Duplicates of datagrams that had arrived.
     pub duplicated: u64,
-    /// Datagrams with another content or length than was sent.
+    /// Datagrams with wrong content or length.
     pub corrupted: u64,
     /// The sender's address as the receiver saw it.
     pub client_seen_as: Option<SocketAddr>,
-    /// How long the sender was at it.
+    /// Duration of sending.
     pub elapsed: Duration,
 }
 
@@ -65,7 +65,7 @@ impl UdpReport {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Whether every datagram arrived, once, in order and as it was sent.
+    /// Whether every datagram arrived once, in order and unchanged.
     #[must_use]
     pub const fn is_perfect(&self) -> bool {
         self.lost() == 0 && self.reordered == 0 && self.duplicated == 0 && self.corrupted == 0
@@ -78,12 +78,11 @@ impl UdpReport {
     }
 }
 
-/// Sends from one namespace to `target`, an address that leads to the other namespace, and has every
-/// datagram checked there.
+/// Sends datagrams from one namespace to `target`, an address of the other namespace, and checks each of them there.
 ///
 /// # Errors
 ///
-/// [`LabError::Io`] if a socket refuses.
+/// [`LabError::Io`] if a socket operation fails.
 pub fn udp(
     from: &Namespace,
     to: &Namespace,
@@ -91,11 +90,11 @@ pub fn udp(
     datagrams: Datagrams,
 ) -> Result<UdpReport, LabError> {
     let socket = to.run(move || open(target).map_err(LabError::io("open a UDP socket")))?;
-    let port = socket.local_addr().map_err(LabError::io("ask for the port"))?.port();
-    let is_over = Arc::new(AtomicBool::new(false));
+    let port = socket.local_addr().map_err(LabError::io("read the port of a socket"))?.port();
+    let is_sent = Arc::new(AtomicBool::new(false));
     let receiver = to.spawn({
-        let is_over = Arc::clone(&is_over);
-        move || receive(&socket, datagrams, &is_over)
+        let is_sent = Arc::clone(&is_sent);
+        move || receive(&socket, datagrams, &is_sent)
     })?;
 
     let address = SocketAddr::new(target, port);
@@ -105,7 +104,7 @@ pub fn udp(
             .and_then(|socket| send(&socket, address, datagrams))
             .map_err(LabError::io(operation))
     });
-    is_over.store(true, Ordering::Relaxed);
+    is_sent.store(true, Ordering::Relaxed);
     let received = receiver
         .join()
         .map_err(|_| LabError::Panicked { namespace: to.name().to_owned() })?
@@ -144,7 +143,7 @@ fn send(
         loop {
             match socket.send_to(&payload, target) {
                 Ok(_) => break,
-                // An earlier datagram was answered with an ICMP error; the report shows the loss.
+                // An ICMP error about an earlier datagram; the report shows the loss.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(error),
             }
@@ -157,7 +156,7 @@ fn send(
 fn receive(
     socket: &UdpSocket,
     datagrams: Datagrams,
-    is_over: &AtomicBool,
+    is_sent: &AtomicBool,
 ) -> io::Result<UdpReport> {
     let pattern = Pattern::new();
     let mut report = UdpReport::default();
@@ -168,7 +167,7 @@ fn receive(
     while report.received < datagrams.count {
         let (len, client) = match socket.recv_from(&mut buffer) {
             Ok(datagram) => datagram,
-            Err(error) if is_timeout(&error) && is_over.load(Ordering::Relaxed) => break,
+            Err(error) if is_timeout(&error) && is_sent.load(Ordering::Relaxed) => break,
             Err(error) if is_timeout(&error) => continue,
             Err(error) => return Err(error),
         };
@@ -192,7 +191,7 @@ fn receive(
     Ok(report)
 }
 
-/// The number, and the part of the stream that only this number has.
+/// Writes the number, and the part of the stream that belongs to it.
 fn write(payload: &mut [u8], number: u64, pattern: &Pattern) {
     let (head, content) = payload.split_at_mut(NUMBER_LEN.min(payload.len()));
     head.iter_mut().zip(number.to_be_bytes()).for_each(|(byte, value)| *byte = value);
@@ -200,7 +199,7 @@ fn write(payload: &mut [u8], number: u64, pattern: &Pattern) {
     pattern.fill(content, number.wrapping_mul(as_u64(NUMBER_LEN) + 3));
 }
 
-/// The number, if the content is the one that belongs to it.
+/// Reads the number; `None` if the content does not belong to it.
 fn number(payload: &[u8], pattern: &Pattern) -> Option<u64> {
     let (number, content) = payload.split_first_chunk::<NUMBER_LEN>()?;
     let number = u64::from_be_bytes(*number);

@@ -57,7 +57,7 @@ impl Device {
 
         let (configuration, kept) = (Configuration::default(), Kept::default());
         // The device is down.
-        gateway.begin_no_sessions();
+        gateway.stop_initiating();
         Ok(Self { gateway, monitor, engine, configuration, kept, is_up: false })
     }
 
@@ -68,10 +68,10 @@ impl Device {
             return;
         }
         if is_up {
-            self.gateway.begin_sessions();
-            self.gateway.keep_alive();
+            self.gateway.resume_initiating();
+            self.gateway.send_keepalives();
         } else {
-            self.gateway.begin_no_sessions();
+            self.gateway.stop_initiating();
         }
     }
 
@@ -144,7 +144,7 @@ impl Device {
             self.kept.move_peer(peer, endpoint);
             self.gateway.move_peer(peer, endpoint);
         }
-        self.gateway.hurry();
+        self.gateway.run_timers();
         info!(peers = self.configuration.peers.len(), "configured");
 
         Ok(())

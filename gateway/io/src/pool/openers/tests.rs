@@ -1,5 +1,4 @@
-//! The lane with real threads against opening as ever: the same packets in the same order, and the same
-//! account of what is none.
+//! Opening with worker threads against opening inline: the same packets in the same order, and the same counters.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,9 +23,9 @@ use strait_packet::path::Path;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The socket has a message: so much payload in segments of so much.
+    /// The socket has a message with `payload` bytes of inner payload in segments of `segment` bytes.
     Message { payload: usize, segment: u16, seed: u64, fate: Fate },
-    /// It has none.
+    /// The socket has no message.
     Pause,
 }
 
@@ -35,15 +34,15 @@ enum Event {
 enum Fate {
     Arrives,
     Twice,
-    /// One datagram is another one's by now.
+    /// One datagram was changed.
     Forged(usize),
-    /// Two datagrams have changed places.
+    /// Two neighbouring datagrams are swapped.
     Swapped(usize),
-    /// A datagram that is none of the protocol comes with it.
+    /// A datagram that is no WireGuard message comes with it.
     Accompanied,
-    /// It comes when the next one has come.
+    /// It comes after the next one.
     Overtaken,
-    /// The peer sends from elsewhere from now on.
+    /// The peer sends from another endpoint from now on.
     Moved,
 }
 
@@ -75,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn workers_change_nothing_that_is_written(
+    fn workers_write_what_inline_opening_writes(
         events in vec(event(), 1..60),
         workers in 1..=3_usize,
     ) {
@@ -91,7 +90,7 @@ proptest! {
 }
 
 #[test]
-fn workers_do_their_part_of_a_backlog() {
+fn workers_open_part_of_a_backlog() {
     let (outcome, account) = run(&vec![large(Fate::Arrives); 400], 2);
 
     assert!(account.worker_frames.get() > 0);
@@ -99,7 +98,7 @@ fn workers_do_their_part_of_a_backlog() {
 }
 
 #[test]
-fn what_is_replayed_or_forged_is_dropped_whoever_opens_it() {
+fn workers_drop_replayed_and_forged_datagrams() {
     let mut events = vec![large(Fate::Arrives); 20];
     events.push(large(Fate::Twice));
     events.push(large(Fate::Forged(3)));
@@ -113,51 +112,51 @@ fn what_is_replayed_or_forged_is_dropped_whoever_opens_it() {
 }
 
 #[test]
-fn nobody_is_started_without_backlog() {
+fn no_worker_starts_without_backlog() {
     let events: Vec<_> =
         (0..40).map(|n| if n % 5 == 4 { Event::Pause } else { large(Fate::Arrives) }).collect();
-    let start: Start<'_, Arrival> = &|_| panic!("there is no backlog");
+    let start: Start<'_, OpenSlot> = &|_| panic!("there is no backlog");
 
     run_with(&events, 4, start, &Arc::default());
 }
 
 #[test]
-fn where_no_thread_is_to_be_had_everything_is_opened_as_ever() {
+fn without_threads_all_is_opened_inline() {
     let events = vec![large(Fate::Arrives); 20];
-    let start: Start<'_, Arrival> = &|_| Err(io::ErrorKind::WouldBlock.into());
+    let start: Start<'_, OpenSlot> = &|_| Err(io::ErrorKind::WouldBlock.into());
 
     let without = run_with(&events, 2, start, &Arc::default());
 
     assert_eq!(without.written, run(&events, 0).0.written);
 }
 
-/// A peer may be taken away while its messages are with others.
+/// A peer may be removed while workers open its messages.
 #[test]
-fn what_was_opened_for_a_peer_that_is_gone_goes_nowhere() {
+fn opened_packets_of_removed_peers_are_dropped() {
     let [mut rome, mut milan] = engines();
     let message = &messages(&mut rome.outbound, &[large(Fate::Arrives)])[0].0[0];
-    let mut arrival = Arrival::new();
-    arrival.buffer[..message.bytes.len()].copy_from_slice(&message.bytes);
+    let mut slot = OpenSlot::new();
+    slot.buffer[..message.bytes.len()].copy_from_slice(&message.bytes);
     let job = milan.inbound.handle_backlog(&message.received(), now()).unwrap();
-    arrival.job = Some(job);
+    slot.job = Some(job);
 
-    arrival.work();
+    slot.work();
     milan.control.apply(Vec::new(), remap::Table::default());
     let mut written = 0;
-    let (job, buffer, opened) = arrival.take().unwrap();
+    let (job, buffer, opened) = slot.take().unwrap();
     let mut out = TransmitBatch::default();
     milan.inbound.handle_opened(job, buffer, opened, now(), &mut out, |_, _, _| written += 1);
 
     let counters = milan.control.accounts().inbound.snapshot();
     assert_eq!((written, counters.drops(DropReason::UnknownIndex)), (0, 45));
-    assert!(arrival.take().is_none(), "the keys are kept");
+    assert!(slot.take().is_none(), "the slot keeps the keys");
 }
 
 fn large(fate: Fate) -> Event {
     Event::Message { payload: 60_000, segment: 1340, seed: 1, fate }
 }
 
-/// What the pods, the peer and the account see.
+/// What the pods get, and the counters.
 struct Outcome {
     written: Vec<Vec<u8>>,
     counters: Snapshot,
@@ -167,17 +166,17 @@ struct Outcome {
 
 fn run(events: &[Event], workers: usize) -> (Outcome, Arc<Counters>) {
     let account = Arc::default();
-    let start: Start<'_, Arrival> =
+    let start: Start<'_, OpenSlot> =
         &|mut worker| thread::Builder::new().spawn(move || while worker.work(work) {});
 
     (run_with(events, workers, start, &account), account)
 }
 
-/// The loop of the inbound thread, with a socket that has what `events` say, a message for each call.
+/// The loop of the inbound thread, with a socket that returns one message of `events` a call.
 fn run_with(
     events: &[Event],
     workers: usize,
-    start: Start<'_, Arrival>,
+    start: Start<'_, OpenSlot>,
     account: &Arc<Counters>,
 ) -> Outcome {
     let [mut rome, milan] = engines();
@@ -190,25 +189,25 @@ fn run_with(
     for (messages, is_pause) in &messages {
         for message in messages {
             let received = message.received();
-            let job = if openers.is_engaged(1) {
+            let job = if openers.has_backlog(1) {
                 thread.inbound.handle_backlog(&received, now())
             } else {
                 None
             };
             part[..message.bytes.len()].copy_from_slice(&message.bytes);
             let is_pushed = job
-                .is_some_and(|job| openers.push(job, &mut part, |arrival| thread.hand_on(arrival)));
+                .is_some_and(|job| openers.push(job, &mut part, |slot| thread.handle_opened(slot)));
             if !is_pushed {
-                openers.finish(|arrival| thread.hand_on(arrival));
+                openers.finish(|slot| thread.handle_opened(slot));
                 thread.handle(received, now());
             }
         }
         if *is_pause {
-            openers.finish(|arrival| thread.hand_on(arrival));
-            openers.rest();
+            openers.finish(|slot| thread.handle_opened(slot));
+            openers.end_backlog();
         }
     }
-    openers.finish(|arrival| thread.hand_on(arrival));
+    openers.finish(|slot| thread.handle_opened(slot));
     drop(openers);
     thread.drain();
 
@@ -224,7 +223,7 @@ fn run_with(
 
 struct Thread {
     inbound: Inbound,
-    /// Messages since the batch was empty, at the most.
+    /// Messages since the batch was last written, at most.
     waiting: usize,
     written: Vec<Vec<u8>>,
 }
@@ -234,15 +233,15 @@ impl Thread {
         let mut out = TransmitBatch::default();
         self.inbound.handle_datagrams(received, now, &mut out, |_, _| false);
         self.waiting += 1;
-        // Now and then, as if that were all of a system call, which never has more than the batch takes.
+        // As if the system call ended at an arbitrary message. It never returns more than the batch takes.
         if received.bytes.len().is_multiple_of(3) || self.waiting == MAX_MESSAGES {
             self.drain();
         }
     }
 
-    fn hand_on(&mut self, arrival: &mut Arrival) {
+    fn handle_opened(&mut self, slot: &mut OpenSlot) {
         let Self { inbound, written, .. } = self;
-        let (job, buffer, opened) = arrival.take().unwrap();
+        let (job, buffer, opened) = slot.take().unwrap();
         let mut out = TransmitBatch::default();
         inbound.handle_opened(job, buffer, opened, now(), &mut out, |frame, bytes, accounts| {
             write(written, frame, bytes, accounts);
@@ -256,7 +255,7 @@ impl Thread {
     }
 }
 
-/// How packets are merged is not compared, but what they are.
+/// Keeps the packets, independent of how they are merged.
 fn write(written: &mut Vec<Vec<u8>>, frame: &Frame<'_>, bytes: &[u8], accounts: &Accounts) {
     written.extend(frame.members().map(|range| bytes[range].to_vec()));
     accounts.handle_frame(
@@ -266,7 +265,7 @@ fn write(written: &mut Vec<Vec<u8>>, frame: &Frame<'_>, bytes: &[u8], accounts: 
     );
 }
 
-/// What one receiving call gives.
+/// One received message.
 #[derive(Clone)]
 struct Message {
     bytes: Vec<u8>,
@@ -285,7 +284,7 @@ impl Message {
     }
 }
 
-/// What arrives by each event, and whether nothing does.
+/// The messages that each event brings, and whether it is a pause.
 fn messages(outbound: &mut strait_engine::Outbound, events: &[Event]) -> Vec<(Vec<Message>, bool)> {
     let mut frame = FrameBuffer::new();
     let mut from = SocketAddr::from(([192, 0, 2, 1], 51840));
@@ -344,7 +343,7 @@ fn mangle(message: &mut Message, fate: Fate) {
         }
         Fate::Accompanied => {
             bytes.splice(0..0, vec![9; *stride]).for_each(drop);
-            // More than that is never merged: what came last is lost.
+            // The kernel never merges more than that: the last datagrams are cut.
             if bytes.len() > MAX_MESSAGE_BYTES {
                 bytes.truncate((bytes.len() - 1) / *stride * *stride);
             }

@@ -1,4 +1,4 @@
-//! The lane with real threads against sealing as ever: the same datagrams, byte for byte, in the same order.
+//! Sealing with worker threads against sealing inline: the same datagrams, byte for byte, in the same order.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,15 +18,15 @@ use strait_engine::outbound::Disposition;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The device has a frame with so much payload, in segments of so much.
+    /// The device has a frame with `payload` bytes in segments of `segment` bytes.
     Frame { payload: usize, segment: u16, seed: u64 },
-    /// It has one that is no packet.
+    /// The device has a frame that is no packet.
     Unreadable,
-    /// It has none.
+    /// The device has no frame.
     Pause,
 }
 
-/// The shortest segments are as long as `shortest`.
+/// Events whose segments have at least `shortest` bytes.
 fn event(shortest: u16) -> impl Strategy<Value = Event> {
     let frame = |payload, segment| {
         (payload, segment, any::<u64>()).prop_map(|(payload, segment, seed)| Event::Frame {
@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn workers_change_nothing_that_is_sent(
+    fn workers_send_what_inline_sealing_sends(
         events in vec(event(250), 1..60),
         workers in 1..=3_usize,
     ) {
@@ -63,10 +63,10 @@ proptest! {
         prop_assert!(account.worker_frames.get() <= u64::try_from(events.len()).unwrap());
     }
 
-    /// Where a batch has no room for a frame the counters of what is left belong to nobody, and which those
-    /// are depends on what else is in the batch.
+    /// A batch that has no room for a whole frame leaves some reserved counters unused. Which ones depends on the
+    /// other contents of the batch.
     #[test]
-    fn order_and_lengths_stay_where_a_frame_fills_a_batch(
+    fn workers_keep_order_in_full_batches(
         events in vec(event(16), 1..30),
         workers in 1..=3_usize,
     ) {
@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn workers_do_their_part_of_a_backlog() {
+fn workers_seal_part_of_a_backlog() {
     let event = Event::Frame { payload: 64_000, segment: 1340, seed: 1 };
 
     let (_, account) = run(&vec![event; 400], 2);
@@ -90,29 +90,29 @@ fn workers_do_their_part_of_a_backlog() {
 }
 
 #[test]
-fn nobody_is_started_without_backlog() {
+fn no_worker_starts_without_backlog() {
     let frame = Event::Frame { payload: 64_000, segment: 1340, seed: 1 };
     let events: Vec<_> =
         (0..40).map(|n| if n % 5 == 4 { Event::Pause } else { frame.clone() }).collect();
-    let start: Start<'_, Departure> = &|_| panic!("there is no backlog");
+    let start: Start<'_, SealSlot> = &|_| panic!("there is no backlog");
 
     run_with(&events, 4, start, &Arc::default());
 }
 
 #[test]
-fn where_no_thread_is_to_be_had_everything_is_sealed_as_ever() {
+fn without_threads_all_is_sealed_inline() {
     let frame = Event::Frame { payload: 64_000, segment: 1340, seed: 1 };
     let events = vec![frame; 20];
-    let start: Start<'_, Departure> = &|_| Err(io::ErrorKind::WouldBlock.into());
+    let start: Start<'_, SealSlot> = &|_| Err(io::ErrorKind::WouldBlock.into());
 
     let without = run_with(&events, 2, start, &Arc::default());
 
     assert_eq!(without.sent, run(&events, 0).0.sent);
 }
 
-/// They may be all that the device has for as long as anybody likes.
+/// A local sender can keep the device busy with such frames.
 #[test]
-fn nothing_waits_while_frames_come_that_go_nowhere() {
+fn undeliverable_frames_do_not_delay_sealed_ones() {
     for (payload, segment) in [(1000, 1360), (64_000, 1340)] {
         for workers in [0, 2] {
             let frame = Event::Frame { payload, segment, seed: 1 };
@@ -121,34 +121,34 @@ fn nothing_waits_while_frames_come_that_go_nowhere() {
 
             let (outcome, _) = run(&events, workers);
 
-            assert_eq!(outcome.before_rest, outcome.sent.len(), "{payload}, {workers}");
+            assert_eq!(outcome.before_idle, outcome.sent.len(), "{payload}, {workers}");
         }
     }
 }
 
 #[test]
-fn what_is_sealed_keeps_no_keys() {
-    let mut departure = Departure::new();
+fn a_sealed_slot_keeps_no_keys() {
+    let mut slot = SealSlot::new();
     let [mut rome, _] = engines();
-    let (virtio, len) = fill(&mut departure.frame, 64_000, 1340, 1);
+    let (virtio, len) = fill(&mut slot.frame, 64_000, 1340, 1);
     let mut job = None;
-    let packet = &mut departure.frame.packet_mut()[..len];
+    let packet = &mut slot.frame.packet_mut()[..len];
     let mut out = TransmitBatch::default();
     let _ = rome.outbound.handle_backlog(&virtio, packet, now(), &mut out, &mut job, |_| {});
     assert!(out.is_empty());
-    departure.job = job;
+    slot.job = job;
 
-    departure.work();
+    slot.work();
 
-    assert!(departure.job.is_none());
-    assert_eq!(departure.batch.transmits().iter().map(|send| send.packets).sum::<u64>(), 48);
+    assert!(slot.job.is_none());
+    assert_eq!(slot.batch.transmits().iter().map(|send| send.packets).sum::<u64>(), 48);
 }
 
-/// What an outsider and the account see.
+/// What is sent, and the counters.
 struct Outcome {
     sent: Vec<(Vec<u8>, SocketAddr)>,
-    /// How many of them before the device had no frame any more.
-    before_rest: usize,
+    /// How many of them were sent before the device had no frame.
+    before_idle: usize,
     counters: strait_packet::counters::Snapshot,
     peer: (u64, u64),
 }
@@ -165,13 +165,13 @@ fn counter(datagram: &[u8]) -> u64 {
 
 fn run(events: &[Event], workers: usize) -> (Outcome, Arc<Counters>) {
     let account = Arc::default();
-    let start: Start<'_, Departure> =
+    let start: Start<'_, SealSlot> =
         &|mut worker| thread::Builder::new().spawn(move || while worker.work(work) {});
 
     (run_with(events, workers, start, &account), account)
 }
 
-/// Keeps what is sent.
+/// Records what is sent.
 struct Wire {
     sent: RefCell<Vec<(Vec<u8>, SocketAddr)>>,
     accounts: Accounts,
@@ -189,11 +189,11 @@ impl Sink for Wire {
     }
 }
 
-/// What the outbound thread does, with a device that has what `events` say.
+/// The loop of the outbound thread, with a device that returns the frames of `events`.
 fn run_with(
     events: &[Event],
     workers: usize,
-    start: Start<'_, Departure>,
+    start: Start<'_, SealSlot>,
     account: &Arc<Counters>,
 ) -> Outcome {
     let [rome, _] = engines();
@@ -206,24 +206,24 @@ fn run_with(
         match *event {
             Event::Frame { payload, segment, seed } => {
                 let (virtio, len) = fill(&mut frame, payload, segment, seed);
-                let disposition = direction.handle_frame(&virtio, (&mut frame, len), now());
+                let disposition = direction.handle_frame(&virtio, &mut frame, len, now());
                 assert_eq!(disposition, Disposition::Taken);
             }
             Event::Unreadable => direction.handle_unreadable_frame(),
             Event::Pause => {
                 while direction.advance() {}
-                direction.rest();
+                direction.handle_idle();
             }
         }
     }
-    let before_rest = wire.sent.borrow().len();
-    direction.rest();
+    let before_idle = wire.sent.borrow().len();
+    direction.handle_idle();
     drop(direction);
 
     let current = rome.control.current();
     let peer = &current.peers()[0];
     Outcome {
-        before_rest,
+        before_idle,
         counters: rome.control.accounts().outbound.snapshot(),
         peer: (peer.transmit.packets.get(), peer.transmit.bytes.get()),
         sent: wire.sent.into_inner(),

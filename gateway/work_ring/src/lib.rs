@@ -1,8 +1,8 @@
-//! Work that others do, in an order that is kept.
+//! Parallel work on items whose order is kept.
 //!
-//! Answers one question: *who works on this, and when may it go on?* An [`Owner`] fills slots in order and
-//! retires them in the same order. In between each is worked on once, by one of the [`Worker`]s or by the
-//! owner itself, whoever is free first.
+//! Answers one question: *which thread works on an item, and when may the item go on?* An [`Owner`] fills slots in
+//! order and retires them in the same order. In between, each slot is worked on once, by the first free thread: one
+//! of the [`Worker`]s, or the owner.
 //!
 //! ```text
 //!               ┌── tail: retired next               head: filled next ──┐
@@ -12,20 +12,20 @@
 //!
 //! # Invariants
 //!
-//! - What is filled first is retired first, whoever worked on it.
-//! - Each slot that is filled is worked on once, and retired once.
-//! - While something is ready, no worker sleeps that was woken for it; the owner can finish everything
-//!   without any.
-//! - Nobody waits for a lock. Nothing is allocated after [`new`], but for the list of threads.
+//! - Slots are retired in the order in which they were filled, independent of the thread that worked on them.
+//! - Each filled slot is worked on once, and retired once.
+//! - A worker that was woken for a ready slot does not sleep while a slot is ready. The owner can finish all work
+//!   without workers.
+//! - No thread waits for a lock. After [`new`] only the list of threads allocates.
 //!
 //! # Not here
 //!
-//! What is done (the closures know), who starts the threads, packets.
+//! The work itself (closures of the caller), the start of threads, packets.
 //!
 //! # Sources
 //!
-//! The lap in the state of a slot is the sequence number of D. Vyukov's bounded queue. `tests/model.rs` has
-//! loom try the interleavings.
+//! The lap in the state of a slot is the sequence number of D. Vyukov's bounded queue. `tests/model.rs` explores
+//! the interleavings with loom.
 
 #![forbid(unsafe_code)]
 
@@ -40,8 +40,8 @@ use slot::{Slot, Stamp};
 use sync::AtomicBool;
 use sync::thread::{self, Thread};
 
-/// A lane of these slots, at least one. The thread that calls this owns it; the workers are for other
-/// threads, which [`Owner::attach`] is to be told of.
+/// Creates a ring of `slots`, at least one. The calling thread owns it. Each worker is for another thread, which
+/// must be passed to [`Owner::attach`].
 #[must_use]
 pub fn new<T>(slots: impl IntoIterator<Item = T>, workers: usize) -> (Owner<T>, Vec<Worker<T>>) {
     let shared = Arc::new(Shared {
@@ -65,23 +65,23 @@ impl<T> Shared<T> {
         u64::try_from(self.slots.len()).unwrap_or(u64::MAX)
     }
 
-    /// The slot that a position has, and the lap. `None` if there are no slots.
+    /// The slot at `position`, and its lap. `None` if there are no slots.
     #[inline]
-    fn place(&self, position: u64) -> Option<(&Slot<T>, u64)> {
+    fn slot(&self, position: u64) -> Option<(&Slot<T>, u64)> {
         let index = usize::try_from(position.checked_rem(self.len())?).ok()?;
 
         Some((self.slots.get(index)?, position / self.len()))
     }
 
-    /// Takes what is ready at `position`, unless somebody has, and works on it.
+    /// Takes the slot at `position`, if it is ready, and works on it. Returns whether it did.
     #[inline]
     fn work(&self, position: u64, work: impl FnOnce(&mut T)) -> bool {
-        let Some((slot, lap)) = self.place(position) else { return false };
+        let Some((slot, lap)) = self.slot(position) else { return false };
         if !slot.take(lap) {
             return false;
         }
 
-        // Also if the work panics: the owner must not wait for ever.
+        // On a panic too: the owner must not wait without end.
         let _finish = Finish { slot, lap, owner: &self.owner };
         slot.contents(work);
 
@@ -89,7 +89,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Declares the work done that somebody has taken.
+/// Marks a taken slot as done.
 struct Finish<'a, T> {
     slot: &'a Slot<T>,
     lap: u64,
@@ -103,56 +103,55 @@ impl<T> Drop for Finish<'_, T> {
     }
 }
 
-/// Fills and retires. Stays with the thread that made it, which is the one that is woken.
+/// Fills and retires slots. Stays on the thread that created it: that thread is woken when work is done.
 ///
-/// When it is dropped the workers end; what was not retired is not worked on any more.
+/// Dropping it ends the workers; slots that are not yet taken are not worked on any more.
 pub struct Owner<T> {
     shared: Arc<Shared<T>>,
-    /// What is filled next.
+    /// Position that is filled next.
     head: u64,
-    /// What is retired next.
+    /// Position that is retired next.
     tail: u64,
     threads: Vec<Thread>,
     is_bound: PhantomData<*const ()>,
 }
 
 impl<T> Owner<T> {
-    /// `thread` has a [`Worker`]: it is woken when there is something to do. Without that a worker finds
-    /// only what is there when it looks.
+    /// Registers the thread of a [`Worker`], to be woken when a slot is ready. A worker whose thread is not
+    /// registered finds only slots that are ready when it looks.
     pub fn attach(&mut self, thread: Thread) {
         self.threads.push(thread);
     }
 
-    /// How many slots are filled and not retired.
+    /// Number of slots that are filled and not retired.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         usize::try_from(self.head - self.tail).unwrap_or(usize::MAX)
     }
 
-    /// Whether everything is retired.
+    /// Whether all filled slots are retired.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// Whether something must be retired before more can be filled.
+    /// Whether a slot must be retired before another can be filled.
     #[must_use]
     #[inline]
     pub fn is_full(&self) -> bool {
         self.head - self.tail >= self.shared.len()
     }
 
-    /// Fills the next slot with work, and wakes a worker. `false`, and nothing is done, if all slots are
-    /// filled.
+    /// Fills the next slot with work, and wakes a worker. Returns `false` without effect if all slots are filled.
     #[inline]
     pub fn fill(&mut self, fill: impl FnOnce(&mut T)) -> bool {
         let position = self.head;
         if !self.put(fill, Stamp::ready) {
             return false;
         }
-        // In turn: one that is busy looks again by itself.
+        // Round robin: a busy worker looks again by itself.
         let count = u64::try_from(self.threads.len()).unwrap_or(u64::MAX);
         let turn = position.checked_rem(count).and_then(|turn| usize::try_from(turn).ok());
         if let Some(thread) = turn.and_then(|turn| self.threads.get(turn)) {
@@ -162,14 +161,14 @@ impl<T> Owner<T> {
         true
     }
 
-    /// Fills the next slot with what is done already and only has its place in the order. `false`, and
-    /// nothing is done, if all slots are filled.
+    /// Fills the next slot with an item that needs no work, only its place in the order. Returns `false` without
+    /// effect if all slots are filled.
     #[inline]
     pub fn fill_done(&mut self, fill: impl FnOnce(&mut T)) -> bool {
         self.put(fill, Stamp::done)
     }
 
-    /// Retires the oldest slot, if the work on it is done.
+    /// Retires the oldest slot if the work on it is done. Returns whether it did.
     #[inline]
     pub fn retire(&mut self, retire: impl FnOnce(&mut T)) -> bool {
         let Some((slot, lap)) =
@@ -185,7 +184,7 @@ impl<T> Owner<T> {
         true
     }
 
-    /// Works on the oldest slot that nobody has taken, if there is one.
+    /// Works on the oldest slot that is ready, if there is one. Returns whether it did.
     #[inline]
     pub fn help(&self, work: impl FnOnce(&mut T)) -> bool {
         let mut work = Some(work);
@@ -199,8 +198,11 @@ impl<T> Owner<T> {
         })
     }
 
-    /// Waits until the work on the oldest slot is done, which somebody must have taken or be about to.
-    /// Returns at once if there is none.
+    /// Waits until the work on the oldest slot is done. Returns at once if no slot is filled.
+    ///
+    /// # Caller's duty
+    ///
+    /// A worker must have taken that slot, or be about to: otherwise this waits without end.
     pub fn wait(&self) {
         while self.oldest().is_some_and(|(slot, lap)| slot.stamp() != Stamp::done(lap)) {
             thread::park();
@@ -208,7 +210,7 @@ impl<T> Owner<T> {
     }
 
     fn oldest(&self) -> Option<(&Slot<T>, u64)> {
-        if self.is_empty() { None } else { self.shared.place(self.tail) }
+        if self.is_empty() { None } else { self.shared.slot(self.tail) }
     }
 
     #[inline]
@@ -216,7 +218,7 @@ impl<T> Owner<T> {
         if self.is_full() {
             return false;
         }
-        let Some((slot, lap)) = self.shared.place(self.head) else { return false };
+        let Some((slot, lap)) = self.shared.slot(self.head) else { return false };
 
         slot.contents(fill);
         slot.advance(stamp(lap));
@@ -235,15 +237,15 @@ impl<T> Drop for Owner<T> {
     }
 }
 
-/// Works on what is ready, the oldest first. One thread has it.
+/// Works on ready slots, the oldest first. For one thread.
 pub struct Worker<T> {
     shared: Arc<Shared<T>>,
-    /// Everything before was taken by somebody.
+    /// All positions before this one are taken.
     next: u64,
 }
 
 impl<T> Worker<T> {
-    /// Waits for something to do, and does it. `false` when the owner is gone.
+    /// Waits for a ready slot, and works on it. Returns `false` once the owner is dropped.
     pub fn work(&mut self, work: impl FnOnce(&mut T)) -> bool {
         let mut work = Some(work);
         while !self.shared.is_closed.load(Ordering::Acquire) {
@@ -265,10 +267,10 @@ impl<T> Worker<T> {
         false
     }
 
-    /// The first position from [`Self::next`] on that is ready, for a moment at least.
+    /// The first ready position from [`Self::next`] on. Another thread may take it at any moment.
     fn ready(&mut self) -> Option<u64> {
         loop {
-            let (slot, lap) = self.shared.place(self.next)?;
+            let (slot, lap) = self.shared.slot(self.next)?;
             let stamp = slot.stamp();
             if stamp == Stamp::ready(lap) {
                 return Some(self.next);
@@ -276,7 +278,7 @@ impl<T> Worker<T> {
             if stamp < Stamp::ready(lap) {
                 return None;
             }
-            // Taken by others, who may have gone on for laps: all but the last of those are retired.
+            // Taken by other threads, maybe some laps ago: all laps but the last are retired.
             let laps = stamp.lap().saturating_sub(lap + 1);
             self.next += laps * self.shared.len() + 1;
         }

@@ -1,4 +1,4 @@
-//! What the lane is made of: the standard library's, or the model checker's.
+//! Primitives of the ring: those of the standard library, or those of the model checker.
 
 #[cfg(not(loom))]
 pub(crate) use std::{

@@ -1,21 +1,20 @@
-//! One slot: what it holds, and whose turn it is.
+//! One slot: its contents, and the state that says which thread may use them.
 //!
 //! ```text
 //!          fill            take             finish           retire
 //!   Free ────────▶ Ready ────────▶ Taken ────────────▶ Done ────────▶ Free, of the next lap
-//!    └───────────────── fill, nothing to be done ───────▶┘
+//!    └───────────────── fill, no work needed ───────────▶┘
 //! ```
 //!
-//! Ready is the only state that two may want to end: whoever does so first has the slot. Every other step
-//! is one thread's alone, so the mutex around the contents is never found locked: it is there because the
-//! compiler cannot know that.
+//! Several threads may try to take a ready slot: the first one gets it. Each other step belongs to one thread, so the
+//! mutex around the contents is never contended: it is there because the compiler cannot know that.
 
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, TryLockError};
 
 use crate::sync::{AtomicU64, Mutex};
 
-/// A state of a slot in one lap: later ones are greater.
+/// The state of a slot in one lap. Later states are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(u64);
 
@@ -51,19 +50,19 @@ impl<T> Slot<T> {
         Self { stamp: AtomicU64::new(Stamp::free(0).0), contents: Mutex::new(contents) }
     }
 
-    /// What came before the answer has been written by then.
+    /// The current state. Acquires what was written before [`Self::advance`] to it.
     #[inline]
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp(self.stamp.load(Ordering::Acquire))
     }
 
-    /// The next state, which nobody else can bring about.
+    /// Stores the next state. Only for steps that belong to the calling thread.
     #[inline]
     pub(crate) fn advance(&self, stamp: Stamp) {
         self.stamp.store(stamp.0, Ordering::Release);
     }
 
-    /// Takes the slot of this lap, unless somebody has.
+    /// Takes the slot if it is ready in this lap. Returns whether it did.
     #[inline]
     pub(crate) fn take(&self, lap: u64) -> bool {
         let (ready, taken) = (Stamp::ready(lap).0, Stamp::taken(lap).0);
@@ -71,16 +70,16 @@ impl<T> Slot<T> {
         self.stamp.compare_exchange(ready, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// The contents, for the one whose turn it is.
+    /// Visits the contents. Only for the thread that the state allows to.
     #[inline]
     pub(crate) fn contents<R>(&self, visit: impl FnOnce(&mut T) -> R) -> R {
         match self.contents.try_lock() {
             Ok(mut contents) => visit(&mut contents),
-            // Whoever had it has panicked, and what is there is as far as it had come.
+            // The work panicked: the contents are as it left them.
             Err(TryLockError::Poisoned(poisoned)) => visit(&mut poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 if cfg!(any(loom, debug_assertions)) {
-                    unreachable!("two have one slot");
+                    unreachable!("two threads use one slot");
                 }
                 visit(&mut self.contents.lock().unwrap_or_else(PoisonError::into_inner))
             }

@@ -1,12 +1,12 @@
-//! A lane with real threads, and one without any.
+//! A ring with real threads, and one without workers.
 
 #![cfg(not(loom))]
 
 use std::thread;
 
-use strait_lane::{Owner, Worker};
+use strait_work_ring::{Owner, Worker};
 
-/// What passes through a slot: its number, and how often it was worked on.
+/// An item in a slot: its number, and how often it was worked on.
 #[derive(Default)]
 struct Job {
     number: u64,
@@ -14,9 +14,9 @@ struct Job {
 }
 
 #[test]
-fn a_hundred_thousand_jobs_come_out_once_and_in_order() {
+fn many_jobs_are_done_once_in_order() {
     for workers in 1..=3 {
-        let (mut owner, workers) = strait_lane::new((0..8).map(|_| Job::default()), workers);
+        let (mut owner, workers) = strait_work_ring::new((0..8).map(|_| Job::default()), workers);
         let mut retired = 0;
 
         thread::scope(|scope| {
@@ -39,25 +39,25 @@ fn a_hundred_thousand_jobs_come_out_once_and_in_order() {
 }
 
 #[test]
-fn an_owner_without_workers_does_everything_itself() {
-    let (mut owner, _) = strait_lane::new((0..2).map(|_| Job::default()), 0);
+fn owner_works_without_workers() {
+    let (mut owner, _) = strait_work_ring::new((0..2).map(|_| Job::default()), 0);
 
     assert!(owner.fill(|job| job.number = 0));
     assert!(owner.fill_done(|job| *job = Job { number: 1, worked: 1 }));
-    assert!(owner.is_full() && !owner.fill(|_| panic!("there is no room")));
-    assert!(!owner.retire(|_| panic!("nobody has worked on it")));
+    assert!(owner.is_full() && !owner.fill(|_| panic!("all slots are filled")));
+    assert!(!owner.retire(|_| panic!("it is not done")));
     assert!(owner.help(|job| job.worked += 1));
-    assert!(!owner.help(|_| panic!("nothing is left to do")));
+    assert!(!owner.help(|_| panic!("no slot is ready")));
 
     for expected in 0..2 {
         assert!(owner.retire(|job| assert_eq!((job.number, job.worked), (expected, 1))));
     }
-    assert!(owner.is_empty() && !owner.retire(|_| panic!("everything is retired")));
+    assert!(owner.is_empty() && !owner.retire(|_| panic!("all slots are retired")));
 }
 
 #[test]
-fn a_worker_that_slept_for_many_laps_finds_what_is_ready() {
-    let (mut owner, workers) = strait_lane::new((0..4).map(|_| Job::default()), 1);
+fn worker_catches_up_after_many_laps() {
+    let (mut owner, workers) = strait_work_ring::new((0..4).map(|_| Job::default()), 1);
     let [mut worker] = <[_; 1]>::try_from(workers).unwrap();
 
     for number in 0..1001 {
@@ -72,12 +72,12 @@ fn a_worker_that_slept_for_many_laps_finds_what_is_ready() {
 }
 
 #[test]
-fn work_that_panics_keeps_nobody_waiting() {
-    let (mut owner, workers) = strait_lane::new([Job::default()], 1);
+fn panicked_work_counts_as_done() {
+    let (mut owner, workers) = strait_work_ring::new([Job::default()], 1);
     let [mut worker] = <[_; 1]>::try_from(workers).unwrap();
     owner.fill(|job| job.number = 7);
 
-    let worker = thread::spawn(move || worker.work(|_| panic!("as this test wants")));
+    let worker = thread::spawn(move || worker.work(|_| panic!("on purpose")));
     assert!(worker.join().is_err());
 
     owner.wait();
@@ -89,13 +89,13 @@ fn run(mut worker: Worker<Job>) {
     while worker.work(|job| job.worked += 1) {}
 }
 
-/// Retires the oldest job, works on one, or waits for one.
+/// Retires the oldest job, works on a job, or waits for the oldest.
 fn advance(owner: &mut Owner<Job>, retired: &mut u64) {
     let is_retired = owner.retire(|job| {
         assert_eq!((job.number, job.worked), (*retired, 1));
         *retired += 1;
     });
-    // Now and then it does not help, so that workers are waited for.
+    // Every third time it does not help, so that it waits for the workers.
     if !is_retired && (retired.is_multiple_of(3) || !owner.help(|job| job.worked += 1)) {
         owner.wait();
     }

@@ -1,15 +1,15 @@
-//! Every interleaving of an owner and its workers, as loom sees them. Run with `RUSTFLAGS="--cfg loom"`.
+//! Interleavings of an owner and its workers, explored by loom. Run with `RUSTFLAGS="--cfg loom"`.
 //!
-//! That nobody finds a slot locked is checked by the lane itself, which panics under loom; that no wake-up is
-//! lost by loom, which reports threads that wait for ever.
+//! The ring itself checks that no thread finds a slot locked: it panics under loom. Loom checks that no wake-up is
+//! lost: it reports a deadlock.
 
 #![cfg(loom)]
 
 use loom::model::Builder;
 use loom::thread;
-use strait_lane::{Owner, Worker};
+use strait_work_ring::{Owner, Worker};
 
-/// What passes through a slot: its number, and how often it was worked on.
+/// An item in a slot: its number, and how often it was worked on.
 #[derive(Default)]
 struct Job {
     number: usize,
@@ -17,7 +17,7 @@ struct Job {
 }
 
 #[test]
-fn what_is_filled_is_worked_on_once_and_retired_in_order() {
+fn jobs_are_done_once_in_order() {
     explore(Some(3), || {
         let mut owner = start(2, 1);
         let mut retired = Vec::new();
@@ -36,7 +36,7 @@ fn what_is_filled_is_worked_on_once_and_retired_in_order() {
 }
 
 #[test]
-fn a_worker_that_sleeps_is_woken_for_each() {
+fn each_job_wakes_a_sleeping_worker() {
     explore(Some(3), || {
         let mut owner = start(2, 1);
         let mut retired = Vec::new();
@@ -55,7 +55,7 @@ fn a_worker_that_sleeps_is_woken_for_each() {
 }
 
 #[test]
-fn what_is_done_already_keeps_its_place() {
+fn finished_items_keep_their_place() {
     explore(Some(3), || {
         let mut owner = start(2, 1);
         let mut retired = Vec::new();
@@ -73,7 +73,7 @@ fn what_is_done_already_keeps_its_place() {
 }
 
 #[test]
-fn two_workers_share_and_the_order_stays() {
+fn two_workers_keep_the_order() {
     explore(Some(2), || {
         let mut owner = start(2, 2);
         let mut retired = Vec::new();
@@ -92,7 +92,7 @@ fn two_workers_share_and_the_order_stays() {
 }
 
 #[test]
-fn an_owner_that_goes_leaves_nobody_behind() {
+fn dropping_the_owner_ends_the_workers() {
     explore(Some(3), || {
         let mut owner = start(2, 1);
 
@@ -102,17 +102,17 @@ fn an_owner_that_goes_leaves_nobody_behind() {
     });
 }
 
-/// Tries every interleaving, or those with at most so many preemptions.
+/// Explores all interleavings, or those with at most `preemptions` preemptions.
 fn explore(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
     builder.check(model);
 }
 
-/// Nobody joins the workers: loom takes a thread that is joining for one that is parked, and a wake-up for
-/// the end of the other. It waits for all threads by itself, and reports one that never ends.
+/// Starts workers that are never joined: loom cannot tell a joining thread from a parked one, and takes a wake-up
+/// for the end of the other thread. Loom waits for all threads by itself, and reports one that never ends.
 fn start(slots: usize, workers: usize) -> Owner<Job> {
-    let (mut owner, workers) = strait_lane::new((0..slots).map(|_| Job::default()), workers);
+    let (mut owner, workers) = strait_work_ring::new((0..slots).map(|_| Job::default()), workers);
     for worker in workers {
         owner.attach(thread::spawn(|| run(worker)).thread().clone());
     }
@@ -124,7 +124,7 @@ fn run(mut worker: Worker<Job>) {
     while worker.work(|job| job.worked += 1) {}
 }
 
-/// Retires the oldest, with a hand in the work if there is nothing to retire.
+/// Retires the oldest job. If none can be retired, works on one, or waits.
 fn finish_one(owner: &mut Owner<Job>, retired: &mut Vec<(usize, usize)>) {
     if retire(owner, retired) || owner.help(|job| job.worked += 1) {
         return;
@@ -132,7 +132,7 @@ fn finish_one(owner: &mut Owner<Job>, retired: &mut Vec<(usize, usize)>) {
     wait_for_one(owner, retired);
 }
 
-/// Retires the oldest, which is left to the workers.
+/// Waits until a worker has done the oldest job, and retires it.
 fn wait_for_one(owner: &mut Owner<Job>, retired: &mut Vec<(usize, usize)>) {
     owner.wait();
     assert!(retire(owner, retired));
