@@ -11,8 +11,11 @@ use kube::Client;
 use strait_io::Gateway;
 use tracing::{debug, info, warn};
 
-use daemon::admin::{Admin, Board, Sources};
-use daemon::args::{self, Args, Command, GatewayArgs, Given, UsageError};
+use daemon::admin::{Board, Pages, Sources};
+use daemon::args::{self, Args, Command, GatewayArgs};
+use daemon::given::Given;
+use daemon::http::Admin;
+use daemon::usage::UsageError;
 use daemon::cluster::Cluster;
 use daemon::config::Config;
 use daemon::logging::Log;
@@ -31,7 +34,7 @@ fn main() -> ExitCode {
     let result = match args::parse(&words) {
         Ok(args) => dispatch(args),
         Err(UsageError::Answer(text)) => {
-            output::print(&text).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+            stdout::print(&text).map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         Err(wrong) => Err(wrong.into()),
     };
@@ -154,8 +157,9 @@ async fn serve(
         log,
         given: Arc::new(given),
     };
+    let pages = Arc::new(Pages::new(sources));
     for admin in admins {
-        admin.serve(sources.clone()).context("cannot serve the admin port")?;
+        admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
     }
     let monitor = gateway.monitor();
     let explained = board.clone();

@@ -1,6 +1,5 @@
 //! What was typed: the command line and its environment variables, not yet what they mean.
 
-mod given;
 mod help;
 mod order;
 
@@ -19,13 +18,14 @@ use super::commands::args::{
 use super::config::{DEFAULT_INTERFACE, interface_flag};
 use super::demo::DemoArgs;
 use super::device::{self, DeviceArgs};
-use super::explain::{Protocol, parse_protocol};
-use super::logging;
+use super::given::{Given, is_beside_a_file};
+use super::explain::ExplainArgs;
+use super::logging::{LogArgs, LogFormat};
 use super::node::NodeArgs;
 use super::operator::OperatorArgs;
 use super::show::ShowArgs;
+use super::usage::UsageError;
 
-pub(crate) use given::{Given, Setting, is_beside_a_file};
 pub(crate) use help::command;
 
 /// A userspace WireGuard gateway that joins Kubernetes clusters, also when their pod CIDRs overlap.
@@ -38,46 +38,6 @@ pub(crate) struct Args {
     pub(crate) log: LogArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// How to log. Logs go to stderr.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct LogArgs {
-    /// Form of the log lines [default: json in a cluster if stderr is no terminal, else text]
-    #[arg(long, env = "STRAIT_LOG_FORMAT", value_enum, global = true)]
-    pub(crate) log_format: Option<LogFormat>,
-    /// What to log: error, warn, info, debug, trace, or directives such as `info,strait::daemon=debug`
-    #[arg(
-        long,
-        env = "RUST_LOG",
-        value_name = "FILTER",
-        default_value = "info",
-        value_parser = logging::check_filter,
-        global = true
-    )]
-    pub(crate) log_level: String,
-    /// Whether somebody said so.
-    #[arg(skip)]
-    pub(crate) is_level_given: bool,
-}
-
-/// Form of the log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people: coloured on a terminal
-    Text,
-    /// For machines: one JSON object a line
-    Json,
-}
-
-impl LogFormat {
-    /// As it is typed.
-    pub(crate) const fn label(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        }
-    }
 }
 
 /// One variant a subcommand, each with the arguments its module understands.
@@ -214,66 +174,6 @@ impl CheckArgs {
 /// Flags of `strait check` that mean something beside a file.
 const BESIDE_A_CHECKED_FILE: [&str; 5] = ["config", "json", "log_format", "log_level", "output"];
 
-/// `strait explain`
-#[derive(Debug, clap::Args)]
-pub(crate) struct ExplainArgs {
-    /// Source address
-    #[arg(env = "STRAIT_EXPLAIN_SOURCE", value_name = "SRC")]
-    pub(crate) source: IpAddr,
-    /// Destination address
-    #[arg(env = "STRAIT_EXPLAIN_DESTINATION", value_name = "DST")]
-    pub(crate) destination: IpAddr,
-    /// tcp, udp, icmp, sctp, esp, another name or a number [default: tcp with a port, else icmp]
-    #[arg(
-        long = "proto",
-        env = "STRAIT_EXPLAIN_PROTO",
-        value_name = "PROTOCOL",
-        value_parser = parse_protocol
-    )]
-    pub(crate) protocol: Option<Protocol>,
-    /// Source port [default: 40000]
-    #[arg(long = "sport", env = "STRAIT_EXPLAIN_SPORT", value_name = "PORT")]
-    pub(crate) source_port: Option<u16>,
-    /// Destination port [default: 443]
-    #[arg(long = "dport", env = "STRAIT_EXPLAIN_DPORT", value_name = "PORT")]
-    pub(crate) destination_port: Option<u16>,
-    /// Identifier of an ICMP echo [default: 1]
-    #[arg(long = "id", env = "STRAIT_EXPLAIN_ID", value_name = "NUMBER")]
-    pub(crate) identifier: Option<u16>,
-    /// Length of the packet in bytes, IP header included; it must not be fragmented
-    #[arg(long, env = "STRAIT_EXPLAIN_SIZE", value_name = "BYTES")]
-    pub(crate) size: Option<u16>,
-    /// From the tunnel to the cluster, instead of from the cluster to the tunnel
-    #[arg(long, env = "STRAIT_EXPLAIN_INBOUND")]
-    pub(crate) inbound: bool,
-    /// Inbound: the peer that sends it [default: the only one that may]
-    #[arg(long, env = "STRAIT_EXPLAIN_PEER", value_name = "NAME", requires = "inbound")]
-    pub(crate) peer: Option<String>,
-    /// Ask the gateway with this device
-    #[arg(
-        long,
-        env = "STRAIT_EXPLAIN_INTERFACE",
-        value_name = "NAME",
-        default_value = DEFAULT_INTERFACE,
-        value_parser = interface_flag
-    )]
-    pub(crate) interface: String,
-    /// Ask the gateway with this admin socket
-    #[arg(long, env = "STRAIT_EXPLAIN_SOCKET", value_name = "PATH", conflicts_with = "interface")]
-    pub(crate) socket: Option<PathBuf>,
-    /// Ask this configuration file (TOML) instead of a gateway
-    #[arg(
-        long,
-        env = "STRAIT_EXPLAIN_CONFIG",
-        value_name = "FILE",
-        conflicts_with_all = ["interface", "socket"]
-    )]
-    pub(crate) config: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, env = "STRAIT_JSON")]
-    pub(crate) json: bool,
-}
-
 /// `strait key`
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
@@ -298,17 +198,6 @@ pub(crate) struct CrdsArgs {
     /// Write a file for each definition into this folder instead; files of these names are replaced
     #[arg(long, env = "STRAIT_CRDS_OUTPUT", value_name = "DIRECTORY")]
     pub(crate) output: Option<PathBuf>,
-}
-
-/// Why there are no [`Args`] to work with.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UsageError {
-    /// Somebody asked for help or the version: here it is.
-    #[error("{0}")]
-    Answer(String),
-    /// The command line is wrong. One line with the offending word.
-    #[error("{0}")]
-    Wrong(String),
 }
 
 /// Parses the command line, the name of the program first.
@@ -506,7 +395,12 @@ fn in_one_line(rendered: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use strait_wg::Engine;
+
     use super::*;
+    use crate::daemon::config::Origin;
+    use crate::daemon::given::Setting;
 
     #[test]
     fn the_definition_of_the_command_line_is_consistent() {
@@ -637,6 +531,74 @@ mod tests {
         for words in [vec!["strait", "--help"], vec!["strait", "gateway", "--version"]] {
             assert!(matches!(parse(words), Err(UsageError::Answer(_))));
         }
+    }
+
+    #[test]
+    fn a_link_with_another_name_is_a_device() {
+        for words in [
+            &["strait", "device", "-f", "wg0"][..],
+            &["strait-device", "-f", "wg0"],
+            &["/usr/local/bin/strait-device", "--foreground", "wg0"],
+        ] {
+            let Command::Device(device) = parse(words).unwrap().command else {
+                panic!("another command")
+            };
+
+            assert_eq!((device.interface.as_str(), device.foreground), ("wg0", true));
+            assert_eq!(device.engine, Engine::Native);
+        }
+    }
+
+    #[test]
+    fn a_flag_has_its_value_and_whose_word_it_is() {
+        let given = given(&[
+            "--kube",
+            "--log-level=warn",
+            "--name=7",
+            "--mtu=1400",
+            "--endpoint-port=1,2",
+            "--ping-enabled=false",
+            "--ping-interval=500ms",
+        ]);
+        let setting = |name| given.settings().find(|(other, _)| *other == name).unwrap().1.clone();
+        let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
+
+        for (name, value, origin) in [
+            ("kube", json!(true), flag("--kube")),
+            ("log_level", json!("warn"), flag("--log-level")),
+            ("name", json!("7"), flag("--name")),
+            ("mtu", json!(1400), flag("--mtu")),
+            // The name of the flag now, whatever alias was typed.
+            ("endpoint_ports", json!([1, 2]), flag("--endpoint-ports")),
+            ("ping_enabled", json!(false), flag("--ping-enabled")),
+            ("ping_interval", json!("500ms"), flag("--ping-interval")),
+            ("listen_ports", json!([51840]), Origin::Default),
+            ("ping_loss_threshold", json!(5), Origin::Default),
+            ("mode", json!(null), Origin::Default),
+            ("endpoint_address", json!([]), Origin::Default),
+        ] {
+            assert_eq!(setting(name), Setting { value, origin }, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_flag_of_a_gateway_is_there() {
+        let given = given(&["--config", "f"]);
+        let names: Vec<_> = given.settings().map(|(name, _)| name).collect();
+
+        for flag in ["config", "health_probe_bind_address", "keys_dir", "log_format", "log_level"] {
+            assert!(names.contains(&flag), "{names:?}");
+        }
+        assert!(!names.contains(&"help") && !names.contains(&"version"), "{names:?}");
+    }
+
+    fn given(words: &[&str]) -> Given {
+        let words = ["strait", "gateway"].iter().chain(words);
+        let Command::Gateway(gateway) = parse(words).unwrap().command else {
+            panic!("another command")
+        };
+
+        gateway.given
     }
 
     fn visit(command: &clap::Command, look: &mut impl FnMut(&clap::Arg)) {

@@ -12,7 +12,7 @@ use super::commands;
 use super::config::{Config, Peer, or_else};
 use super::mtu::{self, DeviceMtu, Underlay};
 use super::netlink::Netlink;
-use super::output;
+use super::stdout;
 use super::routes::Routes;
 
 /// Runs `strait check`. Reads the host's routes and addresses and changes nothing.
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         Some(format) => control::commands::text(&report, format.into())?,
         None => report.to_string(),
     };
-    output::print(&text)?;
+    stdout::print(&text)?;
 
     Ok(ExitCode::SUCCESS)
 }

@@ -32,7 +32,7 @@ use tokio::select;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::args::UsageError;
+use super::usage::UsageError;
 use super::config::{Config, Endpoint, Origin, Peer};
 use super::device_state::Lack;
 use super::own_key::OwnKey;

@@ -28,8 +28,9 @@ use self::args::{
     UserCommand,
 };
 use self::terminal::Terminal;
-use super::args::{CheckArgs, UsageError};
-use super::output;
+use super::check::CheckArgs;
+use super::usage::UsageError;
+use super::stdout;
 
 /// A peering does not work, or something is wrong in a cluster, which is what was asked.
 const UNHEALTHY: u8 = 1;
@@ -41,7 +42,7 @@ const UNHEALTHY: u8 = 1;
 /// [`UsageError`] if what was typed is wrong: then no cluster was changed. [`CommandError`] otherwise.
 pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
     if let UserCommand::Completion(args) = command {
-        output::print(&completion::script(args.shell))?;
+        stdout::print(&completion::script(args.shell))?;
         return Ok(ExitCode::SUCCESS);
     }
 

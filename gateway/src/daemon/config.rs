@@ -33,7 +33,7 @@ pub(crate) use endpoint::{Endpoint, HostPort, address_of_one_host};
 pub(crate) use interface::{interface_flag, is_interface_name};
 pub(crate) use keyfile::KeyFileError;
 pub(crate) use origin::{OFFLOAD, Origin, Origins};
-pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN, MTU_MIN_IPV6};
+pub(crate) use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN};
 pub(crate) use problem::{Finding, Findings, Problem};
 pub(crate) use strait_wg::Engine;
 

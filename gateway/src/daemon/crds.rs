@@ -8,7 +8,7 @@ use anyhow::Context;
 use control::api::crd;
 
 use super::args::CrdsArgs;
-use super::output;
+use super::stdout;
 
 /// Runs `strait crds`.
 ///
@@ -18,7 +18,7 @@ use super::output;
 pub(crate) fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
     match &args.output {
         Some(folder) => write(folder)?,
-        None => output::print(&stream()?)?,
+        None => stdout::print(&stream()?)?,
     }
 
     Ok(ExitCode::SUCCESS)

@@ -19,7 +19,7 @@ use tokio::select;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
-use super::args::LogArgs;
+use super::logging::LogArgs;
 use super::config::{Engine, interface_flag};
 use super::logging;
 use super::netlink::{Changes, Link, Netlink};
@@ -252,8 +252,7 @@ async fn check_removed(netlink: &Netlink, index: u32) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::{Command, parse};
-    use super::super::netlink::tests::in_namespace;
+    use super::super::netlink::fixtures::in_namespace;
     use super::*;
 
     #[test]
@@ -266,24 +265,20 @@ mod tests {
             (None, "info"),
         ] {
             let log =
-                with_level(&log(&["strait", "device", "wg0"]), level.map(str::to_owned), true);
+                with_level(&log(None), level.map(str::to_owned), true);
 
             assert_eq!(log.log_level, expected, "{level:?}");
         }
-        let given = log(&["strait", "--log-level", "trace", "device", "wg0"]);
-        let behind = log(&["strait", "device", "wg0", "--log-level", "trace"]);
-
-        for log in [given, behind] {
-            assert_eq!(with_level(&log, Some("error".to_owned()), true).log_level, "trace");
-        }
-        assert_eq!(with_level(&log(&["strait", "device", "wg0"]), None, false).log_level, "warn");
+        let given = log(Some("trace"));
+        assert_eq!(with_level(&given, Some("error".to_owned()), true).log_level, "trace");
+        assert_eq!(with_level(&log(None), None, false).log_level, "warn");
     }
 
     #[test]
     fn whoever_asks_for_silence_does_not_hear_the_background() {
-        let plain = log(&["strait", "device", "wg0"]);
-        let given = log(&["strait", "--log-level", "warn", "device", "wg0"]);
-        let off = log(&["strait", "--log-level", "off", "device", "wg0"]);
+        let plain = log(None);
+        let given = log(Some("warn"));
+        let off = log(Some("off"));
 
         for (log, level, is_in_background, expected) in [
             (&plain, None, true, false),
@@ -309,23 +304,12 @@ mod tests {
         });
     }
 
-    #[test]
-    fn a_link_with_another_name_is_a_device() {
-        for words in [
-            &["strait", "device", "-f", "wg0"][..],
-            &["strait-device", "-f", "wg0"],
-            &["/usr/local/bin/strait-device", "--foreground", "wg0"],
-        ] {
-            let Command::Device(device) = parse(words).unwrap().command else {
-                panic!("another command")
-            };
-
-            assert_eq!((device.interface.as_str(), device.foreground), ("wg0", true));
-            assert_eq!(device.engine, Engine::Native);
+    /// What `--log-level` gives, if it is given.
+    fn log(level: Option<&str>) -> LogArgs {
+        LogArgs {
+            log_format: None,
+            log_level: level.unwrap_or("info").to_owned(),
+            is_level_given: level.is_some(),
         }
-    }
-
-    fn log(words: &[&str]) -> LogArgs {
-        parse(words).unwrap().log
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use control::election::{Settings, Times};
 
-use super::args::UsageError;
+use super::usage::UsageError;
 use super::cluster::flags::duration;
 
 /// In a pod it is the name of that.

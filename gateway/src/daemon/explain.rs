@@ -3,7 +3,8 @@
 mod protocol;
 mod report;
 
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,14 +18,73 @@ use strait_io::Monitor;
 use strait_wg::boringtun::BoringtunIdentity;
 
 use super::admin::Board;
-use super::args::ExplainArgs;
 use super::check::Host;
-use super::config::{AdminSocket, Config};
+use super::config::{AdminSocket, Config, DEFAULT_INTERFACE, interface_flag};
 use super::socket::{self, Answer, Request, SocketError};
-use super::{mtu, output};
+use super::{mtu, stdout};
 
 pub(crate) use protocol::{Protocol, parse_protocol};
 pub(crate) use report::Report;
+
+/// `strait explain`
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// Source address
+    #[arg(env = "STRAIT_EXPLAIN_SOURCE", value_name = "SRC")]
+    pub(crate) source: IpAddr,
+    /// Destination address
+    #[arg(env = "STRAIT_EXPLAIN_DESTINATION", value_name = "DST")]
+    pub(crate) destination: IpAddr,
+    /// tcp, udp, icmp, sctp, esp, another name or a number [default: tcp with a port, else icmp]
+    #[arg(
+        long = "proto",
+        env = "STRAIT_EXPLAIN_PROTO",
+        value_name = "PROTOCOL",
+        value_parser = parse_protocol
+    )]
+    pub(crate) protocol: Option<Protocol>,
+    /// Source port [default: 40000]
+    #[arg(long = "sport", env = "STRAIT_EXPLAIN_SPORT", value_name = "PORT")]
+    pub(crate) source_port: Option<u16>,
+    /// Destination port [default: 443]
+    #[arg(long = "dport", env = "STRAIT_EXPLAIN_DPORT", value_name = "PORT")]
+    pub(crate) destination_port: Option<u16>,
+    /// Identifier of an ICMP echo [default: 1]
+    #[arg(long = "id", env = "STRAIT_EXPLAIN_ID", value_name = "NUMBER")]
+    pub(crate) identifier: Option<u16>,
+    /// Length of the packet in bytes, IP header included; it must not be fragmented
+    #[arg(long, env = "STRAIT_EXPLAIN_SIZE", value_name = "BYTES")]
+    pub(crate) size: Option<u16>,
+    /// From the tunnel to the cluster, instead of from the cluster to the tunnel
+    #[arg(long, env = "STRAIT_EXPLAIN_INBOUND")]
+    pub(crate) inbound: bool,
+    /// Inbound: the peer that sends it [default: the only one that may]
+    #[arg(long, env = "STRAIT_EXPLAIN_PEER", value_name = "NAME", requires = "inbound")]
+    pub(crate) peer: Option<String>,
+    /// Ask the gateway with this device
+    #[arg(
+        long,
+        env = "STRAIT_EXPLAIN_INTERFACE",
+        value_name = "NAME",
+        default_value = DEFAULT_INTERFACE,
+        value_parser = interface_flag
+    )]
+    pub(crate) interface: String,
+    /// Ask the gateway with this admin socket
+    #[arg(long, env = "STRAIT_EXPLAIN_SOCKET", value_name = "PATH", conflicts_with = "interface")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Ask this configuration file (TOML) instead of a gateway
+    #[arg(
+        long,
+        env = "STRAIT_EXPLAIN_CONFIG",
+        value_name = "FILE",
+        conflicts_with_all = ["interface", "socket"]
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+}
 
 /// The packet would not go.
 const DROPPED: u8 = 1;
@@ -77,7 +137,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     } else {
         report.to_string()
     };
-    output::print(&text)?;
+    stdout::print(&text)?;
 
     Ok(if report.goes() { ExitCode::SUCCESS } else { ExitCode::from(DROPPED) })
 }

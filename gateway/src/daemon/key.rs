@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::args::KeyCommand;
 use super::config::keyfile;
-use super::output;
+use super::stdout;
 
 /// Why `strait key` did nothing.
 #[derive(Debug, thiserror::Error)]
@@ -62,19 +62,19 @@ pub(crate) fn run(command: KeyCommand) -> anyhow::Result<ExitCode> {
     match command {
         KeyCommand::Generate { output: None } => {
             let key = PrivateKey::generate();
-            output::print(&Zeroizing::new(format!("{}\n", *key.to_base64())))?;
+            stdout::print(&Zeroizing::new(format!("{}\n", *key.to_base64())))?;
         }
         KeyCommand::Generate { output: Some(path) } => {
             let key = PrivateKey::generate();
             create(&path, &key)?;
-            output::print(&format!("{}\n", key.public_key()))?;
+            stdout::print(&format!("{}\n", key.public_key()))?;
         }
         KeyCommand::Public { file } => {
             let key = match file {
                 Some(path) => keyfile::private_key(&path)?,
                 None => from_stdin()?,
             };
-            output::print(&format!("{}\n", key.public_key()))?;
+            stdout::print(&format!("{}\n", key.public_key()))?;
         }
     }
 

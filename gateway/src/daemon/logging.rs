@@ -4,12 +4,11 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
-
-use super::args::{LogArgs, LogFormat};
 
 /// What is kept quiet unless the filter names it.
 ///
@@ -23,6 +22,46 @@ const QUIET: [&str; 5] = [
     "netlink_proto=warn",
     "netlink_packet_route=warn",
 ];
+
+/// How to log. Logs go to stderr.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LogArgs {
+    /// Form of the log lines [default: json in a cluster if stderr is no terminal, else text]
+    #[arg(long, env = "STRAIT_LOG_FORMAT", value_enum, global = true)]
+    pub(crate) log_format: Option<LogFormat>,
+    /// What to log: error, warn, info, debug, trace, or directives such as `info,strait::daemon=debug`
+    #[arg(
+        long,
+        env = "RUST_LOG",
+        value_name = "FILTER",
+        default_value = "info",
+        value_parser = check_filter,
+        global = true
+    )]
+    pub(crate) log_level: String,
+    /// Whether somebody said so.
+    #[arg(skip)]
+    pub(crate) is_level_given: bool,
+}
+
+/// Form of the log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people: coloured on a terminal
+    Text,
+    /// For machines: one JSON object a line
+    Json,
+}
+
+impl LogFormat {
+    /// As it is typed.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
 
 /// Starts logging to stderr. To be called once.
 pub(crate) fn start(args: &LogArgs, is_in_cluster: bool) -> Log {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::config::{Config, MTU_MIN, MTU_MIN_IPV6};
+use super::config::{Config, MTU_MIN};
+use super::netlink::MTU_MIN_IPV6;
 
 /// What a packet grows by in the tunnel at most: outer IPv6 header 40, UDP header 8, header of a
 /// transport data message 16, authentication tag 16 bytes.

@@ -2,6 +2,8 @@
 
 mod changes;
 mod device;
+#[cfg(test)]
+pub(crate) mod fixtures;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,10 +22,9 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::mtu::Underlay;
-use super::routes::{self, Change};
 
 pub(crate) use changes::{Changed, Changes};
-pub(crate) use device::{AddressError, Link, NoIpv6};
+pub(crate) use device::{AddressError, Link, MTU_MIN_IPV6, NoIpv6};
 
 /// Marks our routes, so that whoever finds one knows where it comes from: `ip route` shows
 /// "proto 83", the letter S. Below it are the kernel's own numbers, above it those of routing daemons.
@@ -255,7 +256,7 @@ impl DeviceRoutes {
         };
 
         let mut errors = Vec::new();
-        for change in routes::changes(&installed, wanted) {
+        for change in route_changes(&installed, wanted) {
             let outcome = match change {
                 Change::Add(prefix) => self.add(prefix).await,
                 Change::Remove(prefix) => self.remove(prefix).await,
@@ -415,5 +416,21 @@ fn to_io(error: rtnetlink::Error) -> io::Error {
     }
 }
 
+/// One request to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Add(IpNet),
+    Remove(IpNet),
+}
+
+/// What to do, in this order, for `wanted` to be installed. At no moment between is an address that was
+/// routed and is to be routed without a route: else what goes there would leave in clear.
+fn route_changes(installed: &BTreeSet<IpNet>, wanted: &BTreeSet<IpNet>) -> Vec<Change> {
+    let add = wanted.difference(installed).copied().map(Change::Add);
+    let remove = installed.difference(wanted).copied().map(Change::Remove);
+
+    add.chain(remove).collect()
+}
+
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

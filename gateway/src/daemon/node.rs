@@ -38,9 +38,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 use tracing::info;
 
-use super::admin::Admin;
+use super::http::Admin;
 use super::signals::{Signals, end_on_signal};
-use super::{cluster, output};
+use super::{cluster, stdout};
 use agent::Agent;
 use facts::Facts;
 pub(crate) use flags::NodeArgs;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
             let kernel = Kernel::connect(place).context("cannot open a netlink socket")?;
             anyhow::Ok(agent::clean_up(&kernel, place, &args.vxlan_device).await?)
         })?;
-        output::print(&said)?;
+        stdout::print(&said)?;
         return Ok(ExitCode::SUCCESS);
     }
 
@@ -99,7 +99,7 @@ async fn serve(settings: Settings, client: &Client, admins: Vec<Admin>) -> anyho
     let (findings, found) = watch::channel(None);
     let pages = Arc::new(Pages::new(seen, found.clone()));
     for admin in admins {
-        admin.serve_site(Arc::clone(&pages)).context("cannot serve the admin port")?;
+        admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
     }
     info!(
         version = env!("CARGO_PKG_VERSION"),

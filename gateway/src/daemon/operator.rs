@@ -18,8 +18,8 @@ use tokio::time::sleep;
 use tokio::{join, select};
 use tracing::info;
 
-use super::admin::Admin;
-use super::args::UsageError;
+use super::http::Admin;
+use super::usage::UsageError;
 use super::cluster;
 use super::cluster::flags::{Bind, bind_address};
 use super::election::{Candidacy, ElectionFlags};
@@ -127,7 +127,7 @@ async fn serve(
     let (standing, seen) = watch::channel(None);
     let pages = Arc::new(Pages::new(seen, settings.tally.clone()));
     for admin in admins {
-        admin.serve_site(Arc::clone(&pages)).context("cannot serve the admin port")?;
+        admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
     }
     info!(version = env!("CARGO_PKG_VERSION"), pod = candidacy.pod, "starting");
     if !args.election.leader_election.unwrap_or(true) {

@@ -1,9 +1,9 @@
-//! What a person or a script sees: results on stdout, one line for each thing that is wrong on stderr.
+//! What is wrong, on stderr, and the exit status.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::args::UsageError;
+use super::usage::UsageError;
 use super::config::{Findings, KeyFileError};
 use super::explain::ExplainError;
 use super::key::KeyCommandError;
@@ -17,21 +17,6 @@ const UNAVAILABLE: u8 = 69;
 
 /// Anything else that went wrong.
 const RUNTIME: u8 = 1;
-
-/// Writes a result to stdout, as it is. A reader that has seen enough, as `head` has, is no error.
-///
-/// # Errors
-///
-/// Whatever else stdout reports, so that a result that was lost does not look like success.
-pub(crate) fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
-}
 
 /// Reports why the program ends, and gives the status to end with. `help` is the command that shows what can be
 /// typed.

@@ -54,13 +54,6 @@ pub(crate) enum SkipReason {
     PartlyRemapped(IpNet),
 }
 
-/// One request to the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Add(IpNet),
-    Remove(IpNet),
-}
-
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no route for {} of peer {:?}: ", self.prefix, self.peer)?;
@@ -243,15 +236,6 @@ impl Addresses {
     }
 }
 
-/// What to do, in this order, for `wanted` to be installed. At no moment between is an address that was
-/// routed and is to be routed without a route: else what goes there would leave in clear.
-pub(crate) fn changes(installed: &BTreeSet<IpNet>, wanted: &BTreeSet<IpNet>) -> Vec<Change> {
-    let add = wanted.difference(installed).copied().map(Change::Add);
-    let remove = installed.difference(wanted).copied().map(Change::Remove);
-
-    add.chain(remove).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use remap::Rule;
@@ -374,25 +358,6 @@ mod tests {
         let config = Config { routes: false, ..config(&["192.0.2.0/24"], &[]) };
 
         assert_eq!(Routes::new(&config, &[], &[]), Routes::default());
-    }
-
-    #[test]
-    fn only_what_differs_is_changed_and_nothing_is_removed_before_its_parts_are_there() {
-        let net = |text: &str| text.parse::<IpNet>().unwrap();
-        let set = |texts: &[&str]| texts.iter().map(|text| net(text)).collect();
-        let installed = set(&["10.0.0.0/15", "10.2.0.0/16"]);
-        let wanted = set(&["10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16"]);
-
-        let changes = changes(&installed, &wanted);
-
-        assert_eq!(
-            changes,
-            [
-                Change::Add(net("10.0.0.0/16")),
-                Change::Add(net("10.1.0.0/16")),
-                Change::Remove(net("10.0.0.0/15")),
-            ]
-        );
     }
 
     fn config(allowed_ips: &[&str], remaps: &[(&str, &str)]) -> Config {

@@ -21,7 +21,7 @@ use strait_wg::uapi::{ReadError, Report};
 use zeroize::Zeroizing;
 
 use super::config::interface_flag;
-use super::{output, uapi};
+use super::{output, stdout, uapi};
 
 /// For one question and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     } else {
         text::of_devices(&devices, jiff::Timestamp::now())
     };
-    output::print(&text)?;
+    stdout::print(&text)?;
     let statuses =
         errors.into_iter().map(|error| output::failure(&error.into(), "strait show --help"));
 

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use strait_io::Offload;
 
-use crate::daemon::args::{self, Given, Setting};
 use crate::daemon::config::{Config, Origin, Origins, Peer};
+use crate::daemon::given::{Given, Setting, is_beside_a_file};
 use crate::daemon::logging::Log;
 
 /// What the control loop has applied.
@@ -38,7 +38,7 @@ impl ConfigPage {
     pub(super) fn new(in_force: &InForce, given: &Given, log: &Log) -> Self {
         let has_file = given.origin("config") != Origin::Default;
         let flags = given.settings().filter(|(name, _)| {
-            if has_file { args::is_beside_a_file(name) } else { *name != "config" }
+            if has_file { is_beside_a_file(name) } else { *name != "config" }
         });
 
         // What the configuration says of a key is what its flag came to.

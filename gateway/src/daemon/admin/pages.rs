@@ -1,35 +1,23 @@
 //! What each page answers.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Response, StatusCode, Uri};
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
 use tracing::info;
 
+use super::Sources;
 use super::config::ConfigPage;
-use super::parts::Writers;
-use super::{Site, Sources};
+use crate::daemon::http::{Answer, Site, Writers, of_type, text, with_body};
 use crate::daemon::metrics::Metrics;
 
-const PLAIN: &str = "text/plain; charset=utf-8";
-
 /// All pages, and where they get what they say.
-pub(super) struct Pages {
+pub(crate) struct Pages {
     metrics: Arc<Metrics>,
     scrapes: Writers,
     sources: Sources,
 }
-
-/// What a page answers.
-pub(crate) type Answer = Response<Body>;
-
-/// The content of a page: all at once, or in parts.
-pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 impl Site for Pages {
     fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
@@ -38,7 +26,8 @@ impl Site for Pages {
 }
 
 impl Pages {
-    pub(super) fn new(sources: Sources) -> Self {
+    /// The pages that ask `sources`.
+    pub(crate) fn new(sources: Sources) -> Self {
         let metrics = Metrics::new(sources.status.clone(), sources.cluster.clone());
 
         Self { metrics: Arc::new(metrics), scrapes: Writers::default(), sources }
@@ -146,24 +135,4 @@ impl Pages {
             Err(wrong) => text(StatusCode::BAD_REQUEST, format!("level {level:?}: {wrong}\n")),
         }
     }
-}
-
-/// Words for people.
-pub(crate) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
-    let mut answer = of_type(PLAIN, body);
-    *answer.status_mut() = status;
-
-    answer
-}
-
-/// A page that has what was asked for.
-pub(crate) fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    with_body(content_type, Full::new(body.into()).boxed_unsync())
-}
-
-fn with_body(content_type: &'static str, body: Body) -> Answer {
-    let mut answer = Response::new(body);
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-
-    answer
 }

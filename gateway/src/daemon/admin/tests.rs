@@ -8,7 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use strait_io::Status;
 
 use super::*;
-use crate::daemon::args::LogFormat;
+use crate::daemon::logging::LogFormat;
 use crate::daemon::config::{Config, example};
 use crate::daemon::device_state::{DeviceState, Lack};
 
@@ -286,7 +286,7 @@ fn is_answered_within(address: SocketAddr, limit: Duration) -> bool {
 fn a_port_in_use_is_named_with_the_remedy() {
     let first = Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
 
-    let error = format!("{:#}", Admin::bind(first.address).unwrap_err());
+    let error = format!("{:#}", Admin::bind(first.address()).unwrap_err());
 
     assert!(error.contains(&first.address.to_string()), "{error}");
     assert!(error.contains("choose another metrics_address"), "{error}");
@@ -308,7 +308,7 @@ impl Server {
         let sources =
             Sources { status, cluster: None, board: board.clone(), log, given: Arc::default() };
         let address =
-            Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap().serve(sources.clone()).unwrap();
+            Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap().serve(Arc::new(Pages::new(sources.clone()))).unwrap();
 
         Self { address, board, sources, _layer: Box::new(layer) }
     }

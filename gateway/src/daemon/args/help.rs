@@ -93,7 +93,8 @@ fn within(command: Command, path: &str, change: impl FnOnce(Command) -> Command)
 
 #[cfg(test)]
 mod tests {
-    use super::super::{UsageError, parse};
+    use super::super::parse;
+    use crate::daemon::usage::UsageError;
 
     fn help(path: &str) -> String {
         let words = ["strait"].into_iter().chain(path.split(' ')).chain(["--help"]);

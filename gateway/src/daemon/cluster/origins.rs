@@ -4,7 +4,7 @@ use control::conditions::Verdict;
 use control::identity::Mode;
 use control::objects::{AskedPeer, ObjectName};
 
-use crate::daemon::args::Given;
+use crate::daemon::given::Given;
 use crate::daemon::config::{Origin, Origins};
 
 /// Of the configuration to start with: each key, and the flag that it follows from.

@@ -16,7 +16,8 @@ use tracing::warn;
 
 use super::flags::ClusterFlags;
 use super::origins;
-use crate::daemon::args::{Given, UsageError};
+use crate::daemon::given::Given;
+use crate::daemon::usage::UsageError;
 use crate::daemon::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, keyfile};
 use crate::daemon::election::{Candidacy, only_line};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use control::commands::{Contact, Marks, Pair, Side};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use super::super::args::UsageError;
+use super::super::usage::UsageError;
 use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
 
 /// The only cluster of a verb, with the namespace that was named, or that of the context as with kubectl.

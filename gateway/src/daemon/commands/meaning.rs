@@ -7,7 +7,7 @@ use control::commands::{
     Connect, Create, Exposure, ExposureWanted, PortWanted, Prefixes, ServiceType, TemplateWanted,
 };
 
-use super::super::args::UsageError;
+use super::super::usage::UsageError;
 use super::args::{ConnectArgs, CreateCommand, Service};
 
 pub(super) fn connect(args: &ConnectArgs) -> Connect {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use control::commands::{self, Plan, Proposal};
 use control::ipam::Pools;
 
-use super::super::args::UsageError;
+use super::super::usage::UsageError;
 use super::args::{
     PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanDisconnectArgs, PlanNetworkArgs,
     PlanOutputArgs, PlanResetArgs,

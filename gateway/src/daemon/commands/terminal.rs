@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use super::super::operator::public_of;
-use super::super::output;
+use super::super::stdout;
 use super::args::answer;
 use super::colour::{Colour, coloured, coloured_on};
 
@@ -53,7 +53,7 @@ impl Terminal {
     pub(super) fn print(&self, text: &str) -> io::Result<()> {
         self.clear();
 
-        output::print(text)
+        stdout::print(text)
     }
 
     /// No more is said. An error if something of it was lost.

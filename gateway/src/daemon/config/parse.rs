@@ -12,6 +12,7 @@ use strait_io::{Offload, Workers};
 use strait_wg::PrivateKey;
 use toml::Spanned;
 
+use crate::daemon::netlink::MTU_MIN_IPV6;
 use super::file::{self, GatewaySection, OffloadSection};
 use super::{AdminSocket, Config, Engine, Finding, Origins, Problem, is_interface_name, keyfile};
 use crate::daemon::resolver::CHECK_INTERVAL;
@@ -25,9 +26,6 @@ const SOCKET_PATH_MAX_LEN: usize = 100;
 /// In bytes. Every IPv4 host accepts a datagram of this size (RFC 791 section 3.1).
 pub(crate) const MTU_MIN: u16 = 576;
 
-/// In bytes. Every IPv6 link carries this much (RFC 8200 section 5); below it Linux removes IPv6
-/// from the device.
-pub(crate) const MTU_MIN_IPV6: u16 = 1280;
 
 /// Flows that masquerade keeps at the most: each takes about a hundred bytes.
 pub(crate) const DEFAULT_MAX_FLOWS: u32 = 1 << 18;

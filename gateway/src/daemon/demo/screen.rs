@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strait_lab::{Direction, Metrics, TwoClusters};
 
-use super::super::output;
+use super::super::stdout;
 use super::report::Report;
 
 /// Between two lines of the live table.
@@ -30,7 +30,7 @@ impl Screen {
 
     /// Writes a line for people.
     pub(super) fn line(self, text: &str) -> io::Result<()> {
-        if self.is_json { Ok(()) } else { output::print(&format!("{text}\n")) }
+        if self.is_json { Ok(()) } else { stdout::print(&format!("{text}\n")) }
     }
 
     /// Writes lines for people.
@@ -48,7 +48,7 @@ impl Screen {
     /// Writes how it all ended.
     pub(super) fn result(self, report: &Report) -> anyhow::Result<()> {
         if self.is_json {
-            output::print(&format!("{}\n", report.to_json()?))?;
+            stdout::print(&format!("{}\n", report.to_json()?))?;
             return Ok(());
         }
         for failure in report.failures() {
@@ -108,7 +108,7 @@ impl Screen {
     /// Takes the table away and leaves the cursor where it began.
     fn wipe(self, table: &Table) -> io::Result<()> {
         if self.is_terminal && table.height > 0 && !self.is_json {
-            output::print(&format!("\x1b[{}A\x1b[J", table.height))?;
+            stdout::print(&format!("\x1b[{}A\x1b[J", table.height))?;
         }
 
         Ok(())

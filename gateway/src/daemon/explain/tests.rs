@@ -1,4 +1,5 @@
-use super::super::args::{self, Command};
+use clap::Parser as _;
+
 use super::super::config::example;
 use super::*;
 
@@ -151,12 +152,13 @@ fn report(line: &str) -> Report {
     Report::new(&question, &explanation)
 }
 
-/// The arguments of `strait` and `line`.
+/// A command line of `explain`.
 fn typed(line: &str) -> ExplainArgs {
-    let words = std::iter::once("strait").chain(line.split(' '));
-    let Command::Explain(args) = args::parse(words).unwrap().command else {
-        panic!("{line} is another command");
-    };
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExplainArgs,
+    }
 
-    args
+    Line::try_parse_from(line.split(' ')).unwrap().args
 }

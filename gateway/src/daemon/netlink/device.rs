@@ -17,12 +17,14 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 use tracing::debug;
 
 use super::{Netlink, address_of, answer};
-use crate::daemon::config::MTU_MIN_IPV6;
 
 /// `IFLA_INET_CONF` with `NLA_F_NESTED`, and two of its settings, which linux/ip.h counts from 1.
 const INET_CONF: u16 = 1 | (1 << 15);
 const ACCEPT_REDIRECTS: u16 = 4;
 const SEND_REDIRECTS: u16 = 6;
+
+/// In bytes. Every IPv6 link carries this much (RFC 8200 section 5); below it Linux removes IPv6 from the device.
+pub(crate) const MTU_MIN_IPV6: u16 = 1280;
 
 /// An interface as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

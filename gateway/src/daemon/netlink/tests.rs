@@ -4,6 +4,7 @@ use std::future::pending;
 
 use nix::sched::{CloneFlags, unshare};
 
+use super::fixtures::{in_namespace, set_link};
 use super::*;
 
 #[test]
@@ -306,38 +307,6 @@ fn an_interface_is_up_until_it_is_taken_down() {
     });
 }
 
-/// Runs `test` with a connection and the number of `lo`, which is up and alone.
-pub(in crate::daemon) fn in_namespace<F: Future<Output = ()>>(
-    test: impl FnOnce(Netlink, u32) -> F,
-) {
-    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        let is_ci = std::env::var_os("CI").is_some();
-        assert!(!is_ci, "CI must be able to make a network namespace: {error}");
-        skipped(&format!("no network namespace without root ({error})"));
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-
-    runtime.block_on(async {
-        let netlink = Netlink::connect().unwrap();
-        let lo = netlink.interface_index("lo").await.unwrap();
-        set_link(&netlink, lo, LinkFlags::Up).await;
-        test(netlink, lo).await;
-    });
-}
-
-#[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
-fn skipped(why: &str) {
-    eprintln!("SKIPPED: {why}");
-}
-
-async fn set_link(netlink: &Netlink, index: u32, state: LinkFlags) {
-    let link = rtnetlink::LinkMessageBuilder::<rtnetlink::LinkUnspec>::default().index(index);
-    let link = if state.contains(LinkFlags::Up) { link.up() } else { link.down() };
-
-    netlink.handle.link().set(link.build()).execute().await.unwrap();
-}
-
 async fn remove_addresses(netlink: &Netlink, index: u32) {
     let on_it = netlink.handle.address().get().set_link_index_filter(index).execute();
     let on_it: Vec<_> = on_it.try_collect().await.unwrap();
@@ -357,6 +326,23 @@ async fn add_foreign(netlink: &Netlink, prefix: &str, index: u32) {
 
 fn exists() -> io::Error {
     io::ErrorKind::AlreadyExists.into()
+}
+
+#[test]
+fn routes_are_added_before_others_are_removed() {
+    let installed = set(&["10.0.0.0/15", "10.2.0.0/16"]);
+    let wanted = set(&["10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16"]);
+
+    let changes = route_changes(&installed, &wanted);
+
+    assert_eq!(
+        changes,
+        [
+            Change::Add(net("10.0.0.0/16")),
+            Change::Add(net("10.1.0.0/16")),
+            Change::Remove(net("10.0.0.0/15")),
+        ]
+    );
 }
 
 fn net(text: &str) -> IpNet {

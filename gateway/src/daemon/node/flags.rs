@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::daemon::args::UsageError;
+use crate::daemon::usage::UsageError;
 use crate::daemon::cluster::flags::{Bind, bind_address};
 use crate::daemon::config::interface_flag;
 

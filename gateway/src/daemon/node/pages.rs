@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::forwarding::Way;
 use super::masquerade::Findings;
-use crate::daemon::admin::{Answer, Site, of_type, text};
+use crate::daemon::http::{Answer, Site, of_type, text};
 use crate::daemon::metrics::Metrics;
 
 /// What there is to tell.

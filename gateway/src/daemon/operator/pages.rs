@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::daemon::admin::{Answer, Site, of_type, text};
+use crate::daemon::http::{Answer, Site, of_type, text};
 use crate::daemon::metrics::Metrics;
 
 /// Whether a replica works; `None` until it knows whose turn it is.

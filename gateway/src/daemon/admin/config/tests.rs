@@ -1,7 +1,7 @@
 use strait_wg::PresharedKey;
 
 use super::*;
-use crate::daemon::args::LogFormat;
+use crate::daemon::logging::LogFormat;
 use crate::daemon::config::example;
 
 fn page(config: Config) -> Value {

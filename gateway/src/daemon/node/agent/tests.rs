@@ -13,7 +13,7 @@ use super::super::flags::{OverlaySettings, Vxlan};
 use super::super::forwarding::{Way, WayProblem};
 use super::super::state::Mac;
 use super::*;
-use crate::daemon::netlink::tests::in_namespace;
+use crate::daemon::netlink::fixtures::in_namespace;
 
 const PLACE: Place = Place { table: 8483, priority: 500 };
 

@@ -32,7 +32,7 @@ pub(crate) struct Given(BTreeMap<String, Setting>);
 
 impl Given {
     /// Of `command` and what was matched for it.
-    pub(super) fn new(command: &Command, matches: &ArgMatches) -> Self {
+    pub(crate) fn new(command: &Command, matches: &ArgMatches) -> Self {
         // Help and version are no settings.
         let flags = command.get_arguments().filter(|flag| flag.get_env().is_some());
         let setting =
@@ -47,7 +47,7 @@ impl Given {
     }
 
     /// The first that stands beside a file and means nothing there, as it was given.
-    pub(super) fn at_odds_with_a_file(&self) -> Option<&str> {
+    pub(crate) fn at_odds_with_a_file(&self) -> Option<&str> {
         let mut others = self.settings().filter(|(name, _)| !is_beside_a_file(name));
 
         others.find_map(|(_, setting)| match &setting.origin {
@@ -58,7 +58,7 @@ impl Given {
     }
 
     /// Those that were typed, each with its name in the code.
-    pub(super) fn typed(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn typed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings().filter_map(|(name, setting)| match &setting.origin {
             Origin::Flag { flag } => Some((name, flag.as_str())),
             Origin::Environment { .. }
@@ -113,64 +113,4 @@ where
     let values = matches.try_get_many::<T>(id).ok()?;
 
     Some(values.into_iter().flatten().cloned().map(Into::into).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::daemon::args::{Command, parse};
-
-    fn given(words: &[&str]) -> Given {
-        let words = ["strait", "gateway"].iter().chain(words);
-        let Command::Gateway(gateway) = parse(words).unwrap().command else {
-            panic!("another command")
-        };
-
-        gateway.given
-    }
-
-    #[test]
-    fn a_flag_has_its_value_and_whose_word_it_is() {
-        let given = given(&[
-            "--kube",
-            "--log-level=warn",
-            "--name=7",
-            "--mtu=1400",
-            "--endpoint-port=1,2",
-            "--ping-enabled=false",
-            "--ping-interval=500ms",
-        ]);
-        let setting = |name| given.settings().find(|(other, _)| *other == name).unwrap().1.clone();
-        let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
-
-        for (name, value, origin) in [
-            ("kube", json!(true), flag("--kube")),
-            ("log_level", json!("warn"), flag("--log-level")),
-            ("name", json!("7"), flag("--name")),
-            ("mtu", json!(1400), flag("--mtu")),
-            // The name of the flag now, whatever alias was typed.
-            ("endpoint_ports", json!([1, 2]), flag("--endpoint-ports")),
-            ("ping_enabled", json!(false), flag("--ping-enabled")),
-            ("ping_interval", json!("500ms"), flag("--ping-interval")),
-            ("listen_ports", json!([51840]), Origin::Default),
-            ("ping_loss_threshold", json!(5), Origin::Default),
-            ("mode", json!(null), Origin::Default),
-            ("endpoint_address", json!([]), Origin::Default),
-        ] {
-            assert_eq!(setting(name), Setting { value, origin }, "{name}");
-        }
-    }
-
-    #[test]
-    fn every_flag_of_a_gateway_is_there() {
-        let given = given(&["--config", "f"]);
-        let names: Vec<_> = given.settings().map(|(name, _)| name).collect();
-
-        for flag in ["config", "health_probe_bind_address", "keys_dir", "log_format", "log_level"] {
-            assert!(names.contains(&flag), "{names:?}");
-        }
-        assert!(!names.contains(&"help") && !names.contains(&"version"), "{names:?}");
-    }
 }

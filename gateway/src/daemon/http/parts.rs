@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::pages::Body;
+use super::Body;
 
 /// Bytes of a part.
 const PART_BYTES: usize = 64 << 10;
@@ -22,10 +22,10 @@ const PART_BYTES: usize = 64 << 10;
 const PARTS: usize = 2;
 
 /// Threads that write pages.
-pub(super) struct Writers(Arc<Semaphore>);
+pub(crate) struct Writers(Arc<Semaphore>);
 
 /// Where a page is written to.
-pub(super) struct Parts {
+pub(crate) struct Parts {
     text: String,
     ready: mpsc::Sender<Bytes>,
 }
@@ -33,10 +33,10 @@ pub(super) struct Parts {
 impl Writers {
     /// Pages that are written at the same time: more than there are scrapers, and few enough for their memory
     /// and processor time.
-    pub(super) const MAX: usize = 4;
+    pub(crate) const MAX: usize = 4;
 
     /// The page that `write` writes; `None` if too many are being written.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         write: impl FnOnce(&mut Parts) -> fmt::Result + Send + 'static,
     ) -> Option<Body> {
