@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
+use strait_engine::Engine;
+use strait_engine::PeerConfig;
 use strait_engine::inbound::Received;
-use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 use strait_wg::native::{Epoch, Lanes, Surroundings};
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{PrivateKey, PublicKey};
 
 /// Two clusters whose pods are 10.244.0.0/16, each seeing the other's as 10.71.0.0/16.
 #[derive(Debug)]

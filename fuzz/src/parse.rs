@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use strait_packet::{Fragment, Header, Transport, icmp};
+use strait_packet::Fragment;
+use strait_packet::Header;
+use strait_packet::Transport;
+use strait_packet::icmp;
 
 use crate::oracle::{Layout, word};
 

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use strait_packet::Header;
 use strait_packet::ecn::Ecn;
+use strait_packet::icmp;
 use strait_packet::rewrite::{self, Checksum, Side};
-use strait_packet::{Header, icmp};
 
 use crate::oracle::{Covered, Layout, checksums, make_right, octets, with_one_zero};
 

@@ -1,8 +1,9 @@
 //! Cutting offload frames.
 
+use strait_packet::Header;
+use strait_packet::Transport;
 use strait_packet::segment::Segments;
 use strait_packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
-use strait_packet::{Header, Transport};
 
 use crate::oracle::{checksums, word};
 

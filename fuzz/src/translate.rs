@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use remap::{Cluster, HostMap, PeerId, Prefix, Rule, Table};
+use strait_engine::Engine;
+use strait_engine::PeerConfig;
+use strait_engine::Settings;
 use strait_engine::translate::{self, Context, Memory};
-use strait_engine::{Engine, PeerConfig, Settings};
 use strait_packet::Header;
 use strait_packet::reply::{self, Cause, MAX_REPLY_BYTES};
 use strait_packet::rewrite::Checksum;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{PrivateKey, PublicKey};
 
 use crate::oracle::{Covered, Layout, checksums, octets};
 

@@ -1,32 +1,41 @@
 //! `strait`: the composition root. Arguments become a configuration, a configuration a gateway.
 
-mod daemon;
+mod args;
+mod check;
+mod commands;
+mod crds;
+mod key;
+mod operator;
+mod output;
+mod show;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use control::client;
 use kube::Client;
 use strait_io::Gateway;
 use tracing::{debug, info, warn};
 
-use daemon::admin::{Board, Pages, Sources};
-use daemon::args::{self, Args, Command, GatewayArgs};
-use daemon::given::Given;
-use daemon::http::Admin;
-use daemon::usage::UsageError;
-use daemon::cluster::Cluster;
-use daemon::config::Config;
-use daemon::logging::Log;
-use daemon::netlink::Netlink;
-use daemon::service::{Service, Sockets, Source};
-use daemon::signals::{Signals, end_on_signal};
-use daemon::socket::Listener;
-use daemon::{
-    check, cluster, commands, crds, demo, device, explain, key, limits, logging, mtu, node,
-    operator, output, show, socket, uapi,
-};
+use strait_daemon::admin::{Board, Pages, Sources};
+use strait_daemon::cluster::{self, Cluster};
+use strait_daemon::config::Config;
+use strait_daemon::given::Given;
+use strait_daemon::service::{Service, Sockets, Source};
+use strait_daemon::socket::{self, Listener};
+use strait_daemon::{device, explain, mtu, uapi};
+use strait_host::http::Admin;
+use strait_host::logging::Log;
+use strait_host::netlink::Netlink;
+use strait_host::signals::{Signals, end_on_signal};
+use strait_host::usage::UsageError;
+use strait_host::{limits, logging, stdout};
+use strait_lab::demo;
+use strait_node as node;
+
+use crate::args::{Args, Command, GatewayArgs};
 
 fn main() -> ExitCode {
     strait_io::set_mmap_threshold();
@@ -103,7 +112,7 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
         }
         None if is_in_cluster => {
             let (settings, config) = cluster::Settings::read(&args.cluster, &args.given)?;
-            let client = runtime.block_on(cluster::client())?;
+            let client = runtime.block_on(client::infer()).map_err(UsageError::wrong)?;
             (Start::Cluster(Box::new(settings), client), config)
         }
         None => return Err(UsageError::Wrong("--config <FILE> is missing".to_owned()).into()),

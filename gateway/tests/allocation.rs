@@ -9,15 +9,17 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, PeerId, Rule, Table, checksum};
+use strait_engine::Engine;
+use strait_engine::PeerConfig;
 use strait_engine::inbound::Received;
 use strait_engine::outbound::Disposition;
-use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::{Transmit, TransmitBatch};
 use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
+use strait_wg::OpenedRun;
+use strait_wg::PrivateKey;
 use strait_wg::native::{Epoch, Surroundings};
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{OpenedRun, PrivateKey};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;

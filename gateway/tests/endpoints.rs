@@ -27,10 +27,14 @@ use std::time::Duration;
 use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::TwoClusters;
+use strait_lab::Underlay;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::topology::LISTEN_PORT;
 use strait_lab::traffic::Ping;
-use strait_lab::{Layout, Namespace, TwoClusters, Underlay, wait_until};
+use strait_lab::wait_until;
 use world::{STRAIT, World};
 
 /// The link of either gateway to the second router.

@@ -13,8 +13,10 @@ use remap::masquerade::{
 use super::Settings;
 use super::translate::Memory;
 use strait_packet::DropReason;
+use strait_packet::Fragment;
+use strait_packet::Header;
+use strait_packet::mss;
 use strait_packet::ports::Ports;
-use strait_packet::{Fragment, Header, mss};
 
 /// The realm of flows to hosts of this cluster that have an external address of their own.
 pub const OWN_REALM: u32 = 0;

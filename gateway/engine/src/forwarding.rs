@@ -13,7 +13,9 @@ use super::translate::Memory;
 use strait_packet::DropReason;
 use strait_packet::Header;
 use strait_packet::path::Path;
-use strait_wg::{AllowedIps, Peer, PublicKey};
+use strait_wg::AllowedIps;
+use strait_wg::Peer;
+use strait_wg::PublicKey;
 
 /// The table, cryptokey routing and the peers of one generation.
 #[derive(Debug, Default)]

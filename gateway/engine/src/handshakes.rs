@@ -6,19 +6,24 @@ use std::time::Instant;
 use remap::Reader;
 use remap::masquerade::Tick;
 
+use super::Accounts;
+use super::Flows;
+use super::Forwarding;
 use super::inbound::Received;
 use super::keyring::Keyring;
+use super::race;
 use super::rest::Rest;
-use super::{Accounts, Flows, Forwarding, race};
 use strait_packet::DropReason;
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::as_u64;
 use strait_packet::path::Path;
+use strait_wg::Indices;
+use strait_wg::Peer;
+use strait_wg::PublicKey;
 use strait_wg::endpoints::MAX_CANDIDATES;
 use strait_wg::message::Message;
 use strait_wg::native::Epoch;
 use strait_wg::tunnel::{Introduction, Whereabouts};
-use strait_wg::{Indices, Peer, PublicKey};
 
 /// What one peer may need: a full-size packet that was staged.
 const FLUSH_BELOW_BYTES: usize = 68 * 1024;
@@ -329,13 +334,17 @@ mod tests {
     use remap::{Cluster, Table};
 
     use super::*;
-    use crate::{Engine, PeerConfig, Settings};
+    use crate::Engine;
+    use crate::PeerConfig;
+    use crate::Settings;
     use strait_packet::ecn::Ecn;
     use strait_packet::path::LocalPort;
+    use strait_wg::PresharedKey;
+    use strait_wg::PrivateKey;
+    use strait_wg::Slot;
     use strait_wg::native::Surroundings;
     use strait_wg::succession::GRACE;
     use strait_wg::tunnel::{Identity, PeerKeys};
-    use strait_wg::{PresharedKey, PrivateKey, Slot};
 
     const TICK: Duration = Duration::from_millis(100);
 

@@ -9,20 +9,25 @@ use std::time::Instant;
 
 use remap::{PeerId, Reader};
 
+use super::Accounts;
+use super::Forwarding;
 use super::flows::Flows;
 use super::handshakes::seal_staged;
 use super::translate::{self, Context, Memory};
-use super::{Accounts, Forwarding};
 use strait_packet::DropReason;
+use strait_packet::Header;
 use strait_packet::buffer::{PacketBatch, TransmitBatch};
 use strait_packet::coalesce::{Coalescer, Frame, Merge};
 use strait_packet::counters::{Counters, as_u64};
 use strait_packet::ecn::{self, Ecn};
 use strait_packet::path::Path;
-use strait_packet::{Header, rewrite};
+use strait_packet::rewrite;
+use strait_wg::Indices;
+use strait_wg::OpenedRun;
+use strait_wg::Opening;
+use strait_wg::Peer;
 use strait_wg::message::Message;
 use strait_wg::tunnel::Opened;
-use strait_wg::{Indices, OpenedRun, Opening, Peer};
 
 /// Messages that one system call may receive, each up to 64 KiB of datagrams.
 pub const MAX_MESSAGES: usize = 8;

@@ -172,11 +172,14 @@ mod tests {
     use remap::Table;
 
     use super::*;
-    use crate::{Engine, PeerConfig, Settings};
+    use crate::Engine;
+    use crate::PeerConfig;
+    use crate::Settings;
+    use strait_wg::PrivateKey;
+    use strait_wg::Slot;
     use strait_wg::native::Surroundings;
     use strait_wg::succession::GRACE;
     use strait_wg::tunnel::PeerKeys;
-    use strait_wg::{PrivateKey, Slot};
 
     /// Somebody may have recorded it, and be taken for the peer now, wherever that is.
     #[test]

@@ -59,9 +59,11 @@ use strait_packet::DropReason;
 use strait_packet::buffer::Transmit;
 use strait_packet::counters::{Counters, as_u64};
 use strait_packet::path::LocalPort;
+use strait_wg::Indices;
+use strait_wg::Peer;
+use strait_wg::PublicKey;
 use strait_wg::native::Epoch;
 use strait_wg::tunnel::{Identity, PeerKeys};
-use strait_wg::{Indices, Peer, PublicKey};
 
 use counterparts::Counterparts;
 pub use flows::Flows;

@@ -9,19 +9,22 @@ use std::time::Instant;
 
 use remap::Reader;
 
+use super::Forwarding;
+use super::Settings;
 use super::flows::Flows;
 use super::notice::Notice;
 use super::outside::{self, UDP_HEADER_BYTES};
 use super::race;
 use super::translate::{self, Context, Memory, Outgoing};
-use super::{Forwarding, Settings};
 use strait_packet::DropReason;
+use strait_packet::Header;
+use strait_packet::Transport;
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::counters::{Counters, as_u64};
+use strait_packet::ecn;
 use strait_packet::reply::Cause;
 use strait_packet::segment::{Cut, Segments};
 use strait_packet::virtio::{Gso, VirtioHeader};
-use strait_packet::{Header, Transport, ecn};
 use strait_wg::Peer;
 use strait_wg::message::MAX_DATAGRAM_OVERHEAD_BYTES;
 use strait_wg::tunnel::Reserved;

@@ -26,9 +26,10 @@ use remap::masquerade::Tick;
 
 use super::Forwarding;
 use super::translate::Memory;
+use strait_packet::Fragment;
+use strait_packet::Header;
 use strait_packet::path::{LocalPort, canonical};
 use strait_packet::ports::Ports;
-use strait_packet::{Fragment, Header};
 use strait_wg::Peer;
 use strait_wg::endpoints::Moves;
 

@@ -4,9 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::keyring::Held;
+use strait_wg::Indices;
+use strait_wg::Peer;
+use strait_wg::PublicKey;
+use strait_wg::Slot;
+use strait_wg::Succession;
 use strait_wg::succession::{Deadline, MAX_OLDER, Older, Strand};
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{Indices, Peer, PublicKey, Slot, Succession};
 
 /// Makes strands, and gives each a slot of its own.
 #[derive(Debug)]
@@ -152,7 +156,9 @@ mod tests {
     use remap::Table;
 
     use super::*;
-    use crate::{Engine, PeerConfig, Settings};
+    use crate::Engine;
+    use crate::PeerConfig;
+    use crate::Settings;
     use strait_packet::buffer::TransmitBatch;
     use strait_packet::path::Path;
     use strait_wg::PrivateKey;

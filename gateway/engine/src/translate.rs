@@ -19,12 +19,15 @@ use std::net::IpAddr;
 
 use remap::masquerade::{Pool, Tick};
 
+use super::Forwarding;
+use super::Route;
 use super::flows::Flows;
-use super::{Forwarding, Route};
 use strait_packet::DropReason;
+use strait_packet::Header;
+use strait_packet::Transport;
 use strait_packet::icmp::Embedded;
+use strait_packet::mss;
 use strait_packet::rewrite::{self, Checksum, Mismatch, Side};
-use strait_packet::{Header, Transport, mss};
 use strait_wg::Peer;
 
 pub use inbound::inbound;

@@ -31,9 +31,12 @@ use remap::{Reader, Table, masquerade};
 use tokio::sync::Notify;
 
 use clock::Calendar;
-use strait_engine::{Control, Engine, Forwarding};
+use strait_engine::Control;
+use strait_engine::Engine;
+use strait_engine::Forwarding;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 use strait_wg::native::{Epoch, Lanes, Surroundings};
-use strait_wg::{PrivateKey, PublicKey};
 use tun::Tun;
 use udp::Udp;
 use worker::{Shared, Wait};

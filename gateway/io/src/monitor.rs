@@ -14,7 +14,8 @@ use strait_engine::Forwarding;
 use strait_engine::explain::{self, Explanation, Question, QuestionError, Situation};
 use strait_engine::translate::{Context, Memory};
 use strait_packet::counters::{self, as_u64};
-use strait_wg::{Peer, PublicKey};
+use strait_wg::Peer;
+use strait_wg::PublicKey;
 
 /// Reads the state of a gateway.
 #[derive(Clone, Debug)]

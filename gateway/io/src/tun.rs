@@ -12,9 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
+use super::Settings;
+use super::StartError;
 use super::sys;
-use super::{Settings, StartError};
-use strait_engine::{Accounts, Inbound};
+use strait_engine::Accounts;
+use strait_engine::Inbound;
 use strait_packet::coalesce::{Frame, MAX_SEGMENTS, Merge};
 use strait_packet::counters::as_u64;
 use strait_packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};

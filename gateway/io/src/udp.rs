@@ -17,9 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use super::Offload;
+use super::StartError;
+use super::clock;
 use super::singly::{Refusals, Way};
 use super::steering::{self, Steered};
-use super::{Offload, StartError, clock, sys};
+use super::sys;
 use strait_engine::Accounts;
 use strait_engine::inbound::{MAX_MESSAGE_BYTES, MAX_MESSAGES, Received};
 use strait_packet::buffer::{Transmit, TransmitBatch};

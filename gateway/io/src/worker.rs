@@ -22,7 +22,9 @@ use super::clock::Calendar;
 use super::pool::{self, Slot, Work};
 use super::tun::Tun;
 use super::udp::Udp;
-use strait_engine::{Accounts, Flows, Forwarding};
+use strait_engine::Accounts;
+use strait_engine::Flows;
+use strait_engine::Forwarding;
 use strait_packet::buffer::TransmitBatch;
 
 const INPUT: Token = Token(0);

@@ -12,7 +12,14 @@ use serde::Serialize;
 use strait_io::Offload;
 use strait_wg::PublicKey;
 
-use super::{Direction, LabError, Metrics, Namespace, Process, Scratch, scrape, wait_until};
+use super::Direction;
+use super::LabError;
+use super::Metrics;
+use super::Namespace;
+use super::Process;
+use super::Scratch;
+use super::scrape;
+use super::wait_until;
 
 /// Where every gateway of the lab serves metrics: each is alone in its namespace.
 pub const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);

@@ -16,6 +16,7 @@
 //! What the gateway does (see [`strait_engine`] and [`strait_io`]), and what is expected of it: that
 //! is for the demo and the tests to say.
 
+pub mod demo;
 pub mod gateway;
 pub mod layout;
 pub mod netlink;

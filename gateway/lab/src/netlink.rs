@@ -6,7 +6,8 @@ use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-use super::{LabError, Namespace};
+use super::LabError;
+use super::Namespace;
 
 /// Where a route leads.
 #[derive(Clone, Copy, Debug)]

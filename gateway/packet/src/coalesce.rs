@@ -24,7 +24,8 @@
 
 use std::ops::Range;
 
-use super::{Header, Transport};
+use super::Header;
+use super::Transport;
 
 use candidate::Candidate;
 use flow::{FlowTable, Key};

@@ -6,8 +6,9 @@
 
 use std::net::IpAddr;
 
+use super::Header;
+use super::Transport;
 use super::ports::Ports;
-use super::{Header, Transport};
 
 /// The type "destination unreachable" of ICMP.
 pub(super) const UNREACHABLE_V4: u8 = 3;

@@ -2,7 +2,11 @@
 
 use std::net::Ipv6Addr;
 
-use super::{Extent, Fragment, Header, Malformed, Transport};
+use super::Extent;
+use super::Fragment;
+use super::Header;
+use super::Malformed;
+use super::Transport;
 
 /// Length of the header without extension headers, in bytes.
 pub(super) const FIXED_LEN: usize = 40;

@@ -5,8 +5,10 @@
 
 use remap::checksum::{Delta, adjust};
 
+use super::Header;
+use super::Transport;
+use super::field;
 use super::rewrite::{Checksum, Mismatch};
-use super::{Header, Transport, field};
 
 /// Bytes of the fixed headers that a segment travels behind: IP (RFC 6691 section 2: options do not
 /// count) and TCP.

@@ -1,7 +1,9 @@
 //! What tells the flows between two addresses apart: ports, or the identifier of an echo.
 
+use super::Fragment;
+use super::Header;
+use super::field;
 use super::rewrite::Side;
-use super::{Fragment, Header, field};
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;

@@ -17,7 +17,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use remap::checksum::{add, complete, pseudo_header, sum};
 
-use super::{Header, Transport, field, icmp, ipv4, ipv6};
+use super::Header;
+use super::Transport;
+use super::field;
+use super::icmp;
+use super::ipv4;
+use super::ipv6;
 
 /// The longest error, in bytes: that of IPv6, which must fit the least MTU (RFC 4443 section 2.4 (c)).
 pub const MAX_REPLY_BYTES: usize = 1280;

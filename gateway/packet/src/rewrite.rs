@@ -11,9 +11,10 @@ use std::net::IpAddr;
 
 use remap::checksum::{Delta, adjust, adjust_partial};
 
+use super::Header;
 use super::ecn::Ecn;
+use super::field;
 use super::icmp::Embedded;
-use super::{Header, field};
 
 pub use port::{embedded_port, port};
 

@@ -14,8 +14,12 @@
 //! What differs between segments is known beforehand (length, identification, sequence number and
 //! flags), so the sums of all other header bytes are taken once a frame.
 
+use super::Fragment;
+use super::Header;
+use super::Malformed;
+use super::Transport;
+use super::field;
 use super::virtio::{Gso, VirtioHeader};
-use super::{Fragment, Header, Malformed, Transport, field};
 use crate::counters::as_u64;
 
 use stamp::Stamp;

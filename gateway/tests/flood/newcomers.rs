@@ -16,15 +16,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use strait_lab::LabError;
+use strait_lab::Namespace;
+use strait_lab::Scratch;
 use strait_lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
 use strait_lab::netlink::{Via, connect};
+use strait_lab::now;
 use strait_lab::process::find;
 use strait_lab::topology::LISTEN_PORT;
-use strait_lab::{LabError, Namespace, Scratch, now};
 use strait_packet::buffer::TransmitBatch;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
+use strait_wg::Slot;
+use strait_wg::Tunnel;
 use strait_wg::native::{Epoch, Surroundings};
 use strait_wg::tunnel::{PeerKeys, Upkeep};
-use strait_wg::{Engine, PrivateKey, PublicKey, Slot, Tunnel};
 
 use crate::require::Need::{Root, Tool, Tun};
 use crate::require::require;

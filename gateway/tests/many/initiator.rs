@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use strait_packet::buffer::TransmitBatch;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
+use strait_wg::Slot;
 use strait_wg::native::{Epoch, Surroundings};
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{Engine, PrivateKey, PublicKey, Slot};
 
 /// What the owner of `key` sends to begin a handshake with the owner of `responder`.
 pub(crate) fn initiation(key: &PrivateKey, responder: PublicKey, now: Instant) -> Vec<u8> {

@@ -26,9 +26,11 @@ use boringtun::noise::{Packet, Tunn, TunnResult};
 use boringtun::x25519;
 
 use self::tunnel::BoringtunTunnel;
+use super::PrivateKey;
+use super::PublicKey;
+use super::Slot;
 use super::message::MAX_HANDSHAKE_BYTES;
 use super::tunnel::{Identity, Introduction, PeerKeys, Tunnel};
-use super::{PrivateKey, PublicKey, Slot};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, TransmitBatch};
 use strait_packet::path::Path;

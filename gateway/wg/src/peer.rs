@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
+use super::Endpoints;
+use super::Succession;
 use super::endpoints::Moves;
 use super::tunnel::{PeerKeys, Upkeep};
-use super::{Endpoints, Succession};
 use strait_packet::counters::Counter;
 use strait_packet::path::Path;
 

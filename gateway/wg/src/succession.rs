@@ -25,10 +25,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::OpenedRun;
+use super::Opening;
+use super::PublicKey;
+use super::Staged;
 use super::tunnel::{
     Opened, PeerKeys, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
 };
-use super::{OpenedRun, Opening, PublicKey, Staged};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::path::Path;

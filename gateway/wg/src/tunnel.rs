@@ -11,8 +11,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::OpenedRun;
+use super::Opening;
+use super::PresharedKey;
+use super::PublicKey;
+use super::Slot;
+use super::Staged;
 use super::native::{AcceptedByPeer, Epoch};
-use super::{OpenedRun, Opening, PresharedKey, PublicKey, Slot, Staged};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::counters::as_u64;

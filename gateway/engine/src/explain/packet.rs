@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use remap::checksum;
 
 use super::{Content, Question, QuestionError, Summary};
+use strait_packet::Header;
+use strait_packet::Transport;
 use strait_packet::ports::Ports;
-use strait_packet::{Header, Transport};
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;

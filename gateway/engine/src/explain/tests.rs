@@ -5,9 +5,11 @@ use proptest::prelude::*;
 use remap::{Cluster, HostMap, Prefix, Rule, Table};
 
 use super::*;
+use crate::Engine;
+use crate::PeerConfig;
+use crate::Settings;
 use crate::outbound::Disposition;
 use crate::translate::Memory;
-use crate::{Engine, PeerConfig, Settings};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::reply::{self, MAX_REPLY_BYTES};
 use strait_packet::virtio::VirtioHeader;

@@ -5,14 +5,18 @@ use proptest::prelude::*;
 use remap::Table;
 
 use super::*;
+use crate::Control;
+use crate::Engine;
+use crate::PeerConfig;
+use crate::Settings;
 use crate::translate::{Context, Memory, route};
-use crate::{Control, Engine, PeerConfig, Settings};
 use strait_packet::DropReason;
 use strait_packet::fixtures::{Extension, Packet, TCP, tcp, udp};
 use strait_packet::path::Path;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{PrivateKey, PublicKey};
 
 const PORT: u16 = 51840;
 const PEER_PORT: u16 = 51900;

@@ -7,9 +7,10 @@ use remap::{Arrival, Source};
 use super::{Context, Endpoint, has_address, write, write_embedded};
 use crate::flows::{OWN_REALM, Seen};
 use strait_packet::DropReason;
+use strait_packet::Header;
 use strait_packet::icmp::{self, Embedded};
+use strait_packet::ports::Ports;
 use strait_packet::rewrite::{Checksum, Side};
-use strait_packet::{Header, ports::Ports};
 
 /// How many port spaces are searched for the host behind a shared address: that of this cluster and those of the
 /// first peers. A packet whose host none of them has costs as much with ten thousand peers as with these.

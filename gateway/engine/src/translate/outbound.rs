@@ -9,9 +9,10 @@ use super::{Context, Outgoing, clamp, has_address, write, write_embedded};
 use crate::Route;
 use crate::flows::Seen;
 use strait_packet::DropReason;
+use strait_packet::Header;
 use strait_packet::icmp::{self, Embedded};
+use strait_packet::ports::Ports;
 use strait_packet::rewrite::{Checksum, Side};
-use strait_packet::{Header, ports::Ports};
 
 /// Where a packet goes, if it can be translated. Changes nothing and remembers nothing.
 ///

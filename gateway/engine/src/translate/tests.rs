@@ -9,13 +9,17 @@ use proptest::prelude::*;
 use remap::{Cluster, HostMap, PeerId, Rule, Table};
 
 use super::*;
+use crate::Control;
+use crate::Engine;
+use crate::PeerConfig;
+use crate::Settings;
 use crate::flows::Seen;
-use crate::{Control, Engine, PeerConfig, Settings};
 use strait_packet::fixtures::{Extension, Packet, TCP, UDP, any_packet, tcp, udp};
 use strait_wg::PresharedKey;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{PrivateKey, PublicKey};
 
 const AUTHENTICATION_HEADER: u8 = 51;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strait_packet::DropReason;
 use strait_packet::virtio::{Gso, VirtioHeader};
-use strait_wg::{Engine, PresharedKey};
+use strait_wg::Engine;
+use strait_wg::PresharedKey;
 use strait_wg::message::Message;
 
 use super::ENGINES;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strait_packet::DropReason;
 use strait_wg::message::Message;
-use strait_wg::{Engine, PrivateKey};
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
 use strait_wg::succession::{GRACE, MAX_OLDER};
 
 use super::ENGINES;

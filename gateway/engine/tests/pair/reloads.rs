@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strait_engine::PeerConfig;
 use strait_wg::message::Message;
-use strait_wg::{Engine, PresharedKey};
+use strait_wg::Engine;
+use strait_wg::PresharedKey;
 
 use super::ENGINES;
 use super::keys::Talk;

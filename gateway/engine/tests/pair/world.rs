@@ -11,14 +11,16 @@ use strait_packet::buffer::TransmitBatch;
 use strait_packet::counters::Snapshot;
 use strait_engine::inbound::Received;
 use strait_engine::outbound::Disposition;
-use strait_engine::{Engine, PeerConfig};
+use strait_engine::Engine;
+use strait_engine::PeerConfig;
 use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
 use strait_packet::path::{Local, Path};
 use strait_wg::message::Message;
 use strait_wg::native::{Epoch, Surroundings};
 use strait_wg::tunnel::{Identity, PeerKeys, SessionState};
-use strait_wg::{Peer, PrivateKey};
+use strait_wg::Peer;
+use strait_wg::PrivateKey;
 
 use super::ENGINES;
 use super::watcher::Watcher;

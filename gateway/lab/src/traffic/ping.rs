@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use socket2::{Protocol, Socket, Type};
 
-use super::super::{LabError, Namespace, now};
+use super::super::LabError;
+use super::super::Namespace;
+use super::super::now;
 use super::pattern::Pattern;
 use super::{domain, is_timeout};
 use strait_packet::counters::as_u64;

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use socket2::{Socket, Type};
 
-use super::super::{LabError, Namespace, now, rate};
+use super::super::LabError;
+use super::super::Namespace;
+use super::super::now;
+use super::super::rate;
 use super::pattern::Pattern;
 use super::{any, domain, is_timeout};
 use strait_packet::counters::as_u64;

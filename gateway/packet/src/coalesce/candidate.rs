@@ -2,8 +2,11 @@
 
 use remap::checksum::{add, pseudo_header, sum};
 
+use crate::Fragment;
+use crate::Header;
+use crate::Transport;
+use crate::field;
 use crate::transport::{ACK, PSH};
-use crate::{Fragment, Header, Transport, field};
 
 use super::Merge;
 

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::{Fragment, Header, Transport, field};
+use crate::Fragment;
+use crate::Header;
+use crate::Transport;
+use crate::field;
 
 /// Groups that are open at a time. More flows than this in one batch are rare, and each gives up
 /// only the rest of its group.

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use remap::checksum::{add, complete, pseudo_header, sum};
 
+use crate::Transport;
+use crate::field;
 use crate::transport::PSH;
 use crate::virtio::{Gso, VirtioHeader};
-use crate::{Transport, field};
 
 use super::candidate::{Candidate, verify};
 

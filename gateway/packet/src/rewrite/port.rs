@@ -6,9 +6,10 @@ mod tests;
 use remap::checksum::{Delta, adjust};
 
 use super::{Changes, Checksum, Mismatch, Side, adjust_transport};
+use crate::Header;
+use crate::field;
 use crate::icmp::Embedded;
 use crate::ports::{self, Ports};
-use crate::{Header, field};
 
 /// Writes `to` as the port on `side` and adjusts the transport checksum. Of an echo, which has one
 /// identifier for both sides, that one changes.

@@ -4,9 +4,12 @@ use std::ops::Range;
 
 use remap::checksum::{Delta, add, adjust_partial, complete, pseudo_header, sum};
 
+use crate::Header;
+use crate::Malformed;
+use crate::Transport;
+use crate::field;
 use crate::transport::{CWR, FIN, PSH};
 use crate::virtio::VirtioHeader;
-use crate::{Header, Malformed, Transport, field};
 
 /// The longest header that is repeated in front of every segment, in bytes. IPv4 and TCP with all
 /// their options take 120; extension headers have the rest.

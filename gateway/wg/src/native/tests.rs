@@ -23,15 +23,17 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Engine;
+use crate::PresharedKey;
 use crate::message::Message;
 use crate::tunnel::{Opened, Upkeep};
-use crate::{Engine, PresharedKey};
+use strait_packet::Header;
 use strait_packet::buffer::PacketBatch;
 use strait_packet::counters::as_u64;
 use strait_packet::ecn::Ecn;
+use strait_packet::fixtures;
 use strait_packet::segment::Segments;
 use strait_packet::virtio::{Gso, VirtioHeader};
-use strait_packet::{Header, fixtures};
 
 const MTU: u16 = 1420;
 

@@ -18,12 +18,15 @@ use super::mac::{Cookie, MacKeys};
 use super::sessions::Sessions;
 use super::state::State;
 use super::timers::{JITTER_MAX, REJECT_AFTER_TIME, Traffic};
+use crate::OpenedRun;
+use crate::Opening;
+use crate::Slot;
+use crate::Staged;
 use crate::message::Message;
 use crate::scrub::scrubbed;
 use crate::tunnel::{
     Opened, REKEY_TIMEOUT, Reserved, Sealed, SessionState, TimedOut, Tunnel, Upkeep, Whereabouts,
 };
-use crate::{OpenedRun, Opening, Slot, Staged};
 use strait_packet::DropReason;
 use strait_packet::buffer::{Outer, PacketBatch, TransmitBatch};
 use strait_packet::counters::as_u64;

@@ -6,8 +6,10 @@ use remap::Prefix;
 
 use super::value;
 use super::{Errno, Refusal};
+use crate::PresharedKey;
+use crate::PrivateKey;
+use crate::PublicKey;
 use crate::redact::without_keys;
-use crate::{PresharedKey, PrivateKey, PublicKey};
 
 /// The most of a wrong value that an error repeats, in characters.
 const SHOWN: usize = 64;

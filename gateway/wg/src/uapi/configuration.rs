@@ -8,7 +8,9 @@ use std::sync::Arc;
 use remap::Prefix;
 
 use super::change::{AllowedIp, Changes, PeerChange};
-use crate::{PresharedKey, PrivateKey, PublicKey};
+use crate::PresharedKey;
+use crate::PrivateKey;
+use crate::PublicKey;
 
 /// The whole of it.
 ///

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::report::{DeviceReport, Drops, PeerReport, Report};
 use super::value;
-use crate::{PresharedKey, PrivateKey, PublicKey};
+use crate::PresharedKey;
+use crate::PrivateKey;
+use crate::PublicKey;
 
 /// Why an answer cannot be understood. Never holds a value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

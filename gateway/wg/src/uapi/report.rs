@@ -12,8 +12,10 @@ use remap::Prefix;
 use zeroize::Zeroizing;
 
 use super::value::{push_key, push_line};
+use crate::PresharedKey;
+use crate::PrivateKey;
+use crate::PublicKey;
 use crate::key::KEY_LEN;
-use crate::{PresharedKey, PrivateKey, PublicKey};
 use strait_packet::DropReason;
 
 /// The longest text about a device without its peers and drops, in bytes.

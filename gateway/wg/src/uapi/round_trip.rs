@@ -10,7 +10,9 @@ use super::{
     AllowedIp, Changes, Configuration, Conversation, DeviceReport, Drops, Operation, Peer,
     PeerChange, PeerReport, Report, Step,
 };
-use crate::{PresharedKey, PrivateKey, PublicKey};
+use crate::PresharedKey;
+use crate::PrivateKey;
+use crate::PublicKey;
 
 proptest! {
     #[test]

@@ -3,7 +3,8 @@
 use proptest::collection::vec;
 
 use super::*;
-use crate::{OpenedRun, Opening};
+use crate::OpenedRun;
+use crate::Opening;
 
 /// A run that waits to be opened.
 struct Run {

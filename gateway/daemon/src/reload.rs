@@ -1,0 +1,331 @@
+//! What a changed configuration means for a gateway that runs. Pure.
+
+use std::fmt;
+
+use strait_engine::counterparts::Counterparts;
+
+use super::config::{Config, OFFLOAD, Peer, or_else};
+
+/// The outcome of reading the configuration again.
+#[derive(Clone, Debug)]
+pub(crate) struct Reload {
+    /// What to run with from now on: as the file says, except for what needs a restart.
+    pub(crate) config: Config,
+    /// What stays as it is until the process starts again.
+    pub(crate) needs_restart: Vec<NeedsRestart>,
+    /// What changes for the peers.
+    pub(crate) peers: PeerChanges,
+    /// Whether our own key changes.
+    pub(crate) has_new_key: bool,
+    has_new_routes: bool,
+    has_new_cluster: bool,
+}
+
+/// A value that cannot change while the gateway runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NeedsRestart {
+    /// As it is spelled in the file.
+    pub(crate) key: &'static str,
+    /// The value in force.
+    pub(crate) running: String,
+    /// The value in the file.
+    pub(crate) wanted: String,
+}
+
+impl NeedsRestart {
+    /// Of the file: most are for themselves.
+    fn keys(&self) -> Vec<&'static str> {
+        if self.key == "offload" { OFFLOAD.to_vec() } else { vec![self.key] }
+    }
+}
+
+impl fmt::Display for NeedsRestart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, running, wanted } = self;
+
+        write!(f, "{key} needs a restart to become {wanted}; {running} stays in force")
+    }
+}
+
+/// Names of peers, by what happens to them. A peer is the same one if its public key is, or else if its
+/// name is and its key before is nobody's now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PeerChanges {
+    pub(crate) added: Vec<String>,
+    pub(crate) removed: Vec<String>,
+    pub(crate) changed: Vec<String>,
+    /// Places are peer ids, so another order is another table.
+    is_reordered: bool,
+}
+
+impl PeerChanges {
+    fn between(running: &[Peer], wanted: &[Peer]) -> Self {
+        let mut changes = Self::default();
+        let (before, after) = (counterparts(wanted, running), counterparts(running, wanted));
+        for peer in wanted {
+            match before.of(peer.public_key, &peer.name) {
+                None => changes.added.push(peer.name.clone()),
+                Some(before) if before != peer => changes.changed.push(peer.name.clone()),
+                Some(_) => {}
+            }
+        }
+        for peer in running {
+            if after.of(peer.public_key, &peer.name).is_none() {
+                changes.removed.push(peer.name.clone());
+            }
+        }
+        let order = |peers: &[Peer]| peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>();
+        changes.is_reordered = order(running) != order(wanted);
+
+        changes
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Who `peers` are among `others`.
+fn counterparts<'a>(peers: &[Peer], others: &'a [Peer]) -> Counterparts<'a, &'a Peer> {
+    let keys = peers.iter().map(|peer| peer.public_key).collect();
+
+    Counterparts::new(&keys, others.iter().map(|other| (other.public_key, &*other.name, other)))
+}
+
+impl Reload {
+    /// Compares what runs with what the file says.
+    pub(crate) fn between(running: &Config, wanted: Config) -> Self {
+        let needs_restart = needs_restart(running, &wanted);
+        let peers = PeerChanges::between(&running.peers, &wanted.peers);
+        let has_new_key = running.private_key.public_key() != wanted.private_key.public_key();
+        let has_new_routes = running.routes != wanted.routes;
+        let has_new_cluster =
+            running.cluster != wanted.cluster || running.mss_clamp != wanted.mss_clamp;
+        let origins = needs_restart
+            .iter()
+            .flat_map(NeedsRestart::keys)
+            .fold(wanted.origins, |origins, key| origins.with_that_of(key, &running.origins));
+        let config = Config {
+            name: wanted.name,
+            private_key: wanted.private_key,
+            routes: wanted.routes,
+            mss_clamp: wanted.mss_clamp,
+            cluster: wanted.cluster,
+            peers: wanted.peers,
+            origins,
+            ..running.clone()
+        };
+
+        Self { config, needs_restart, peers, has_new_key, has_new_routes, has_new_cluster }
+    }
+
+    /// Whether there is nothing to apply.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.peers.is_empty() && !self.has_new_key && !self.has_new_routes && !self.has_new_cluster
+    }
+}
+
+/// Shows one value of a configuration.
+type Show = fn(&Config) -> String;
+
+/// What the packet engine is given once, at its start.
+const FIXED: [(&str, Show); 10] = [
+    ("interface", |config| config.interface.clone()),
+    ("addresses", |config| {
+        let texts: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
+        format!("[{}]", texts.join(", "))
+    }),
+    ("listen_port", |config| config.listen_port.to_string()),
+    ("mtu", |config| or_else(config.mtu_bytes, "automatic")),
+    ("metrics_address", |config| or_else(config.metrics_address, "off")),
+    ("admin_socket", |config| {
+        or_else(config.admin_socket_path().map(|path| path.display().to_string()), "off")
+    }),
+    ("engine", |config| config.engine.to_string()),
+    ("workers", |config| config.workers.to_string()),
+    ("max_flows", |config| config.max_flows.to_string()),
+    ("offload", |config| {
+        config.offload.named().map(|(name, is_on)| format!("{name}={is_on}")).join(" ")
+    }),
+];
+
+fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
+    FIXED
+        .into_iter()
+        .map(|(key, show)| NeedsRestart { key, running: show(running), wanted: show(wanted) })
+        .filter(|setting| setting.running != setting.wanted)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use strait_wg::PrivateKey;
+    use strait_wg::PublicKey;
+
+    use super::super::config::{AdminSocket, Origin, Origins, example};
+    use super::*;
+
+    #[test]
+    fn the_same_file_changes_nothing() {
+        let running = example::config();
+
+        let reload = Reload::between(&running, running.clone());
+
+        assert!(reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+    }
+
+    #[test]
+    fn peers_are_matched_by_their_key() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.peers[0].name = "roma".to_owned();
+        wanted.peers.push(peer("oslo", 9));
+
+        let reload = Reload::between(&running, wanted);
+
+        assert_eq!(reload.peers.added, ["oslo"]);
+        assert_eq!(reload.peers.removed, <[String; 0]>::default());
+        assert_eq!(reload.peers.changed, ["roma"]);
+        assert_eq!(reload.config.peers.len(), 2);
+    }
+
+    #[test]
+    fn a_peer_with_a_new_key_is_the_same_one() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.peers[0].public_key = PublicKey::from_bytes([9; 32]);
+
+        let reload = Reload::between(&running, wanted);
+
+        assert_eq!(reload.peers.changed, ["rome"]);
+        assert_eq!((reload.peers.added, reload.peers.removed), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_name_that_went_to_another_peer_does_not_make_it_the_same_one() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.peers[0].name = "roma".to_owned();
+        wanted.peers.push(peer("rome", 9));
+
+        let reload = Reload::between(&running, wanted);
+
+        assert_eq!(reload.peers.added, ["rome"]);
+        assert_eq!(reload.peers.changed, ["roma"]);
+        assert_eq!(reload.peers.removed, <[String; 0]>::default());
+    }
+
+    #[test]
+    fn our_key_can_change_at_run_time() {
+        let running = example::config();
+        let private_key = PrivateKey::generate();
+        let wanted = Config { private_key: private_key.clone(), ..running.clone() };
+
+        let reload = Reload::between(&running, wanted);
+
+        assert!(reload.has_new_key && !reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+        assert_eq!(reload.config.private_key.public_key(), private_key.public_key());
+    }
+
+    #[test]
+    fn another_order_is_a_change_because_places_are_peer_ids() {
+        let mut running = example::config();
+        running.peers.push(peer("oslo", 9));
+        let mut wanted = running.clone();
+        wanted.peers.reverse();
+
+        assert!(!Reload::between(&running, wanted).is_unchanged());
+    }
+
+    #[test]
+    fn routes_can_be_switched_at_run_time() {
+        let running = example::config();
+        let wanted = Config { routes: !running.routes, ..running.clone() };
+
+        let reload = Reload::between(&running, wanted);
+
+        assert!(!reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+        assert_ne!(reload.config.routes, running.routes);
+    }
+
+    #[test]
+    fn the_cluster_can_change_at_run_time() {
+        let running = example::config();
+        let mut wanted = running.clone();
+        wanted.cluster.prefixes.push("10.244.0.0/16".parse().unwrap());
+
+        let reload = Reload::between(&running, wanted.clone());
+
+        assert!(!reload.is_unchanged());
+        assert_eq!(reload.needs_restart, []);
+        assert_eq!(reload.config.cluster, wanted.cluster);
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_and_the_rest_is_applied() {
+        let running = example::config();
+        let mut wanted = Config {
+            interface: "wg9".to_owned(),
+            listen_port: 1,
+            addresses: vec![],
+            mtu_bytes: None,
+            metrics_address: None,
+            admin_socket: AdminSocket::Off,
+            ..running.clone()
+        };
+        wanted.offload.udp_gro = false;
+        wanted.peers.push(peer("oslo", 9));
+
+        let reload = Reload::between(&running, wanted);
+
+        let keys: Vec<_> = reload.needs_restart.iter().map(|setting| setting.key).collect();
+        let expected = [
+            "interface",
+            "addresses",
+            "listen_port",
+            "mtu",
+            "metrics_address",
+            "admin_socket",
+            "offload",
+        ];
+        assert_eq!(keys, expected);
+        assert_eq!(reload.config.listen_port, running.listen_port);
+        assert_eq!(reload.config.interface, running.interface);
+        assert_eq!(reload.peers.added, ["oslo"]);
+        let text = reload.needs_restart[2].to_string();
+        assert_eq!(text, "listen_port needs a restart to become 1; 51840 stays in force");
+    }
+
+    #[test]
+    fn what_stays_in_force_is_still_the_word_of_whoever_said_it() {
+        let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
+        let mut running = example::config();
+        running.origins = Origins::default().with("mtu", flag("--old")).with("name", flag("--old"));
+        let mut wanted = Config { listen_port: 1, mtu_bytes: None, ..running.clone() };
+        wanted.offload.udp_gro = false;
+        wanted.origins = ["mtu", "name", "listen_port", "udp_gro", "engine"]
+            .into_iter()
+            .fold(Origins::default(), |origins, key| origins.with(key, flag("--new")));
+
+        let origins = Reload::between(&running, wanted).config.origins;
+
+        // The value that runs is another one than whoever spoke last wants.
+        assert_eq!(origins.of("mtu"), flag("--old"));
+        assert_eq!(origins.of("listen_port"), Origin::Default);
+        assert_eq!(origins.of("udp_gro"), Origin::Default);
+        // It is theirs, or is what they want anyway.
+        assert_eq!(origins.of("name"), flag("--new"));
+        assert_eq!(origins.of("engine"), flag("--new"));
+    }
+
+    fn peer(name: &str, key: u8) -> Peer {
+        Peer {
+            name: name.to_owned(),
+            public_key: PublicKey::from_bytes([key; 32]),
+            ..example::config().peers[0].clone()
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What the packet threads know, as a report.
+
+use std::time::UNIX_EPOCH;
+
+use strait_io::PeerStatus;
+use strait_io::Status;
+use strait_wg::uapi::{DeviceReport, Drops, PeerReport};
+
+/// Of the whole, as far as it was learned and not configured.
+pub(crate) fn of_device(status: &Status) -> DeviceReport {
+    DeviceReport {
+        listen_port: status.listen_port,
+        outbound_drops: Drops::all(|reason| status.outbound.drops(reason)),
+        inbound_drops: Drops::all(|reason| status.inbound.drops(reason)),
+        ..DeviceReport::default()
+    }
+}
+
+/// Of one peer, as far as it was learned and not configured.
+pub(crate) fn of_peer(status: &PeerStatus) -> PeerReport {
+    PeerReport {
+        endpoint: status.endpoint.map(Into::into),
+        last_handshake: status.last_handshake.and_then(|at| at.duration_since(UNIX_EPOCH).ok()),
+        receive_bytes: status.receive_bytes,
+        transmit_bytes: status.transmit_bytes,
+        rtt: status.rtt,
+        path_mtu_bytes: status.path_mtu_bytes,
+        staged_packets: status.staged_packets,
+        unanswered: status.unanswered,
+        ..PeerReport::new(status.public_key)
+    }
+}
