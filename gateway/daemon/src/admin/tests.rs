@@ -1,10 +1,14 @@
 use std::any::Any;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use strait_host::http::{Admin, Site as _};
 use strait_io::Status;
 
 use super::*;
@@ -193,7 +197,7 @@ fn other_pages_are_404_and_other_methods_405() {
 #[test]
 fn a_request_beyond_the_size_limit_is_refused() {
     let server = Server::start(true);
-    let path = "x".repeat(2 * REQUEST_LIMIT_BYTES);
+    let path = "x".repeat(2 * 8 * 1024);
 
     let answer = server.request(&format!("GET /{path} HTTP/1.1"));
 
@@ -288,7 +292,7 @@ fn a_port_in_use_is_named_with_the_remedy() {
 
     let error = format!("{:#}", Admin::bind(first.address()).unwrap_err());
 
-    assert!(error.contains(&first.address.to_string()), "{error}");
+    assert!(error.contains(&first.address().to_string()), "{error}");
     assert!(error.contains("choose another metrics_address"), "{error}");
 }
 
