@@ -106,8 +106,8 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     let is_in_cluster = args.is_in_cluster();
     let (start, config) = match args.config {
         Some(file) => {
-            let dns_check_interval = args.cluster.dns_check_interval;
-            let config = Config { dns_check_interval, ..Config::load(&file)? };
+            let mut config = Config::load(&file)?;
+            config.dns_check_interval = args.cluster.dns_check_interval;
             (Start::File(file), config)
         }
         None if is_in_cluster => {

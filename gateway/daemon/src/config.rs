@@ -50,41 +50,41 @@ const SIZE_LIMIT_BYTES: u64 = 64 << 20;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// For logs.
-    pub name: String,
+    pub(crate) name: String,
     /// The TUN device to create.
     pub interface: String,
     /// On the device.
-    pub addresses: Vec<IpNet>,
+    pub(crate) addresses: Vec<IpNet>,
     /// UDP; 0 lets the kernel choose.
-    pub listen_port: u16,
+    pub(crate) listen_port: u16,
     /// Of the device, in bytes; `None` derives it from the underlay.
-    pub mtu_bytes: Option<u16>,
+    pub(crate) mtu_bytes: Option<u16>,
     /// Our identity.
     pub private_key: PrivateKey,
     /// Where to serve metrics, if anywhere.
     pub metrics_address: Option<SocketAddr>,
     /// Where to answer questions.
-    pub admin_socket: AdminSocket,
+    pub(crate) admin_socket: AdminSocket,
     /// What encrypts.
-    pub engine: Engine,
+    pub(crate) engine: Engine,
     /// Whether to install routes to the device.
-    pub routes: bool,
+    pub(crate) routes: bool,
     /// Whether TCP is told to send no larger segments than fit the way.
-    pub mss_clamp: bool,
+    pub(crate) mss_clamp: bool,
     /// How many flows masquerade keeps.
-    pub max_flows: u32,
+    pub(crate) max_flows: u32,
     /// Which offloads may be used.
-    pub offload: Offload,
+    pub(crate) offload: Offload,
     /// How many threads may help with backlog.
-    pub workers: Workers,
+    pub(crate) workers: Workers,
     /// After how long a name is looked up again at the latest.
     pub dns_check_interval: Duration,
     /// What is ours.
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
     /// In the order of the file.
-    pub peers: Vec<Peer>,
+    pub(crate) peers: Vec<Peer>,
     /// Whose word all of it is, without the peers.
-    pub origins: Origins,
+    pub(crate) origins: Origins,
 }
 
 /// Where a gateway answers questions of this host: a Unix socket.

@@ -34,7 +34,7 @@ pub(crate) type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// The metrics of one gateway.
 #[derive(Debug)]
-pub struct Metrics(Registry);
+pub(crate) struct Metrics(Registry);
 
 impl Metrics {
     /// Metrics that ask `source` at every scrape, and the cluster that feeds the gateway, if any.

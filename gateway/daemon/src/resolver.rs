@@ -52,7 +52,7 @@ struct Name {
 
 /// What came of one lookup.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     name: HostPort,
     result: io::Result<Found>,
 }

@@ -100,7 +100,7 @@ type FilterLayer = reload::Layer<EnvFilter, Registry>;
 
 impl Log {
     /// Filters by `text` with the defaults. Without the layer to log through the filter is dead.
-    pub fn new(text: &str, format: LogFormat) -> (FilterLayer, Self) {
+    pub(crate) fn new(text: &str, format: LogFormat) -> (FilterLayer, Self) {
         let (layer, filter) = reload::Layer::new(EnvFilter::new(with_defaults(text)));
 
         (layer, Self { format, filter, is_changed: Arc::default() })

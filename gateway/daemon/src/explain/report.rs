@@ -14,7 +14,7 @@ use super::protocol;
 
 /// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub struct Report {
     direction: Direction,
     verdict: Verdict,
     /// The label of the counter, if it is dropped.
