@@ -44,7 +44,7 @@ use state::StateFile;
 use trouble::Troubles;
 use turn::{Term, TurnTask};
 
-pub(crate) use observed::Observed;
+pub use observed::Observed;
 pub use settings::Settings;
 pub(crate) use trouble::Trouble;
 

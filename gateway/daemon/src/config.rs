@@ -33,11 +33,15 @@ use strait_wg::PrivateKey;
 use strait_wg::PublicKey;
 use strait_wg::tunnel::PeerKeys;
 
-pub use endpoint::{Endpoint, HostPort, address_of_one_host};
+pub(crate) use endpoint::address_of_one_host;
+pub use endpoint::{Endpoint, EndpointError, HostPort};
 pub use keyfile::KeyFileError;
-pub(crate) use origin::{OFFLOAD, Origin, Origins};
-pub use parse::{DEFAULT_INTERFACE, DEFAULT_MAX_FLOWS, MTU_MIN};
-pub use problem::{Finding, Findings, Problem};
+pub use origin::Origin;
+pub(crate) use origin::{OFFLOAD, Origins};
+pub use parse::DEFAULT_INTERFACE;
+pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
+pub use problem::Findings;
+pub(crate) use problem::{Finding, Problem};
 pub(crate) use strait_wg::Engine;
 
 /// How many peers are logged: a line of megabytes is no use to anybody, and `/config` has them all.

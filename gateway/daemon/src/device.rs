@@ -57,13 +57,13 @@ pub struct DeviceArgs {
         value_parser = FalseyValueParser::new(),
         hide_env = true
     )]
-    pub(crate) foreground: bool,
+    pub foreground: bool,
     /// What encrypts: native, which is Strait's own, or boringtun
     #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
-    pub(crate) engine: Engine,
+    pub engine: Engine,
     /// Device to make
     #[arg(env = "STRAIT_INTERFACE", value_name = "NAME", value_parser = interface_flag)]
-    pub(crate) interface: String,
+    pub interface: String,
 }
 
 /// Runs `strait device`, here or in a process of its own.

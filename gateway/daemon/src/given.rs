@@ -20,10 +20,11 @@ pub fn is_beside_a_file(name: &str) -> bool {
 
 /// A value and whose word it is. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Setting {
+pub struct Setting {
     /// `null` if there is none.
-    pub(crate) value: Value,
-    pub(crate) origin: Origin,
+    pub value: Value,
+    /// Whose word it is.
+    pub origin: Origin,
 }
 
 /// Every flag of one command, under its name in the code. No flag holds a secret.
@@ -70,7 +71,7 @@ impl Given {
     }
 
     /// All of them, in the order of their names.
-    pub(crate) fn settings(&self) -> impl Iterator<Item = (&str, &Setting)> {
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &Setting)> {
         self.0.iter().map(|(name, setting)| (name.as_str(), setting))
     }
 }

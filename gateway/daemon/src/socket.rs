@@ -28,8 +28,9 @@ use tracing::{debug, info, warn};
 use super::config::{AdminSocket, Config};
 use super::explain::Report;
 use listener::File;
-pub use listener::{BindError, Listener};
-pub(crate) use serving::Serving;
+pub(crate) use listener::BindError;
+pub use listener::Listener;
+pub use serving::Serving;
 use strait_host::connections::Activity;
 
 /// Grows when an older `strait` would misunderstand a newer one.

@@ -96,7 +96,7 @@ impl Admin {
     }
 
     /// The address that is bound.
-    pub(crate) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 

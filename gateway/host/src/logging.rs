@@ -28,7 +28,7 @@ const QUIET: [&str; 5] = [
 pub struct LogArgs {
     /// Form of the log lines [default: json in a cluster if stderr is no terminal, else text]
     #[arg(long, env = "STRAIT_LOG_FORMAT", value_enum, global = true)]
-    pub(crate) log_format: Option<LogFormat>,
+    pub log_format: Option<LogFormat>,
     /// What to log: error, warn, info, debug, trace, or directives such as `info,strait::daemon=debug`
     #[arg(
         long,
@@ -100,7 +100,7 @@ type FilterLayer = reload::Layer<EnvFilter, Registry>;
 
 impl Log {
     /// Filters by `text` with the defaults. Without the layer to log through the filter is dead.
-    pub(crate) fn new(text: &str, format: LogFormat) -> (FilterLayer, Self) {
+    pub fn new(text: &str, format: LogFormat) -> (FilterLayer, Self) {
         let (layer, filter) = reload::Layer::new(EnvFilter::new(with_defaults(text)));
 
         (layer, Self { format, filter, is_changed: Arc::default() })

@@ -3,7 +3,7 @@
 mod changes;
 mod device;
 #[cfg(any(test, feature = "fixtures"))]
-pub(crate) mod fixtures;
+pub mod fixtures;
 
 use std::collections::BTreeSet;
 use std::io;

@@ -24,7 +24,7 @@ pub struct ClusterFlags {
     pub kube: bool,
     /// Name of the GatewayServer or GatewayClient
     #[arg(long, env = "STRAIT_NAME", value_name = "NAME")]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// Namespace of that object, of its peers' objects and of the pod
     #[arg(long, env = "STRAIT_NAMESPACE", value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
@@ -77,7 +77,7 @@ pub struct ClusterFlags {
         value_delimiter = ',',
         default_value = "51840"
     )]
-    pub(crate) endpoint_ports: Vec<u16>,
+    pub endpoint_ports: Vec<u16>,
     /// How often a DNS name is looked up at the least, once it is known; sooner if the DNS says so, or the
     /// server does not answer
     #[arg(
@@ -104,7 +104,7 @@ pub struct ClusterFlags {
         default_value = "0",
         value_parser = bind_address
     )]
-    pub(crate) metrics_address: Bind,
+    pub metrics_address: Bind,
     /// Where to serve /healthz and /readyz; 0 is off
     #[arg(
         long,
@@ -128,7 +128,7 @@ pub struct ClusterFlags {
         default_missing_value = "true",
         action = clap::ArgAction::Set
     )]
-    pub(crate) ping_enabled: bool,
+    pub ping_enabled: bool,
     /// UDP port inside the tunnel on which both gateways listen for probes: the same at either end
     #[arg(
         long,
@@ -166,7 +166,7 @@ pub struct ClusterFlags {
     )]
     pub(crate) ping_update_status_interval: Duration,
     #[command(flatten)]
-    pub(crate) election: ElectionFlags,
+    pub election: ElectionFlags,
     /// Which container of Liqo's gateway pod this one takes the place of; without, of all of them
     #[arg(long, env = "STRAIT_CONTAINER_NAME", value_name = "NAME")]
     pub(crate) container_name: Option<String>,

@@ -125,7 +125,7 @@ impl FromStr for Endpoint {
 /// # Errors
 ///
 /// [`EndpointError`] for addresses of no host or of many.
-pub fn address_of_one_host(address: SocketAddr) -> Result<SocketAddr, EndpointError> {
+pub(crate) fn address_of_one_host(address: SocketAddr) -> Result<SocketAddr, EndpointError> {
     let ip = address.ip().to_canonical();
     if ip.is_unspecified() {
         return Err(EndpointError::Unspecified);

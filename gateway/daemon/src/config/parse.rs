@@ -26,10 +26,10 @@ const NAME_MAX_LEN: usize = 63;
 const SOCKET_PATH_MAX_LEN: usize = 100;
 
 /// In bytes. Every IPv4 host accepts a datagram of this size (RFC 791 section 3.1).
-pub const MTU_MIN: u16 = 576;
+pub(crate) const MTU_MIN: u16 = 576;
 
 /// Flows that masquerade keeps at the most: each takes about a hundred bytes.
-pub const DEFAULT_MAX_FLOWS: u32 = 1 << 18;
+pub(crate) const DEFAULT_MAX_FLOWS: u32 = 1 << 18;
 const MIN_MAX_FLOWS: u32 = 1 << 10;
 const MAX_MAX_FLOWS: u32 = 1 << 22;
 

@@ -16,7 +16,7 @@ use super::keyfile::KeyFileError;
 /// One thing that is wrong. The text fits on one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub(crate) enum Problem {
     #[error("cannot read the configuration: {cause}; name a TOML file with --config")]
     Unreadable { cause: io::Error },
     #[error("{message}")]
@@ -112,7 +112,7 @@ pub enum Problem {
 
 /// One finding and its line in the file, if it has one.
 #[derive(Debug)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Counted from 1.
     pub(crate) line: Option<usize>,
     /// What is wrong there.

@@ -21,7 +21,7 @@ pub struct Listener {
 
 /// Why a path cannot be a socket of ours.
 #[derive(Debug)]
-pub enum BindError {
+pub(crate) enum BindError {
     /// Somebody answers there.
     InUse,
     /// Something else is there.

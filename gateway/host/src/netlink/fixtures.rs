@@ -6,7 +6,7 @@ use rtnetlink::packet_route::link::LinkFlags;
 use super::Netlink;
 
 /// Runs `test` with a connection and the number of `lo`, which is up and alone.
-pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netlink, u32) -> F) {
+pub fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netlink, u32) -> F) {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         let is_ci = std::env::var_os("CI").is_some();
         assert!(!is_ci, "CI must be able to make a network namespace: {error}");
