@@ -4,26 +4,21 @@ mod help;
 mod order;
 
 use std::ffi::{OsStr, OsString};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
 
-use super::commands::args::{
-    ContextArgs, Format, FormatArgs, PlanCommand, RemoteArgs, UserCommand,
-};
+use super::commands::args::{PlanCommand, UserCommand};
 use super::operator::OperatorArgs;
 use crate::check::CheckArgs;
 use strait_daemon::cluster::flags::{self, ClusterFlags};
-use strait_daemon::config::DEFAULT_INTERFACE;
 use strait_daemon::device::{self, DeviceArgs};
 use strait_daemon::explain::ExplainArgs;
-use strait_daemon::given::{Given, is_beside_a_file};
+use strait_daemon::given::Given;
 use strait_daemon::show::ShowArgs;
-use strait_host::interface::interface_flag;
-use strait_host::logging::{LogArgs, LogFormat};
+use strait_host::logging::LogArgs;
 use strait_host::usage::UsageError;
 use strait_lab::demo::DemoArgs;
 use strait_node::NodeArgs;
@@ -379,6 +374,7 @@ mod tests {
     use super::*;
     use strait_daemon::config::Origin;
     use strait_daemon::given::Setting;
+    use strait_host::logging::LogFormat;
 
     #[test]
     fn the_definition_of_the_command_line_is_consistent() {

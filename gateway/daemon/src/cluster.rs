@@ -36,7 +36,6 @@ use tracing::{info, warn};
 use super::config::{Config, Endpoint, Origin, Peer};
 use super::device_state::Lack;
 use super::own_key::OwnKey;
-use strait_host::usage::UsageError;
 
 use duties::Duties;
 use settings::{Check, Turn};

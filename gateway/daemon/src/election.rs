@@ -62,7 +62,9 @@ pub struct ElectionFlags {
 /// How one replica stands for election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidacy {
+    /// The name to hold the lease under, and for how long.
     pub settings: Settings,
+    /// How often the lease is renewed.
     pub times: Times,
     /// Its name.
     pub pod: String,

@@ -26,7 +26,7 @@ use strait_host::interface::interface_flag;
 use strait_host::stdout;
 
 pub(crate) use protocol::{Protocol, parse_protocol};
-pub(crate) use report::Report;
+pub use report::Report;
 
 /// `strait explain`
 #[derive(Debug, clap::Args)]
@@ -93,6 +93,7 @@ const DROPPED: u8 = 1;
 
 /// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
 pub enum ExplainError {
     #[error(transparent)]
     Question(#[from] QuestionError),

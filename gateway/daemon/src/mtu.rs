@@ -18,7 +18,9 @@ const ASSUMED_UNDERLAY_MTU: u16 = 1500;
 /// The MTU of the device in bytes, and why it is that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceMtu {
+    /// The MTU.
     pub bytes: u16,
+    /// Why it is that, for the log.
     pub reason: Reason,
 }
 

@@ -44,6 +44,7 @@ pub struct ShowArgs {
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
 pub enum ShowError {
     #[error("no device answers on {}: is it called so, and are you root? `strait show` has all there are", path.display())]
     Unreachable {

@@ -91,6 +91,7 @@ struct Head {
 
 /// Why there is no socket, or no answer from one.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
 pub enum SocketError {
     #[error("a gateway answers on {} already: choose another admin_socket", path.display())]
     InUse { path: PathBuf },

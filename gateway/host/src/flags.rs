@@ -65,8 +65,4 @@ mod tests {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
-
-    fn address(text: &str) -> Option<SocketAddr> {
-        text.parse().ok()
-    }
 }

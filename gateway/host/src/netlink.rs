@@ -40,6 +40,7 @@ pub const NOWHERE: [IpAddr; 2] = [
 /// Why a route is not as it should be.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name every field")]
 pub enum RouteError {
     /// Somebody else has the same route.
     #[error(
@@ -112,6 +113,10 @@ impl Netlink {
     }
 
     /// The addresses of this host, those on the interface `except` left out.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not list them.
     pub async fn addresses(&self, except: Option<u32>) -> io::Result<Vec<IpAddr>> {
         let messages: Vec<_> = answer(self.handle.address().get().execute().try_collect()).await?;
         let own = messages
@@ -123,6 +128,10 @@ impl Netlink {
     }
 
     /// The number of the interface called `name`.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, or what else the kernel answers.
     pub async fn interface_index(&self, name: &str) -> io::Result<u32> {
         let mut links = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
         let link = answer(links.try_next()).await?;
@@ -131,11 +140,19 @@ impl Netlink {
     }
 
     /// Whether there is an interface with the number `index`.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not say.
     pub async fn has_link(&self, index: u32) -> io::Result<bool> {
         Ok(self.link(index).await?.is_some())
     }
 
     /// The interface with the number `index`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not say.
     pub async fn link(&self, index: u32) -> io::Result<Option<Link>> {
         let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
         let link = match answer(links.try_next()).await {
@@ -227,7 +244,9 @@ impl Netlink {
 /// The interface that carries the tunnel, and its MTU in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
+    /// The name of the interface.
     pub interface: String,
+    /// The largest packet that it carries, in bytes.
     pub mtu_bytes: u32,
 }
 
@@ -365,6 +384,7 @@ fn mtu_limit(metric: &RouteMetric) -> Option<u32> {
     if let RouteMetric::Mtu(bytes) = metric { Some(*bytes) } else { None }
 }
 
+/// The prefix that a route is for; `None` for a default route and for families other than IP.
 pub fn destination(route: &RouteMessage) -> Option<IpNet> {
     let len = route.header.destination_prefix_length;
     route.attributes.iter().find_map(|attribute| {
@@ -380,6 +400,7 @@ pub fn destination(route: &RouteMessage) -> Option<IpNet> {
     })
 }
 
+/// The number of the interface that a route leads to, if it names one.
 pub fn output_interface(route: &RouteMessage) -> Option<u32> {
     route.attributes.iter().find_map(|attribute| {
         if let RouteAttribute::Oif(index) = attribute { Some(*index) } else { None }

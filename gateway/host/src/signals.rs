@@ -69,7 +69,9 @@ pub struct Signals {
 
 /// What a signal asks for.
 pub enum Wish {
+    /// SIGHUP: read the configuration again.
     Reload,
+    /// SIGTERM or SIGINT: end in order.
     End,
 }
 

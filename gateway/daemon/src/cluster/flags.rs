@@ -2,7 +2,6 @@
 //! are, of any release.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -165,6 +164,7 @@ pub struct ClusterFlags {
         value_parser = duration
     )]
     pub(crate) ping_update_status_interval: Duration,
+    /// Which replica is in service.
     #[command(flatten)]
     pub election: ElectionFlags,
     /// Which container of Liqo's gateway pod this one takes the place of; without, of all of them
@@ -253,9 +253,4 @@ pub fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
     }
 
     place.is_some()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 }

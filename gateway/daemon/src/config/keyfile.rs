@@ -25,6 +25,7 @@ const OTHERS: u32 = 0o077;
 /// Why a file gives no key. The text never contains what is in the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name every field")]
 pub enum KeyFileError {
     /// The system refuses to open or read it.
     #[error(

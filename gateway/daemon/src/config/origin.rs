@@ -12,6 +12,7 @@ use super::Config;
 /// Whose word a value is. Its JSON form is public interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the fields are those of the JSON form")]
 pub enum Origin {
     /// Nobody's.
     #[default]

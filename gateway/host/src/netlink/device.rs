@@ -29,8 +29,11 @@ pub const MTU_MIN_IPV6: u16 = 1280;
 /// An interface as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
+    /// As the kernel calls it now.
     pub name: String,
+    /// The largest packet that it carries, in bytes.
     pub mtu_bytes: u32,
+    /// Whether the flag `UP` is set.
     pub is_up: bool,
 }
 
@@ -67,6 +70,7 @@ impl fmt::Display for NoIpv6 {
 #[derive(Debug, thiserror::Error)]
 #[error("the device lacks address {address}: {cause}")]
 pub struct AddressError {
+    /// The one that is missing.
     pub address: IpNet,
     cause: String,
 }
@@ -97,6 +101,10 @@ impl Netlink {
     }
 
     /// Brings the interface `index` up.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel answers.
     pub async fn set_up(&self, index: u32) -> io::Result<()> {
         let up = LinkMessageBuilder::<LinkUnspec>::default().index(index).up().build();
 

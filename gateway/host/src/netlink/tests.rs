@@ -2,8 +2,6 @@
 
 use std::future::pending;
 
-use nix::sched::{CloneFlags, unshare};
-
 use super::fixtures::{in_namespace, set_link};
 use super::*;
 
