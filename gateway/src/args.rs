@@ -9,10 +9,6 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
-
-use super::commands::args::{PlanCommand, UserCommand};
-use super::operator::OperatorArgs;
-use crate::check::CheckArgs;
 use strait_daemon::cluster::flags::{self, ClusterFlags};
 use strait_daemon::device::{self, DeviceArgs};
 use strait_daemon::explain::ExplainArgs;
@@ -22,6 +18,10 @@ use strait_host::logging::LogArgs;
 use strait_host::usage::UsageError;
 use strait_lab::demo::DemoArgs;
 use strait_node::NodeArgs;
+
+use super::commands::args::{PlanCommand, UserCommand};
+use super::operator::OperatorArgs;
+use crate::check::CheckArgs;
 
 pub(crate) use help::command;
 
@@ -369,12 +369,12 @@ fn in_one_line(rendered: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use strait_wg::Engine;
-
-    use super::*;
     use strait_daemon::config::Origin;
     use strait_daemon::given::Setting;
     use strait_host::logging::LogFormat;
+    use strait_wg::Engine;
+
+    use super::*;
 
     #[test]
     fn the_definition_of_the_command_line_is_consistent() {

@@ -21,6 +21,8 @@ use control::commands::{
     self, CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side,
 };
 use control::identity::Mode;
+use strait_host::stdout;
+use strait_host::usage::UsageError;
 
 use self::args::{
     ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, InfoArgs,
@@ -29,8 +31,6 @@ use self::args::{
 };
 use self::terminal::Terminal;
 use crate::check::CheckArgs;
-use strait_host::stdout;
-use strait_host::usage::UsageError;
 
 /// A peering does not work, or something is wrong in a cluster, which is what was asked.
 const UNHEALTHY: u8 = 1;

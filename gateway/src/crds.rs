@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use control::api::crd;
+use strait_host::stdout;
 
 use super::args::CrdsArgs;
-use strait_host::stdout;
 
 /// Runs `strait crds`.
 ///

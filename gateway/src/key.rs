@@ -6,13 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use strait_wg::KeyError;
-use strait_wg::PrivateKey;
+use strait_daemon::config::keyfile;
+use strait_host::stdout;
+use strait_wg::{KeyError, PrivateKey};
 use zeroize::Zeroizing;
 
 use super::args::KeyCommand;
-use strait_daemon::config::keyfile;
-use strait_host::stdout;
 
 /// Why `strait key` did nothing.
 #[derive(Debug, thiserror::Error)]

@@ -16,9 +16,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use control::client;
 use kube::Client;
-use strait_io::Gateway;
-use tracing::{debug, info, warn};
-
 use strait_daemon::admin::{Board, Pages, Sources};
 use strait_daemon::cluster::{self, Cluster};
 use strait_daemon::config::Config;
@@ -27,13 +24,15 @@ use strait_daemon::service::{Service, Sockets, Source};
 use strait_daemon::socket::{self, Listener};
 use strait_daemon::{device, explain, mtu, uapi};
 use strait_host::http::Admin;
-use strait_host::logging::Log;
+use strait_host::logging::{self, Log};
 use strait_host::netlink::Netlink;
 use strait_host::signals::{Signals, end_on_signal};
 use strait_host::usage::UsageError;
-use strait_host::{limits, logging, stdout};
+use strait_host::{limits, stdout};
+use strait_io::Gateway;
 use strait_lab::demo;
 use strait_node as node;
+use tracing::{debug, info, warn};
 
 use crate::args::{Args, Command, GatewayArgs};
 

@@ -12,6 +12,11 @@ use control::ipam::{self, Pools};
 use control::operator::{self, KeyPair, Settings, Tally, cluster_id};
 use kube::Client;
 use remap::Prefix;
+use strait_daemon::election::{Candidacy, ElectionFlags};
+use strait_host::flags::{Bind, bind_address};
+use strait_host::http::Admin;
+use strait_host::signals::{Signals, end_on_signal};
+use strait_host::usage::UsageError;
 use strait_wg::PrivateKey;
 use strait_wg::key::KEY_LEN;
 use tokio::sync::watch;
@@ -20,11 +25,6 @@ use tokio::{join, select};
 use tracing::info;
 
 use pages::Pages;
-use strait_daemon::election::{Candidacy, ElectionFlags};
-use strait_host::flags::{Bind, bind_address};
-use strait_host::http::Admin;
-use strait_host::signals::{Signals, end_on_signal};
-use strait_host::usage::UsageError;
 
 /// Of all replicas.
 const LEASE: &str = "strait-operator";

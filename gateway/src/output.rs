@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::key::KeyCommandError;
 use strait_daemon::config::{Findings, KeyFileError};
 use strait_daemon::explain::ExplainError;
 use strait_daemon::show::ShowError;
 use strait_host::usage::UsageError;
+
+use super::key::KeyCommandError;
 
 /// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was touched.
 const USAGE: u8 = 64;
@@ -61,11 +62,11 @@ mod tests {
     use std::net::SocketAddr;
     use std::path::PathBuf;
 
+    use strait_daemon::config::Config;
+    use strait_daemon::socket::SocketError;
     use strait_io::StartError;
 
     use super::*;
-    use strait_daemon::config::Config;
-    use strait_daemon::socket::SocketError;
 
     #[test]
     fn wrong_configuration_exits_64() {

@@ -1,7 +1,6 @@
 //! What `strait node` is told, and what it means.
 
 use clap::ValueEnum;
-
 use strait_host::flags::{Bind, bind_address};
 use strait_host::interface::interface_flag;
 use strait_host::usage::UsageError;

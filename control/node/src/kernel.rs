@@ -17,12 +17,12 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+use strait_host::netlink::{self, Changes, NOWHERE, ROUTE_PROTOCOL, answer, is_not_supported};
 use tokio::time::timeout;
 
 use super::flags::{Place, Vxlan};
 use super::forwarding::{Ground, OwnAddress, Reach};
 use super::state::{Change, Mac, RouteKey, State, Version};
-use strait_host::netlink::{self, Changes, NOWHERE, ROUTE_PROTOCOL, answer, is_not_supported};
 
 use message::{forwarding_message, neighbour_message, route_message, rule_message};
 pub(super) use overlay::Device;

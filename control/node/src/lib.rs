@@ -34,6 +34,10 @@ use control::client;
 use control::complaint::Complaint;
 use control::node::{Update, Watch};
 use kube::Client;
+use strait_host::http::Admin;
+use strait_host::signals::{Signals, end_on_signal};
+use strait_host::stdout;
+use strait_host::usage::UsageError;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
@@ -45,10 +49,6 @@ pub use flags::NodeArgs;
 use flags::Settings;
 use kernel::Kernel;
 use pages::{Pages, Report};
-use strait_host::http::Admin;
-use strait_host::signals::{Signals, end_on_signal};
-use strait_host::stdout;
-use strait_host::usage::UsageError;
 
 /// How soon another attempt follows one that left something to do.
 const RETRY: Duration = Duration::from_secs(1);

@@ -10,11 +10,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
 use tokio::sync::watch;
 
 use super::forwarding::Way;
 use super::masquerade::Findings;
-use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
 
 /// What there is to tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

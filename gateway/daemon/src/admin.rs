@@ -6,10 +6,11 @@ mod pages;
 
 use std::sync::Arc;
 
+use strait_host::logging::Log;
+
 use super::cluster::Observed;
 use super::given::Given;
 use super::metrics::StatusSource;
-use strait_host::logging::Log;
 
 pub use board::Board;
 pub(crate) use config::InForce;

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use serde::Serialize;
+use strait_host::netlink::{Netlink, Underlay};
 
 use super::config::{Config, Findings, Peer, or_else};
 use super::mtu::{self, DeviceMtu};
 use super::routes::Routes;
-use strait_host::netlink::Netlink;
-use strait_host::netlink::Underlay;
 
 /// What a gateway with the configuration in `file` would do. Reads the host's routes and addresses and changes nothing.
 ///

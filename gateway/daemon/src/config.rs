@@ -24,14 +24,9 @@ use std::time::Duration;
 use control::plan::{self, Plan, Wanted, WantedPeer};
 use ipnet::IpNet;
 use remap::{Cluster, Prefix, Rule};
-use strait_io::Offload;
-use strait_io::PeerConfig;
-use strait_io::Settings;
-use strait_io::Workers;
-use strait_wg::PresharedKey;
-use strait_wg::PrivateKey;
-use strait_wg::PublicKey;
+use strait_io::{Offload, PeerConfig, Settings, Workers};
 use strait_wg::tunnel::PeerKeys;
+use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
 pub(crate) use endpoint::address_of_one_host;
 pub use endpoint::{Endpoint, EndpointError, HostPort};

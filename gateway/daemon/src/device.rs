@@ -14,6 +14,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::FalseyValueParser;
+use strait_host::interface::interface_flag;
+use strait_host::logging::{self, LogArgs};
+use strait_host::netlink::{Changes, Link, Netlink};
+use strait_host::signals::{Signals, end_on_signal};
+use strait_host::vmclock::VmClock;
 use strait_io::Monitor;
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval};
@@ -24,12 +29,6 @@ use super::socket::Serving;
 use super::uapi;
 use super::ways::Ways;
 use state::Device;
-use strait_host::interface::interface_flag;
-use strait_host::logging;
-use strait_host::logging::LogArgs;
-use strait_host::netlink::{Changes, Link, Netlink};
-use strait_host::signals::{Signals, end_on_signal};
-use strait_host::vmclock::VmClock;
 
 /// The name under which a link to this program means `strait device`.
 pub const PROGRAM: &str = "strait-device";
@@ -253,8 +252,9 @@ async fn check_removed(netlink: &Netlink, index: u32) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use strait_host::netlink::fixtures::in_namespace;
+
+    use super::*;
 
     #[test]
     fn the_level_of_wireguard_go_counts_unless_another_is_given() {

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use strait_host::netlink::{AddressError, RouteError};
 
 use super::config::Peer;
-use strait_host::netlink::{AddressError, RouteError};
 
 /// The device as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use control::election::{Settings, Times};
-
 use strait_host::flags::duration;
 use strait_host::usage::UsageError;
 

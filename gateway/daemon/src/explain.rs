@@ -14,6 +14,8 @@ use strait_engine::explain::{
     Content, Direction, Explanation, Question, QuestionError, Situation, explain,
 };
 use strait_engine::translate::{Context, Memory};
+use strait_host::interface::interface_flag;
+use strait_host::stdout;
 use strait_io::Monitor;
 use strait_wg::boringtun::BoringtunIdentity;
 
@@ -22,8 +24,6 @@ use super::check::Host;
 use super::config::{AdminSocket, Config, DEFAULT_INTERFACE};
 use super::mtu;
 use super::socket::{self, Answer, Request, SocketError};
-use strait_host::interface::interface_flag;
-use strait_host::stdout;
 
 pub(crate) use protocol::{Protocol, parse_protocol};
 pub use report::Report;

@@ -21,8 +21,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use remap::masquerade::Statistics;
-use strait_io::PeerStatus;
-use strait_io::Status;
+use strait_io::{PeerStatus, Status};
 use strait_packet::DropReason;
 use strait_packet::counters::Snapshot;
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::config::{Config, MTU_MIN};
 use strait_host::netlink::{MTU_MIN_IPV6, Underlay};
+
+use super::config::{Config, MTU_MIN};
 
 /// What a packet grows by in the tunnel at most: outer IPv6 header 40, UDP header 8, header of a
 /// transport data message 16, authentication tag 16 bytes.

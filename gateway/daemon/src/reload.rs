@@ -159,8 +159,7 @@ fn needs_restart(running: &Config, wanted: &Config) -> Vec<NeedsRestart> {
 
 #[cfg(test)]
 mod tests {
-    use strait_wg::PrivateKey;
-    use strait_wg::PublicKey;
+    use strait_wg::{PrivateKey, PublicKey};
 
     use super::super::config::{AdminSocket, Origin, Origins, example};
     use super::*;

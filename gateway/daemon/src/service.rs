@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use strait_io::Gateway;
-use strait_io::Monitor;
-use strait_io::PeerStatus;
-use strait_io::trim_heap;
-use strait_wg::PrivateKey;
-use strait_wg::PublicKey;
+use strait_host::netlink::{Changes, DeviceRoutes, Link, Netlink, RouteError};
+use strait_host::signals::{Signals, Wish};
+use strait_host::vmclock::VmClock;
+use strait_io::{Gateway, Monitor, PeerStatus, trim_heap};
 use strait_wg::succession::GRACE;
+use strait_wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
@@ -33,9 +32,6 @@ use super::routes::Routes;
 use super::socket::Serving;
 use super::uapi;
 use super::ways::Ways;
-use strait_host::netlink::{Changes, DeviceRoutes, Link, Netlink, RouteError};
-use strait_host::signals::{Signals, Wish};
-use strait_host::vmclock::VmClock;
 
 /// How long to send what is under way before the process ends.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
+use strait_host::interface::interface_flag;
 use strait_wg::uapi::{ReadError, Report};
 use zeroize::Zeroizing;
 
 use super::uapi;
-use strait_host::interface::interface_flag;
 
 /// For one question and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);

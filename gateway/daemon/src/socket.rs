@@ -21,17 +21,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 use strait_engine::explain::Question;
+use strait_host::connections::Activity;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use super::config::{AdminSocket, Config};
 use super::explain::Report;
-use listener::File;
 pub(crate) use listener::BindError;
+use listener::File;
 pub use listener::Listener;
 pub use serving::Serving;
-use strait_host::connections::Activity;
 
 /// Grows when an older `strait` would misunderstand a newer one.
 const VERSION: u32 = 1;

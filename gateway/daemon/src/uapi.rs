@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use strait_host::connections::Activity;
 use strait_wg::uapi::{Conversation, Operation, Refusal, Report, Step, ending};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -21,7 +22,6 @@ use tracing::{debug, warn};
 
 use super::socket::{BindError, Listener, Serving};
 use lines::{Line, Lines};
-use strait_host::connections::Activity;
 
 pub use gateway::serve_gateway;
 

@@ -9,16 +9,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter;
 use std::net::SocketAddr;
 
-use strait_io::Gateway;
-use strait_io::Monitor;
-use strait_io::PeerStatus;
+use strait_host::netlink::{Changed, Netlink, Underlay};
+use strait_io::{Gateway, Monitor, PeerStatus};
 use strait_wg::PublicKey;
 use tracing::info;
 
 use super::config::MTU_MIN;
 use super::mtu::{OVERHEAD_BYTES, OVERHEAD_BYTES_IPV4};
-use strait_host::netlink::Underlay;
-use strait_host::netlink::{Changed, Netlink};
 
 /// Peers that are asked about at a time, so that many cost no more than a few.
 const PEERS_PER_TURN: usize = 16;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use ipnet::IpNet;
 use nix::sys::signal::Signal;
 use serde::Serialize;
-
 use strait_io::Offload;
 use strait_wg::PublicKey;
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use nix::unistd::Pid;
+use strait_wg::PrivateKey;
 
 use super::CleanUp;
 use super::GatewayConfig;
@@ -31,7 +32,6 @@ use super::Underlay;
 use super::layout;
 use super::layout::{default_route, network_of, tunnel_net, underlay_addresses, with_len};
 use super::netlink::{Via, connect};
-use strait_wg::PrivateKey;
 
 /// The link of a pod, towards its gateway.
 pub const POD_LINK: &str = "gateway";

@@ -93,8 +93,9 @@ fn within(command: Command, path: &str, change: impl FnOnce(Command) -> Command)
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
     use strait_host::usage::UsageError;
+
+    use super::super::parse;
 
     fn help(path: &str) -> String {
         let words = ["strait"].into_iter().chain(path.split(' ')).chain(["--help"]);

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use control::commands::{Contact, Marks, Pair, Side};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use strait_host::usage::UsageError;
 
 use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
-use strait_host::usage::UsageError;
 
 /// The only cluster of a verb, with the namespace that was named, or that of the context as with kubectl.
 pub(super) async fn contact(args: &ContextArgs) -> Result<Contact, UsageError> {

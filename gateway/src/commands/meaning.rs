@@ -6,9 +6,9 @@ use control::api::endpoint::Endpoint;
 use control::commands::{
     Connect, Create, Exposure, ExposureWanted, PortWanted, Prefixes, ServiceType, TemplateWanted,
 };
+use strait_host::usage::UsageError;
 
 use super::args::{ConnectArgs, CreateCommand, Service};
-use strait_host::usage::UsageError;
 
 pub(super) fn connect(args: &ConnectArgs) -> Connect {
     let former = &args.former;

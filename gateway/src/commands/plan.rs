@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use control::commands::{self, Plan, Proposal};
 use control::ipam::Pools;
+use strait_host::usage::UsageError;
 
 use super::args::{
     PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanDisconnectArgs, PlanNetworkArgs,
@@ -12,7 +13,6 @@ use super::args::{
 use super::colour::{Colour, coloured};
 use super::terminal::Terminal;
 use super::{kubeconfig, meaning};
-use strait_host::usage::UsageError;
 
 /// Something would be different.
 const CHANGES: u8 = 2;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use std::{process, thread};
 
 use control::commands::{Deadline, Report, Session, Side};
+use strait_host::stdout;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use super::super::operator::public_of;
 use super::args::answer;
 use super::colour::{Colour, coloured, coloured_on};
-use strait_host::stdout;
 
 /// To the beginning of the line, and nothing in it.
 const CLEAR: &str = "\r\x1b[K";

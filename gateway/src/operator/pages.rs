@@ -11,9 +11,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
-
 use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
+use tokio::sync::watch;
 
 /// Whether a replica works; `None` until it knows whose turn it is.
 pub(super) type Standing = Option<bool>;

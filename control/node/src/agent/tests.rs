@@ -8,12 +8,12 @@ use control::node::{Hop, Places};
 use futures_util::TryStreamExt as _;
 use ipnet::Ipv4Net;
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use strait_host::netlink::fixtures::in_namespace;
 
 use super::super::flags::{OverlaySettings, Vxlan};
 use super::super::forwarding::{Way, WayProblem};
 use super::super::state::Mac;
 use super::*;
-use strait_host::netlink::fixtures::in_namespace;
 
 const PLACE: Place = Place { table: 8483, priority: 500 };
 

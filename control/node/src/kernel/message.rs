@@ -12,10 +12,10 @@ use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use strait_host::netlink::{ROUTE_PROTOCOL, destination, output_interface};
 
 use super::super::flags::Place;
 use super::super::state::{Mac, RouteKey, Target, Version};
-use strait_host::netlink::{ROUTE_PROTOCOL, destination, output_interface};
 
 /// Of the kernel (`RT_TABLE_COMPAT`): the number of the table has no room here, the attribute has it.
 const TABLE_ELSEWHERE: u8 = 252;

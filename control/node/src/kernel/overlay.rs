@@ -10,11 +10,11 @@ use rtnetlink::packet_route::link::{
     LinkInfo, LinkMessage,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVxlan};
+use strait_host::netlink::{address_of, answer};
 
 use super::{Kernel, KernelError};
 use crate::forwarding::Overlay;
 use crate::state::Mac;
-use strait_host::netlink::{address_of, answer};
 
 /// The alias of the device: what has another one, or none, is somebody else's.
 const ALIAS: &str = "made by strait node";

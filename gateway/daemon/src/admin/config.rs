@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use strait_host::logging::Log;
 use strait_io::Offload;
 
 use crate::config::{Config, Origin, Origins, Peer};
 use crate::given::{Given, Setting, is_beside_a_file};
-use strait_host::logging::Log;
 
 /// What the control loop has applied.
 #[derive(Clone, Debug)]

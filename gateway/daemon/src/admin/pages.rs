@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
+use strait_host::http::{Answer, OPENMETRICS, Site, Writers, of_type, text, with_body};
 use tracing::info;
 
 use super::Sources;
 use super::config::ConfigPage;
 use crate::metrics::Metrics;
-use strait_host::http::{Answer, OPENMETRICS, Site, Writers, of_type, text, with_body};
 
 /// All pages, and where they get what they say.
 pub struct Pages {

@@ -9,12 +9,12 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use strait_host::http::{Admin, Site as _};
+use strait_host::logging::LogFormat;
 use strait_io::Status;
 
 use super::*;
 use crate::config::{Config, example};
 use crate::device_state::{DeviceState, Lack};
-use strait_host::logging::LogFormat;
 
 #[test]
 fn metrics_have_the_content_type_of_openmetrics() {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use control::conncheck::PORT;
 use control::identity::Mode;
+use strait_host::flags::{Bind, bind_address, duration};
+use strait_host::interface::interface_flag;
 
 use crate::config::{Engine, MTU_MIN};
 use crate::election::ElectionFlags;
-use strait_host::flags::{Bind, bind_address, duration};
-use strait_host::interface::interface_flag;
 
 /// Which gateway this is, and how it is to run. Without a configuration file.
 #[derive(Clone, Debug, clap::Args)]

@@ -10,8 +10,8 @@ use control::identity::{Identity, Mode};
 use control::objects::{Remapping, Scope};
 use ipnet::{IpNet, Ipv4Net};
 use remap::Cluster;
-use strait_io::Offload;
-use strait_io::Workers;
+use strait_host::usage::UsageError;
+use strait_io::{Offload, Workers};
 use strait_wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 
@@ -20,7 +20,6 @@ use super::origins;
 use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, keyfile};
 use crate::election::{Candidacy, only_line};
 use crate::given::Given;
-use strait_host::usage::UsageError;
 
 /// Where a pod finds the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";

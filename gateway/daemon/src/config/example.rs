@@ -1,11 +1,8 @@
 //! A small valid configuration for tests.
 
 use remap::{Cluster, Rule};
-use strait_io::Offload;
-use strait_io::Workers;
-use strait_wg::PresharedKey;
-use strait_wg::PrivateKey;
-use strait_wg::PublicKey;
+use strait_io::{Offload, Workers};
+use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
 use super::{AdminSocket, Config, Engine, Origins, Peer};
 

@@ -5,9 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use strait_wg::KeyError;
-use strait_wg::PresharedKey;
-use strait_wg::PrivateKey;
+use strait_wg::{KeyError, PresharedKey, PrivateKey};
 use zeroize::Zeroizing;
 
 /// More than any form of a key with white space around it. Reading stops here, so that a device

@@ -8,16 +8,15 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use remap::{Prefix, special};
-use strait_io::Offload;
-use strait_io::Workers;
+use strait_host::interface::is_interface_name;
+use strait_host::netlink::MTU_MIN_IPV6;
+use strait_io::{Offload, Workers};
 use strait_wg::PrivateKey;
 use toml::Spanned;
 
 use super::file::{self, GatewaySection, OffloadSection};
 use super::{AdminSocket, Config, Engine, Finding, Origins, Problem, keyfile};
 use crate::resolver::CHECK_INTERVAL;
-use strait_host::interface::is_interface_name;
-use strait_host::netlink::MTU_MIN_IPV6;
 
 /// As long as a DNS label: names become label values in metrics.
 const NAME_MAX_LEN: usize = 63;

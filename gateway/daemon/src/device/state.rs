@@ -7,19 +7,12 @@ use std::mem;
 use std::sync::Arc;
 
 use remap::Table;
-use strait_io::Gateway;
-use strait_io::Monitor;
-use strait_io::Offload;
-use strait_io::PeerConfig;
-use strait_io::Settings;
-use strait_io::StartError;
-use strait_io::Workers;
-use strait_wg::Engine;
-use strait_wg::PrivateKey;
+use strait_io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError, Workers};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::uapi::{
     Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
 };
+use strait_wg::{Engine, PrivateKey};
 use tracing::info;
 
 use super::kept::Kept;

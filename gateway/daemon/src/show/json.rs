@@ -111,9 +111,8 @@ fn by_reason(drops: &[Drops]) -> BTreeMap<&str, u64> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use strait_wg::PresharedKey;
-    use strait_wg::PublicKey;
     use strait_wg::uapi::{DeviceReport, Report};
+    use strait_wg::{PresharedKey, PublicKey};
 
     use super::*;
 

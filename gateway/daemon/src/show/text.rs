@@ -140,9 +140,8 @@ fn milliseconds(time: Duration) -> String {
 mod tests {
     use std::num::NonZeroU16;
 
-    use strait_wg::PresharedKey;
-    use strait_wg::PublicKey;
     use strait_wg::uapi::{DeviceReport, Report};
+    use strait_wg::{PresharedKey, PublicKey};
 
     use super::*;
 

@@ -4,13 +4,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use strait_host::connections::{Activity, Connections};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::warn;
 
 use super::{File, Listener};
-use strait_host::connections::{Activity, Connections};
 
 /// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
 const PAUSE: Duration = Duration::from_millis(100);

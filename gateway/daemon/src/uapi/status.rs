@@ -2,8 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use strait_io::PeerStatus;
-use strait_io::Status;
+use strait_io::{PeerStatus, Status};
 use strait_wg::uapi::{DeviceReport, Drops, PeerReport};
 
 /// Of the whole, as far as it was learned and not configured.

@@ -4,12 +4,13 @@ use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
+use strait_host::stdout;
+
 use crate::Direction;
 use crate::Metrics;
 use crate::TwoClusters;
 
 use super::report::Report;
-use strait_host::stdout;
 
 /// Between two lines of the live table.
 const REFRESH: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+use strait_packet::counters::as_u64;
 
 use super::super::LabError;
 use super::super::Namespace;
@@ -12,7 +13,6 @@ use super::super::now;
 use super::super::rate;
 use super::pattern::Pattern;
 use super::{any, domain};
-use strait_packet::counters::as_u64;
 
 /// A connection on which nothing moves for so long is dead.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);

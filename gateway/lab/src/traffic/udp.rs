@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Socket, Type};
+use strait_packet::counters::as_u64;
 
 use super::super::LabError;
 use super::super::Namespace;
@@ -15,7 +16,6 @@ use super::super::now;
 use super::super::rate;
 use super::pattern::Pattern;
 use super::{any, domain, is_timeout};
-use strait_packet::counters::as_u64;
 
 /// What the number of a datagram takes at its start.
 const NUMBER_LEN: usize = 8;

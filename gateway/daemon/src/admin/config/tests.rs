@@ -1,8 +1,8 @@
+use strait_host::logging::LogFormat;
 use strait_wg::PresharedKey;
 
 use super::*;
 use crate::config::example;
-use strait_host::logging::LogFormat;
 
 fn page(config: Config) -> Value {
     let in_force = InForce { config: config.into(), mtu_bytes: 1340, generation: 3 };

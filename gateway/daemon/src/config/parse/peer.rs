@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use remap::Rule;
-use strait_wg::PrivateKey;
-use strait_wg::PublicKey;
 use strait_wg::endpoints::MAX_CANDIDATES;
+use strait_wg::{PrivateKey, PublicKey};
 use toml::Spanned;
 
 use super::Parser;
