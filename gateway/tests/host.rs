@@ -282,8 +282,8 @@ fn set_underlay_mtu(clusters: [&Cluster; 2], mtu_bytes: u32, path_mtu: u32) {
         cluster.gateway.set_mtu(UNDERLAY_LINK, mtu_bytes).unwrap();
     }
     for cluster in clusters {
-        let known =
-            || Ok(cluster.metrics()?.sum("strait_peer_path_mtu_bytes", &[]) == path_mtu.into());
+        let path_mtu = u64::from(path_mtu);
+        let known = || Ok(cluster.metrics()?.sum("strait_peer_path_mtu_bytes", &[]) == path_mtu);
         wait_until("the path MTU was known", PATIENCE, known).unwrap();
     }
 }
