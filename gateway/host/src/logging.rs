@@ -29,7 +29,7 @@ pub struct LogArgs {
     /// Form of the log lines [default: json in a cluster if stderr is no terminal, else text]
     #[arg(long, env = "STRAIT_LOG_FORMAT", value_enum, global = true)]
     pub log_format: Option<LogFormat>,
-    /// What to log: error, warn, info, debug, trace, or directives such as `info,strait::daemon=debug`
+    /// What to log: error, warn, info, debug, trace, or directives such as `info,strait_daemon=debug`
     #[arg(
         long,
         env = "RUST_LOG",
@@ -204,7 +204,7 @@ mod tests {
 
             assert!(error.contains("error, warn, info"), "{wrong}: {error}");
         }
-        for right in ["", "WARN", "off", "info,strait::daemon=debug", "a[b{c=1}]=trace", "a[b{c}]"]
+        for right in ["", "WARN", "off", "info,strait_daemon=debug", "a[b{c=1}]=trace", "a[b{c}]"]
         {
             assert_eq!(check_filter(right), Ok(right.to_owned()));
         }

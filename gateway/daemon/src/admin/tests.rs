@@ -133,17 +133,17 @@ fn the_log_filter_is_shown_and_changed() {
     let server = Server::start(true);
 
     let before = server.request("GET /log HTTP/1.1");
-    let put = server.request("PUT /log?level=warn%2Cstrait::daemon=trace HTTP/1.1");
+    let put = server.request("PUT /log?level=warn%2Cstrait_daemon=trace HTTP/1.1");
     let after = server.request("GET /log HTTP/1.1");
 
-    assert!(!before.contains("strait::daemon"), "{before}");
+    assert!(!before.contains("strait_daemon"), "{before}");
     for answer in [put, after] {
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        for directive in ["strait::daemon=trace", "warn", "boringtun=off"] {
+        for directive in ["strait_daemon=trace", "warn", "boringtun=off"] {
             assert!(answer.contains(directive), "{answer}");
         }
     }
-    assert_eq!(server.sources.log.filter().matches("strait::daemon=trace").count(), 1);
+    assert_eq!(server.sources.log.filter().matches("strait_daemon=trace").count(), 1);
 }
 
 #[test]
