@@ -14,6 +14,8 @@
 //! - Nothing is removed before all objects were seen, nor when the process ends.
 //! - What others have made is neither changed nor removed.
 
+#![forbid(unsafe_code)]
+
 mod agent;
 mod conntrack;
 mod facts;

@@ -1,5 +1,5 @@
-//! A gateway or a device that runs: configuration, reload, names, routes, metrics and admin pages, fed by a file, by the
-//! API server or over the configuration socket of `wg`.
+//! A gateway or a device that runs: configuration, reload, names, routes, metrics and admin pages, fed by a file, by
+//! the API server or over the configuration socket of `wg`.
 //!
 //! [`config`] is what a file or flags mean, [`service`] the control loop of a gateway, [`device`] a plain WireGuard
 //! device. Nothing here is on the packet path; everything here may allocate, wait and log.
