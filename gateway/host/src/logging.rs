@@ -204,8 +204,7 @@ mod tests {
 
             assert!(error.contains("error, warn, info"), "{wrong}: {error}");
         }
-        for right in ["", "WARN", "off", "info,strait_daemon=debug", "a[b{c=1}]=trace", "a[b{c}]"]
-        {
+        for right in ["", "WARN", "off", "info,strait_daemon=debug", "a[b{c=1}]=trace", "a[b{c}]"] {
             assert_eq!(check_filter(right), Ok(right.to_owned()));
         }
     }
