@@ -30,7 +30,7 @@ pub struct DeviceMtu {
 pub enum Reason {
     /// The configuration says so.
     Configured,
-    /// The MTU of the underlay less [`OVERHEAD_BYTES`].
+    /// The MTU of the underlay less `OVERHEAD_BYTES`.
     Underlay(Underlay),
     /// The underlay leaves less than IPv6 needs; large packets are fragmented on the way.
     RaisedForIpv6(Underlay),

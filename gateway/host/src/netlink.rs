@@ -412,7 +412,7 @@ pub fn is_not_supported(error: &io::Error) -> bool {
     [libc::EAFNOSUPPORT, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error())
 }
 
-/// Waits for what the kernel answers, for [`ANSWER_MAX`].
+/// Waits for what the kernel answers, for `ANSWER_MAX` at most.
 ///
 /// # Errors
 ///

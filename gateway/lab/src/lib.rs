@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! What the gateway does (see [`strait_engine`] and [`strait_io`]), and what is expected of it: that
+//! What the gateway does (see `strait_engine` and [`strait_io`]), and what is expected of it: that
 //! is for the demo and the tests to say.
 
 pub mod demo;

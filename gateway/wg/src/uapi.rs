@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! The socket, the device, and what becomes of sessions (see [`strait_engine`]).
+//! The socket, the device, and what becomes of sessions (see `strait_engine`).
 //!
 //! # Source
 //!
