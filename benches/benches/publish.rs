@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
-use strait_engine::{Engine, PeerConfig};
+use strait_engine::Engine;
+use strait_engine::PeerConfig;
 use strait_wg::PrivateKey;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;

@@ -14,9 +14,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use strait_io::Offload;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::Process;
+use strait_lab::TwoClusters;
+use strait_lab::process;
 use strait_lab::topology::{Cluster, UNDERLAY_LINK};
 use strait_lab::traffic::Ping;
-use strait_lab::{Layout, Namespace, Process, TwoClusters, process, wait_until};
+use strait_lab::wait_until;
 use strait_wg::Engine;
 
 pub(crate) use congestion::CongestionControl;

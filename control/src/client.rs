@@ -35,6 +35,29 @@ pub fn client(mut config: Config) -> kube::Result<Client> {
     Client::try_from(config)
 }
 
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no configuration of a client.
+    #[error("nothing says where the API server is: run in a pod, or set KUBECONFIG ({0})")]
+    Missing(Box<kube::config::InferConfigError>),
+    /// The configuration has keys or certificates that are none.
+    #[error("what says where the API server is cannot be used: {0}")]
+    Unusable(Box<kube::Error>),
+}
+
+/// A client of the API server that the pod's environment or `KUBECONFIG` names. Sends nothing. To be called within the
+/// runtime.
+///
+/// # Errors
+///
+/// [`ClientError`] if neither names one, or with keys or certificates that are none.
+pub async fn infer() -> Result<Client, ClientError> {
+    let config = Config::infer().await.map_err(|error| ClientError::Missing(Box::new(error)))?;
+
+    client(config).map_err(|error| ClientError::Unusable(Box::new(error)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};

@@ -1,29 +1,40 @@
 //! `strait`: the composition root. Arguments become a configuration, a configuration a gateway.
 
-mod daemon;
+mod args;
+mod check;
+mod commands;
+mod crds;
+mod key;
+mod operator;
+mod output;
+mod show;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use control::client;
 use kube::Client;
+use strait_daemon::admin::{Board, Pages, Sources};
+use strait_daemon::cluster::{self, Cluster};
+use strait_daemon::config::Config;
+use strait_daemon::given::Given;
+use strait_daemon::service::{Service, Sockets, Source};
+use strait_daemon::socket::{self, Listener};
+use strait_daemon::{device, explain, mtu, uapi};
+use strait_host::http::Admin;
+use strait_host::logging::{self, Log};
+use strait_host::netlink::Netlink;
+use strait_host::signals::{Signals, end_on_signal};
+use strait_host::usage::UsageError;
+use strait_host::{limits, stdout};
 use strait_io::Gateway;
+use strait_lab::demo;
+use strait_node as node;
 use tracing::{debug, info, warn};
 
-use daemon::admin::{Admin, Board, Sources};
-use daemon::args::{self, Args, Command, GatewayArgs, Given, UsageError};
-use daemon::cluster::Cluster;
-use daemon::config::Config;
-use daemon::logging::Log;
-use daemon::netlink::Netlink;
-use daemon::service::{Service, Sockets, Source};
-use daemon::signals::{Signals, end_on_signal};
-use daemon::socket::Listener;
-use daemon::{
-    check, cluster, commands, crds, demo, device, explain, key, limits, logging, mtu, node,
-    operator, output, show, socket, uapi,
-};
+use crate::args::{Args, Command, GatewayArgs};
 
 fn main() -> ExitCode {
     strait_io::set_mmap_threshold();
@@ -31,7 +42,7 @@ fn main() -> ExitCode {
     let result = match args::parse(&words) {
         Ok(args) => dispatch(args),
         Err(UsageError::Answer(text)) => {
-            output::print(&text).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+            stdout::print(&text).map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         Err(wrong) => Err(wrong.into()),
     };
@@ -94,13 +105,13 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     let is_in_cluster = args.is_in_cluster();
     let (start, config) = match args.config {
         Some(file) => {
-            let dns_check_interval = args.cluster.dns_check_interval;
-            let config = Config { dns_check_interval, ..Config::load(&file)? };
+            let mut config = Config::load(&file)?;
+            config.dns_check_interval = args.cluster.dns_check_interval;
             (Start::File(file), config)
         }
         None if is_in_cluster => {
             let (settings, config) = cluster::Settings::read(&args.cluster, &args.given)?;
-            let client = runtime.block_on(cluster::client())?;
+            let client = runtime.block_on(client::infer()).map_err(UsageError::wrong)?;
             (Start::Cluster(Box::new(settings), client), config)
         }
         None => return Err(UsageError::Wrong("--config <FILE> is missing".to_owned()).into()),
@@ -154,8 +165,9 @@ async fn serve(
         log,
         given: Arc::new(given),
     };
+    let pages = Arc::new(Pages::new(sources));
     for admin in admins {
-        admin.serve(sources.clone()).context("cannot serve the admin port")?;
+        admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
     }
     let monitor = gateway.monitor();
     let explained = board.clone();

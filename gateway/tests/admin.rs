@@ -19,10 +19,12 @@ use nix::unistd::mkfifo;
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use serde_json::{Value, json};
+use strait_lab::Cluster;
+use strait_lab::Layout;
 use strait_lab::gateway::METRICS_ADDRESS;
 use strait_lab::process::find;
 use strait_lab::scrape::{get, put};
-use strait_lab::{Cluster, Layout, wait_until};
+use strait_lab::wait_until;
 use world::World;
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -18,9 +18,12 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use require::Need::{Root, Tool, Tun};
 use require::{Need, require};
+use strait_lab::LabError;
+use strait_lab::Process;
+use strait_lab::now;
 use strait_lab::process::find;
 use strait_lab::traffic::Ping;
-use strait_lab::{LabError, Process, now, wait_until};
+use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 use world::{Host, Maker, PORT, STRAIT, World, succeeded};
 

@@ -17,8 +17,9 @@ use std::process::{Command, Output};
 use require::Need::{Root, Tun};
 use require::require;
 use serde_json::Value;
+use strait_lab::Cluster;
+use strait_lab::Layout;
 use strait_lab::traffic::{Amount, Datagrams, tcp, udp};
-use strait_lab::{Cluster, Layout};
 use world::{STRAIT, World};
 
 #[test]

@@ -32,13 +32,20 @@ use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::{Domain, Protocol, Socket, Type};
 use strait_io::Offload;
+use strait_lab::LabError;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::TwoClusters;
+use strait_lab::Underlay;
 use strait_lab::gateway::{GatewayConfig, GatewayProcess, PeerSection};
 use strait_lab::netlink::{Via, connect};
+use strait_lab::now;
 use strait_lab::process::find;
 use strait_lab::topology::LISTEN_PORT;
 use strait_lab::traffic::{Amount, Datagrams, tcp_with, udp};
-use strait_lab::{LabError, Layout, Namespace, TwoClusters, Underlay, now};
-use strait_wg::{Engine, PrivateKey, PublicKey};
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use initiator::{environment, initiation};
 use remap::Table;
-use strait_engine::{Engine, PeerConfig};
+use strait_engine::Engine;
+use strait_engine::PeerConfig;
 use strait_packet::buffer::TransmitBatch;
 use strait_wg::PrivateKey;
 use strait_wg::tunnel::PeerKeys;

@@ -21,11 +21,17 @@ use std::time::{Duration, Instant};
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::SockRef;
+use strait_lab::Cluster;
+use strait_lab::LabError;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::Underlay;
 use strait_lab::gateway::METRICS_ADDRESS;
 use strait_lab::netlink::connect;
+use strait_lab::scrape;
 use strait_lab::topology::UNDERLAY_LINK;
 use strait_lab::traffic::Ping;
-use strait_lab::{Cluster, LabError, Layout, Namespace, Underlay, scrape, wait_until};
+use strait_lab::wait_until;
 use world::{STRAIT, World, assert_traffic};
 
 /// The device of a gateway.
@@ -276,8 +282,8 @@ fn set_underlay_mtu(clusters: [&Cluster; 2], mtu_bytes: u32, path_mtu: u32) {
         cluster.gateway.set_mtu(UNDERLAY_LINK, mtu_bytes).unwrap();
     }
     for cluster in clusters {
-        let known =
-            || Ok(cluster.metrics()?.sum("strait_peer_path_mtu_bytes", &[]) == path_mtu.into());
+        let path_mtu = u64::from(path_mtu);
+        let known = || Ok(cluster.metrics()?.sum("strait_peer_path_mtu_bytes", &[]) == path_mtu);
         wait_until("the path MTU was known", PATIENCE, known).unwrap();
     }
 }

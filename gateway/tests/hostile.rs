@@ -9,8 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use remap::{Cluster, Table};
+use strait_engine::Engine;
+use strait_engine::PeerConfig;
 use strait_engine::inbound::Received;
-use strait_engine::{Engine, PeerConfig};
 use strait_packet::buffer::TransmitBatch;
 use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;

@@ -15,10 +15,13 @@ use std::time::Duration;
 
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use strait_lab::LabError;
+use strait_lab::Namespace;
+use strait_lab::PeerSection;
+use strait_lab::Scratch;
 use strait_lab::gateway::{GatewayConfig, GatewayProcess};
 use strait_lab::netlink::connect;
 use strait_lab::traffic::{Amount, Ping, tcp};
-use strait_lab::{LabError, Namespace, PeerSection, Scratch};
 use strait_wg::PrivateKey;
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");

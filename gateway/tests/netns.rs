@@ -20,15 +20,22 @@ use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::{Domain, Protocol, Socket, Type};
 use strait_io::Offload;
+use strait_lab::Cluster;
+use strait_lab::ClusterSection;
+use strait_lab::HostMapSection;
+use strait_lab::LabError;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::PeerSection;
+use strait_lab::RemapSection;
+use strait_lab::Underlay;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::topology::{CLUSTER_LINK, POD_LINK};
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_lab::{
-    Cluster, ClusterSection, HostMapSection, LabError, Layout, Namespace, PeerSection,
-    RemapSection, Underlay, wait_until,
-};
+use strait_lab::wait_until;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
 use strait_wg::native::Lanes;
-use strait_wg::{Engine, PrivateKey};
 use world::{STRAIT, World};
 
 const ECT_0: u8 = 2;

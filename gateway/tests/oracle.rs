@@ -24,8 +24,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
 use strait_lab::Layout;
+use strait_packet::Header;
+use strait_packet::icmp;
 use strait_packet::rewrite::{self, Checksum};
-use strait_packet::{Header, icmp};
 
 use compare::{one_hop_later, with_one_zero};
 use kernel::{Kernel, Method, Side, remaps};

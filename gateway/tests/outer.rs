@@ -18,10 +18,14 @@ use std::time::Duration;
 use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use strait_lab::Cluster;
+use strait_lab::LabError;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::Underlay;
 use strait_lab::netlink::Via;
 use strait_lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_lab::traffic::Ping;
-use strait_lab::{Cluster, LabError, Layout, Namespace, Underlay};
 use world::World;
 
 const TUNNEL_LINK: &str = "strait0";

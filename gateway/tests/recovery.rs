@@ -24,9 +24,10 @@ use devices::Maker;
 use nix::sys::signal::Signal;
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use strait_lab::Layout;
 use strait_lab::netlink::Via;
+use strait_lab::now;
 use strait_lab::traffic::Ping;
-use strait_lab::{Layout, now};
 
 /// How long something is in the way.
 const AWAY: Duration = Duration::from_millis(300);

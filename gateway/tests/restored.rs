@@ -23,8 +23,12 @@ use devices::{Host, Maker};
 use hypervisor::Hypervisor;
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::Process;
 use strait_lab::traffic::{Ping, PingReport};
-use strait_lab::{Cluster, Layout, Namespace, Process, wait_until};
+use strait_lab::wait_until;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

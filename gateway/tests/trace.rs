@@ -28,12 +28,16 @@ use ipnet::IpNet;
 use require::Need::{Root, Tool, Tun};
 use require::require;
 use socket2::SockRef;
+use strait_lab::LabError;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::Underlay;
 use strait_lab::layout::host;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::process::find;
 use strait_lab::topology::POD_LINK;
 use strait_lab::traffic::{Amount, IcmpError, Ping, tcp};
-use strait_lab::{LabError, Layout, Namespace, Underlay, wait_until};
+use strait_lab::wait_until;
 use world::World;
 
 /// Hosts in Milan's pod CIDRs: the node, and the pod on it.

@@ -13,9 +13,10 @@ mod world;
 
 use require::Need::{Root, Tun};
 use require::require;
+use strait_lab::Layout;
+use strait_lab::Underlay;
 use strait_lab::topology::UNDERLAY_LINK;
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_lab::{Layout, Underlay};
 use strait_wg::Engine;
 use world::World;
 

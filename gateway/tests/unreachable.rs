@@ -18,9 +18,11 @@ use std::time::{Duration, Instant};
 
 use require::Need::{Root, Tool, Tun};
 use require::require;
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::Namespace;
 use strait_lab::netlink::Via;
 use strait_lab::traffic::{Ping, PingReport};
-use strait_lab::{Cluster, Layout, Namespace};
 use strait_wg::Engine;
 use world::{STRAIT, World};
 

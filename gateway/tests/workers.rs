@@ -22,9 +22,12 @@ use require::Need::{Root, Tun};
 use require::require;
 use socket2::{Domain, Protocol, Socket, Type};
 use strait_io::Offload;
+use strait_lab::Cluster;
+use strait_lab::LabError;
+use strait_lab::Layout;
+use strait_lab::Namespace;
 use strait_lab::topology::LISTEN_PORT;
 use strait_lab::traffic::{Amount, Datagrams, tcp, udp};
-use strait_lab::{Cluster, LabError, Layout, Namespace};
 use world::World;
 
 /// How often order is looked for where there may be none.

@@ -5,8 +5,10 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use ipnet::{IpNet, Ipv4Net};
+use strait_lab::Namespace;
+use strait_lab::PeerSection;
+use strait_lab::Scratch;
 use strait_lab::topology::{CLUSTER_LINK, Cluster, LISTEN_PORT};
-use strait_lab::{Namespace, PeerSection, Scratch};
 use strait_wg::PrivateKey;
 
 use super::{TUNNEL_MTU, run, tool};

@@ -8,11 +8,17 @@ use std::time::Duration;
 use ipnet::IpNet;
 use nix::sys::signal::Signal;
 use serde::Serialize;
-
 use strait_io::Offload;
 use strait_wg::PublicKey;
 
-use super::{Direction, LabError, Metrics, Namespace, Process, Scratch, scrape, wait_until};
+use super::Direction;
+use super::LabError;
+use super::Metrics;
+use super::Namespace;
+use super::Process;
+use super::Scratch;
+use super::scrape;
+use super::wait_until;
 
 /// The metrics address of every gateway of the lab: each has a namespace of its own.
 pub const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);

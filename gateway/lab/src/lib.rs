@@ -13,6 +13,7 @@
 //!
 //! The gateway (see `strait-engine` and `strait-io`), and what the demo and the tests expect of it.
 
+pub mod demo;
 pub mod gateway;
 pub mod layout;
 pub mod netlink;

@@ -6,7 +6,8 @@ use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-use super::{LabError, Namespace};
+use super::LabError;
+use super::Namespace;
 
 /// The next hop of a route.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{LabError, Namespace, wait_until};
+use super::LabError;
+use super::Namespace;
+use super::wait_until;
 
 /// How long a program may take to end after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

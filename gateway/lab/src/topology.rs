@@ -14,14 +14,23 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use nix::unistd::Pid;
+use strait_wg::PrivateKey;
 
+use super::CleanUp;
+use super::GatewayConfig;
+use super::GatewayProcess;
+use super::LabError;
+use super::Layout;
+use super::Metrics;
+use super::Namespace;
+use super::PeerSection;
+use super::RemapSection;
+use super::Scratch;
+use super::Side;
+use super::Underlay;
+use super::layout;
 use super::layout::{default_route, network_of, tunnel_net, underlay_addresses, with_len};
 use super::netlink::{Via, connect};
-use super::{
-    CleanUp, GatewayConfig, GatewayProcess, LabError, Layout, Metrics, Namespace, PeerSection,
-    RemapSection, Scratch, Side, Underlay, layout,
-};
-use strait_wg::PrivateKey;
 
 /// The link of a pod towards its gateway.
 pub const POD_LINK: &str = "gateway";

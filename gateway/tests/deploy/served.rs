@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use strait_lab::Layout;
 use strait_lab::process::Process;
 use strait_lab::scrape;
 use strait_lab::traffic::Ping;
-use strait_lab::{Layout, wait_until};
+use strait_lab::wait_until;
 
 use crate::expression::{Matcher, Names, Selector};
 use crate::fed::{Mode, PATIENCE};

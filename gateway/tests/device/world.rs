@@ -9,10 +9,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use strait_lab::Namespace;
+use strait_lab::Process;
+use strait_lab::Scratch;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::process::find;
 use strait_lab::traffic::{Ping, PingReport};
-use strait_lab::{Namespace, Process, Scratch, wait_until};
+use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
 pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");

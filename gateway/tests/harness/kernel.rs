@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use strait_lab::LabError;
+use strait_lab::Namespace;
+use strait_lab::Realm;
 use strait_lab::process::find;
-use strait_lab::{LabError, Namespace, Realm, wait_until};
+use strait_lab::wait_until;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 /// The kernel forwards while we write. The rest is for a machine that is busy elsewhere.

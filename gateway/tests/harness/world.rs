@@ -4,8 +4,10 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
 
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::TwoClusters;
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_lab::{Cluster, Layout, TwoClusters};
 
 /// The program under test.
 pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");

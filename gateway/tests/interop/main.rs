@@ -20,9 +20,13 @@ use std::time::Duration;
 use partner::{Initiator, Installed, Pair, Partner, Terms, last_handshake};
 use require::Need::{Root, Tool, Tun};
 use require::{Need, require};
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::TwoClusters;
 use strait_lab::traffic::{Amount, Datagrams, Ping, PingReport, UdpReport, tcp, udp};
-use strait_lab::{Cluster, Layout, TwoClusters, wait_until};
-use strait_wg::{Engine, PrivateKey};
+use strait_lab::wait_until;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
 
 const STRAIT: &str = env!("CARGO_BIN_EXE_strait");
 

@@ -11,13 +11,19 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::Process;
+use strait_lab::TwoClusters;
 use strait_lab::layout::Underlay;
 use strait_lab::netlink::Via;
 use strait_lab::process::find;
 use strait_lab::topology::LISTEN_PORT;
 use strait_lab::traffic::Ping;
-use strait_lab::{Cluster, Layout, Namespace, Process, TwoClusters, wait_until};
-use strait_wg::{Engine, PrivateKey};
+use strait_lab::wait_until;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
 
 use crate::STRAIT;
 use crate::require::{self, Need::Tool};

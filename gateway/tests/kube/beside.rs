@@ -12,9 +12,13 @@ use std::process::{Command, Stdio};
 use control::api::Connection;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::TwoClusters;
 use strait_lab::process::find;
 use strait_lab::topology::CLUSTER_LINK;
-use strait_lab::{Cluster, Layout, Namespace, TwoClusters, wait_until};
+use strait_lab::wait_until;
 
 use crate::api_server::roles::stock_role;
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, UID, wait_for_ping};

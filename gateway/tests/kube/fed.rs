@@ -24,10 +24,14 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_lab::Cluster;
+use strait_lab::LabError;
+use strait_lab::Namespace;
+use strait_lab::TwoClusters;
 use strait_lab::process::Process;
 use strait_lab::scrape::{self, Metrics};
 use strait_lab::traffic::Ping;
-use strait_lab::{Cluster, LabError, Namespace, TwoClusters, wait_until};
+use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
 use crate::api_server::{ApiServer, create, install_api};

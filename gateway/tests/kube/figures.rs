@@ -15,9 +15,12 @@ use control::api::Configuration;
 use futures_util::AsyncReadExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
+use strait_lab::Layout;
+use strait_lab::TwoClusters;
 use strait_lab::gateway::{PeerSection, RemapSection};
+use strait_lab::now;
 use strait_lab::traffic::{Amount, Ping, tcp};
-use strait_lab::{Layout, TwoClusters, now, wait_until};
+use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
 use crate::fed::{Mode, NAMESPACE, put, wait_for_ping};

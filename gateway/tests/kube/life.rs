@@ -7,8 +7,10 @@ use std::time::Duration;
 use control::api::{Configuration, PublicKey};
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
+use strait_lab::Cluster;
+use strait_lab::Layout;
 use strait_lab::traffic::Ping;
-use strait_lab::{Cluster, Layout, wait_until};
+use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, wait_for_ping};

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use strait_lab::{Cluster, scrape};
+use strait_lab::Cluster;
+use strait_lab::scrape;
 
 use crate::fed::{Fed, HEALTH, NAMESPACE};
 

@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
+use strait_lab::Cluster;
+use strait_lab::Layout;
+use strait_lab::TwoClusters;
 use strait_lab::traffic::Ping;
-use strait_lab::{Cluster, Layout, TwoClusters, wait_until};
+use strait_lab::wait_until;
 
 use crate::api_server::roles::shipped_role;
 use crate::fed::{Fed, Mode, PATIENCE, whole};

@@ -22,10 +22,13 @@ use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::TwoClusters;
 use strait_lab::netlink::Via;
 use strait_lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_lab::traffic::Ping;
-use strait_lab::{Layout, Namespace, TwoClusters, wait_until};
+use strait_lab::wait_until;
 
 use crate::api_server::create;
 use crate::api_server::roles::shipped_role;

@@ -18,7 +18,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
 
-use strait_lab::{Layout, Namespace, TwoClusters};
+use strait_lab::Layout;
+use strait_lab::Namespace;
+use strait_lab::TwoClusters;
 
 use crate::world::{STRAIT, assert_traffic};
 use site::{Place, Site};

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use control::api::Configuration;
 use serde_json::json;
-use strait_lab::{Layout, wait_until};
+use strait_lab::Layout;
+use strait_lab::wait_until;
 
 use crate::fed::{Mode, PATIENCE, wait_for_ping};
 use crate::peering::Peering;

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use remap::Table;
 use strait_engine::PeerConfig;
-use strait_lab::{now as clock, thread_time};
+use strait_lab::now as clock;
+use strait_lab::thread_time;
 use strait_packet::buffer::TransmitBatch;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
 use strait_wg::message::RESPONSE_BYTES;
 use strait_wg::tunnel::PeerKeys;
-use strait_wg::{Engine, PrivateKey};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 use crate::hub::other_key;

@@ -8,8 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use strait_lab::{Namespace, Process, Scratch, now, wait_until};
-use strait_wg::{PrivateKey, PublicKey};
+use strait_lab::Namespace;
+use strait_lab::Process;
+use strait_lab::Scratch;
+use strait_lab::now;
+use strait_lab::wait_until;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 
 use crate::hub::{Resident, many_prefixes, other_key, strait};
 

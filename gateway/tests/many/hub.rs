@@ -14,14 +14,22 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::sys::signal::Signal;
 use socket2::{Domain, Protocol, Socket, Type};
+use strait_lab::GatewayConfig;
+use strait_lab::GatewayProcess;
+use strait_lab::LabError;
+use strait_lab::Namespace;
+use strait_lab::PeerSection;
+use strait_lab::Process;
+use strait_lab::Scratch;
 use strait_lab::gateway::METRICS_ADDRESS;
 use strait_lab::netlink::connect;
+use strait_lab::now;
+use strait_lab::scrape;
 use strait_lab::traffic::Ping;
-use strait_lab::{
-    GatewayConfig, GatewayProcess, LabError, Namespace, PeerSection, Process, Scratch, now, scrape,
-    wait_until,
-};
-use strait_wg::{Engine, PrivateKey, PublicKey};
+use strait_lab::wait_until;
+use strait_wg::Engine;
+use strait_wg::PrivateKey;
+use strait_wg::PublicKey;
 
 use crate::initiator::initiation;
 

@@ -26,11 +26,13 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_lab::Namespace;
+use strait_lab::Scratch;
 use strait_lab::netlink::{Via, connect};
 use strait_lab::process::Process;
 use strait_lab::scrape::{self, Metrics};
 use strait_lab::traffic::Ping;
-use strait_lab::{Namespace, Scratch, wait_until};
+use strait_lab::wait_until;
 use tokio::runtime::Runtime;
 
 use crate::api_server::roles::node_role;

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use socket2::{Protocol, Socket, Type};
+use strait_packet::counters::as_u64;
 
-use super::super::{LabError, Namespace, now};
+use super::super::LabError;
+use super::super::Namespace;
+use super::super::now;
 use super::pattern::Pattern;
 use super::{domain, is_timeout};
-use strait_packet::counters::as_u64;
 
 /// Type, code, checksum, identifier, sequence number (RFC 792, RFC 4443 section 4.1).
 const HEADER_LEN: usize = 8;

@@ -5,11 +5,14 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+use strait_packet::counters::as_u64;
 
-use super::super::{LabError, Namespace, now, rate};
+use super::super::LabError;
+use super::super::Namespace;
+use super::super::now;
+use super::super::rate;
 use super::pattern::Pattern;
 use super::{any, domain};
-use strait_packet::counters::as_u64;
 
 /// A connection without progress for this long has failed.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);

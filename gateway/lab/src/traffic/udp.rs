@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Socket, Type};
+use strait_packet::counters::as_u64;
 
-use super::super::{LabError, Namespace, now, rate};
+use super::super::LabError;
+use super::super::Namespace;
+use super::super::now;
+use super::super::rate;
 use super::pattern::Pattern;
 use super::{any, domain, is_timeout};
-use strait_packet::counters::as_u64;
 
 /// Length of the number at the start of a datagram.
 const NUMBER_LEN: usize = 8;

@@ -7,8 +7,10 @@ use control::conditions::IN_FORCE;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use strait_lab::Layout;
+use strait_lab::now;
 use strait_lab::traffic::Ping;
-use strait_lab::{Layout, now, wait_until};
+use strait_lab::wait_until;
 
 use super::Two;
 use super::garbage::uids;

@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use strait_lab::{Layout, wait_until};
+use strait_lab::Layout;
+use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
 use super::Two;

@@ -15,10 +15,13 @@ use std::thread;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use strait_lab::Namespace;
+use strait_lab::Scratch;
 use strait_lab::layout::host;
 use strait_lab::netlink::connect;
+use strait_lab::now;
 use strait_lab::traffic::{Amount, Datagrams, Ping, tcp, udp};
-use strait_lab::{Namespace, Scratch, now, wait_until};
+use strait_lab::wait_until;
 
 use super::pods::{Pod, UPLINK};
 use super::site::{Place, Site};

@@ -19,8 +19,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_lab::Namespace;
 use strait_lab::process::Process;
-use strait_lab::{Namespace, scrape};
+use strait_lab::scrape;
 
 use super::garbage::collect_garbage;
 use super::pods::{self, Exposed, PodNetwork};

@@ -15,7 +15,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
-use strait_lab::{Cluster, Namespace, wait_until};
+use strait_lab::Cluster;
+use strait_lab::Namespace;
+use strait_lab::wait_until;
 
 use super::garbage::uids;
 use super::node::NodeOf;

@@ -1,0 +1,201 @@
+//! Routes, rules and neighbours as netlink spells them. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use rtnetlink::RouteMessageBuilder;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use strait_host::netlink::{ROUTE_PROTOCOL, destination, output_interface};
+
+use super::super::flags::Place;
+use super::super::state::{Mac, RouteKey, Target, Version};
+
+/// Of the kernel (`RT_TABLE_COMPAT`): the number of the table has no room here, the attribute has it.
+const TABLE_ELSEWHERE: u8 = 252;
+
+/// A route in `table`.
+pub(super) fn route_message(table: u32, key: RouteKey, target: Target) -> RouteMessage {
+    let RouteKey { prefix, metric } = key;
+    let mut route = match prefix {
+        IpNet::V4(net) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(net.network(), net.prefix_len())
+            .build(),
+        IpNet::V6(net) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(net.network(), net.prefix_len())
+            .build(),
+    };
+    route.header.table = table_byte(table);
+    route.header.protocol = RouteProtocol::Other(ROUTE_PROTOCOL);
+    route.header.scope = RouteScope::Universe;
+    route.attributes.push(RouteAttribute::Table(table));
+    route.attributes.push(RouteAttribute::Priority(metric));
+    match target {
+        Target::Unreachable => route.header.kind = RouteType::Unreachable,
+        Target::Via { gateway, device, source } => {
+            // The next hop needs no network of its own on the interface.
+            route.header.flags |= RouteFlags::Onlink;
+            route.attributes.push(RouteAttribute::Gateway(gateway.into()));
+            route.attributes.push(RouteAttribute::Oif(device));
+            route.attributes.extend(source.map(|source| RouteAttribute::PrefSource(source.into())));
+        }
+    }
+
+    route
+}
+
+/// What a route of ours is; `None` for one that this program does not make.
+pub(super) fn read_route(route: &RouteMessage) -> Option<(RouteKey, Target)> {
+    let mut key = RouteKey { prefix: destination(route)?, metric: 0 };
+    let (mut via, mut from) = (None, None);
+    for attribute in &route.attributes {
+        if let RouteAttribute::Priority(priority) = attribute {
+            key.metric = *priority;
+        } else if let RouteAttribute::Gateway(address) = attribute {
+            via = ip(address);
+        } else if let RouteAttribute::PrefSource(address) = attribute {
+            from = ip(address);
+        }
+    }
+    if route.header.kind == RouteType::Unreachable {
+        return Some((key, Target::Unreachable));
+    }
+    let target = Target::Via { gateway: via?, device: output_interface(route)?, source: from };
+
+    Some((key, target))
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    if let RouteAddress::Inet(ip) = address {
+        Some(IpAddr::V4(*ip))
+    } else if let RouteAddress::Inet6(ip) = address {
+        Some(IpAddr::V6(*ip))
+    } else {
+        None
+    }
+}
+
+pub(super) fn table_of_route(route: &RouteMessage) -> u32 {
+    let attribute = route.attributes.iter().find_map(|attribute| {
+        if let RouteAttribute::Table(table) = attribute { Some(*table) } else { None }
+    });
+
+    attribute.unwrap_or_else(|| u32::from(route.header.table))
+}
+
+fn table_byte(table: u32) -> u8 {
+    u8::try_from(table).unwrap_or(TABLE_ELSEWHERE)
+}
+
+/// All packets of a version, to our table.
+pub(super) fn rule_message(place: Place, version: Version) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    rule.header.family = match version {
+        Version::V4 => AddressFamily::Inet,
+        Version::V6 => AddressFamily::Inet6,
+    };
+    rule.header.table = table_byte(place.table);
+    rule.header.action = RuleAction::ToTable;
+    rule.attributes.push(RuleAttribute::Table(place.table));
+    rule.attributes.push(RuleAttribute::Priority(place.priority));
+    rule.attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(ROUTE_PROTOCOL)));
+
+    rule
+}
+
+pub(super) fn is_our_rule(rule: &RuleMessage) -> bool {
+    rule.attributes.iter().any(|attribute| {
+        matches!(attribute, RuleAttribute::Protocol(protocol) if u8::from(*protocol) == ROUTE_PROTOCOL)
+    })
+}
+
+pub(super) fn table_of_rule(rule: &RuleMessage) -> u32 {
+    let attribute = rule.attributes.iter().find_map(|attribute| {
+        if let RuleAttribute::Table(table) = attribute { Some(*table) } else { None }
+    });
+
+    attribute.unwrap_or_else(|| u32::from(rule.header.table))
+}
+
+pub(super) fn priority_of_rule(rule: &RuleMessage) -> Option<u32> {
+    rule.attributes.iter().find_map(|attribute| {
+        if let RuleAttribute::Priority(priority) = attribute { Some(*priority) } else { None }
+    })
+}
+
+/// Names a neighbour.
+pub(super) fn neighbour_message(index: u32, address: IpAddr) -> NeighbourMessage {
+    let mut neighbour = NeighbourMessage::default();
+    neighbour.header.ifindex = index;
+    neighbour.header.family = match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    };
+    neighbour.attributes.push(NeighbourAttribute::Destination(to_neighbour(address)));
+
+    neighbour
+}
+
+/// Frames for `mac` go to `address`; without one it only names the entry.
+pub(super) fn forwarding_message(
+    index: u32,
+    mac: Mac,
+    address: Option<IpAddr>,
+) -> NeighbourMessage {
+    let mut entry = NeighbourMessage::default();
+    entry.header.family = AddressFamily::Bridge;
+    entry.header.ifindex = index;
+    entry.header.state = NeighbourState::Permanent;
+    // In the device itself, not in a bridge that it may be a port of.
+    entry.header.flags = NeighbourFlags::Own;
+    entry.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+    entry
+        .attributes
+        .extend(address.map(|address| NeighbourAttribute::Destination(to_neighbour(address))));
+
+    entry
+}
+
+fn to_neighbour(address: IpAddr) -> NeighbourAddress {
+    match address {
+        IpAddr::V4(address) => NeighbourAddress::Inet(address),
+        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+    }
+}
+
+/// A fixed neighbour or an entry of the device. What the kernel has learned by itself is none.
+pub(super) fn read_neighbour(neighbour: &NeighbourMessage) -> Option<(Mac, IpAddr)> {
+    if neighbour.header.state != NeighbourState::Permanent {
+        return None;
+    }
+    let (mut mac, mut address) = (None, None);
+    for attribute in &neighbour.attributes {
+        if let NeighbourAttribute::LinkLayerAddress(bytes) = attribute {
+            mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac);
+        } else if let NeighbourAttribute::Destination(found) = attribute {
+            address = from_neighbour(found);
+        }
+    }
+
+    Some((mac?, address?))
+}
+
+/// An entry of the device has the address as bytes.
+fn from_neighbour(address: &NeighbourAddress) -> Option<IpAddr> {
+    if let NeighbourAddress::Inet(ip) = address {
+        return Some(IpAddr::V4(*ip));
+    }
+    if let NeighbourAddress::Inet6(ip) = address {
+        return Some(IpAddr::V6(*ip));
+    }
+    let NeighbourAddress::Other(bytes) = address else { return None };
+    let v4 = <[u8; 4]>::try_from(bytes.as_slice()).map(IpAddr::from);
+
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes.as_slice()).map(IpAddr::from)).ok()
+}

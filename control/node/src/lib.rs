@@ -1,0 +1,166 @@
+//! `strait node`: the way from pods and processes of a node to the gateways, and no more.
+//!
+//! ```text
+//! Configurations, Pods, Nodes ── control::node::plan ──> a hop for each prefix
+//!                                                            │
+//! the network around ── kernel ──> Ground ── forwarding ─────┴──> State as it is to be
+//! routes of ours ────── kernel ──> Found ──────────────── state ──> changes ──> kernel
+//! ```
+//!
+//! # Invariants
+//!
+//! - While a `Configuration` is there, no packet for its prefixes follows another route: behind each of
+//!   ours is one that says "unreachable", which stays when an interface goes, and when this process does.
+//! - Nothing is removed before all objects were seen, nor when the process ends.
+//! - What others have made is neither changed nor removed.
+
+#![forbid(unsafe_code)]
+
+mod agent;
+mod conntrack;
+mod facts;
+mod flags;
+mod forwarding;
+mod kernel;
+mod masquerade;
+mod pages;
+mod speaker;
+mod state;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use control::client;
+use control::complaint::Complaint;
+use control::node::{Update, Watch};
+use kube::Client;
+use strait_host::http::Admin;
+use strait_host::signals::{Signals, end_on_signal};
+use strait_host::stdout;
+use strait_host::usage::UsageError;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tracing::info;
+
+use agent::Agent;
+use facts::Facts;
+pub use flags::NodeArgs;
+use flags::Settings;
+use kernel::Kernel;
+use pages::{Pages, Report};
+
+/// How soon another attempt follows one that left something to do.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How often all is compared with the kernel, should somebody else have removed something.
+const RESYNC: Duration = Duration::from_secs(30);
+
+/// How long changes of interfaces are collected: pods that start make many at once.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Runs `strait node` until a signal ends it, or once with `--clean-up`.
+///
+/// # Errors
+///
+/// Wrong flags, ports or netlink sockets that cannot be had, whatever names no API server; with
+/// `--clean-up` also what the kernel does not remove.
+pub fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    if args.clean_up {
+        let place = args.place()?;
+        let said = runtime.block_on(async {
+            let kernel = Kernel::connect(place).context("cannot open a netlink socket")?;
+            anyhow::Ok(agent::clean_up(&kernel, place, &args.vxlan_device).await?)
+        })?;
+        stdout::print(&said)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+
+    end_on_signal().context("cannot listen for signals")?;
+    let settings = args.settings()?;
+    let client = runtime.block_on(client::infer()).map_err(UsageError::wrong)?;
+    let mut addresses = vec![args.metrics_address.0, args.health_probe_bind_address.0];
+    addresses.dedup();
+    let admins: Vec<_> =
+        addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
+
+    runtime.block_on(serve(settings, &client, admins))?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(settings: Settings, client: &Client, admins: Vec<Admin>) -> anyhow::Result<()> {
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let kernel = Kernel::connect(settings.place).context("cannot open a netlink socket")?;
+    let (report, seen) = watch::channel(Report::default());
+    let (facts, known) = watch::channel(Facts::default());
+    let (findings, found) = watch::channel(None);
+    let pages = Arc::new(Pages::new(seen, found.clone()));
+    for admin in admins {
+        admin.serve(Arc::clone(&pages)).context("cannot serve the admin port")?;
+    }
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node = settings.node,
+        table = settings.place.table,
+        priority = settings.place.priority,
+        vxlan = ?settings.vxlan,
+        "starting"
+    );
+
+    let agent = Agent::new(settings, kernel, report, facts);
+    select! {
+        () = follow(agent, Watch::new(client)) => {}
+        () = masquerade::look(known.clone(), findings) => {}
+        () = speaker::speak(client.clone(), known, found) => {}
+        () = signals.end() => {}
+    }
+    info!("the node agent ended; its routes stay until `strait node --clean-up`");
+
+    Ok(())
+}
+
+/// Has the kernel follow the objects, for ever. To be dropped at any time.
+async fn follow(mut agent: Agent, mut watch: Watch) {
+    let mut complaint = Complaint::about("ask the API server; what it said last stays in force");
+    let mut resync = interval_at(Instant::now() + RESYNC, RESYNC);
+    resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut due: Option<Instant> = None;
+    loop {
+        let another_round = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        select! {
+            update = watch.next() => match update {
+                Update::Objects(objects) => {
+                    complaint.say(&Ok::<_, String>(()));
+                    agent.follow(objects).await;
+                    due = None;
+                }
+                Update::Unreachable(error) => complaint.say(&Err::<(), _>(error)),
+            },
+            () = agent.next_change() => {
+                let settled = Instant::now() + SETTLE;
+                due = Some(due.map_or(settled, |due| due.min(settled)));
+                continue;
+            }
+            () = another_round => {
+                agent.sync().await;
+                due = None;
+            }
+            _ = resync.tick() => agent.sync().await,
+        }
+        if !agent.is_settled() {
+            due.get_or_insert(Instant::now() + RETRY);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the control loop tells whoever asks over HTTP.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwapOption;
+
+use super::InForce;
+use crate::device_state::DeviceState;
+
+/// Written by the control loop, read by the admin thread. Clones are the same board.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Notes>);
+
+#[derive(Debug, Default)]
+struct Notes {
+    device: ArcSwapOption<DeviceState>,
+    knows_peers: AtomicBool,
+    is_draining: AtomicBool,
+    in_force: ArcSwapOption<InForce>,
+}
+
+impl Board {
+    /// The kernel has the device like this.
+    pub(crate) fn set_device(&self, device: DeviceState) {
+        self.0.device.store(Some(Arc::new(device)));
+    }
+
+    /// The device as the kernel has it; `None` before the first look.
+    pub(crate) fn device(&self) -> Option<Arc<DeviceState>> {
+        self.0.device.load_full()
+    }
+
+    /// The file, or the first list of objects, has said who the peers are.
+    pub(crate) fn set_knows_peers(&self) {
+        self.0.knows_peers.store(true, Ordering::Release);
+    }
+
+    /// The gateway ends.
+    pub(crate) fn set_draining(&self) {
+        self.0.is_draining.store(true, Ordering::Release);
+    }
+
+    /// This was applied.
+    pub(crate) fn set_in_force(&self, in_force: InForce) {
+        self.0.in_force.store(Some(Arc::new(in_force)));
+    }
+
+    /// What was applied last, if anything.
+    pub(crate) fn in_force(&self) -> Option<Arc<InForce>> {
+        self.0.in_force.load_full()
+    }
+
+    /// Why the gateway is not ready, a line each; nothing if it is.
+    pub(super) fn missing(&self) -> String {
+        let is = |note: &AtomicBool| note.load(Ordering::Acquire);
+        let device = self.device();
+        let device = device.as_deref();
+        let mut reasons = String::new();
+        if is(&self.0.is_draining) {
+            reasons.push_str("draining\n");
+        }
+        if !device.is_some_and(|device| device.is_up) {
+            reasons.push_str("the device is not up\n");
+        }
+        if let Some(device) = device.filter(|device| device.carries_nothing()) {
+            reasons.push_str(&device.lacks());
+        }
+        if !is(&self.0.knows_peers) {
+            reasons.push_str("the first list of objects was not seen\n");
+        }
+
+        reasons
+    }
+
+    /// What a gateway that is ready cannot do all the same, a line each.
+    pub(super) fn partly(&self) -> String {
+        self.device().map_or_else(String::new, |device| device.lacks())
+    }
+}

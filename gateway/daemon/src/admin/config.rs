@@ -1,0 +1,180 @@
+//! `/config`: the configuration in force, every key with whose word it is, without secrets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use strait_host::logging::Log;
+use strait_io::Offload;
+
+use crate::config::{Config, Origin, Origins, Peer};
+use crate::given::{Given, Setting, is_beside_a_file};
+
+/// What the control loop has applied.
+#[derive(Clone, Debug)]
+pub(crate) struct InForce {
+    /// Shared with the control loop: it may have thousands of peers.
+    pub(crate) config: Arc<Config>,
+    /// Of the device.
+    pub(crate) mtu_bytes: u16,
+    /// Of the table.
+    pub(crate) generation: u64,
+}
+
+/// Its JSON form is public interface.
+#[derive(Debug, Serialize)]
+pub(super) struct ConfigPage {
+    generation: u64,
+    settings: Settings,
+    peers: Vec<Settings>,
+}
+
+/// Under their names in the file, or those of their flags.
+type Settings = BTreeMap<String, Setting>;
+
+impl ConfigPage {
+    /// Of what is `in_force`; `given` has what is no part of a [`Config`].
+    pub(super) fn new(in_force: &InForce, given: &Given, log: &Log) -> Self {
+        let has_file = given.origin("config") != Origin::Default;
+        let flags = given
+            .settings()
+            .filter(|(name, _)| if has_file { is_beside_a_file(name) } else { *name != "config" });
+
+        // What the configuration says of a key is what its flag came to.
+        let mut settings: Settings =
+            flags.map(|(name, setting)| (name.to_owned(), setting.clone())).collect();
+        settings.extend(gateway(in_force));
+        let format =
+            Setting { value: log.format().label().into(), origin: given.origin("log_format") };
+        let origin = if log.is_changed() { Origin::Request } else { given.origin("log_level") };
+        let level = Setting { value: log.filter().into(), origin };
+        settings.extend([("log_format".to_owned(), format), ("log_level".to_owned(), level)]);
+
+        Self {
+            generation: in_force.generation,
+            settings,
+            peers: in_force.config.peers.iter().map(peer).collect(),
+        }
+    }
+}
+
+fn gateway(in_force: &InForce) -> Settings {
+    let InForce { config, mtu_bytes, .. } = in_force;
+    let Config {
+        name,
+        interface,
+        addresses,
+        listen_port,
+        mtu_bytes: _,
+        private_key,
+        metrics_address,
+        admin_socket: _,
+        engine,
+        routes,
+        mss_clamp,
+        max_flows,
+        offload,
+        workers,
+        cluster,
+        peers: _,
+        // No key of the file; the flag is shown among the others.
+        dns_check_interval: _,
+        origins,
+    } = &**config;
+    let Offload { tun_tso, tun_uso, udp_gso, udp_gro, udp_steering, vector_aead } = *offload;
+    let own =
+        if origins.of("pod_cidrs") == Origin::Default { "external_cidrs" } else { "pod_cidrs" };
+    let host_maps: Vec<_> = cluster
+        .host_maps
+        .iter()
+        .map(|map| json!({"internal": map.internal(), "external": map.external()}))
+        .collect();
+
+    settings(
+        origins,
+        [
+            ("name", "name", json!(name)),
+            ("interface", "interface", json!(interface)),
+            ("addresses", "addresses", json!(addresses)),
+            ("listen_port", "listen_port", json!(listen_port)),
+            ("mtu", "mtu", json!(mtu_bytes)),
+            ("public_key", "private_key_file", text(private_key.public_key())),
+            ("metrics_address", "metrics_address", json!(metrics_address)),
+            ("admin_socket", "admin_socket", json!(config.admin_socket_path())),
+            ("engine", "engine", text(engine)),
+            ("routes", "routes", json!(routes)),
+            ("mss_clamp", "mss_clamp", json!(mss_clamp)),
+            ("tun_tso", "tun_tso", json!(tun_tso)),
+            ("tun_uso", "tun_uso", json!(tun_uso)),
+            ("udp_gso", "udp_gso", json!(udp_gso)),
+            ("udp_gro", "udp_gro", json!(udp_gro)),
+            ("udp_steering", "udp_steering", json!(udp_steering)),
+            ("vector_aead", "vector_aead", json!(vector_aead)),
+            ("workers", "workers", text(workers)),
+            ("own_prefixes", own, texts(&cluster.prefixes)),
+            ("masquerade", "masquerade", json!(cluster.masquerade)),
+            ("max_flows", "max_flows", json!(max_flows)),
+            ("host_map", "host_map", json!(host_maps)),
+        ],
+    )
+}
+
+fn peer(peer: &Peer) -> Settings {
+    let Peer {
+        name,
+        public_key,
+        preshared_key,
+        endpoints,
+        persistent_keepalive,
+        allowed_ips,
+        remaps,
+        origins,
+    } = peer;
+    let of_endpoints =
+        if origins.of("endpoints") == Origin::Default { "endpoint" } else { "endpoints" };
+    let remaps: Vec<_> = remaps
+        .iter()
+        .map(|rule| {
+            json!({
+                "remote": text(rule.remote()),
+                "local": text(rule.local()),
+                "checksum_neutral": rule.is_checksum_neutral(),
+            })
+        })
+        .collect();
+
+    settings(
+        origins,
+        [
+            ("name", "name", json!(name)),
+            ("public_key", "public_key", text(public_key)),
+            ("has_preshared_key", "preshared_key_file", json!(preshared_key.is_some())),
+            ("endpoints", of_endpoints, texts(endpoints)),
+            ("persistent_keepalive", "persistent_keepalive", json!(persistent_keepalive)),
+            ("allowed_ips", "allowed_ips", texts(allowed_ips)),
+            ("remap", "remap", json!(remaps)),
+        ],
+    )
+}
+
+/// Each with its name here, the key that it comes from, and its value.
+fn settings<const N: usize>(
+    origins: &Origins,
+    all: [(&'static str, &'static str, Value); N],
+) -> Settings {
+    let setting = |key, value| Setting { value, origin: origins.of(key) };
+
+    all.into_iter().map(|(name, key, value)| (name.to_owned(), setting(key, value))).collect()
+}
+
+fn text(value: impl ToString) -> Value {
+    value.to_string().into()
+}
+
+fn texts<T: ToString>(values: &[T]) -> Value {
+    values.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests;

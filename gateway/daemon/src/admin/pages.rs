@@ -1,0 +1,138 @@
+//! What each page answers.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
+use strait_host::http::{Answer, OPENMETRICS, Site, Writers, of_type, text, with_body};
+use tracing::info;
+
+use super::Sources;
+use super::config::ConfigPage;
+use crate::metrics::Metrics;
+
+/// All pages, and where they get what they say.
+pub struct Pages {
+    metrics: Arc<Metrics>,
+    scrapes: Writers,
+    sources: Sources,
+}
+
+impl Site for Pages {
+    fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
+        self.page(method, uri, client)
+    }
+}
+
+impl Pages {
+    /// The pages that ask `sources`.
+    pub fn new(sources: Sources) -> Self {
+        let metrics = Metrics::new(sources.status.clone(), sources.cluster.clone());
+
+        Self { metrics: Arc::new(metrics), scrapes: Writers::default(), sources }
+    }
+
+    fn page(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer {
+        let read: fn(&Self) -> Answer = match uri.path() {
+            "/metrics" => Self::metrics,
+            "/healthz" => Self::health,
+            "/readyz" => Self::readiness,
+            "/config" => Self::config,
+            "/log" => Self::log,
+            _ => {
+                return text(
+                    StatusCode::NOT_FOUND,
+                    "no such page: /metrics, /healthz, /readyz, /config, /log\n",
+                );
+            }
+        };
+        let is_log = uri.path() == "/log";
+
+        match *method {
+            Method::GET | Method::HEAD => read(self),
+            Method::PUT if is_log => self.set_log(uri, client),
+            _ => {
+                let allowed = if is_log { "GET, HEAD, PUT" } else { "GET, HEAD" };
+                let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed}\n"));
+                answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+                answer
+            }
+        }
+    }
+
+    fn metrics(&self) -> Answer {
+        let metrics = Arc::clone(&self.metrics);
+        match self.scrapes.start(move |parts| metrics.write(parts)) {
+            Some(body) => with_body(OPENMETRICS, body),
+            None => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{} scrapes are under way: try again later\n", Writers::MAX),
+            ),
+        }
+    }
+
+    fn health(&self) -> Answer {
+        if self.is_alive() {
+            text(StatusCode::OK, "alive\n")
+        } else {
+            text(StatusCode::SERVICE_UNAVAILABLE, "a packet thread ended\n")
+        }
+    }
+
+    fn readiness(&self) -> Answer {
+        let missing = self.sources.board.missing();
+        if !missing.is_empty() {
+            return text(StatusCode::SERVICE_UNAVAILABLE, missing);
+        }
+
+        if self.is_alive() {
+            text(StatusCode::OK, format!("ready\n{}", self.sources.board.partly()))
+        } else {
+            self.health()
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        (self.sources.status)().is_alive
+    }
+
+    fn config(&self) -> Answer {
+        let Some(in_force) = self.sources.board.in_force() else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "starting: nothing is in force yet\n");
+        };
+        let page = ConfigPage::new(&in_force, &self.sources.given, &self.sources.log);
+        match serde_json::to_string_pretty(&page) {
+            Ok(body) => of_type("application/json", format!("{body}\n")),
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the configuration\n"),
+        }
+    }
+
+    fn log(&self) -> Answer {
+        text(StatusCode::OK, format!("{}\n", self.sources.log.filter()))
+    }
+
+    /// Only for those on this host: the port may be open to whoever scrapes.
+    fn set_log(&self, uri: &Uri, client: IpAddr) -> Answer {
+        if !client.to_canonical().is_loopback() {
+            return text(
+                StatusCode::FORBIDDEN,
+                "only from a loopback address, as 127.0.0.1 on the host or in the pod\n",
+            );
+        }
+        let query = uri.query().unwrap_or_default().as_bytes();
+        let level = form_urlencoded::parse(query).find(|(key, _)| key == "level");
+        let Some((_, level)) = level.filter(|(_, level)| !level.trim().is_empty()) else {
+            let usage = "no level: PUT /log?level=FILTER, with off, error, warn, info, debug or trace, or directives\n";
+            return text(StatusCode::BAD_REQUEST, usage);
+        };
+
+        match self.sources.log.set_filter(&level) {
+            Ok(()) => {
+                info!(filter = %level, "log filter changed");
+                self.log()
+            }
+            Err(wrong) => text(StatusCode::BAD_REQUEST, format!("level {level:?}: {wrong}\n")),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+use std::any::Any;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use strait_host::http::{Admin, Site as _};
+use strait_host::logging::LogFormat;
+use strait_io::Status;
+
+use super::*;
+use crate::config::{Config, example};
+use crate::device_state::{DeviceState, Lack};
+
+#[test]
+fn metrics_have_the_content_type_of_openmetrics() {
+    let server = Server::start(true);
+
+    let answer = server.request("GET /metrics HTTP/1.0");
+
+    assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+    assert!(
+        answer.contains(
+            "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
+        ),
+        "{answer}"
+    );
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+}
+
+#[test]
+fn health_follows_the_packet_threads() {
+    assert!(Server::start(true).request("GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
+    assert!(Server::start(false).request("GET /healthz HTTP/1.1").starts_with("HTTP/1.1 503 "));
+}
+
+#[test]
+fn readiness_says_what_it_waits_for() {
+    let server = Server::start(true);
+    let ask = || server.request("GET /readyz HTTP/1.1");
+    let (device, list) = ("the device is not up\n", "the first list of objects was not seen\n");
+
+    let before = ask();
+    server.board.set_device(up());
+    let without_list = ask();
+    server.board.set_knows_peers();
+    let ready = ask();
+    server.board.set_device(DeviceState::default());
+    let without_device = ask();
+    server.board.set_device(up());
+    server.board.set_draining();
+    let draining = ask();
+
+    for (answer, body) in [
+        (before, format!("{device}{list}").as_str()),
+        (without_list, list),
+        (without_device, device),
+        (draining, "draining\n"),
+    ] {
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{body}")), "{answer}");
+    }
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+}
+
+#[test]
+fn what_a_ready_gateway_lacks_is_named() {
+    let server = Server::start(true);
+    server.board.set_knows_peers();
+    let lack = |prefix: &str| Lack {
+        prefix: prefix.parse().unwrap(),
+        is_route: true,
+        cause: format!("cannot add route {prefix}: no IPv6"),
+    };
+    let lacking = vec![lack("fd00:71::/64")];
+
+    server.board.set_device(DeviceState { wanted_routes: 2, lacking: lacking.clone(), ..up() });
+    let partly = server.request("GET /readyz HTTP/1.1");
+    server.board.set_device(DeviceState { wanted_routes: 1, lacking, ..up() });
+    let not_at_all = server.request("GET /readyz HTTP/1.1");
+
+    let named = "cannot add route fd00:71::/64: no IPv6\n";
+    assert!(partly.starts_with("HTTP/1.1 200 "), "{partly}");
+    assert!(partly.ends_with(&format!("ready\n{named}")), "{partly}");
+    assert!(not_at_all.starts_with("HTTP/1.1 503 "), "{not_at_all}");
+    assert!(not_at_all.ends_with(&format!("\r\n\r\n{named}")), "{not_at_all}");
+}
+
+#[test]
+fn nobody_is_ready_whose_packet_threads_ended() {
+    let server = Server::start(false);
+    server.board.set_device(up());
+    server.board.set_knows_peers();
+
+    let answer = server.request("GET /readyz HTTP/1.1");
+
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("a packet thread ended"), "{answer}");
+}
+
+#[test]
+fn the_configuration_is_the_one_that_was_applied_last() {
+    let server = Server::start(true);
+    let ask = || server.request("GET /config HTTP/1.1");
+    let apply = |name: &str, generation| {
+        let config = Config { name: name.to_owned(), ..example::config() };
+        server.board.set_in_force(InForce { config: config.into(), mtu_bytes: 1420, generation });
+    };
+
+    let before = ask();
+    apply("milan", 1);
+    let first = ask();
+    apply("oslo", 2);
+    let second = ask();
+
+    assert!(before.starts_with("HTTP/1.1 503 "), "{before}");
+    assert!(first.contains("\r\ncontent-type: application/json\r\n"), "{first}");
+    for (answer, name, generation) in [(first, "milan", 1), (second, "oslo", 2)] {
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let page: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(page["settings"]["name"]["value"], name);
+        assert_eq!(page["settings"]["mtu"]["value"], 1420);
+        assert_eq!(page["generation"], generation);
+    }
+}
+
+#[test]
+fn the_log_filter_is_shown_and_changed() {
+    let server = Server::start(true);
+
+    let before = server.request("GET /log HTTP/1.1");
+    let put = server.request("PUT /log?level=warn%2Cstrait_daemon=trace HTTP/1.1");
+    let after = server.request("GET /log HTTP/1.1");
+
+    assert!(!before.contains("strait_daemon"), "{before}");
+    for answer in [put, after] {
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        for directive in ["strait_daemon=trace", "warn", "boringtun=off"] {
+            assert!(answer.contains(directive), "{answer}");
+        }
+    }
+    assert_eq!(server.sources.log.filter().matches("strait_daemon=trace").count(), 1);
+}
+
+#[test]
+fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
+    let server = Server::start(true);
+    let before = server.sources.log.filter();
+
+    for query in ["?level=loud", "?level=a=b=c", "?level=", "?speed=1", ""] {
+        let answer = server.request(&format!("PUT /log{query} HTTP/1.1"));
+
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{query}: {answer}");
+        assert!(answer.contains("error, warn, info, debug or trace"), "{query}: {answer}");
+    }
+    assert_eq!(server.sources.log.filter(), before);
+}
+
+#[test]
+fn only_those_on_this_host_change_the_log_filter() {
+    let server = Server::start(true);
+    let pages = Pages::new(server.sources.clone());
+    let before = server.sources.log.filter();
+    let put = |client: &str| {
+        let uri = "/log?level=debug".parse().unwrap();
+        pages.answer(&Method::PUT, &uri, client.parse().unwrap()).status()
+    };
+
+    for client in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1", "0.0.0.0"] {
+        assert_eq!(put(client), StatusCode::FORBIDDEN, "{client}");
+    }
+    assert_eq!(server.sources.log.filter(), before);
+    for client in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+        assert_eq!(put(client), StatusCode::OK, "{client}");
+    }
+}
+
+#[test]
+fn other_pages_are_404_and_other_methods_405() {
+    let server = Server::start(true);
+
+    let page = server.request("GET /debug HTTP/1.1");
+    let method = server.request("PUT /metrics HTTP/1.1");
+    let log = server.request("DELETE /log HTTP/1.1");
+
+    assert!(page.starts_with("HTTP/1.1 404 "), "{page}");
+    assert!(method.starts_with("HTTP/1.1 405 "), "{method}");
+    assert!(method.contains("allow: GET, HEAD\r\n"), "{method}");
+    assert!(log.starts_with("HTTP/1.1 405 "), "{log}");
+    assert!(log.contains("allow: GET, HEAD, PUT\r\n"), "{log}");
+}
+
+#[test]
+fn a_request_beyond_the_size_limit_is_refused() {
+    let server = Server::start(true);
+    let path = "x".repeat(2 * 8 * 1024);
+
+    let answer = server.request(&format!("GET /{path} HTTP/1.1"));
+
+    // The kernel may throw the 431 away together with the rest of the request.
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert!(server.request("GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
+}
+
+/// Some say nothing, some send a request byte by byte, some never read the answer.
+#[test]
+fn every_probe_is_answered_beside_slow_clients() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    for count in [40, 1_000] {
+        let server = Server::start(true);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let (address, is_over) = (server.address, Arc::clone(&is_over));
+                thread::spawn(move || stay(address, count / 4, &is_over))
+            })
+            .collect();
+
+        thread::sleep(Duration::from_millis(300));
+        let failed: Vec<_> =
+            (0..100).filter(|_| !is_answered_within(server.address, PROBE_MAX)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().unwrap();
+        }
+
+        assert_eq!(failed, [0; 0], "of 100, beside {count}");
+    }
+}
+
+const PROBE_MAX: Duration = Duration::from_secs(1);
+
+/// Connections that a thread replaces in each round: so few that a probe is not among those idle longest before
+/// its request is there.
+const RECONNECTIONS: usize = 10;
+
+/// Keeps so many connections, and replaces those that the server has closed.
+fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
+    let begun: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
+    let connect = |number: usize| {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        let _ = stream.write(begun[number % begun.len()]);
+        Some(stream)
+    };
+    let mut streams: Vec<_> = (0..count).map(connect).collect();
+
+    while !is_over.load(Ordering::Relaxed) {
+        let mut reconnections = 0;
+        for (number, stream) in streams.iter_mut().enumerate() {
+            let is_closed = |stream: &mut TcpStream| match stream.peek(&mut [0]) {
+                Ok(len) => len == 0,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            };
+            if stream.as_mut().is_none_or(is_closed) {
+                if reconnections < RECONNECTIONS {
+                    *stream = connect(number);
+                    reconnections += 1;
+                }
+            } else if let Some(stream) = stream {
+                let _ = stream.write(b"x");
+            }
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+const UNREAD: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn is_answered_within(address: SocketAddr, limit: Duration) -> bool {
+    let begun = crate::service::now();
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_read_timeout(Some(limit.saturating_sub(begun.elapsed())))?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        io::Result::Ok(answer)
+    };
+
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) && begun.elapsed() < limit
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_remedy() {
+    let first = Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+
+    let error = format!("{:#}", Admin::bind(first.address()).unwrap_err());
+
+    assert!(error.contains(&first.address().to_string()), "{error}");
+    assert!(error.contains("choose another metrics_address"), "{error}");
+}
+
+struct Server {
+    address: SocketAddr,
+    board: Board,
+    sources: Sources,
+    /// Without it there is no filter to change.
+    _layer: Box<dyn Any + Send>,
+}
+
+impl Server {
+    fn start(is_alive: bool) -> Self {
+        let (layer, log) = Log::new("info", LogFormat::Text);
+        let board = Board::default();
+        let status = Arc::new(move || Status { is_alive, ..Status::default() });
+        let sources =
+            Sources { status, cluster: None, board: board.clone(), log, given: Arc::default() };
+        let address = Admin::bind("127.0.0.1:0".parse().unwrap())
+            .unwrap()
+            .serve(Arc::new(Pages::new(sources.clone())))
+            .unwrap();
+
+        Self { address, board, sources, _layer: Box::new(layer) }
+    }
+
+    fn request(&self, line: &str) -> String {
+        let mut answer = Vec::new();
+        // A refused request may end in a reset after the answer.
+        let _ = self.send(line).read_to_end(&mut answer);
+
+        String::from_utf8(answer).unwrap()
+    }
+
+    fn send(&self, line: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let request = format!("{line}\r\nhost: test\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+
+        stream
+    }
+}
+
+fn up() -> DeviceState {
+    DeviceState { name: "strait0".to_owned(), is_up: true, ..DeviceState::default() }
+}

@@ -1,0 +1,362 @@
+//! A gateway that is fed by an API server: what objects ask for becomes peers, what the gateway finds
+//! becomes a `Connection`.
+//!
+//! Everything here may wait for the API server; the packet threads never do.
+
+mod announce;
+mod duties;
+pub mod flags;
+mod observed;
+mod origins;
+mod probe;
+mod report;
+mod settings;
+mod state;
+mod trouble;
+mod turn;
+
+use std::future::ready;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use control::conditions::{self, Verdict};
+use control::desired::Desired;
+use control::election;
+use control::objects::{AskedPeer, Objects, Scope};
+use control::watch::{Update, Watch};
+use kube::Client;
+use remap::Prefix;
+use strait_io::PeerStatus;
+use strait_wg::{PrivateKey, PublicKey};
+use tokio::select;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::config::{Config, Endpoint, Origin, Peer};
+use super::device_state::Lack;
+use super::own_key::OwnKey;
+
+use duties::Duties;
+use settings::{Check, Turn};
+use state::StateFile;
+use trouble::Troubles;
+use turn::{Term, TurnTask};
+
+pub use observed::Observed;
+pub use settings::Settings;
+pub(crate) use trouble::Trouble;
+
+/// What a gateway in a cluster is told while it runs.
+pub(crate) enum News {
+    /// The peers that objects ask for have changed, or those of before the restart are known.
+    Peers {
+        /// All of them, and what is ours.
+        wanted: Wanted,
+        /// Whether that is what objects ask for now.
+        is_listed: bool,
+        /// Until when the replica before may have begun sessions, since 1970; since the beginning of the term.
+        continue_after: Option<Duration>,
+    },
+    /// The gateway at the other end may not be where it was.
+    Trouble(Trouble),
+}
+
+/// What objects ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) peers: Vec<Peer>,
+    /// What is ours, as those peers know it.
+    pub(crate) cluster: remap::Cluster,
+}
+
+impl Wanted {
+    /// In place of what `config` has of it.
+    pub(crate) fn within(self, config: &Config) -> Config {
+        let Self { peers, cluster } = self;
+        let said_by = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
+        let origins = ["pod_cidrs", "masquerade"]
+            .into_iter()
+            .fold(config.origins.clone(), |origins, key| origins.with(key, said_by.clone()));
+
+        Config { peers, cluster, origins, ..config.clone() }
+    }
+
+    /// With the only peer where another replica heard it, by the word of `origin`.
+    fn heard_at(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
+        if let [peer] = &mut self.peers[..]
+            && !peer.endpoint_addresses().any(|address| address == endpoint)
+        {
+            peer.endpoints.insert(0, Endpoint::Heard(endpoint));
+            peer.origins = peer.origins.clone().with("endpoint", origin);
+        }
+
+        self
+    }
+}
+
+/// What feeds a gateway in a cluster.
+pub struct Cluster {
+    watch: Watch,
+    scope: Scope,
+    /// Inside the tunnel.
+    own_address: IpAddr,
+    endpoints: Vec<Endpoint>,
+    endpoint_origin: Origin,
+    own_key: OwnKey,
+    troubles: Troubles,
+    /// What objects ask for, or asked for before a restart; `None` if neither is known.
+    wanted: Option<Wanted>,
+    /// The objects, once all were listed.
+    found: Option<Objects>,
+    /// Whether objects were judged by another key of ours than there is now.
+    is_outdated: bool,
+    state_file: Option<StateFile>,
+    /// What was said of objects and of what they ask for.
+    refused: Vec<String>,
+    is_reachable: bool,
+    observed: Observed,
+    /// What became of objects, by themselves.
+    judged: Vec<Verdict>,
+    /// Whether that is in force and has to be reported yet.
+    has_judged: bool,
+    /// What of it the device cannot have.
+    lacking: Vec<Lack>,
+    duties: Duties,
+    /// While it is the turn of this replica.
+    term: watch::Receiver<Option<Term>>,
+    turn: TurnTask,
+    /// What says where the peer was heard by the replica before.
+    lease: Origin,
+}
+
+impl Cluster {
+    /// Begins to watch, and waits for its turn. To be called within the runtime.
+    pub fn start(settings: &Settings, client: Client) -> Self {
+        let identity = &settings.identity;
+        let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
+        let is_active = settings.turn == Turn::Always;
+        let (sender, mut term) = watch::channel(is_active.then(Term::default));
+        term.mark_changed();
+        let turn = TurnTask::start(&settings.turn, &client, identity, sender);
+        let watch = Watch::new(&client, &identity.namespace, &settings.scope);
+        let duties = Duties::new(settings, client);
+        let observed = match settings.check {
+            Check::Nobody => Observed::unchecked(),
+            Check::Own(_) | Check::Beside => {
+                Observed::checked(identity.remote_cluster_id.clone(), duties.reports())
+            }
+        };
+
+        Self {
+            watch,
+            scope: settings.scope.clone(),
+            own_address: settings.own_address,
+            endpoints: settings.endpoints.clone(),
+            endpoint_origin: settings.endpoint_origin.clone(),
+            own_key: OwnKey::new(settings.key_file.clone()),
+            troubles: Troubles::new(duties.reports()),
+            wanted: state_file.as_ref().and_then(|file| file.load(&settings.endpoints)),
+            found: None,
+            is_outdated: false,
+            state_file,
+            refused: Vec::new(),
+            is_reachable: true,
+            observed,
+            judged: Vec::new(),
+            has_judged: false,
+            lacking: Vec::new(),
+            duties,
+            term,
+            turn,
+            lease: Origin::Object {
+                kind: "Lease".to_owned(),
+                namespace: identity.namespace.clone(),
+                name: election::lease_name(identity),
+            },
+        }
+    }
+
+    /// What there is to see of it from outside.
+    pub(crate) fn observed(&self) -> Observed {
+        self.observed.clone()
+    }
+
+    /// Other peers than before, or trouble with them: the peers that objects ask for, if it is the
+    /// turn of this replica, and none otherwise. Cancel safe.
+    pub(crate) async fn next(&mut self) -> News {
+        // Who asks for the next peers has done with the last.
+        if std::mem::take(&mut self.has_judged) {
+            self.duties.judge(self.verdicts());
+        }
+        loop {
+            let has_news = select! {
+                () = ready(()), if self.is_outdated => self.judge(),
+                trouble = self.troubles.next() => return News::Trouble(trouble),
+                update = self.watch.next() => self.note(update),
+                Ok(()) = self.term.changed() => {
+                    if self.term.borrow_and_update().is_some() {
+                        self.duties.begin();
+                    } else {
+                        self.duties.end();
+                    }
+                    true
+                }
+            };
+            if let Some(wanted) = self.wanted.as_ref().filter(|_| has_news) {
+                let term = *self.term.borrow();
+                let wanted = match term.map(|term| term.peer_endpoint) {
+                    Some(Some(endpoint)) => wanted.clone().heard_at(endpoint, self.lease.clone()),
+                    Some(None) => wanted.clone(),
+                    None => Wanted::default(),
+                };
+                return News::Peers {
+                    wanted,
+                    is_listed: self.found.is_some(),
+                    continue_after: term.and_then(|term| term.continue_after),
+                };
+            }
+        }
+    }
+
+    /// Remembers what is wanted, and where peers are, if that was asked for; tells whoever has the next turn.
+    pub(crate) fn remember(&mut self, status: &[PeerStatus]) {
+        if let (Some(file), Some(wanted), Some(_)) =
+            (&mut self.state_file, &self.wanted, &self.found)
+        {
+            file.save(wanted, status);
+        }
+        self.listen(status);
+    }
+
+    /// Whether it matters how soon [`Self::listen`] is called.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        self.turn.awaits_peer()
+    }
+
+    /// Tells whoever decides whose turn it is where the peer is.
+    pub(crate) fn listen(&self, status: &[PeerStatus]) {
+        // Who is told where its peer is needs nobody else's word for it.
+        if let (true, [peer]) = (self.endpoints.is_empty(), status)
+            && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
+        {
+            self.turn.hear(endpoint);
+        }
+    }
+
+    /// Our own key, if the mounted Secret has another one than that `in_force`. What objects ask for is looked
+    /// at again then: a key that is ours now, or no more, may be in one.
+    pub(crate) fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
+        let key = self.own_key.look(in_force)?;
+        self.scope.own_public_key = Some(*key.public_key().as_bytes());
+        self.is_outdated = true;
+
+        Some(key)
+    }
+
+    /// The device cannot have these parts of what is in force.
+    pub(crate) fn set_lacking(&mut self, lacking: &[Lack]) {
+        self.lacking = lacking.to_vec();
+        self.has_judged = self.found.is_some();
+    }
+
+    /// What became of each object, also by the routes that the device cannot have.
+    fn verdicts(&self) -> Vec<Verdict> {
+        let peers = self.wanted.as_ref().map(|wanted| &*wanted.peers).unwrap_or_default();
+        let verdicts = self.judged.iter().cloned().map(|verdict| {
+            let causes = peers
+                .iter()
+                .filter(|peer| origins::is_judged(&peer.origins.of("allowed_ips"), &verdict))
+                .flat_map(|peer| self.lacking.iter().filter(|lack| lack.is_of(peer)))
+                .map(|lack| lack.cause.clone());
+            let causes = causes.collect();
+            verdict.without_routes(causes)
+        });
+
+        verdicts.collect()
+    }
+
+    /// Lets another replica have its turn, and waits a while for that. Says whether one has; otherwise nobody
+    /// seems to want it.
+    pub(crate) async fn hand_over(&mut self) -> bool {
+        let has_successor = self.turn.end().await;
+        if has_successor {
+            // What is found and said from now on is for the other one.
+            self.duties.end();
+        }
+
+        has_successor
+    }
+
+    /// Whether there are other objects.
+    fn note(&mut self, update: Update) -> bool {
+        match update {
+            Update::Unreachable(error) => {
+                if self.is_reachable {
+                    warn!(%error, "the API server cannot be asked; what it said last stays in force");
+                }
+                self.is_reachable = false;
+                false
+            }
+            Update::Objects(found) => {
+                if !self.is_reachable {
+                    info!("the API server answers again");
+                }
+                self.is_reachable = true;
+                self.found = Some(found);
+                self.judge()
+            }
+        }
+    }
+
+    /// Reads the objects that were found. Whether there were any to read.
+    fn judge(&mut self) -> bool {
+        self.is_outdated = false;
+        let Some(found) = self.found.clone() else { return false };
+        self.wanted = Some(self.wanted(&found));
+
+        true
+    }
+
+    fn wanted(&mut self, found: &Objects) -> Wanted {
+        let addresses = self.endpoints.iter().filter_map(Endpoint::address);
+        let endpoints: Vec<_> = addresses.map(|address| address.ip()).collect();
+        let Desired { peers, mut cluster, refused, rejected, verdicts } =
+            Desired::new(&self.scope, found, &endpoints);
+        self.judged = verdicts;
+        self.has_judged = true;
+
+        let refused = refused.iter().map(ToString::to_string);
+        let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
+        for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
+            warn!("{}", conditions::shortened(refusal));
+        }
+        self.observed.set_refused(refused.len());
+        self.refused = refused;
+        if !peers.is_empty() {
+            self.duties.have_a_peer();
+        }
+
+        if !cluster.masquerade.is_empty() {
+            // Our end of the tunnel is no stranger to the gateway at the other one.
+            cluster.prefixes.push(Prefix::of_host(self.own_address));
+        }
+
+        Wanted { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
+    }
+
+    fn peer(&self, asked: AskedPeer) -> Peer {
+        let origins = origins::of_peer(&asked, self.endpoint_origin.clone());
+        let AskedPeer { public_key, wanted, .. } = asked;
+
+        Peer {
+            name: wanted.name,
+            public_key: PublicKey::from_bytes(public_key),
+            preshared_key: None,
+            endpoints: self.endpoints.clone(),
+            persistent_keepalive: None,
+            allowed_ips: wanted.allowed_ips.into(),
+            remaps: wanted.remaps,
+            origins,
+        }
+    }
+}

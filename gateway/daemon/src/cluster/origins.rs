@@ -1,0 +1,56 @@
+//! Whose word the configuration of a gateway in a cluster is.
+
+use control::conditions::Verdict;
+use control::identity::Mode;
+use control::objects::{AskedPeer, ObjectName};
+
+use crate::config::{Origin, Origins};
+use crate::given::Given;
+
+/// Of the configuration to start with: each key, and the flag that it follows from.
+pub(super) fn of_flags(given: &Given, mode: Mode) -> Origins {
+    let port = match mode {
+        Mode::Server => "listen_ports",
+        Mode::Client => "mode",
+    };
+    let flags = [
+        ("name", "name"),
+        ("interface", "interface"),
+        ("addresses", "mode"),
+        ("listen_port", port),
+        ("mtu", "mtu"),
+        ("private_key_file", "keys_dir"),
+        ("metrics_address", "metrics_address"),
+        ("admin_socket", "admin_socket"),
+        ("engine", "engine"),
+    ];
+
+    flags
+        .into_iter()
+        .fold(Origins::default(), |origins, (key, flag)| origins.with(key, given.origin(flag)))
+}
+
+/// Of a peer that objects ask for; its endpoint is for a flag to say.
+pub(super) fn of_peer(asked: &AskedPeer, endpoint: Origin) -> Origins {
+    let key = object(&asked.key_object);
+    let origins = Origins::default()
+        .with("name", key.clone())
+        .with("public_key", key)
+        .with("endpoint", endpoint);
+
+    match asked.prefixes_object.as_ref().map(object) {
+        Some(prefixes) => origins.with("allowed_ips", prefixes.clone()).with("remap", prefixes),
+        None => origins,
+    }
+}
+
+/// Whether `origin` is the object that `verdict` is about.
+pub(super) fn is_judged(origin: &Origin, verdict: &Verdict) -> bool {
+    matches!(origin, Origin::Object { kind, namespace, name } if verdict.is_about(kind, namespace, name))
+}
+
+fn object(name: &ObjectName) -> Origin {
+    let ObjectName { kind, namespace, name } = name.clone();
+
+    Origin::Object { kind, namespace, name }
+}

@@ -1,0 +1,112 @@
+//! The connection check on the wire: one UDP socket that asks and answers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use control::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, Reaction, Report, Settings};
+use jiff::Timestamp;
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+use crate::election::random;
+use crate::service::now;
+
+/// Checks for ever, and tells `reports` what it finds.
+pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
+    let peer = SocketAddr::new(settings.peer, settings.port);
+    let socket = bind(settings.port, settings.interval).await;
+    let mut check = ConnCheck::new(settings, now());
+    // One byte more than any message, so that a longer one shows.
+    let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
+
+    loop {
+        tokio::select! {
+            () = sleep_until(check.next_timeout().into()) => {
+                if let Some(ping) = check.handle_timeout(now(), Timestamp::now(), random()) {
+                    send(&socket, &ping, peer).await;
+                }
+            }
+            received = socket.recv_from(&mut buffer) => match received {
+                Ok((length, source)) => {
+                    let datagram = buffer.get(..length).unwrap_or_default();
+                    match check.handle_datagram(source.ip(), datagram, now()) {
+                        Reaction::Answer(pong) => send(&socket, &pong, source).await,
+                        Reaction::Heard => {}
+                        Reaction::Ignored(why) => note(source, why),
+                    }
+                }
+                // An ICMP error about a PING: the silence that follows says it all.
+                Err(error) => debug!(%error, "cannot receive a probe"),
+            },
+        }
+
+        let report = check.report();
+        reports.send_if_modified(|last| {
+            if last.state != report.state {
+                info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
+            }
+            let is_news = *last != report;
+            *last = report;
+            is_news
+        });
+    }
+}
+
+/// Waits for the port: a predecessor in the same pod may still have it.
+async fn bind(port: u16, retry: Duration) -> UdpSocket {
+    let mut is_first = true;
+    loop {
+        match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).await {
+            Ok(socket) => return socket,
+            Err(error) if is_first => {
+                warn!(%error, port, "cannot check the connection yet; trying again");
+                is_first = false;
+            }
+            Err(_) => {}
+        }
+        sleep(retry).await;
+    }
+}
+
+/// What is lost here is a lost probe, and counted as such.
+async fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
+    if let Err(error) = socket.send_to(datagram, to).await {
+        debug!(%error, %to, "cannot send a probe");
+    }
+}
+
+fn note(source: SocketAddr, why: Ignored) {
+    debug!(%source, ?why, "probe ignored");
+}
+
+#[cfg(test)]
+mod tests {
+    use control::conncheck::State;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_asks_and_answers_at_the_port_that_it_is_given() {
+        let free = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        // On loopback it is at the other end as well.
+        let settings = Settings {
+            cluster_id: "milan".to_owned(),
+            peer: Ipv4Addr::LOCALHOST.into(),
+            port,
+            interval: Duration::from_millis(20),
+            loss_threshold: 500,
+        };
+        let (sender, mut reports) = watch::channel(Report::default());
+
+        tokio::select! {
+            () = run(settings, sender) => {}
+            report = reports.wait_for(|report| report.state != State::Connecting) => {
+                assert_eq!(report.unwrap().state, State::Connected);
+            }
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! What the flags of a gateway in a cluster mean.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use control::conncheck;
+use control::identity::{Identity, Mode};
+use control::objects::{Remapping, Scope};
+use ipnet::{IpNet, Ipv4Net};
+use remap::Cluster;
+use strait_host::usage::UsageError;
+use strait_io::{Offload, Workers};
+use strait_wg::endpoints::MAX_CANDIDATES;
+use tracing::warn;
+
+use super::flags::ClusterFlags;
+use super::origins;
+use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, keyfile};
+use crate::election::{Candidacy, only_line};
+use crate::given::Given;
+
+/// Where a pod finds the name of its namespace.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// The key within `--keys-dir`.
+const KEY_FILE: &str = "privateKey";
+
+/// The container of Liqo's gateway pod whose place a gateway can take.
+const WIREGUARD: &str = "wireguard";
+
+/// The addresses of the tunnel: the server's, then the client's.
+const TUNNEL: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 18, 1), Ipv4Addr::new(169, 254, 18, 2)];
+const TUNNEL_PREFIX_BITS: u8 = 30;
+
+/// Everything about a gateway in a cluster that flags say.
+pub struct Settings {
+    pub(crate) identity: Identity,
+    pub(crate) scope: Scope,
+    /// Inside the tunnel.
+    pub(crate) own_address: IpAddr,
+    /// Of the server, for a client.
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Whose word that is.
+    pub(crate) endpoint_origin: Origin,
+    pub(crate) check: Check,
+    pub(crate) report_interval: Duration,
+    /// Where our own key is.
+    pub(crate) key_file: PathBuf,
+    pub(crate) turn: Turn,
+    /// Where to remember the peers.
+    pub(crate) state_file: Option<PathBuf>,
+}
+
+/// Who checks the connection, and writes down what it is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Nobody: what nobody checks counts as good.
+    Nobody,
+    /// This process.
+    Own(conncheck::Settings),
+    /// The container beside this one.
+    Beside,
+}
+
+/// When it is the turn of this replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Always: there is no other.
+    Always,
+    /// While it holds the Lease.
+    Lease(Candidacy),
+    /// From when the container beside this one says so.
+    Beside {
+        socket: PathBuf,
+        /// As it knows this one.
+        guest: String,
+    },
+}
+
+impl Settings {
+    /// Reads the flags, `given` as they were, and the key they lead to; also gives the configuration to start with, which
+    /// has no peers.
+    ///
+    /// # Errors
+    ///
+    /// [`UsageError`] with the flag to mend, or [`keyfile::KeyFileError`].
+    pub fn read(flags: &ClusterFlags, given: &Given) -> anyhow::Result<(Self, Config)> {
+        let identity = identity(flags)?;
+        let [server, client] = TUNNEL;
+        let (own, other) = match identity.mode {
+            Mode::Server => (server, client),
+            Mode::Client => (client, server),
+        };
+        let endpoints = match identity.mode {
+            Mode::Server => Vec::new(),
+            Mode::Client => endpoints(flags)?,
+        };
+        let is_beside = takes_the_place_of_one(flags)?;
+        let check = if is_beside {
+            Check::Beside
+        } else if flags.ping_enabled {
+            Check::Own(conncheck::Settings {
+                cluster_id: identity.remote_cluster_id.clone(),
+                peer: IpAddr::V4(other),
+                port: flags.ping_port,
+                interval: flags.ping_interval,
+                loss_threshold: flags.ping_loss_threshold,
+            })
+        } else {
+            Check::Nobody
+        };
+        let key_file = flags.keys_dir.join(KEY_FILE);
+        let config = Config {
+            name: identity.name.clone(),
+            interface: flags.interface.clone(),
+            addresses: vec![IpNet::V4(Ipv4Net::new_assert(own, TUNNEL_PREFIX_BITS))],
+            listen_port: match identity.mode {
+                Mode::Server => first("--listen-ports", &flags.listen_ports)?,
+                Mode::Client => 0,
+            },
+            mtu_bytes: Some(flags.mtu),
+            private_key: keyfile::mounted_private_key(&key_file)
+                .context("--keys-dir has no usable key")?,
+            metrics_address: flags.metrics_address.0,
+            admin_socket: match &flags.admin_socket {
+                None => AdminSocket::Default,
+                Some(path) if path.is_empty() => AdminSocket::Off,
+                Some(path) => AdminSocket::At(path.into()),
+            },
+            engine: flags.engine,
+            // Beside others they route and remap, on both sides of the device.
+            routes: !is_beside,
+            mss_clamp: true,
+            max_flows: DEFAULT_MAX_FLOWS,
+            offload: Offload::default(),
+            workers: Workers::default(),
+            dns_check_interval: flags.dns_check_interval,
+            cluster: Cluster::default(),
+            peers: Vec::new(),
+            origins: origins::of_flags(given, identity.mode),
+        };
+        let scope = Scope {
+            remote_cluster_id: Some(identity.remote_cluster_id.clone()),
+            peer_address: Some(IpAddr::V4(other)),
+            remapping: if is_beside { Remapping::Elsewhere } else { Remapping::Configurations },
+            own_public_key: Some(*config.private_key.public_key().as_bytes()),
+        };
+        let endpoint_origin = given.origin("endpoint_address");
+        let report_interval = flags.ping_update_status_interval;
+        let state_file = flags.state_file.clone().filter(|path| !path.as_os_str().is_empty());
+        let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
+
+        Ok((
+            Self {
+                identity,
+                scope,
+                own_address: IpAddr::V4(own),
+                endpoints,
+                endpoint_origin,
+                key_file,
+                check,
+                report_interval,
+                turn,
+                state_file,
+            },
+            config,
+        ))
+    }
+}
+
+/// Whether this runs as one of Liqo's containers, beside the others.
+fn takes_the_place_of_one(flags: &ClusterFlags) -> Result<bool, UsageError> {
+    match flags.container_name.as_deref().unwrap_or_default() {
+        "" => Ok(false),
+        WIREGUARD => Ok(true),
+        other => Err(UsageError::Wrong(format!(
+            "--container-name {other:?}: this takes the place of Liqo's container {WIREGUARD:?}, or of all of them without this flag"
+        ))),
+    }
+}
+
+fn turn_beside(flags: &ClusterFlags) -> Turn {
+    let socket = flags.ipc_socket.clone();
+    // Templates of Liqo 1.0 do not say; there, the gateway container waits for all others. Where it
+    // shares no folder with this one, nobody will ever say anything.
+    let is_told =
+        flags.election.leader_election.unwrap_or_else(|| socket.parent().is_some_and(Path::is_dir));
+
+    if is_told { Turn::Beside { socket, guest: WIREGUARD.to_owned() } } else { Turn::Always }
+}
+
+fn turn(flags: &ClusterFlags) -> Result<Turn, UsageError> {
+    if flags.election.leader_election.unwrap_or_default() {
+        flags.election.candidacy().map(Turn::Lease)
+    } else {
+        Ok(Turn::Always)
+    }
+}
+
+fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
+    let needed = |flag: &str, value: &Option<String>| {
+        value.clone().filter(|value| !value.is_empty()).ok_or_else(|| missing(flag))
+    };
+    let namespace = match &flags.namespace {
+        Some(namespace) => namespace.clone(),
+        None => only_line(Path::new(NAMESPACE_FILE)).ok_or_else(|| missing("--namespace"))?,
+    };
+
+    let remote_cluster_id = needed("--remote-cluster-id", &flags.remote_cluster_id)?;
+    if !is_label_value(&remote_cluster_id) {
+        let problem = "is no cluster id: letters, digits, '-', '_' and '.', at most 63";
+        return Err(UsageError::Wrong(format!(
+            "--remote-cluster-id {remote_cluster_id:?} {problem}"
+        )));
+    }
+
+    Ok(Identity {
+        name: needed("--name", &flags.name)?,
+        namespace,
+        remote_cluster_id,
+        uid: needed("--gateway-uid", &flags.gateway_uid)?,
+        mode: flags.mode.ok_or_else(|| missing("--mode"))?.into(),
+    })
+}
+
+/// Whether the API takes it as the value of a label.
+fn is_label_value(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let ends = [text.bytes().next(), text.bytes().last()];
+
+    text.len() <= 63
+        && text.bytes().all(is_inner)
+        && ends.iter().flatten().all(u8::is_ascii_alphanumeric)
+}
+
+fn endpoints(flags: &ClusterFlags) -> Result<Vec<Endpoint>, UsageError> {
+    let port = first("--endpoint-ports", &flags.endpoint_ports)?;
+    let hosts = flags.endpoint_address.iter().filter(|address| !address.is_empty());
+    let endpoints: Vec<_> = hosts.map(|host| endpoint(host, port)).collect::<Result<_, _>>()?;
+
+    match endpoints.len() {
+        0 => Err(missing("--endpoint-address")),
+        1..=MAX_CANDIDATES => Ok(endpoints),
+        count => Err(UsageError::Wrong(format!(
+            "--endpoint-address lists {count} addresses: use the best {MAX_CANDIDATES}"
+        ))),
+    }
+}
+
+fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
+    let text = match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        Ok(IpAddr::V4(_)) | Err(_) => format!("{host}:{port}"),
+    };
+
+    text.parse().map_err(|why| UsageError::Wrong(format!("--endpoint-address {host:?} {why}")))
+}
+
+/// The port to use. What else is there is for gateways with several tunnels, of which one suffices.
+fn first(flag: &str, ports: &[u16]) -> Result<u16, UsageError> {
+    let (port, others) = match ports {
+        [port, others @ ..] if *port != 0 => (*port, others),
+        _ => return Err(UsageError::Wrong(format!("{flag}: a port from 1 to 65535 is needed"))),
+    };
+    if !others.is_empty() {
+        warn!("{flag}: of several ports {port} is used, and not {others:?}");
+    }
+
+    Ok(port)
+}
+
+fn missing(flag: &str) -> UsageError {
+    UsageError::Wrong(format!("{flag} is missing, which a gateway in a cluster needs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: ClusterFlags,
+    }
+
+    fn read(words: &[&str]) -> Result<(Settings, Config), String> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(KEY_FILE), [7; 32]).unwrap();
+        let keys = format!("--keys-dir={}", dir.path().display());
+        let words = ["strait", &keys].into_iter().chain(words.iter().copied());
+
+        Settings::read(&Command::parse_from(words).flags, &Given::default())
+            .map_err(|error| error.to_string())
+    }
+
+    const SERVER: [&str; 5] = [
+        "--name=milan",
+        "--namespace=tenant",
+        "--remote-cluster-id=milan",
+        "--gateway-uid=5b8e",
+        "--mode=server",
+    ];
+
+    #[test]
+    fn a_server_waits_at_the_first_address_of_the_tunnel() {
+        let (settings, config) = read(&[&SERVER[..], &["--listen-ports=5,6"]].concat()).unwrap();
+
+        assert_eq!(config.listen_port, 5);
+        assert_eq!(config.addresses, ["169.254.18.1/30".parse().unwrap()]);
+        assert_eq!(config.mtu_bytes, Some(1340));
+        assert_eq!(settings.endpoints, []);
+        assert_eq!(settings.scope.peer_address, Some([169, 254, 18, 2].into()));
+        let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
+        assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
+        assert_eq!((probe.peer, probe.port), ([169, 254, 18, 2].into(), 12345));
+        assert_eq!(settings.turn, Turn::Always);
+    }
+
+    #[test]
+    fn the_port_of_the_connection_check_may_be_another_one() {
+        let (settings, _) = read(&[&SERVER[..], &["--ping-port=4711"]].concat()).unwrap();
+
+        let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
+        assert_eq!(probe.port, 4711);
+        let zero = ["strait", "--ping-port=0"];
+        assert!(Command::try_parse_from(zero).err().unwrap().to_string().contains("--ping-port"));
+    }
+
+    #[test]
+    fn a_client_knows_where_the_server_is() {
+        let client = |address: &str| {
+            let words = ["--mode=client".to_owned(), format!("--endpoint-address={address}")];
+            let words: Vec<_> =
+                SERVER[..4].iter().copied().chain(words.iter().map(String::as_str)).collect();
+            read(&words)
+        };
+
+        let endpoints = |address| {
+            let endpoints = client(address).unwrap().0.endpoints;
+            endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(endpoints("198.51.100.2"), ["198.51.100.2:51840"]);
+        let all = ["milan.example.org:51840", "[2001:db8::2]:51840", "198.51.100.2:51840"];
+        assert_eq!(endpoints("milan.example.org,2001:db8::2,,198.51.100.2"), all);
+        let (_, config) = client("198.51.100.2").unwrap();
+        assert_eq!(config.listen_port, 0);
+        assert_eq!(config.addresses, ["169.254.18.2/30".parse().unwrap()]);
+        assert!(client("198.51.100.2,no name").err().unwrap().contains("\"no name\""));
+        assert!(client("no name").err().unwrap().contains("--endpoint-address \"no name\""));
+        assert!(client("").err().unwrap().contains("--endpoint-address is missing"));
+        let nine = (1..=9).map(|host| format!("198.51.100.{host}")).collect::<Vec<_>>().join(",");
+        assert!(client(&nine).err().unwrap().contains("lists 9 addresses: use the best 8"));
+    }
+
+    #[test]
+    fn an_empty_path_switches_the_admin_socket_off() {
+        let socket = |words: &[&str]| read(&[&SERVER[..], words].concat()).unwrap().1.admin_socket;
+
+        assert_eq!(socket(&[]), AdminSocket::Default);
+        assert_eq!(socket(&["--admin-socket="]), AdminSocket::Off);
+        assert_eq!(socket(&["--admin-socket=/run/s"]), AdminSocket::At("/run/s".into()));
+    }
+
+    #[test]
+    fn beside_the_other_containers_it_is_a_wire_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("leader.sock");
+        let ipc = format!("--ipc-socket={}", socket.display());
+        let beside = |more: &[&str]| {
+            read(&[&SERVER[..], &["--container-name=wireguard"], more].concat()).unwrap()
+        };
+        let told = Turn::Beside { socket, guest: "wireguard".to_owned() };
+
+        let (settings, config) = beside(&["--leader-election=false", &ipc]);
+        assert_eq!((settings.check, settings.turn), (Check::Beside, Turn::Always));
+        assert_eq!(settings.scope.remapping, Remapping::Elsewhere);
+        assert!(!config.routes);
+        assert_eq!(beside(&["--leader-election=true", &ipc]).0.turn, told);
+        // As Liqo 1.0 starts it.
+        assert_eq!(beside(&[&ipc]).0.turn, told);
+        assert_eq!(beside(&["--ipc-socket=/nowhere/leader.sock"]).0.turn, Turn::Always);
+    }
+
+    #[test]
+    fn a_replica_stands_for_election_under_a_name_of_its_own() {
+        let turn = |more: &[&str]| {
+            read(&[&SERVER[..], &["--leader-election", "--pod-name=gw-1"], more].concat())
+                .map(|(settings, _)| settings.turn)
+        };
+        let Turn::Lease(candidacy) = turn(&[]).unwrap() else { panic!("no election") };
+        let Turn::Lease(again) = turn(&[]).unwrap() else { panic!("no election") };
+
+        assert_eq!(candidacy.pod, "gw-1");
+        assert!(candidacy.settings.holder.starts_with("gw-1_"));
+        assert_ne!(candidacy.settings.holder, again.settings.holder);
+        assert_eq!(candidacy.settings.lease_duration, Duration::from_secs(15));
+        let error = turn(&["--leader-election-lease-duration=9s"]).unwrap_err();
+        assert!(error.contains("9s must be longer than -renew-deadline 10s"), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        for (flag, words) in [
+            ("--name", &SERVER[1..]),
+            ("--mode", &SERVER[..4]),
+            (
+                "--gateway-uid",
+                &["--name=a", "--namespace=b", "--remote-cluster-id=c", "--mode=server"],
+            ),
+            (
+                "--remote-cluster-id",
+                &["--name=a", "--namespace=b", "--gateway-uid=c", "--mode=server"],
+            ),
+        ] {
+            assert_eq!(
+                read(words).err(),
+                Some(format!("{flag} is missing, which a gateway in a cluster needs"))
+            );
+        }
+        let bad = ["--remote-cluster-id=a,b"];
+        let words: Vec<_> =
+            SERVER.iter().chain(&bad).copied().filter(|w| *w != SERVER[2]).collect();
+        assert!(read(&words).err().unwrap().contains("\"a,b\" is no cluster id"));
+        let container = [&SERVER[..], &["--container-name=geneve"]].concat();
+        assert!(read(&container).err().unwrap().contains("--container-name \"geneve\""));
+        let ports = [&SERVER[..], &["--listen-ports=0"]].concat();
+        assert!(read(&ports).err().unwrap().contains("--listen-ports"));
+    }
+}

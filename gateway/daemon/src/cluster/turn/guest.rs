@@ -1,0 +1,111 @@
+//! Waits until the container beside this one says that it is our turn.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::Term;
+use crate::service::now;
+
+/// Between two attempts to reach the container beside this one, before and after it has said to start.
+const CONNECT: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// After how long without an answer that is worth a word; Liqo's containers give up then.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Longest message between the containers, in bytes.
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// Presents itself as `guest` to the container that listens on `socket`, and is active from when that
+/// one says so.
+///
+/// That container may start anew, and then waits for everybody to come again; what is active stays so,
+/// as packets have nothing to do with it.
+pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<Term>>) {
+    let start = now();
+    let [mut pause, after] = CONNECT;
+    let mut is_said = false;
+
+    loop {
+        match listen(socket, guest).await {
+            Ok(()) => {
+                info!("the gateway container says to start");
+                term.send_replace(Some(Term::default()));
+                pause = after;
+            }
+            Err(error) if !is_said && now() - start >= CONNECT_PATIENCE => {
+                let socket = socket.display();
+                warn!(%error, %socket, "the gateway container does not say to start; waiting");
+                is_said = true;
+            }
+            Err(_) => {}
+        }
+        sleep(pause).await;
+    }
+}
+
+/// Until the other end says to start.
+async fn listen(socket: &Path, guest: &str) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket).await?;
+    stream.write_all(guest.as_bytes()).await?;
+
+    let start = format!("Start {guest}");
+    let mut message = Vec::with_capacity(MESSAGE_BYTES_MAX);
+    while message != start.as_bytes() {
+        let is_possible = start.as_bytes().starts_with(&message);
+        if !is_possible || stream.read_buf(&mut message).await? == 0 {
+            let text = String::from_utf8_lossy(&message).into_owned();
+            return Err(io::Error::other(format!("it said {text:?}, not {start:?}")));
+        }
+    }
+
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_guest_comes_again_until_it_is_told_to_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("leader.sock");
+        let term = watch::Sender::new(None);
+        let mut told = term.subscribe();
+        let guest = tokio::spawn({
+            let socket = socket.clone();
+            async move { attend(&socket, "wireguard", term).await }
+        });
+        // There is nobody yet.
+        sleep(CONNECT[0] * 2).await;
+        let listener = UnixListener::bind(&socket).unwrap();
+
+        // One that dies, one that means somebody else, one in two pieces.
+        for answer in [&[][..], &["Start geneve"], &["Start wire", "guard"]] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut name = [0; 64];
+            let length = stream.read(&mut name).await.unwrap();
+            assert_eq!(&name[..length], b"wireguard");
+            assert!(told.borrow().is_none());
+            for piece in answer {
+                stream.write_all(piece.as_bytes()).await.unwrap();
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        told.wait_for(Option::is_some).await.unwrap();
+
+        // It starts anew, and takes nothing back.
+        let (stream, _) = listener.accept().await.unwrap();
+        drop(stream);
+        assert!(told.borrow().is_some());
+        guest.abort();
+    }
+}

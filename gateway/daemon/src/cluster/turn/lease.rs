@@ -1,0 +1,307 @@
+//! Stands for election, and marks the pod that has won.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use control::active::ActivePod;
+use control::complaint::Complaint;
+use control::election::{Campaign, Election, Standing, Times};
+use tokio::select;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::Term;
+use crate::config::address_of_one_host;
+
+/// How long an active one that was told where its peer is may wait for a session with it before its pod is
+/// marked: what nodes and the Service send it then is not for a session that only the replica before has. That
+/// one forwards for longer. Only a peer that cannot be reached from here costs all of it.
+const HEAD_START: Duration = Duration::from_secs(1);
+
+/// What a replica knows of its peer while it stands for election.
+pub(super) struct Ears {
+    /// Where the peer was heard.
+    pub(super) heard: watch::Receiver<Option<SocketAddr>>,
+    /// Whether everything waits for a word of the peer.
+    pub(super) awaits: watch::Sender<bool>,
+}
+
+/// Stands for election until `end` is over, then gives up what it has and waits for whoever takes it. Says
+/// whether somebody has. Whoever comes next is left where the peer was heard.
+pub(super) async fn stand(
+    election: Election,
+    pod: ActivePod,
+    times: Times,
+    term: watch::Sender<Option<Term>>,
+    mut ears: Ears,
+    mut end: oneshot::Receiver<()>,
+) -> bool {
+    let mut campaign = Campaign::new(election, times);
+    let mut labels = Complaint::about("label the active pod");
+    let mut was = Standing::Standby;
+
+    loop {
+        leave(&mut campaign, &ears.heard);
+        let is = campaign.round().await;
+        if is != was {
+            // Whoever may write Leases may have left anything.
+            let peer_endpoint = campaign.left().and_then(|left| address_of_one_host(left).ok());
+            let continue_after = campaign.continue_after();
+            let begins = (is == Standing::Leader).then_some(Term { peer_endpoint, continue_after });
+            if begins.is_some() && peer_endpoint.is_some() {
+                // The Lease is not renewed meanwhile.
+                let longest = HEAD_START.min(times.renew_deadline / 2);
+                ears.begin_and_listen(longest, || term.send_replace(begins)).await;
+            } else {
+                term.send_replace(begins);
+            }
+        }
+        let call = times.call();
+        match (was, is) {
+            (_, Standing::Leader) if campaign.holds() => {
+                labels.say(&flat(timeout(call, pod.claim()).await));
+            }
+            // Another one may have the label by now, and rightly.
+            (_, Standing::Leader) => {}
+            (Standing::Leader, Standing::Standby) => {
+                labels.say(&flat(timeout(call, pod.yield_to_others()).await));
+            }
+            (Standing::Standby, Standing::Standby) => labels.say(&anyhow::Ok(())),
+        }
+        was = is;
+
+        select! {
+            () = sleep(times.retry_period) => {}
+            _ = &mut end => break,
+        }
+    }
+
+    leave(&mut campaign, &ears.heard);
+    campaign.hand_over().await
+}
+
+impl Ears {
+    /// Begins a term, and waits until the peer is heard in it, but no longer than that.
+    async fn begin_and_listen<T>(&mut self, longest: Duration, begin: impl FnOnce() -> T) {
+        self.heard.mark_unchanged();
+        self.awaits.send_replace(true);
+        begin();
+        // Whoever is not heard may be heard later.
+        let _ = timeout(longest, self.heard.changed()).await;
+        self.awaits.send_replace(false);
+    }
+}
+
+fn leave(campaign: &mut Campaign, heard: &watch::Receiver<Option<SocketAddr>>) {
+    if let Some(endpoint) = *heard.borrow() {
+        campaign.leave(endpoint);
+    }
+}
+
+/// A call that is not answered in time has failed as any other.
+fn flat(called: Result<kube::Result<()>, tokio::time::error::Elapsed>) -> anyhow::Result<()> {
+    Ok(called??)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use control::election::Settings;
+    use control::identity::{Identity, Mode};
+    use http::{Method, Request, Response, StatusCode};
+    use http_body_util::BodyExt as _;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::spawn;
+    use tokio::task::JoinHandle;
+    use tower::service_fn;
+
+    use super::*;
+
+    const TIMES: Times =
+        Times { renew_deadline: Duration::from_secs(9), retry_period: Duration::from_millis(1) };
+
+    /// How often.
+    #[derive(Default)]
+    struct Asked {
+        renewals: usize,
+        labels: usize,
+        refused: usize,
+    }
+
+    /// An API server that keeps one Lease, and lets nobody see a pod. Says what it was asked.
+    fn server(asked: watch::Sender<Asked>) -> Client {
+        server_that_may_refuse(asked, watch::channel(false).1)
+    }
+
+    /// The same, but it takes no Lease while `refuses`.
+    fn server_that_may_refuse(
+        asked: watch::Sender<Asked>,
+        refuses: watch::Receiver<bool>,
+    ) -> Client {
+        let lease = Arc::new(Mutex::new(None));
+        let answer = move |request: Request<Body>| {
+            let (lease, asked, refuses) = (Arc::clone(&lease), asked.clone(), *refuses.borrow());
+            async move {
+                let (head, body) = request.into_parts();
+                let (status, body) = match (head.method, head.uri.path().contains("/leases")) {
+                    (Method::GET, true) => match lease.lock().unwrap().clone() {
+                        Some(found) => (StatusCode::OK, found),
+                        None => (StatusCode::NOT_FOUND, refusal(404, "NotFound")),
+                    },
+                    (_, true) if refuses => {
+                        asked.send_modify(|asked| asked.refused += 1);
+                        (StatusCode::CONFLICT, refusal(409, "Conflict"))
+                    }
+                    (_, true) => {
+                        let written = body.collect().await.unwrap().to_bytes().to_vec();
+                        asked.send_modify(|asked| asked.renewals += 1);
+                        *lease.lock().unwrap() = Some(written.clone());
+                        (StatusCode::OK, written)
+                    }
+                    (_, false) => {
+                        asked.send_modify(|asked| asked.labels += 1);
+                        (StatusCode::FORBIDDEN, refusal(403, "Forbidden"))
+                    }
+                };
+                Ok::<_, Infallible>(
+                    Response::builder().status(status).body(Body::from(body)).unwrap(),
+                )
+            }
+        };
+
+        Client::new(service_fn(answer), "tenant")
+    }
+
+    fn refusal(code: u16, reason: &str) -> Vec<u8> {
+        let status = json!({
+            "apiVersion": "v1", "kind": "Status", "status": "Failure",
+            "code": code, "reason": reason, "message": reason,
+        });
+
+        status.to_string().into_bytes()
+    }
+
+    fn identity() -> Identity {
+        Identity {
+            name: "milan".to_owned(),
+            namespace: "tenant".to_owned(),
+            remote_cluster_id: "milan".to_owned(),
+            uid: "5b8e".to_owned(),
+            mode: Mode::Server,
+        }
+    }
+
+    /// A replica called `name`, and what ends it.
+    fn replica(
+        client: &Client,
+        name: &str,
+        term: watch::Sender<Option<Term>>,
+        heard: watch::Receiver<Option<SocketAddr>>,
+    ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
+        let settings =
+            Settings { holder: format!("{name}_1"), lease_duration: Duration::from_secs(15) };
+        let election = Election::new(client.clone(), &identity(), settings);
+        let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
+        let ears = Ears { heard, awaits: watch::Sender::default() };
+        let (end, ended) = oneshot::channel();
+
+        (spawn(stand(election, pod, TIMES, term, ears, ended)), end)
+    }
+
+    #[tokio::test]
+    async fn a_label_that_may_not_be_given_costs_nobody_the_lease() {
+        let (asked, mut asks) = watch::channel(Asked::default());
+        let client = server(asked);
+        let (term, told) = watch::channel(None);
+        let (_heard, heard) = watch::channel(None);
+
+        let (standing, end) = replica(&client, "gw-1", term, heard);
+        asks.wait_for(|asked| asked.renewals >= 10 && asked.labels >= 10).await.unwrap();
+        assert_eq!(*told.borrow(), Some(Term::default()));
+        assert!(!standing.is_finished());
+        end.send(()).unwrap();
+        assert!(!standing.await.unwrap(), "nobody waits");
+    }
+
+    /// It may have a successor, and must not take the label from that.
+    #[tokio::test]
+    async fn a_leader_that_does_not_get_the_lease_renewed_claims_no_label() {
+        let (asked, mut asks) = watch::channel(Asked::default());
+        let (refuses, is_refusing) = watch::channel(false);
+        let client = server_that_may_refuse(asked, is_refusing);
+        let (term, told) = watch::channel(None);
+        let (_heard, heard) = watch::channel(None);
+        let (standing, end) = replica(&client, "gw-1", term, heard);
+        asks.wait_for(|asked| asked.labels >= 1).await.unwrap();
+
+        refuses.send_replace(true);
+        asks.wait_for(|asked| asked.refused >= 1).await.unwrap();
+        let before = asks.borrow().labels;
+        asks.wait_for(|asked| asked.refused >= 10).await.unwrap();
+        assert_eq!(asks.borrow().labels, before);
+        assert_eq!(*told.borrow(), Some(Term::default()), "it goes on as the leader");
+
+        refuses.send_replace(false);
+        asks.wait_for(|asked| asked.labels > before).await.unwrap();
+        end.send(()).unwrap();
+        standing.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_next_is_told_where_the_peer_was_heard_even_by_one_that_heard_nothing() {
+        let client = server(watch::Sender::default());
+        let endpoint: SocketAddr = "192.0.2.7:51840".parse().unwrap();
+        let nowhere = "0.0.0.0:51840".parse().ok();
+
+        for (name, heard, left) in [
+            ("gw-1", Some(endpoint), None),
+            ("gw-2", None, Some(endpoint)),
+            ("gw-3", nowhere, Some(endpoint)),
+            ("gw-4", None, None),
+        ] {
+            let (term, mut told) = watch::channel(None);
+            let (hears, heard) = watch::channel(heard);
+            let (standing, end) = replica(&client, name, term, heard);
+            let term = told.wait_for(Option::is_some).await.unwrap().unwrap();
+            assert_eq!(term.peer_endpoint, left, "{name}");
+            // Only the first has nobody before it.
+            assert_eq!(term.continue_after.is_some(), name != "gw-1");
+            hears.send_modify(|_| ());
+            end.send(()).unwrap();
+            assert!(!standing.await.unwrap(), "nobody waits");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_marked_when_its_peer_is_heard_or_not_to_be_reached() {
+        let (asked, mut asks) = watch::channel(Asked::default());
+        let client = server(asked);
+        let endpoint = "192.0.2.7:51840".parse().ok();
+        let (term, mut told) = watch::channel(None);
+        let (_heard, heard) = watch::channel(endpoint);
+        let (standing, end) = replica(&client, "gw-1", term, heard);
+        told.wait_for(Option::is_some).await.unwrap();
+        end.send(()).unwrap();
+        standing.await.unwrap();
+
+        for is_heard in [true, false] {
+            let before = asks.borrow_and_update().labels;
+            let (term, mut told) = watch::channel(None);
+            let (hears, heard) = watch::channel(None);
+            let (standing, end) = replica(&client, "gw-2", term, heard);
+            told.wait_for(Option::is_some).await.unwrap();
+            if is_heard {
+                sleep(HEAD_START / 10).await;
+                assert_eq!(asks.borrow().labels, before);
+                hears.send_replace(endpoint);
+            }
+            asks.wait_for(|asked| asked.labels > before).await.unwrap();
+            end.send(()).unwrap();
+            standing.await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! What the gateway is to do: read from a file, checked as a whole, printable without secrets.
+//!
+//! A [`Config`] cannot be wrong: whatever is wrong with a file is found by [`Config::load`], all of
+//! it at once, before anything is touched.
+
+mod endpoint;
+#[cfg(test)]
+pub(crate) mod example;
+mod file;
+pub mod keyfile;
+mod origin;
+mod parse;
+mod problem;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::plan::{self, Plan, Wanted, WantedPeer};
+use ipnet::IpNet;
+use remap::{Cluster, Prefix, Rule};
+use strait_io::{Offload, PeerConfig, Settings, Workers};
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::{PresharedKey, PrivateKey, PublicKey};
+
+pub(crate) use endpoint::address_of_one_host;
+pub use endpoint::{Endpoint, EndpointError, HostPort};
+pub use keyfile::KeyFileError;
+pub use origin::Origin;
+pub(crate) use origin::{OFFLOAD, Origins};
+pub use parse::DEFAULT_INTERFACE;
+pub(crate) use parse::{DEFAULT_MAX_FLOWS, MTU_MIN};
+pub use problem::Findings;
+pub(crate) use problem::{Finding, Problem};
+pub(crate) use strait_wg::Engine;
+
+/// How many peers are logged: a line of megabytes is no use to anybody, and `/config` has them all.
+const SHOWN_PEERS: usize = 64;
+
+/// Three times what 65,536 peers take.
+const SIZE_LIMIT_BYTES: u64 = 64 << 20;
+
+/// The whole configuration of one gateway.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For logs.
+    pub(crate) name: String,
+    /// The TUN device to create.
+    pub interface: String,
+    /// On the device.
+    pub(crate) addresses: Vec<IpNet>,
+    /// UDP; 0 lets the kernel choose.
+    pub(crate) listen_port: u16,
+    /// Of the device, in bytes; `None` derives it from the underlay.
+    pub(crate) mtu_bytes: Option<u16>,
+    /// Our identity.
+    pub private_key: PrivateKey,
+    /// Where to serve metrics, if anywhere.
+    pub metrics_address: Option<SocketAddr>,
+    /// Where to answer questions.
+    pub(crate) admin_socket: AdminSocket,
+    /// What encrypts.
+    pub(crate) engine: Engine,
+    /// Whether to install routes to the device.
+    pub(crate) routes: bool,
+    /// Whether TCP is told to send no larger segments than fit the way.
+    pub(crate) mss_clamp: bool,
+    /// How many flows masquerade keeps.
+    pub(crate) max_flows: u32,
+    /// Which offloads may be used.
+    pub(crate) offload: Offload,
+    /// How many threads may help with backlog.
+    pub(crate) workers: Workers,
+    /// After how long a name is looked up again at the latest.
+    pub dns_check_interval: Duration,
+    /// What is ours.
+    pub(crate) cluster: Cluster,
+    /// In the order of the file.
+    pub(crate) peers: Vec<Peer>,
+    /// Whose word all of it is, without the peers.
+    pub(crate) origins: Origins,
+}
+
+/// Where a gateway answers questions of this host: a Unix socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AdminSocket {
+    /// At [`Self::default_path`], if it can be had there.
+    #[default]
+    Default,
+    /// Here and nowhere else.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+impl AdminSocket {
+    /// Where the gateway with this device has its socket unless told otherwise.
+    pub(crate) fn default_path(interface: &str) -> PathBuf {
+        Path::new("/run/strait").join(format!("{interface}.sock"))
+    }
+
+    /// Where the socket of the gateway with this device is, if it has one.
+    pub(crate) fn path(&self, interface: &str) -> Option<PathBuf> {
+        match self {
+            Self::Default => Some(Self::default_path(interface)),
+            Self::At(path) => Some(path.clone()),
+            Self::Off => None,
+        }
+    }
+}
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Unique within the configuration.
+    pub(crate) name: String,
+    /// Unique within the configuration.
+    pub(crate) public_key: PublicKey,
+    /// Mixed into the handshake if present.
+    pub(crate) preshared_key: Option<PresharedKey>,
+    /// Where it may be, the best first; without any the peer must speak first.
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// In seconds; `None` is off.
+    pub(crate) persistent_keepalive: Option<NonZeroU16>,
+    /// The remote's real prefixes. Not empty. There may be thousands, which the packet engine shares.
+    pub(crate) allowed_ips: Arc<[Prefix]>,
+    /// How addresses of the remote are seen here.
+    pub(crate) remaps: Vec<Rule>,
+    /// Whose word all of it is.
+    pub(crate) origins: Origins,
+}
+
+impl Config {
+    /// Reads and checks the file at `path` and the key files it names.
+    ///
+    /// # Errors
+    ///
+    /// [`Findings`]: everything that is wrong, a line each.
+    pub fn load(path: &Path) -> Result<Self, Findings> {
+        let text = read(path).map_err(|cause| {
+            let problem = Problem::Unreadable { cause };
+            Findings::new(path.to_owned(), vec![Finding { line: None, problem }])
+        })?;
+
+        parse::config(&text, path, &host_name())
+            .map_err(|findings| Findings::new(path.to_owned(), findings))
+    }
+
+    /// What the packet engine must know before it starts.
+    pub fn settings(&self, mtu_bytes: u16) -> Settings {
+        Settings {
+            interface: self.interface.clone(),
+            listen_port: self.listen_port,
+            mtu_bytes,
+            offload: self.offload,
+            workers: self.workers,
+            max_flows: self.max_flows,
+            engine: self.engine,
+        }
+    }
+
+    /// Where this gateway answers questions, if anywhere.
+    pub(crate) fn admin_socket_path(&self) -> Option<PathBuf> {
+        self.admin_socket.path(&self.interface)
+    }
+
+    /// The remapping table under the number `generation`, and what contradicts itself.
+    pub(crate) fn plan(&self, generation: u64) -> Plan {
+        let peers = self.peers.iter().map(Peer::wanted).collect();
+        let wanted = Wanted { cluster: self.cluster.clone(), peers };
+
+        plan::plan(generation, &wanted)
+    }
+
+    /// Whether any IPv6 packet is to cross the device, and because of which prefix.
+    pub(crate) fn first_ipv6(&self) -> Option<String> {
+        let is_ipv6 = |net: &IpNet| matches!(net, IpNet::V6(_));
+        let peers = self.peers.iter().flat_map(|peer| {
+            let remapped = peer.remaps.iter().map(|rule| rule.local().to_net());
+            peer.allowed_ips.iter().map(|prefix| prefix.to_net()).chain(remapped)
+        });
+
+        self.addresses.iter().copied().chain(peers).find(is_ipv6).map(|net| net.to_string())
+    }
+
+    /// The peer addresses that are known without asking anybody.
+    pub fn endpoint_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.peers.iter().flat_map(Peer::endpoint_addresses).map(|address| address.ip())
+    }
+}
+
+impl Peer {
+    /// For the packet engine; `endpoints` is what has become of its own by now.
+    ///
+    /// TCP is told of packets of up to `clamp_mtu` bytes, if any.
+    pub(crate) fn to_peer_config(
+        &self,
+        endpoints: Vec<SocketAddr>,
+        clamp_mtu: Option<u16>,
+    ) -> PeerConfig {
+        PeerConfig {
+            name: self.name.clone(),
+            keys: PeerKeys {
+                public_key: self.public_key,
+                preshared_key: self.preshared_key.clone(),
+            },
+            endpoints,
+            allowed_ips: Arc::clone(&self.allowed_ips),
+            clamp_mtu,
+            persistent_keepalive: self.persistent_keepalive,
+        }
+    }
+
+    fn wanted(&self) -> WantedPeer {
+        WantedPeer {
+            name: self.name.clone(),
+            endpoints: self.endpoint_addresses().map(|address| address.ip()).collect(),
+            allowed_ips: self.allowed_ips.to_vec(),
+            remaps: self.remaps.clone(),
+        }
+    }
+
+    /// The addresses that are known without asking anybody.
+    pub(crate) fn endpoint_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.endpoints.iter().filter_map(Endpoint::address)
+    }
+}
+
+/// One line, secrets shown as present or absent only.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "name={} interface={} addresses=", self.name, self.interface)?;
+        list(f, &self.addresses)?;
+        write!(f, " listen_port={}", self.listen_port)?;
+        write!(f, " mtu={}", or_else(self.mtu_bytes, "auto"))?;
+        write!(f, " public_key={}", self.private_key.public_key())?;
+        write!(f, " metrics_address={}", or_else(self.metrics_address, "off"))?;
+        let socket = self.admin_socket_path().map(|path| path.display().to_string());
+        write!(f, " admin_socket={}", or_else(socket, "off"))?;
+        write!(f, " engine={} routes={}", self.engine, self.routes)?;
+        for (name, is_on) in self.offload.named() {
+            write!(f, " {name}={is_on}")?;
+        }
+        write!(f, " workers={} mss_clamp={}", self.workers, self.mss_clamp)?;
+        write!(f, " max_flows={}", self.max_flows)?;
+        f.write_str(" cluster={own=")?;
+        list(f, &self.cluster.prefixes)?;
+        f.write_str(" masquerade=")?;
+        list(f, &self.cluster.masquerade)?;
+        f.write_str(" host_maps=")?;
+        list(f, &self.cluster.host_maps)?;
+        f.write_str("} peers=")?;
+        let shown = self.peers.get(..SHOWN_PEERS).unwrap_or(&self.peers);
+        list(f, shown)?;
+
+        match self.peers.len() - shown.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// One line, secrets shown as present or absent only.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let preshared_key = if self.preshared_key.is_some() { "set" } else { "none" };
+        write!(f, "{{name={} public_key={}", self.name, self.public_key)?;
+        write!(f, " preshared_key={preshared_key}")?;
+        f.write_str(" endpoints=")?;
+        list(f, &self.endpoints)?;
+        write!(f, " persistent_keepalive={}", or_else(self.persistent_keepalive, "off"))?;
+        f.write_str(" allowed_ips=")?;
+        list(f, &self.allowed_ips)?;
+        f.write_str(" remap=[")?;
+        for (index, rule) in self.remaps.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{} -> {}", rule.remote(), rule.local())?;
+        }
+
+        f.write_str("]}")
+    }
+}
+
+fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    f.write_str("[")?;
+    for (index, item) in items.iter().enumerate() {
+        let separator = if index == 0 { "" } else { ", " };
+        write!(f, "{separator}{item}")?;
+    }
+
+    f.write_str("]")
+}
+
+/// `value` if it is there, or the word for its absence.
+pub(crate) fn or_else<T: fmt::Display>(value: Option<T>, absent: &str) -> String {
+    value.map_or_else(|| absent.to_owned(), |value| value.to_string())
+}
+
+/// The file at `path`, unless it has no end.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SIZE_LIMIT_BYTES + 1).read_to_string(&mut text)?;
+    if u64::try_from(text.len()).is_ok_and(|len| len > SIZE_LIMIT_BYTES) {
+        let mib = SIZE_LIMIT_BYTES >> 20;
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {mib} MiB"),
+        ));
+    }
+
+    Ok(text)
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "strait".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Key files: who may read them, and what they hold.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use strait_wg::{KeyError, PresharedKey, PrivateKey};
+use zeroize::Zeroizing;
+
+/// More than any form of a key with white space around it. Reading stops here, so that a device
+/// file or a log given by mistake does no harm.
+pub const SIZE_LIMIT: usize = 1024;
+
+/// [`SIZE_LIMIT`] for a reader.
+pub fn read_limit() -> u64 {
+    u64::try_from(SIZE_LIMIT).unwrap_or(u64::MAX)
+}
+
+/// Permission bits of the group and of others.
+const OTHERS: u32 = 0o077;
+
+/// Why a file gives no key. The text never contains what is in the file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages name every field")]
+pub enum KeyFileError {
+    /// The system refuses to open or read it.
+    #[error(
+        "cannot read key file {}: {cause}; make one with `strait key generate --output FILE`",
+        path.display()
+    )]
+    Unreadable { path: PathBuf, cause: io::Error },
+    /// Somebody besides the owner may read, write or execute it.
+    #[error(
+        "key file {} has mode {mode:04o}, others than its owner may use it: chmod 600 {}",
+        path.display(), path.display()
+    )]
+    Exposed { path: PathBuf, mode: u32 },
+    /// There is nothing in it.
+    #[error(
+        "key file {} is empty: make another with `strait key generate --output FILE`",
+        path.display()
+    )]
+    Empty { path: PathBuf },
+    /// What is in it is no key.
+    #[error(
+        "key file {} holds {cause}: make another with `strait key generate --output FILE`",
+        path.display()
+    )]
+    Content { path: PathBuf, cause: KeyError },
+    /// The key stands where the name of its file belongs. It is not repeated here.
+    #[error(
+        "the value is a key, not the name of a file: replace the key, for it may have been seen; \
+         write the new one to a file with mode 0600 and name that file"
+    )]
+    KeyInsteadOfPath,
+}
+
+/// Reads our own key.
+///
+/// # Errors
+///
+/// [`KeyFileError`], which names the file and the remedy.
+pub fn private_key(path: &Path) -> Result<PrivateKey, KeyFileError> {
+    let content = read(path)?;
+
+    PrivateKey::from_file_content(&content)
+        .map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
+}
+
+/// Reads our own key where a Secret is mounted: whoever may enter the container may read it, and its
+/// mode says nothing.
+///
+/// # Errors
+///
+/// [`KeyFileError`], which names the file and the remedy.
+pub(crate) fn mounted_private_key(path: &Path) -> Result<PrivateKey, KeyFileError> {
+    let content = open(path).and_then(|file| content(path, file))?;
+
+    PrivateKey::from_file_content(&content)
+        .map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
+}
+
+/// Reads a secret shared with one peer.
+///
+/// # Errors
+///
+/// [`KeyFileError`], which names the file and the remedy.
+pub(crate) fn preshared_key(path: &Path) -> Result<PresharedKey, KeyFileError> {
+    let content = read(path)?;
+
+    PresharedKey::from_file_content(&content)
+        .map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+    if is_key(path) {
+        return Err(KeyFileError::KeyInsteadOfPath);
+    }
+    let file = open(path)?;
+    // Asked of the open file, so that nobody can exchange it in between.
+    let metadata = file.metadata().map_err(|cause| unreadable(path, cause))?;
+    let mode = metadata.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(KeyFileError::Exposed { path: path.to_owned(), mode });
+    }
+
+    content(path, file)
+}
+
+fn open(path: &Path) -> Result<File, KeyFileError> {
+    File::open(path).map_err(|cause| unreadable(path, cause))
+}
+
+fn unreadable(path: &Path, cause: io::Error) -> KeyFileError {
+    KeyFileError::Unreadable { path: path.to_owned(), cause }
+}
+
+fn content(path: &Path, file: File) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+    // The full capacity at once: a vector that grows leaves copies behind.
+    let mut content = Zeroizing::new(Vec::with_capacity(SIZE_LIMIT + 1));
+    let read = file.take(read_limit()).read_to_end(&mut content);
+    read.map_err(|cause| unreadable(path, cause))?;
+    if content.trim_ascii().is_empty() {
+        return Err(KeyFileError::Empty { path: path.to_owned() });
+    }
+
+    Ok(content)
+}
+
+/// Whether `path` ends in base64 text of 32 bytes: 43 characters and the padding.
+fn is_key(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+
+    text.last_chunk::<44>().is_some_and(|end| PrivateKey::from_file_content(end).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn raw_bytes_and_base64_text_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = PrivateKey::generate();
+        let text = write(&dir, "text", format!(" {}\n", *key.to_base64()).as_bytes(), 0o600);
+        let raw = write(&dir, "raw", &[7; 32], 0o400);
+
+        let from_text = private_key(&text).unwrap();
+        let from_raw = private_key(&raw).unwrap();
+
+        assert_eq!(from_text.public_key(), key.public_key());
+        let expected = PrivateKey::from_file_content(&[7; 32]).unwrap();
+        assert_eq!(from_raw.public_key(), expected.public_key());
+    }
+
+    #[test]
+    fn a_file_others_may_use_is_refused_with_its_mode_and_the_command_to_run() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o644, 0o777] {
+            let path = write(&dir, &format!("{mode:o}"), &[7; 32], mode);
+
+            let text = private_key(&path).unwrap_err().to_string();
+
+            assert!(text.contains(&format!("mode {mode:04o}")), "{text}");
+            assert!(text.contains(&format!("chmod 600 {}", path.display())), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_by_name_and_never_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content, reason) in [
+            ("empty", b"".as_slice(), "is empty"),
+            ("blank", b" \n", "is empty"),
+            ("short", b"c2VjcmV0", "6 bytes, expected 32"),
+            ("text", b"hunter2 hunter2", "neither 32 raw bytes nor base64"),
+            ("zero", &[0; 32], "all 32 bytes are zero"),
+            ("long", &[7; 4000], "neither 32 raw bytes nor base64"),
+        ] {
+            let path = write(&dir, name, content, 0o600);
+
+            let text = preshared_key(&path).unwrap_err().to_string();
+
+            assert!(text.contains(&*path.to_string_lossy()), "{text}");
+            assert!(text.contains(reason), "{text}");
+            assert!(text.contains("strait key generate --output FILE"), "{text}");
+            assert!(!text.contains("hunter2") && !text.contains("c2VjcmV0"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let text = private_key(Path::new("/nonexistent/key")).unwrap_err().to_string();
+
+        assert!(text.contains("/nonexistent/key: No such file"), "{text}");
+    }
+
+    #[test]
+    fn a_key_in_place_of_a_path_is_not_repeated() {
+        let key = PrivateKey::generate().to_base64();
+
+        for path in [key.to_string(), format!("/etc/strait/{}", *key)] {
+            let text = private_key(Path::new(&path)).unwrap_err().to_string();
+
+            assert!(!text.contains(&**key), "{text}");
+        }
+    }
+
+    fn write(dir: &tempfile::TempDir, name: &str, content: &[u8], mode: u32) -> PathBuf {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+
+        path
+    }
+}

@@ -1,0 +1,309 @@
+//! `strait device`: a WireGuard interface like that of `wireguard-go NAME`, for `wg` and `wg-quick`.
+//!
+//! The device comes up with nothing but a name and waits for configuration over its socket. Addresses,
+//! routes and the MTU are for whoever made it: `wg-quick`, or `ip`.
+
+mod background;
+mod kept;
+mod state;
+
+use std::future::ready;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::builder::FalseyValueParser;
+use parking_lot::Mutex;
+use strait_host::interface::interface_flag;
+use strait_host::logging::{self, LogArgs};
+use strait_host::netlink::{Changes, Link, Netlink};
+use strait_host::signals::{Signals, end_on_signal};
+use strait_host::vmclock::VmClock;
+use strait_io::Monitor;
+use tokio::select;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use super::config::Engine;
+use super::socket::Serving;
+use super::uapi;
+use super::ways::Ways;
+use state::Device;
+
+/// The name under which a link to this program means `strait device`.
+pub const PROGRAM: &str = "strait-device";
+
+/// The variable that says how much wireguard-go logs.
+const LOG_LEVEL: &str = "LOG_LEVEL";
+
+/// Of those, nothing.
+const SILENT: &str = "silent";
+
+/// What is said instead by `--log-level` and RUST_LOG.
+const OFF: &str = "off";
+
+/// How often the socket is looked for, and the ways to the peers.
+const TICK: Duration = Duration::from_secs(1);
+
+/// `strait device`
+#[derive(Clone, Debug, clap::Args)]
+pub struct DeviceArgs {
+    /// Stay in the foreground. WG_PROCESS_FOREGROUND=1 does the same
+    #[arg(
+        short,
+        long,
+        env = "WG_PROCESS_FOREGROUND",
+        value_parser = FalseyValueParser::new(),
+        hide_env = true
+    )]
+    pub foreground: bool,
+    /// What encrypts: native, which is Strait's own, or boringtun
+    #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
+    pub engine: Engine,
+    /// Device to make
+    #[arg(env = "STRAIT_INTERFACE", value_name = "NAME", value_parser = interface_flag)]
+    pub interface: String,
+}
+
+/// Runs `strait device`, here or in a process of its own.
+///
+/// # Errors
+///
+/// If there can be no such device or no socket for it, or if it ends in another way than by a wish.
+pub fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
+    if !args.foreground {
+        return background::start();
+    }
+    let level = std::env::var(LOG_LEVEL).ok();
+    let is_heard = is_heard(log, level.as_deref(), background::is_waited_for());
+    logging::start(&with_level(log, level, is_heard), false);
+    background::leave_terminal()?;
+    end_on_signal().context("cannot listen for signals")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the control runtime")?;
+    runtime.block_on(serve(args, is_heard))?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether somebody asked for what is logged, or sees it anyway. As with wireguard-go, nobody who wants
+/// silence keeps the output open.
+fn is_heard(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
+    let asks = |level| level != SILENT;
+    let is_wanted = if log.is_level_given { log.log_level != OFF } else { level.is_some_and(asks) };
+
+    is_wanted || !is_in_background
+}
+
+/// How to log: what was asked for by a flag or RUST_LOG, or else as LOG_LEVEL says. What nobody will hear
+/// for long is left out from the start.
+fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
+    let mut log = log.clone();
+    if !is_heard {
+        "warn".clone_into(&mut log.log_level);
+    }
+    if !log.is_level_given
+        && let Some(level) = level
+    {
+        match level.as_str() {
+            "verbose" | "debug" => "debug".clone_into(&mut log.log_level),
+            "error" => "error".clone_into(&mut log.log_level),
+            SILENT => OFF.clone_into(&mut log.log_level),
+            _ => {}
+        }
+    }
+
+    log
+}
+
+async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
+    let signals = Signals::listen().context("cannot listen for signals")?;
+    let netlink = Netlink::connect().context("cannot open a netlink socket")?;
+    // Whoever sees the socket may count on the device.
+    let device = Device::start(&args.interface, args.engine)?;
+    let index = netlink.interface_index(&args.interface).await.context("cannot find the device")?;
+    netlink.prepare_tunnel(index).await;
+    let listener = uapi::bind(&args.interface)?;
+    let monitor = device.monitor();
+    let device = Arc::new(Mutex::new(device));
+    let answering = Arc::clone(&device);
+    let serving =
+        uapi::serve(listener, Arc::new(move |operation| answering.lock().answer(operation)))
+            .context("cannot serve the socket")?;
+    info!(interface = args.interface, engine = %args.engine, "the device waits for configuration");
+    background::report_ready(is_heard)?;
+
+    follow(signals, serving, &monitor, &device, (netlink, index)).await
+}
+
+/// Until somebody wants it to end: by a signal, or by removing the socket or the device, whose number the
+/// last argument has.
+///
+/// # Errors
+///
+/// If a packet thread ends and the device is still there.
+async fn follow(
+    mut signals: Signals,
+    mut serving: Serving,
+    monitor: &Monitor,
+    device: &Mutex<Device>,
+    (netlink, index): (Netlink, u32),
+) -> anyhow::Result<()> {
+    let mut changes = Changes::listen().context("cannot listen for changes of the network")?;
+    let mut ways = Ways::default();
+    let mut link = None;
+    follow_link(&netlink, index, &mut link, device, &mut serving).await;
+    let mut vmclock = VmClock::open();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        select! {
+            () = signals.end() => {
+                info!("the device ends: a signal says so");
+                return Ok(());
+            }
+            () = monitor.ended() => {
+                check_removed(&netlink, index).await?;
+                info!("the device ends: somebody removed it");
+                return Ok(());
+            }
+            changed = changes.next() => {
+                ways.handle_change(&changed);
+                if changed.is_about(index, |_| false) {
+                    follow_link(&netlink, index, &mut link, device, &mut serving).await;
+                }
+            }
+            () = ready(()), if ways.are_due() => {
+                let mark = device.lock().mark();
+                let netlink = netlink.with_mark(mark);
+                let changed = ways.learn_due(&netlink, monitor).await;
+                let device = device.lock();
+                for change in changed {
+                    device.handle_way(change);
+                }
+            }
+            _ = ticks.tick() => {
+                if !serving.is_there() {
+                    info!("the device ends: somebody removed its socket");
+                    return Ok(());
+                }
+                if changes.is_closed() {
+                    follow_link(&netlink, index, &mut link, device, &mut serving).await;
+                }
+                let mark = device.lock().mark();
+                let netlink = netlink.with_mark(mark);
+                let (peers, mtu) = (monitor.peers_with_endpoint(), monitor.device_mtu());
+                let changed = ways.learn(&netlink, &peers, mtu).await;
+                let mut device = device.lock();
+                vmclock.check(|| device.renew_sessions());
+                device.handle_timeout();
+                for change in changed {
+                    device.handle_way(change);
+                }
+            }
+        }
+    }
+}
+
+/// Follows a device that is no longer as `known`: whether it is up, its MTU, and its name, after which the socket is
+/// named.
+async fn follow_link(
+    netlink: &Netlink,
+    index: u32,
+    known: &mut Option<Link>,
+    device: &Mutex<Device>,
+    serving: &mut Serving,
+) {
+    let Ok(Some(link)) = netlink.link(index).await else { return };
+    if known.as_ref() == Some(&link) {
+        return;
+    }
+
+    let mtu_bytes = u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX);
+    device.lock().handle_link(link.is_up, mtu_bytes);
+    if let Err(error) = serving.move_to(uapi::path(&link.name)) {
+        warn!(%error, name = link.name, "the socket keeps its name");
+    }
+    *known = Some(link);
+}
+
+/// Packet threads end with the device. If it is there, they had another reason, and whoever supervises
+/// this process must hear of it.
+async fn check_removed(netlink: &Netlink, index: u32) -> anyhow::Result<()> {
+    let is_there =
+        netlink.has_link(index).await.context("cannot ask whether the device is there")?;
+    if is_there {
+        bail!(
+            "a packet thread ended, and the device is still there: the log says why; start it again"
+        );
+    }
+
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use strait_host::netlink::fixtures::in_namespace;
+
+    use super::*;
+
+    #[test]
+    fn the_level_of_wireguard_go_counts_unless_another_is_given() {
+        for (level, expected) in [
+            (Some("verbose"), "debug"),
+            (Some("error"), "error"),
+            (Some("silent"), "off"),
+            (Some("loud"), "info"),
+            (None, "info"),
+        ] {
+            let log = with_level(&log(None), level.map(str::to_owned), true);
+
+            assert_eq!(log.log_level, expected, "{level:?}");
+        }
+        let given = log(Some("trace"));
+        assert_eq!(with_level(&given, Some("error".to_owned()), true).log_level, "trace");
+        assert_eq!(with_level(&log(None), None, false).log_level, "warn");
+    }
+
+    #[test]
+    fn whoever_asks_for_silence_does_not_hear_the_background() {
+        let plain = log(None);
+        let given = log(Some("warn"));
+        let off = log(Some("off"));
+
+        for (log, level, is_in_background, expected) in [
+            (&plain, None, true, false),
+            (&plain, Some("silent"), true, false),
+            (&plain, Some("error"), true, true),
+            (&plain, Some("silent"), false, true),
+            (&given, Some("silent"), true, true),
+            (&off, Some("error"), true, false),
+            (&off, None, false, true),
+        ] {
+            assert_eq!(is_heard(log, level, is_in_background), expected, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_ends_without_its_device_is_no_failure() {
+        in_namespace(|netlink, lo| async move {
+            let there = check_removed(&netlink, lo).await.unwrap_err().to_string();
+            let gone = check_removed(&netlink, lo + 1000).await;
+
+            assert!(there.contains("a packet thread ended"), "{there}");
+            assert!(gone.is_ok(), "{gone:?}");
+        });
+    }
+
+    /// What `--log-level` gives, if it is given.
+    fn log(level: Option<&str>) -> LogArgs {
+        LogArgs {
+            log_format: None,
+            log_level: level.unwrap_or("info").to_owned(),
+            is_level_given: level.is_some(),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A device and what it was told.
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use remap::Table;
+use strait_io::{Gateway, Monitor, Offload, PeerConfig, Settings, StartError, Workers};
+use strait_wg::tunnel::PeerKeys;
+use strait_wg::uapi::{
+    Changes, Configuration, Errno, Operation, Peer, PeerReport, Refusal, Report,
+};
+use strait_wg::{Engine, PrivateKey};
+use tracing::info;
+
+use super::kept::Kept;
+use crate::uapi::status;
+use crate::ways::Change;
+
+/// Of a device that nobody told another: what Ethernet leaves, as with wireguard-go.
+const MTU_BYTES: u16 = 1420;
+
+/// Nothing is masqueraded here, so nothing of it is ever taken.
+const MAX_FLOWS: u32 = 1024;
+
+/// The packet threads, and the configuration that they have.
+#[derive(Debug)]
+pub(super) struct Device {
+    gateway: Gateway,
+    monitor: Monitor,
+    engine: Engine,
+    configuration: Configuration,
+    kept: Kept,
+    is_up: bool,
+}
+
+impl Device {
+    /// Makes the device, without a key and without peers, and does not bring it up.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], which names what could not be had and the remedy.
+    pub(super) fn start(interface: &str, engine: Engine) -> Result<Self, StartError> {
+        let settings = Settings {
+            interface: interface.to_owned(),
+            listen_port: 0,
+            mtu_bytes: MTU_BYTES,
+            offload: Offload::default(),
+            workers: Workers::default(),
+            max_flows: MAX_FLOWS,
+            engine,
+        };
+        let gateway = Gateway::start(&settings, &nobody())?;
+        let monitor = gateway.monitor();
+
+        let (configuration, kept) = (Configuration::default(), Kept::default());
+        // The device is down.
+        gateway.stop_initiating();
+        Ok(Self { gateway, monitor, engine, configuration, kept, is_up: false })
+    }
+
+    /// The device is up or down, and has this MTU in bytes. While it is down nothing is begun.
+    pub(super) fn handle_link(&mut self, is_up: bool, mtu_bytes: u16) {
+        self.gateway.set_device_mtu(mtu_bytes);
+        if mem::replace(&mut self.is_up, is_up) == is_up {
+            return;
+        }
+        if is_up {
+            self.gateway.resume_initiating();
+            self.gateway.send_keepalives();
+        } else {
+            self.gateway.stop_initiating();
+        }
+    }
+
+    /// For whoever wants to know how it is.
+    pub(super) fn monitor(&self) -> Monitor {
+        self.monitor.clone()
+    }
+
+    /// On what is sent; 0 is none.
+    pub(super) fn mark(&self) -> u32 {
+        self.configuration.fwmark
+    }
+
+    /// To be called now and then: gives back what no packet thread needs any more.
+    pub(super) fn handle_timeout(&mut self) {
+        self.gateway.free_retired();
+    }
+
+    /// Somebody else may have a copy of the sessions.
+    pub(super) fn renew_sessions(&mut self) {
+        self.gateway.renew_sessions();
+    }
+
+    /// The way to a peer is another one.
+    pub(super) fn handle_way(&self, change: Change) {
+        change.apply(&self.gateway);
+    }
+
+    /// Does what a client wants.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] with the number of the kernel. Nothing has changed then.
+    pub(super) fn answer(&mut self, operation: Operation) -> Result<Option<Report>, Refusal> {
+        match operation {
+            Operation::Get => Ok(Some(self.report())),
+            Operation::Set(changes) => self.set(&changes).map(|()| None),
+        }
+    }
+
+    fn set(&mut self, changes: &Changes) -> Result<(), Refusal> {
+        let wanted = self.configuration.with(changes);
+        self.listen(&wanted)?;
+        let had_key = self.configuration.private_key.is_some();
+        let has_key = wanted.private_key.is_some();
+        if had_key && !has_key {
+            self.kept.take(&self.monitor.status().peers);
+        }
+        self.take_key(&wanted);
+        let moved = self.configuration.endpoint_changes(changes);
+        self.configuration = wanted;
+
+        // Without a key there is nobody to talk to; who and where they are is kept.
+        let renewed = self.configuration.recreated(changes);
+        let peers = self.configuration.peers.iter().map(|peer| peer.public_key);
+        self.kept.retain(&peers.filter(|peer| !renewed.contains(peer)).collect::<HashSet<_>>());
+        if !renewed.is_empty() {
+            self.apply(|peer| has_key && !renewed.contains(&peer.public_key));
+        }
+        self.apply(|_| has_key);
+        if has_key && !had_key {
+            for peer in &self.configuration.peers {
+                let learned = self.kept.endpoint(peer.public_key);
+                if let Some(endpoint) = learned.or(peer.endpoint) {
+                    self.gateway.move_peer(peer.public_key, endpoint);
+                }
+            }
+        }
+        for (peer, endpoint) in moved {
+            self.kept.move_peer(peer, endpoint);
+            self.gateway.move_peer(peer, endpoint);
+        }
+        self.gateway.run_timers();
+        info!(peers = self.configuration.peers.len(), "configured");
+
+        Ok(())
+    }
+
+    /// Gives the packet threads those peers for which `is_wanted` holds.
+    fn apply(&mut self, is_wanted: impl Fn(&Peer) -> bool) {
+        let peers = self.configuration.peers.iter().filter(|peer| is_wanted(peer));
+
+        self.gateway.apply(peers.map(peer_config).collect(), no_rules());
+    }
+
+    /// Mark and port, which the kernel may refuse.
+    fn listen(&mut self, wanted: &Configuration) -> Result<(), Refusal> {
+        let Configuration { listen_port, fwmark, .. } = self.configuration;
+        if wanted.fwmark != fwmark {
+            self.gateway.set_mark(wanted.fwmark).map_err(refusal)?;
+        }
+        if wanted.listen_port != listen_port
+            // The kernel chose this one: it is taken, by us.
+            && wanted.listen_port != self.monitor.status().listen_port
+            && let Err(error) = self.gateway.listen(wanted.listen_port)
+        {
+            // What could be set once can be set again.
+            let _ = self.gateway.set_mark(fwmark);
+            return Err(refusal(error));
+        }
+
+        Ok(())
+    }
+
+    /// With a key that follows another nothing is sent any more in sessions of the one before, as with the kernel; a
+    /// key that is taken away is forgotten at once.
+    fn take_key(&mut self, wanted: &Configuration) {
+        let before = self.configuration.private_key.as_ref().map(PrivateKey::public_key);
+        match (before, &wanted.private_key) {
+            (Some(before), Some(key)) if before != key.public_key() => {
+                self.gateway.supersede_private_key(key);
+            }
+            (None, Some(key)) => self.gateway.replace_private_key(key),
+            (Some(_), None) => self.gateway.replace_private_key(&nobody()),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+
+    fn report(&self) -> Report {
+        let found = self.monitor.status();
+        let Configuration { private_key, fwmark, peers, .. } = &self.configuration;
+        let mut device = status::of_device(&found);
+        device.private_key.clone_from(private_key);
+        device.fwmark = *fwmark;
+        device.engine = Some(self.engine.to_string());
+        let learned: HashMap<_, _> =
+            found.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+
+        let peers = peers.iter().map(|peer| {
+            let endpoint = || self.kept.endpoint(peer.public_key).or(peer.endpoint);
+            let mut learned = learned.get(&peer.public_key).map_or_else(
+                || PeerReport {
+                    endpoint: endpoint().map(Into::into),
+                    ..PeerReport::new(peer.public_key)
+                },
+                |found| status::of_peer(found),
+            );
+            self.kept.count_into(&mut learned);
+            PeerReport {
+                preshared_key: peer.preshared_key.clone(),
+                persistent_keepalive: peer.persistent_keepalive,
+                allowed_ips: peer.allowed_ips.iter().copied().map(Into::into).collect(),
+                ..learned
+            }
+        });
+
+        Report { device, peers: peers.collect() }
+    }
+}
+
+/// A key that nobody knows, for as long as there is no other.
+fn nobody() -> PrivateKey {
+    PrivateKey::generate()
+}
+
+/// Nothing is remapped. The generation is always that of an engine without peers, which keeps it from
+/// greeting them: a device is silent until there is something to send.
+fn no_rules() -> Table {
+    Table::default()
+}
+
+/// For the engine. A peer is in one place, where it was said to be or heard from last, so there are no
+/// candidates to look for it at.
+fn peer_config(peer: &Peer) -> PeerConfig {
+    PeerConfig {
+        name: peer.public_key.to_string(),
+        keys: PeerKeys { public_key: peer.public_key, preshared_key: peer.preshared_key.clone() },
+        endpoints: Vec::new(),
+        allowed_ips: Arc::clone(&peer.allowed_ips),
+        clamp_mtu: None,
+        persistent_keepalive: peer.persistent_keepalive,
+    }
+}
+
+/// The number that the kernel gave, and the whole chain of causes.
+fn refusal(error: StartError) -> Refusal {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let errno = source.and_then(io::Error::raw_os_error).map_or(Errno::IO, Errno);
+
+    Refusal::new(errno, format!("{:#}", anyhow::Error::from(error)))
+}

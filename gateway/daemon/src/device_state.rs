@@ -1,0 +1,155 @@
+//! What the kernel holds for a gateway: its device with addresses and routes, and what of them it lacks.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use strait_host::netlink::{AddressError, RouteError};
+
+use super::config::Peer;
+
+/// The device as the kernel has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceState {
+    pub(crate) name: String,
+    pub(crate) is_up: bool,
+    /// How many routes there should be.
+    pub(crate) wanted_routes: usize,
+    /// What it should have and has not. Of a device that is down nothing is known.
+    pub(crate) lacking: Vec<Lack>,
+}
+
+/// An address or a route that the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lack {
+    pub(crate) prefix: IpNet,
+    pub(crate) is_route: bool,
+    /// With the remedy.
+    pub(crate) cause: String,
+}
+
+impl Lack {
+    /// Whether it is a route to a prefix of `peer`.
+    pub(crate) fn is_of(&self, peer: &Peer) -> bool {
+        let mut locals = peer.remaps.iter().map(|rule| rule.local().to_net());
+        let mut remotes = peer.allowed_ips.iter().map(|prefix| prefix.to_net());
+
+        self.is_route
+            && (locals.any(|prefix| prefix == self.prefix)
+                || remotes.any(|prefix| prefix == self.prefix))
+    }
+
+    /// The route that is missing.
+    ///
+    /// # Errors
+    ///
+    /// The same error, if it is about none.
+    pub(crate) fn of_route(error: RouteError) -> Result<Self, RouteError> {
+        let Some(prefix) = error.missing() else { return Err(error) };
+        let cause = format!("{:#}", anyhow::Error::from(error));
+
+        Ok(Self { prefix, is_route: true, cause })
+    }
+}
+
+impl From<AddressError> for Lack {
+    fn from(error: AddressError) -> Self {
+        Self { prefix: error.address, is_route: false, cause: error.to_string() }
+    }
+}
+
+impl DeviceState {
+    /// Whether no packet finds its way to a device that should carry some.
+    pub(crate) fn carries_nothing(&self) -> bool {
+        let lacking = self.lacking.iter().filter(|lack| lack.is_route).count();
+
+        self.wanted_routes > 0 && lacking == self.wanted_routes
+    }
+
+    /// What it lacks, a line each.
+    pub(crate) fn lacks(&self) -> String {
+        let mut text = String::new();
+        for lack in &self.lacking {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{}", lack.cause);
+        }
+
+        text
+    }
+
+    /// What to do if it is down.
+    pub(crate) fn is_down(&self) -> Option<String> {
+        let name = &self.name;
+
+        (!self.is_up)
+            .then(|| format!("{name} is down, so nothing goes through it: ip link set {name} up"))
+    }
+
+    /// Why packets of this host to `destination` do not come to the device, as far as it shows.
+    pub(crate) fn obstacle(&self, destination: IpAddr) -> Option<String> {
+        let covers = |lack: &&Lack| lack.is_route && lack.prefix.contains(&destination);
+        let narrowest = |lack: &&Lack| lack.prefix.prefix_len();
+        let missing = || self.lacking.iter().filter(covers).max_by_key(narrowest);
+
+        self.is_down().or_else(|| missing().map(|lack| lack.cause.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::example;
+    use super::*;
+
+    #[test]
+    fn a_device_without_any_of_its_routes_carries_nothing() {
+        let mut device = device(&["10.71.0.0/16"], 2);
+        assert!(!device.carries_nothing());
+
+        device.wanted_routes = 1;
+        assert!(device.carries_nothing());
+
+        let idle = DeviceState { is_up: true, ..DeviceState::default() };
+        assert!(!idle.carries_nothing());
+    }
+
+    #[test]
+    fn only_destinations_of_missing_routes_have_an_obstacle() {
+        let device = device(&["10.71.0.0/16"], 2);
+
+        assert_eq!(device.obstacle("10.71.9.9".parse().unwrap()).unwrap(), "no 10.71.0.0/16");
+        assert_eq!(device.obstacle("10.72.9.9".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_missing_route_is_of_the_peer_with_its_prefix() {
+        let config = example::config();
+        let peer = &config.peers[0];
+        let route = device(&["10.71.0.0/16", "10.72.0.0/16"], 2).lacking;
+        let address = Lack { is_route: false, ..route[0].clone() };
+
+        assert!(route[0].is_of(peer), "its name here");
+        assert!(!route[1].is_of(peer) && !address.is_of(peer));
+    }
+
+    #[test]
+    fn a_device_that_is_down_is_an_obstacle_for_all() {
+        let device = DeviceState { is_up: false, ..device(&[], 1) };
+
+        assert!(device.obstacle("10.72.9.9".parse().unwrap()).unwrap().contains("strait0 is down"));
+    }
+
+    fn device(lacking: &[&str], wanted_routes: usize) -> DeviceState {
+        let lacking = lacking.iter().map(|prefix| Lack {
+            prefix: prefix.parse().unwrap(),
+            is_route: true,
+            cause: format!("no {prefix}"),
+        });
+
+        DeviceState {
+            name: "strait0".to_owned(),
+            is_up: true,
+            wanted_routes,
+            lacking: lacking.collect(),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! How replicas elect the one that works.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::Path;
+use std::time::Duration;
+
+use control::election::{Settings, Times};
+use strait_host::flags::duration;
+use strait_host::usage::UsageError;
+
+/// In a pod it is the name of that.
+const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
+
+/// Flags of whatever may have several replicas.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ElectionFlags {
+    /// Whether there are other replicas, of which one at a time may be active: the one that holds the
+    /// Lease
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    pub leader_election: Option<bool>,
+    /// For how long after its last sign of life the active replica keeps the Lease
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION_LEASE_DURATION",
+        value_name = "DURATION",
+        default_value = "15s",
+        value_parser = duration
+    )]
+    pub(crate) leader_election_lease_duration: Duration,
+    /// After how long without a sign of life the active replica says so in its log
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION_RENEW_DEADLINE",
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = duration
+    )]
+    pub(crate) leader_election_renew_deadline: Duration,
+    /// Between two attempts to get the Lease, and between two signs of life
+    #[arg(
+        long,
+        env = "STRAIT_LEADER_ELECTION_RETRY_PERIOD",
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = duration
+    )]
+    pub(crate) leader_election_retry_period: Duration,
+    /// Name of the pod, for leader election [default: the host name, which in a pod is its name]
+    #[arg(long, env = "STRAIT_POD_NAME", value_name = "NAME")]
+    pub(crate) pod_name: Option<String>,
+}
+
+/// How one replica stands for election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidacy {
+    /// The name to hold the lease under, and for how long.
+    pub settings: Settings,
+    /// How often the lease is renewed.
+    pub times: Times,
+    /// Its name.
+    pub pod: String,
+}
+
+impl ElectionFlags {
+    /// # Errors
+    ///
+    /// [`UsageError`] with the flag to mend.
+    pub fn candidacy(&self) -> Result<Candidacy, UsageError> {
+        let lease_duration = self.leader_election_lease_duration;
+        let renew_deadline = self.leader_election_renew_deadline;
+        let retry_period = self.leader_election_retry_period;
+        if renew_deadline >= lease_duration || retry_period >= renew_deadline {
+            return Err(UsageError::Wrong(format!(
+                "--leader-election-lease-duration {lease_duration:?} must be longer than -renew-deadline {renew_deadline:?}, and that longer than -retry-period {retry_period:?}"
+            )));
+        }
+        let pod = self.pod()?;
+        // Whoever comes back under the name of a pod is another one all the same.
+        let holder = format!("{pod}_{:016x}", random());
+        let settings = Settings { holder, lease_duration };
+
+        Ok(Candidacy { settings, times: Times { renew_deadline, retry_period }, pod })
+    }
+
+    fn pod(&self) -> Result<String, UsageError> {
+        let pod = self.pod_name.clone().filter(|name| !name.is_empty());
+
+        pod.or_else(|| only_line(Path::new(HOST_NAME_FILE)))
+            .ok_or_else(|| UsageError::Wrong("--pod-name is missing".to_owned()))
+    }
+}
+
+/// The only line of a file, if it has one.
+pub(crate) fn only_line(file: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Nobody outside can foresee it: the standard library seeds its hash maps with the randomness of
+/// the system.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(())
+}

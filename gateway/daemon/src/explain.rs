@@ -1,0 +1,264 @@
+//! `strait explain`: what becomes of a packet, from a gateway that runs or from a file.
+
+mod protocol;
+mod report;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use strait_engine::Engine;
+use strait_engine::explain::{
+    Content, Direction, Explanation, Question, QuestionError, Situation, explain,
+};
+use strait_engine::translate::{Context, FlowAccess};
+use strait_host::interface::interface_flag;
+use strait_host::stdout;
+use strait_io::Monitor;
+use strait_wg::boringtun::BoringtunIdentity;
+
+use super::admin::Board;
+use super::check::Host;
+use super::config::{AdminSocket, Config, DEFAULT_INTERFACE};
+use super::mtu;
+use super::socket::{self, Answer, Request, SocketError};
+
+pub(crate) use protocol::{Protocol, parse_protocol};
+pub use report::Report;
+
+/// `strait explain`
+#[derive(Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// Source address
+    #[arg(env = "STRAIT_EXPLAIN_SOURCE", value_name = "SRC")]
+    pub(crate) source: IpAddr,
+    /// Destination address
+    #[arg(env = "STRAIT_EXPLAIN_DESTINATION", value_name = "DST")]
+    pub(crate) destination: IpAddr,
+    /// tcp, udp, icmp, sctp, esp, another name or a number [default: tcp with a port, else icmp]
+    #[arg(
+        long = "proto",
+        env = "STRAIT_EXPLAIN_PROTO",
+        value_name = "PROTOCOL",
+        value_parser = parse_protocol
+    )]
+    pub(crate) protocol: Option<Protocol>,
+    /// Source port [default: 40000]
+    #[arg(long = "sport", env = "STRAIT_EXPLAIN_SPORT", value_name = "PORT")]
+    pub(crate) source_port: Option<u16>,
+    /// Destination port [default: 443]
+    #[arg(long = "dport", env = "STRAIT_EXPLAIN_DPORT", value_name = "PORT")]
+    pub(crate) destination_port: Option<u16>,
+    /// Identifier of an ICMP echo [default: 1]
+    #[arg(long = "id", env = "STRAIT_EXPLAIN_ID", value_name = "NUMBER")]
+    pub(crate) identifier: Option<u16>,
+    /// Length of the packet in bytes, IP header included; it must not be fragmented
+    #[arg(long, env = "STRAIT_EXPLAIN_SIZE", value_name = "BYTES")]
+    pub(crate) size: Option<u16>,
+    /// From the tunnel to the cluster, instead of from the cluster to the tunnel
+    #[arg(long, env = "STRAIT_EXPLAIN_INBOUND")]
+    pub(crate) inbound: bool,
+    /// Inbound: the peer that sends it [default: the only one that may]
+    #[arg(long, env = "STRAIT_EXPLAIN_PEER", value_name = "NAME", requires = "inbound")]
+    pub(crate) peer: Option<String>,
+    /// Ask the gateway with this device
+    #[arg(
+        long,
+        env = "STRAIT_EXPLAIN_INTERFACE",
+        value_name = "NAME",
+        default_value = DEFAULT_INTERFACE,
+        value_parser = interface_flag
+    )]
+    pub(crate) interface: String,
+    /// Ask the gateway with this admin socket
+    #[arg(long, env = "STRAIT_EXPLAIN_SOCKET", value_name = "PATH", conflicts_with = "interface")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Ask this configuration file (TOML) instead of a gateway
+    #[arg(
+        long,
+        env = "STRAIT_EXPLAIN_CONFIG",
+        value_name = "FILE",
+        conflicts_with_all = ["interface", "socket"]
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+}
+
+/// The packet would not go.
+const DROPPED: u8 = 1;
+
+/// Why there is no explanation.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
+pub enum ExplainError {
+    #[error(transparent)]
+    Question(#[from] QuestionError),
+    /// The same, as the gateway says it.
+    #[error("{0}")]
+    WrongQuestion(String),
+    #[error("{protocol} has no ports here: leave --sport and --dport out")]
+    NoPorts { protocol: String },
+    #[error("{protocol} has no echo identifier: leave --id out")]
+    NoIdentifier { protocol: String },
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+}
+
+impl ExplainError {
+    /// Whether whoever asked could have known better.
+    pub const fn is_usage(&self) -> bool {
+        match self {
+            Self::Question(_)
+            | Self::WrongQuestion(_)
+            | Self::NoPorts { .. }
+            | Self::NoIdentifier { .. } => true,
+            Self::Socket(_) => false,
+        }
+    }
+}
+
+/// Runs `strait explain`. Changes nothing, here or in a gateway.
+///
+/// # Errors
+///
+/// [`ExplainError`], or [`super::config::Findings`] if the file is wrong.
+pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let question = question(args)?;
+    let report = match &args.config {
+        Some(file) => from_file(file, &question)?,
+        None => from_gateway(args, question)?,
+    };
+
+    let text = if args.json {
+        let mut json = serde_json::to_string_pretty(&report)?;
+        json.push('\n');
+        json
+    } else {
+        report.to_string()
+    };
+    stdout::print(&text)?;
+
+    Ok(if report.goes() { ExitCode::SUCCESS } else { ExitCode::from(DROPPED) })
+}
+
+/// Answers what comes over the socket.
+pub fn answer(monitor: &Monitor, board: &Board, request: Request) -> Answer {
+    let Request::Explain(question) = request;
+
+    match monitor.explain(&question) {
+        Ok(explanation) => {
+            let obstacle = board.device().and_then(|device| match question.direction {
+                Direction::Outbound => device.obstacle(question.destination),
+                Direction::Inbound => device.is_down(),
+            });
+            let report = Report::new(&question, &explanation).blocked_by(obstacle);
+            Answer::Explanation(Box::new(report))
+        }
+        Err(error) => Answer::WrongQuestion(error.to_string()),
+    }
+}
+
+fn from_gateway(args: &ExplainArgs, question: Question) -> Result<Report, ExplainError> {
+    // What no gateway can answer needs none.
+    question.packet()?;
+    let default = || AdminSocket::default_path(&args.interface);
+    let path = args.socket.clone().unwrap_or_else(default);
+
+    match socket::ask(&path, Request::Explain(question))? {
+        Answer::Explanation(report) => Ok(*report),
+        Answer::WrongQuestion(text) | Answer::Refused(text) => {
+            Err(ExplainError::WrongQuestion(text))
+        }
+    }
+}
+
+fn from_file(file: &Path, question: &Question) -> anyhow::Result<Report> {
+    let config = Config::load(file)?;
+    let mtu_bytes = mtu::of_device(&config, Host::look(&config).underlay).bytes;
+
+    let explanation = planned(&config, mtu_bytes, question)?;
+
+    Ok(Report::new(question, &explanation))
+}
+
+/// What a gateway with this configuration would say, before it knows more than its file.
+fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Result<Explanation> {
+    let start = now();
+    let settings = strait_engine::Settings { max_flows: config.max_flows, seed: 0, start };
+    let identity = Arc::new(BoringtunIdentity::new(&config.private_key));
+    let Engine { mut control, flows, .. } = Engine::new(identity, settings)?;
+    let clamp_mtu = config.mss_clamp.then_some(mtu_bytes);
+    let peers = config
+        .peers
+        .iter()
+        .map(|peer| peer.to_peer_config(peer.endpoint_addresses().collect(), clamp_mtu))
+        .collect();
+    control.set_port(config.listen_port);
+    control.apply(peers, config.plan(1).table);
+
+    let forwarding = control.current();
+    let context = Context {
+        forwarding: &forwarding,
+        flows: &flows,
+        flow_access: FlowAccess::ReadOnly,
+        now: flows.tick(start),
+    };
+
+    let situation = Situation { mtu_bytes, is_running: false };
+    Ok(explain(&context, situation, question).map_err(ExplainError::from)?)
+}
+
+/// What was typed, as a packet.
+fn question(args: &ExplainArgs) -> Result<Question, ExplainError> {
+    let has_ports = args.source_port.is_some() || args.destination_port.is_some();
+    let protocol = match args.protocol {
+        Some(protocol) => protocol,
+        None if has_ports => Protocol::TCP,
+        None => Protocol::Icmp,
+    };
+    let source_port = args.source_port.unwrap_or(protocol::SOURCE_PORT);
+    let destination_port = args.destination_port.unwrap_or(protocol::DESTINATION_PORT);
+    let content = match protocol.number(args.source.is_ipv6()) {
+        protocol::TCP => Content::Tcp { source_port, destination_port },
+        protocol::UDP => Content::Udp { source_port, destination_port },
+        protocol::UDP_LITE => Content::UdpLite { source_port, destination_port },
+        number if number == Protocol::Icmp.number(args.source.is_ipv6()) => {
+            Content::Echo { identifier: args.identifier.unwrap_or(protocol::IDENTIFIER) }
+        }
+        protocol => Content::Other { protocol },
+    };
+
+    let name = || protocol.to_string();
+    let is_echo = matches!(content, Content::Echo { .. });
+    let knows_ports = !is_echo && content.source_port().is_some();
+    if has_ports && !knows_ports {
+        return Err(ExplainError::NoPorts { protocol: name() });
+    }
+    if args.identifier.is_some() && !is_echo {
+        return Err(ExplainError::NoIdentifier { protocol: name() });
+    }
+
+    Ok(Question {
+        direction: if args.inbound { Direction::Inbound } else { Direction::Outbound },
+        source: args.source,
+        destination: args.destination,
+        content,
+        size: args.size,
+        peer: args.peer.clone(),
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an engine without a gateway needs a time to start at"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests;

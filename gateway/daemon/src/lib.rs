@@ -1,0 +1,29 @@
+//! A gateway or a device that runs: configuration, reload, names, routes, metrics and admin pages, fed by a file, by
+//! the API server or over the configuration socket of `wg`.
+//!
+//! [`config`] is what a file or flags mean, [`service`] the control loop of a gateway, [`device`] a plain WireGuard
+//! device. Nothing here is on the packet path; everything here may allocate, wait and log.
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod check;
+pub mod cluster;
+pub mod config;
+pub mod device;
+mod device_state;
+pub mod election;
+pub mod explain;
+pub mod given;
+mod metrics;
+pub mod mtu;
+mod own_key;
+mod reading;
+mod reload;
+mod resolver;
+mod routes;
+pub mod service;
+pub mod show;
+pub mod socket;
+pub mod uapi;
+mod ways;

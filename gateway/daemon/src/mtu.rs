@@ -1,0 +1,129 @@
+//! The MTU of the device when the configuration names none.
+
+use std::fmt;
+
+use strait_host::netlink::{MTU_MIN_IPV6, Underlay};
+
+use super::config::{Config, MTU_MIN};
+
+/// What a packet grows by in the tunnel at most: outer IPv6 header 40, UDP header 8, header of a
+/// transport data message 16, authentication tag 16 bytes.
+pub(crate) const OVERHEAD_BYTES: u16 = 80;
+
+/// The same with an outer IPv4 header, of 20 bytes.
+pub(crate) const OVERHEAD_BYTES_IPV4: u16 = 60;
+
+/// What is assumed of an underlay that nobody knows: Ethernet.
+const ASSUMED_UNDERLAY_MTU: u16 = 1500;
+
+/// The MTU of the device in bytes, and why it is that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceMtu {
+    /// The MTU.
+    pub bytes: u16,
+    /// Why it is that, for the log.
+    pub reason: Reason,
+}
+
+/// Where an MTU comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The configuration says so.
+    Configured,
+    /// The MTU of the underlay less `OVERHEAD_BYTES`.
+    Underlay(Underlay),
+    /// The underlay leaves less than IPv6 needs; large packets are fragmented on the way.
+    RaisedForIpv6(Underlay),
+    /// No route tells which interface the underlay is.
+    Assumed,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configured => f.write_str("configured"),
+            Self::Underlay(Underlay { interface, mtu_bytes }) => {
+                write!(f, "MTU {mtu_bytes} of {interface} less {OVERHEAD_BYTES}")
+            }
+            Self::RaisedForIpv6(Underlay { interface, mtu_bytes }) => write!(
+                f,
+                "the least that IPv6 needs; MTU {mtu_bytes} of {interface} is too small for it"
+            ),
+            Self::Assumed => write!(
+                f,
+                "no route to a peer; assumed {ASSUMED_UNDERLAY_MTU} less {OVERHEAD_BYTES}"
+            ),
+        }
+    }
+}
+
+/// The MTU for `config` over `underlay`.
+pub fn of_device(config: &Config, underlay: Option<Underlay>) -> DeviceMtu {
+    if let Some(bytes) = config.mtu_bytes {
+        return DeviceMtu { bytes, reason: Reason::Configured };
+    }
+    let Some(underlay) = underlay else {
+        let bytes = ASSUMED_UNDERLAY_MTU - OVERHEAD_BYTES;
+        return DeviceMtu { bytes, reason: Reason::Assumed };
+    };
+
+    let fits = u16::try_from(underlay.mtu_bytes.saturating_sub(u32::from(OVERHEAD_BYTES)))
+        .unwrap_or(u16::MAX - OVERHEAD_BYTES)
+        .max(MTU_MIN);
+    if fits < MTU_MIN_IPV6 && config.first_ipv6().is_some() {
+        return DeviceMtu { bytes: MTU_MIN_IPV6, reason: Reason::RaisedForIpv6(underlay) };
+    }
+
+    DeviceMtu { bytes: fits, reason: Reason::Underlay(underlay) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::example;
+    use super::*;
+
+    #[test]
+    fn a_configured_mtu_is_taken_as_it_is() {
+        let config = Config { mtu_bytes: Some(1340), ..example::config() };
+
+        assert_eq!(of_device(&config, Some(underlay(9000))).bytes, 1340);
+    }
+
+    #[test]
+    fn the_overhead_is_taken_off_the_underlay() {
+        for (mtu, expected) in [(1500, 1420), (9000, 8920), (65_536, 65_456), (600, 576)] {
+            let device = of_device(&without_mtu(), Some(underlay(mtu)));
+
+            assert_eq!(device.bytes, expected);
+            assert_eq!(device.reason, Reason::Underlay(underlay(mtu)));
+        }
+    }
+
+    #[test]
+    fn an_absurdly_large_underlay_is_capped() {
+        assert_eq!(of_device(&without_mtu(), Some(underlay(u32::MAX))).bytes, 65_455);
+    }
+
+    #[test]
+    fn without_a_route_ethernet_is_assumed() {
+        assert_eq!(of_device(&without_mtu(), None).bytes, 1420);
+    }
+
+    #[test]
+    fn ipv6_gets_at_least_what_it_needs() {
+        let config = Config { addresses: vec!["fd00::1/64".parse().unwrap()], ..without_mtu() };
+
+        let device = of_device(&config, Some(underlay(1300)));
+
+        assert_eq!(device.bytes, 1280);
+        assert!(matches!(device.reason, Reason::RaisedForIpv6(_)));
+    }
+
+    fn without_mtu() -> Config {
+        Config { mtu_bytes: None, ..example::config() }
+    }
+
+    fn underlay(mtu_bytes: u32) -> Underlay {
+        Underlay { interface: "eth0".to_owned(), mtu_bytes }
+    }
+}

@@ -1,0 +1,310 @@
+//! `strait show`: the devices of this host, as `wg show` has them, and what only ours know.
+//!
+//! Asks over the sockets that `wg` uses, so it sees every WireGuard in user space. Secrets come over
+//! such a socket; they are wiped and never shown.
+
+mod json;
+mod text;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use strait_host::interface::interface_flag;
+use strait_wg::uapi::{ReadError, Report};
+use zeroize::Zeroizing;
+
+use super::uapi;
+
+/// For one question and its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest answer, in bytes: more than 100,000 peers.
+const ANSWER_LIMIT_BYTES: usize = 128 << 20;
+
+/// What is read at first, in bytes.
+const FIRST_BYTES: usize = 64 << 10;
+
+/// `strait show`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ShowArgs {
+    /// This device only [default: all of them]
+    #[arg(env = "STRAIT_SHOW_INTERFACE", value_name = "NAME", value_parser = interface_flag)]
+    pub(crate) interface: Option<String>,
+    /// Print JSON
+    #[arg(long, env = "STRAIT_JSON")]
+    pub(crate) json: bool,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
+pub enum ShowError {
+    #[error("no device answers on {}: is it called so, and are you root? `strait show` has all there are", path.display())]
+    Unreachable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the device on {} is busy: it does not answer; ask again", path.display())]
+    Busy { path: PathBuf },
+    #[error("the answer on {} cannot be understood", path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: ReadError,
+    },
+    #[error("the answer on {} is no text", path.display())]
+    NoText { path: PathBuf },
+    #[error("cannot look into {}: run as root", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// One device.
+#[derive(Debug)]
+struct Shown {
+    interface: String,
+    report: Report,
+}
+
+/// What `strait show` prints, and why some of several devices are not in it.
+///
+/// # Errors
+///
+/// [`ShowError`] if the device that `args` name does not answer as it should, or if devices cannot be listed.
+pub fn read(args: &ShowArgs) -> anyhow::Result<(String, Vec<ShowError>)> {
+    let directory = Path::new(uapi::DIRECTORY);
+    let (devices, errors) = match &args.interface {
+        Some(interface) => (vec![ask(directory, interface, PATIENCE)?], Vec::new()),
+        None => all(directory)?,
+    };
+    let text = if args.json {
+        json::of_devices(&devices)?
+    } else {
+        text::of_devices(&devices, jiff::Timestamp::now())
+    };
+
+    Ok((text, errors))
+}
+
+/// Every device that answers, by name, and what is wrong with the others.
+fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
+    let failed = |source| ShowError::Directory { path: directory.to_owned(), source };
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut interfaces = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.extension() == Some(OsStr::new("sock"))
+            && let Some(interface) = path.file_stem().and_then(OsStr::to_str)
+        {
+            interfaces.push(interface.to_owned());
+        }
+    }
+    interfaces.sort_unstable();
+
+    let (mut devices, mut errors) = (Vec::new(), Vec::new());
+    for interface in &interfaces {
+        match ask(directory, interface, PATIENCE) {
+            Ok(device) => devices.push(device),
+            Err(error) if error.is_of_nobody() || has_gone(directory, interface) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+
+    Ok((devices, errors))
+}
+
+impl ShowError {
+    /// A socket that a dead device left behind, or that went with its device a moment ago.
+    fn is_of_nobody(&self) -> bool {
+        let Self::Unreachable { source, .. } = self else {
+            return false;
+        };
+
+        matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+    }
+}
+
+/// Whether the device has ended since its socket was found. Whatever it answered at the last moment is no
+/// fault of it.
+fn has_gone(directory: &Path, interface: &str) -> bool {
+    let found = fs::symlink_metadata(directory.join(uapi::file_name(interface)));
+
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn ask(directory: &Path, interface: &str, patience: Duration) -> Result<Shown, ShowError> {
+    let path = directory.join(uapi::file_name(interface));
+    let bytes = exchange(&path, patience).map_err(|source| {
+        let path = path.clone();
+        // All its places are taken, and perhaps all in front of its door as well.
+        if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            ShowError::Busy { path }
+        } else {
+            ShowError::Unreachable { path, source }
+        }
+    })?;
+    // Not lossily, which leaves a copy of the secrets.
+    let Ok(text) = str::from_utf8(&bytes) else {
+        return Err(ShowError::NoText { path });
+    };
+    let report = Report::parse(text).map_err(|source| ShowError::Unreadable { path, source })?;
+
+    Ok(Shown { interface: interface.to_owned(), report })
+}
+
+fn exchange(path: &Path, patience: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_read_timeout(Some(patience))?;
+    // It holds for the connection as well.
+    socket.set_write_timeout(Some(patience))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    let mut stream = UnixStream::from(OwnedFd::from(socket));
+    stream.write_all(b"get=1\n\n")?;
+    // The other end closes after its answer when nothing more can come.
+    stream.shutdown(Shutdown::Write)?;
+
+    read_to_end(&mut stream)
+}
+
+/// As the method of that name, but what was read is wiped wherever it was.
+fn read_to_end(stream: &mut impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(vec![0; FIRST_BYTES]);
+    let mut len = 0;
+    loop {
+        if len == bytes.len() {
+            if len >= ANSWER_LIMIT_BYTES {
+                return Err(io::Error::other("the answer is too long"));
+            }
+            let mut larger = Zeroizing::new(vec![0; len * 2]);
+            larger.get_mut(..len).unwrap_or_default().copy_from_slice(&bytes);
+            bytes = larger;
+        }
+        match stream.read(bytes.get_mut(len..).unwrap_or_default()) {
+            Ok(0) => {
+                bytes.truncate(len);
+                return Ok(bytes);
+            }
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_of_any_length_is_read_whole() {
+        for len in [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, 5 * FIRST_BYTES] {
+            let bytes: Vec<u8> = (0..=250).cycle().take(len).collect();
+
+            let read = read_to_end(&mut &bytes[..]).unwrap();
+
+            assert_eq!(*read, bytes, "{len}");
+        }
+    }
+
+    #[test]
+    fn an_odd_device_is_told_of_and_hides_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(uapi::file_name(name));
+        drop(UnixListener::bind(path("dead0")).unwrap());
+        let devices = [
+            ("deaf0", &b""[..]),
+            ("good0", b"listen_port=7\nerrno=0\n\n"),
+            ("good1", b"errno=0\n\n"),
+            ("odd0", b"listen_port=many\n\n"),
+            ("odd1", b"\xff\n\n"),
+        ];
+        let answering = devices.map(|(name, answer)| {
+            let listener = UnixListener::bind(path(name)).unwrap();
+            thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                io::copy(&mut &stream, &mut io::sink()).unwrap();
+                stream.write_all(answer).unwrap();
+            })
+        });
+
+        let (devices, errors) = all(directory.path()).unwrap();
+
+        for thread in answering {
+            thread.join().unwrap();
+        }
+        let names: Vec<_> = devices.iter().map(|device| &*device.interface).collect();
+        assert_eq!(names, ["good0", "good1"]);
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        for (error, name) in errors.iter().zip(["deaf0.sock", "odd0.sock", "odd1.sock"]) {
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    /// With or without an answer that began.
+    #[test]
+    fn a_device_that_ends_while_it_is_asked_is_none() {
+        for answer in [&b""[..], b"listen_port=7\n"] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join(uapi::file_name("ends0"));
+            let listener = UnixListener::bind(&path).unwrap();
+            let ending = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(answer).unwrap();
+                fs::remove_file(path).unwrap();
+            });
+
+            let (devices, errors) = all(directory.path()).unwrap();
+
+            ending.join().unwrap();
+            assert!(devices.is_empty() && errors.is_empty(), "{devices:?}, {errors:?}");
+        }
+    }
+
+    /// Those whom it has accepted are not done, and one more or many more wait.
+    #[test]
+    fn a_device_without_a_free_place_is_busy_and_not_absent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(uapi::file_name("busy0"));
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(1).unwrap();
+
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            let error = ask(directory.path(), "busy0", Duration::from_millis(50)).unwrap_err();
+
+            assert!(matches!(error, ShowError::Busy { .. }), "{error}: {error:?}");
+            assert!(!error.is_of_nobody());
+            let more = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            more.set_nonblocking(true).unwrap();
+            let _ = more.connect(&SockAddr::unix(&path).unwrap());
+            waiting.push(more);
+        }
+    }
+
+    #[test]
+    fn nobody_there_is_an_error_that_names_the_socket() {
+        let error = ask(Path::new(uapi::DIRECTORY), "none0", PATIENCE).unwrap_err().to_string();
+
+        assert!(error.contains("/var/run/wireguard/none0.sock"), "{error}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The socket on which `wg` configures a device and asks about it.
+//!
+//! The control runtime answers. What a client can hold is bounded in size and number; one that says
+//! nothing is sent away.
+
+mod gateway;
+mod lines;
+pub(crate) mod status;
+mod zone;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use strait_host::connections::Activity;
+use strait_wg::uapi::{Operation, Refusal, Report, RequestParser, Step, ending};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::socket::{BindError, Listener, Serving};
+use lines::{Line, Lines};
+
+pub use gateway::serve_gateway;
+
+/// Where `wg` looks for devices in user space.
+pub(crate) const DIRECTORY: &str = "/var/run/wireguard";
+
+/// Of the directory: whoever may not configure need not see what there is.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// Scripts may ask many questions at a time.
+const CONNECTION_LIMIT: usize = 64;
+
+/// How long a client may say nothing, or not listen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where the socket of the device called `interface` is.
+pub(crate) fn path(interface: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(file_name(interface))
+}
+
+/// What the socket of the device called `interface` is called in its directory.
+pub(crate) fn file_name(interface: &str) -> String {
+    format!("{interface}.sock")
+}
+
+/// Why a device has no socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UapiError {
+    #[error("somebody answers on {} already: choose another name, or end that device", path.display())]
+    InUse { path: PathBuf },
+    #[error("{} is there and is no socket: remove it", path.display())]
+    NotASocket { path: PathBuf },
+    #[error("cannot answer on {}: run as root, with a /var/run that can be written", path.display())]
+    Bind {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Binds the socket of the device called `interface`.
+///
+/// # Errors
+///
+/// [`UapiError`], which names the path and the remedy.
+pub(crate) fn bind(interface: &str) -> Result<Listener, UapiError> {
+    let path = path(interface);
+
+    Listener::bind(&path, DIRECTORY_MODE).map_err(|error| match error {
+        BindError::InUse => UapiError::InUse { path },
+        BindError::NotASocket => UapiError::NotASocket { path },
+        BindError::Failed(source) => UapiError::Bind { path, source },
+    })
+}
+
+/// What answers: a report for a get, nothing for a set.
+pub(crate) type Answering = dyn Fn(Operation) -> Result<Option<Report>, Refusal> + Send + Sync;
+
+/// Answers on `listener` from now on with `answer`, on the runtime of the caller, until the result is
+/// dropped.
+///
+/// # Errors
+///
+/// If the runtime does not take the socket.
+pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Serving> {
+    listener.accept(CONNECTION_LIMIT, move |stream, activity| {
+        let answer = Arc::clone(&answer);
+        async move {
+            if let Err(error) = converse(stream, &activity, &*answer).await {
+                debug!(%error, "a connection for configuration ended early");
+            }
+        }
+    })
+}
+
+/// Requests one after the other, until the client ends.
+async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut lines = Lines::new(read);
+    let mut conversation = RequestParser::default();
+
+    loop {
+        let line = timeout(PATIENCE, lines.next()).await??;
+        activity.note();
+        let step = match line {
+            Line::End => return Ok(()),
+            Line::Text(line) => conversation.take(&zone::with_index(line)),
+            Line::TooLong => Step::Last(RequestParser::too_big()),
+        };
+        let (result, is_last) = match step {
+            Step::More => continue,
+            Step::Close => return Ok(()),
+            Step::Answer(request) => (request.and_then(answer), false),
+            Step::Last(refusal) => (Err(refusal), true),
+        };
+        timeout(PATIENCE, respond(&mut write, activity, result)).await??;
+        if is_last {
+            write.shutdown().await?;
+            // Closed with something unread, the client would hear of that instead of the answer.
+            return timeout(PATIENCE, lines.drain()).await?;
+        }
+    }
+}
+
+async fn respond(
+    write: &mut (impl AsyncWriteExt + Unpin),
+    activity: &Activity,
+    result: Result<Option<Report>, Refusal>,
+) -> io::Result<()> {
+    let end = match result {
+        Ok(report) => {
+            if let Some(report) = report {
+                activity.write_all(write, report.to_text().as_bytes()).await?;
+            }
+            ending(Ok(()))
+        }
+        Err(refusal) => {
+            warn!(errno = refusal.errno.0, "refused: {refusal}");
+            ending(Err(refusal.errno))
+        }
+    };
+
+    write.write_all(end.as_bytes()).await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What `wg` hears about a gateway, whose configuration is a file or the objects of an API server.
+//!
+//! It may ask. A set is refused with `EPERM`: the next change of the file or of an object would undo it,
+//! and until then two places would say what holds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use strait_io::Monitor;
+use strait_wg::uapi::{Errno, Operation, Refusal, Report};
+use tracing::info;
+
+use super::{Serving, bind, serve, status};
+use crate::admin::Board;
+use crate::config::{Config, Peer};
+
+/// Answers for the gateway with the device called `interface`; `authority` is who configures it. Nobody
+/// asked for the socket, so a gateway does without where there can be none.
+pub fn serve_gateway(
+    interface: &str,
+    authority: &'static str,
+    monitor: Monitor,
+    board: Board,
+) -> Option<Serving> {
+    let served = bind(interface).map_err(anyhow::Error::from).and_then(|listener| {
+        let answer = move |operation| answer(operation, authority, &monitor, &board);
+        serve(listener, Arc::new(answer)).map_err(Into::into)
+    });
+
+    match served {
+        Ok(serving) => Some(serving),
+        Err(error) => {
+            info!("{error:#}; `wg show` and `strait show` do not see this gateway");
+            None
+        }
+    }
+}
+
+fn answer(
+    operation: Operation,
+    authority: &str,
+    monitor: &Monitor,
+    board: &Board,
+) -> Result<Option<Report>, Refusal> {
+    match operation {
+        Operation::Get => Ok(Some(of_gateway(monitor, board))),
+        Operation::Set(_) => Err(Refusal::new(
+            Errno::NOT_PERMITTED,
+            format!("a set, but {authority} says what this gateway does: change that"),
+        )),
+    }
+}
+
+fn of_gateway(monitor: &Monitor, board: &Board) -> Report {
+    let found = monitor.status();
+    let in_force = board.in_force();
+    let config = in_force.as_ref().map(|in_force| &*in_force.config);
+    let peers: HashMap<_, _> = config
+        .iter()
+        .flat_map(|config| &config.peers)
+        .map(|peer: &Peer| (peer.public_key, peer))
+        .collect();
+
+    let mut report = Report { device: status::of_device(&found), peers: Vec::new() };
+    report.device.private_key = config.map(|config: &Config| config.private_key.clone());
+    report.device.engine = config.map(|config| config.engine.to_string());
+    report.peers = found
+        .peers
+        .iter()
+        .map(|found| {
+            let mut report = status::of_peer(found);
+            report.name = Some(found.name.clone());
+            if let Some(peer) = peers.get(&found.public_key) {
+                report.preshared_key.clone_from(&peer.preshared_key);
+                report.persistent_keepalive = peer.persistent_keepalive;
+                report.allowed_ips = peer.allowed_ips.iter().copied().map(Into::into).collect();
+            }
+            report
+        })
+        .collect();
+
+    report
+}

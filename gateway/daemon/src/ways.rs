@@ -1,0 +1,312 @@
+//! What the kernel knows of the ways to the peers: by which interface they lead, and of links on them
+//! that carry less than ours.
+//!
+//! Routers that cannot forward a datagram tell the kernel, which from then on fragments what we
+//! send. TCP through the tunnel is better off knowing: its segments then fit again. And if a way leads
+//! through another interface than before, the address of ours that the peer knows is on the wrong one.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::iter;
+use std::net::SocketAddr;
+
+use strait_host::netlink::{Changed, Netlink, Underlay};
+use strait_io::{Gateway, Monitor, PeerStatus};
+use strait_wg::PublicKey;
+use tracing::info;
+
+use super::config::MTU_MIN;
+use super::mtu::{OVERHEAD_BYTES, OVERHEAD_BYTES_IPV4};
+
+/// Peers that are asked about at a time, so that many cost no more than a few.
+const PEERS_PER_TURN: usize = 16;
+
+/// Whose turn it is, and what was found before.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    next: usize,
+    last: HashMap<PublicKey, Way>,
+    /// The peers to which the way may be another one, by what has changed in the kernel.
+    due: BTreeSet<PublicKey>,
+    /// In bytes.
+    device_mtu: u16,
+}
+
+/// What was found of the way to a peer.
+#[derive(Debug)]
+struct Way {
+    endpoint: SocketAddr,
+    /// The number of the interface that it leads through.
+    interface: u32,
+    /// The largest inner packet, in bytes, of a device with an MTU of so many.
+    path_mtu: u16,
+    device_mtu: u16,
+    /// What the peer had been sent by then.
+    transmit_bytes: u64,
+}
+
+/// What is different about the way to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) peer: PublicKey,
+    /// The largest inner packet that it carries, in bytes, if that is news.
+    pub(crate) path_mtu: Option<u16>,
+    /// It leads to the same endpoint by another interface.
+    pub(crate) is_rerouted: bool,
+}
+
+impl Change {
+    /// Tells the gateway.
+    pub(crate) fn apply(self, gateway: &Gateway) {
+        if let Some(bytes) = self.path_mtu {
+            gateway.learn_path_mtu(self.peer, bytes);
+        }
+        if self.is_rerouted {
+            gateway.forget_local(self.peer);
+        }
+    }
+}
+
+impl Ways {
+    /// Something has changed in the kernel.
+    pub(crate) fn handle_change(&mut self, changed: &Changed) {
+        let may_differ = self
+            .last
+            .iter()
+            .filter(|(_, way)| changed.may_reroute(way.endpoint.ip(), way.interface));
+
+        self.due.extend(may_differ.map(|(peer, _)| *peer));
+    }
+
+    /// Whether there are peers to ask about at once: see [`Self::learn_due`].
+    pub(crate) fn are_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Asks the kernel about the next few peers to which the way may be another one by what has changed.
+    pub(crate) async fn learn_due(&mut self, netlink: &Netlink, monitor: &Monitor) -> Vec<Change> {
+        self.device_mtu = monitor.device_mtu();
+        let keys: Vec<_> = iter::from_fn(|| self.due.pop_first()).take(PEERS_PER_TURN).collect();
+        let peers = monitor.peers_by_key(&keys);
+        let turn = peers.iter().filter_map(|peer| Some((peer, peer.endpoint?))).collect();
+
+        self.ask(netlink, turn).await
+    }
+
+    /// Asks the kernel about the next few peers that are sent something, and says what changed.
+    pub(crate) async fn learn(
+        &mut self,
+        netlink: &Netlink,
+        peers: &[PeerStatus],
+        device_mtu: u16,
+    ) -> Vec<Change> {
+        self.device_mtu = device_mtu;
+        let turn = self.turn(peers);
+        let changed = self.ask(netlink, turn).await;
+        if self.last.len() > peers.len() {
+            let known: HashSet<_> = peers.iter().map(|peer| peer.public_key).collect();
+            self.last.retain(|key, _| known.contains(key));
+        }
+
+        changed
+    }
+
+    async fn ask(
+        &mut self,
+        netlink: &Netlink,
+        turn: Vec<(&PeerStatus, SocketAddr)>,
+    ) -> Vec<Change> {
+        let mut changed = Vec::new();
+        for (peer, endpoint) in turn {
+            if let Some(found) = netlink.interface_towards(endpoint.ip()).await {
+                changed.extend(self.handle_way(peer, endpoint, found));
+            }
+        }
+
+        changed
+    }
+
+    /// Those of the next few peers that there may be news of, with their endpoints.
+    fn turn<'a>(&mut self, peers: &'a [PeerStatus]) -> Vec<(&'a PeerStatus, SocketAddr)> {
+        let first = self.next;
+        let places = || peers.iter().enumerate();
+        let mut turn = Vec::new();
+        for (place, peer) in places().skip(first).chain(places().take(first)) {
+            let Some(endpoint) = peer.endpoint.filter(|endpoint| self.may_differ(peer, *endpoint))
+            else {
+                continue;
+            };
+            turn.push((peer, endpoint));
+            self.next = place + 1;
+            if turn.len() == PEERS_PER_TURN {
+                break;
+            }
+        }
+
+        turn
+    }
+
+    /// Routers say something only of what is sent, and a way that nobody goes may be any.
+    fn may_differ(&self, peer: &PeerStatus, endpoint: SocketAddr) -> bool {
+        self.last.get(&peer.public_key).is_none_or(|way| {
+            way.transmit_bytes != peer.transmit_bytes
+                || way.endpoint != endpoint
+                || way.device_mtu != self.device_mtu
+                || Some(way.path_mtu) != peer.path_mtu_bytes
+        })
+    }
+
+    fn handle_way(
+        &mut self,
+        peer: &PeerStatus,
+        endpoint: SocketAddr,
+        (index, Underlay { interface, mtu_bytes }): (u32, Underlay),
+    ) -> Option<Change> {
+        let device_mtu = self.device_mtu;
+        let bytes = inner(mtu_bytes, endpoint, device_mtu);
+        let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
+        if path_mtu.is_some() && peer.path_mtu_bytes.is_some() {
+            info!(peer = peer.name, path_mtu = bytes, "the way to a peer changed");
+        }
+        let last = self.last.get(&peer.public_key);
+        let is_rerouted =
+            last.is_some_and(|way| way.endpoint == endpoint && way.interface != index);
+        if is_rerouted {
+            info!(peer = peer.name, interface, "the way to a peer leads through another interface");
+        }
+        let transmit_bytes = peer.transmit_bytes;
+        let way = Way { endpoint, interface: index, path_mtu: bytes, device_mtu, transmit_bytes };
+        self.last.insert(peer.public_key, way);
+
+        let change = Change { peer: peer.public_key, path_mtu, is_rerouted };
+        (path_mtu.is_some() || is_rerouted).then_some(change)
+    }
+}
+
+/// The largest inner packet of the device for an outer one of `outer` bytes to `endpoint`.
+fn inner(outer: u32, endpoint: SocketAddr, device_mtu: u16) -> u16 {
+    let overhead = if endpoint.is_ipv4() { OVERHEAD_BYTES_IPV4 } else { OVERHEAD_BYTES };
+    let room = u16::try_from(outer.saturating_sub(overhead.into())).unwrap_or(u16::MAX);
+    // It is padded to a multiple of 16 bytes, but to no more than the MTU of the device.
+    let inner = if room < device_mtu { room & !15 } else { device_mtu };
+
+    inner.max(MTU_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use strait_wg::PrivateKey;
+
+    use super::*;
+
+    #[test]
+    fn the_overhead_is_taken_off_and_a_little_is_left() {
+        let endpoint = "198.51.100.1:7".parse().unwrap();
+
+        assert_eq!(inner(1500, endpoint, 1420), 1420);
+        assert_eq!(inner(68, endpoint, 1420), MTU_MIN);
+        assert_eq!(inner(u32::MAX, endpoint, u16::MAX), u16::MAX);
+    }
+
+    /// No larger one does, unless the device has none.
+    #[test]
+    fn the_largest_packet_fits_with_its_padding() {
+        for endpoint in ["198.51.100.1:7", "[2001:db8::1]:7"].map(|text| text.parse().unwrap()) {
+            for device_mtu in [1280, 1340, 1400, 1420, 1500] {
+                for outer in 1000..1600 {
+                    let ip = if SocketAddr::is_ipv4(&endpoint) { 20 } else { 40 };
+                    let datagram =
+                        |inner: u16| ip + 8 + 16 + inner.next_multiple_of(16).min(device_mtu) + 16;
+                    let inner = inner(outer.into(), endpoint, device_mtu);
+
+                    assert!(datagram(inner) <= outer, "{inner} in {outer} of {endpoint}");
+                    assert!(inner == device_mtu || datagram(inner + 1) > outer, "{inner} {outer}");
+                }
+            }
+        }
+    }
+
+    /// A peer that moves says itself which address of ours it knows.
+    #[test]
+    fn a_way_is_another_one_if_only_its_interface_changes() {
+        let mut ways = Ways { device_mtu: 1420, ..Ways::default() };
+        let mut peer = peer();
+        let mut look = |peer: &PeerStatus, endpoint: &str, index: u32| {
+            let underlay = Underlay { interface: format!("eth{index}"), mtu_bytes: 1500 };
+            ways.handle_way(peer, endpoint.parse().unwrap(), (index, underlay))
+        };
+
+        let first = look(&peer, "198.51.100.1:7", 0).unwrap();
+        peer.path_mtu_bytes = first.path_mtu;
+        let again = look(&peer, "198.51.100.1:7", 0);
+        let rerouted = look(&peer, "198.51.100.1:7", 1).unwrap();
+        let moved = look(&peer, "203.0.113.1:7", 0);
+
+        assert_eq!((first.path_mtu, first.is_rerouted), (Some(1420), false));
+        assert_eq!((again, moved), (None, None));
+        assert_eq!((rerouted.path_mtu, rerouted.is_rerouted), (None, true));
+    }
+
+    #[test]
+    fn a_way_is_asked_about_once_until_something_is_sent_on_it() {
+        let mut ways = Ways::default();
+        let mut peers = [peer(), peer(), peer()];
+        peers[2].endpoint = None;
+        let [rome, milan] = [peers[0].public_key, peers[1].public_key];
+
+        assert_eq!(ask(&mut ways, &mut peers), [rome, milan]);
+        assert_eq!(ask(&mut ways, &mut peers), []);
+        peers[1].transmit_bytes += 148;
+        assert_eq!(ask(&mut ways, &mut peers), [milan]);
+        peers[0].endpoint = Some("203.0.113.1:7".parse().unwrap());
+        assert_eq!(ask(&mut ways, &mut peers), [rome]);
+        // Configured again, of which nothing is known.
+        peers[0].path_mtu_bytes = None;
+        assert_eq!(ask(&mut ways, &mut peers), [rome]);
+        assert_eq!(ask(&mut ways, &mut peers), []);
+        ways.device_mtu += 1;
+        assert_eq!(ask(&mut ways, &mut peers), [milan, rome]);
+        assert_eq!(ask(&mut ways, &mut peers), []);
+    }
+
+    #[test]
+    fn peers_that_all_send_take_turns_and_others_do_not_hold_them_up() {
+        let mut ways = Ways::default();
+        let mut peers: Vec<_> = (0..3 * PEERS_PER_TURN).map(|_| peer()).collect();
+        let keys: Vec<_> = peers.iter().map(|peer| peer.public_key).collect();
+
+        let asked: Vec<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
+        assert_eq!(asked, keys);
+        for place in [5, 40] {
+            peers[place].transmit_bytes += 1;
+        }
+        assert_eq!(ask(&mut ways, &mut peers), [keys[5], keys[40]]);
+        for peer in &mut peers {
+            peer.transmit_bytes += 1;
+        }
+        let asked: BTreeSet<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
+        assert_eq!(asked, keys.into_iter().collect());
+        assert_eq!(ask(&mut ways, &mut peers[..1]), []);
+    }
+
+    /// Who is asked about in a turn. Each answer is the same and is told to the peer.
+    fn ask(ways: &mut Ways, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
+        let mut asked = Vec::new();
+        for (peer, endpoint) in ways.turn(peers) {
+            let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes: 1500 };
+            ways.handle_way(peer, endpoint, (0, underlay));
+            asked.push(peer.public_key);
+        }
+        for peer in peers.iter_mut().filter(|peer| asked.contains(&peer.public_key)) {
+            peer.path_mtu_bytes = ways.last.get(&peer.public_key).map(|way| way.path_mtu);
+        }
+
+        asked
+    }
+
+    fn peer() -> PeerStatus {
+        let public_key = PrivateKey::generate().public_key();
+        let endpoint = Some("198.51.100.1:7".parse().unwrap());
+
+        PeerStatus { has_session: true, endpoint, ..PeerStatus::new("milan", public_key) }
+    }
+}

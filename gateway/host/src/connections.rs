@@ -1,0 +1,173 @@
+//! A bounded number of connections to a socket, so that no client keeps others out.
+//!
+//! A new connection is accepted at once. If there are too many, the one that has been idle for longest ends:
+//! clients that say nothing, or that do not read, give way to those that ask.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::task::{AbortHandle, yield_now};
+
+/// The connections to one socket. Dropping this ends none of them.
+#[derive(Debug)]
+pub struct Connections {
+    limit: usize,
+    events: Arc<AtomicU64>,
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    task: AbortHandle,
+    activity: Activity,
+}
+
+/// By which a connection shows that it is not idle.
+#[derive(Clone, Debug)]
+pub struct Activity {
+    /// Of all connections.
+    events: Arc<AtomicU64>,
+    /// The last of this one.
+    last: Arc<AtomicU64>,
+}
+
+impl Activity {
+    /// Another request, or a part of one, has come.
+    pub fn note(&self) {
+        self.last.store(self.events.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Writes all of `bytes`. With each part that the client takes it is not idle.
+    ///
+    /// # Errors
+    ///
+    /// The stream's.
+    pub async fn write_all(
+        &self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        mut bytes: &[u8],
+    ) -> io::Result<()> {
+        while stream.write_buf(&mut bytes).await? > 0 {
+            self.note();
+        }
+        if bytes.is_empty() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+}
+
+impl Connections {
+    /// Up to `limit` connections, which is at least one.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, events: Arc::default(), open: Vec::new() }
+    }
+
+    /// Runs `converse` on the runtime of the caller, for one more connection.
+    pub async fn spawn<F>(&mut self, converse: impl FnOnce(Activity) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.open.retain(|open| !open.task.is_finished());
+        let last = |open: &Open| open.activity.last.load(Ordering::Relaxed);
+        let idle = self.open.iter().enumerate().min_by_key(|(_, open)| last(open));
+        if let Some((idle, _)) = idle.filter(|_| self.open.len() >= self.limit) {
+            self.open.swap_remove(idle).task.abort();
+        }
+
+        let activity = Activity { events: Arc::clone(&self.events), last: Arc::default() };
+        activity.note();
+        let task = tokio::spawn(converse(activity.clone())).abort_handle();
+        self.open.push(Open { task, activity });
+        // The connection that ends closes its descriptor, and the new one reads what has come already.
+        yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_connection_that_is_idle_longest_ends() {
+        let mut connections = Connections::new(3);
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let mut activities = Vec::new();
+        for number in 0..6 {
+            if number == 3 {
+                let first: &Activity = &activities[0];
+                first.note();
+            }
+            let end = End(number, Arc::clone(&ended));
+            connections
+                .spawn(|activity| {
+                    activities.push(activity);
+                    async move {
+                        let _end = end;
+                        pending::<()>().await;
+                    }
+                })
+                .await;
+        }
+        yield_now().await;
+
+        assert_eq!(*ended.lock().unwrap(), [1, 2, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_ended_takes_no_place() {
+        let mut connections = Connections::new(2);
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let end = End(0, Arc::clone(&ended));
+        connections
+            .spawn(|_| async move {
+                let _end = end;
+                pending::<()>().await;
+            })
+            .await;
+        for _ in 0..10 {
+            connections.spawn(|_| async {}).await;
+        }
+
+        assert!(ended.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_a_long_answer_is_not_idle() {
+        let mut connections = Connections::new(2);
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let (mut client, mut stream) = duplex(1);
+        for number in 0..3 {
+            let end = End(number, Arc::clone(&ended));
+            let answer = (number == 0).then(|| std::mem::replace(&mut stream, duplex(1).0));
+            if number == 2 {
+                client.read_exact(&mut [0; 4]).await.unwrap();
+            }
+            connections
+                .spawn(|activity| async move {
+                    let _end = end;
+                    if let Some(mut stream) = answer {
+                        activity.write_all(&mut stream, b"a long answer").await.unwrap();
+                    }
+                    pending::<()>().await;
+                })
+                .await;
+        }
+        yield_now().await;
+
+        assert_eq!(*ended.lock().unwrap(), [1]);
+    }
+
+    /// Notes that its connection has ended.
+    struct End(u32, Arc<Mutex<Vec<u32>>>);
+
+    impl Drop for End {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The HTTP server of the admin port, on a thread of its own.
+//!
+//! A scrape costs this thread and nobody else. What a client can hold is bounded in size, number and
+//! time, because the port may be open to more than the scraper.
+
+mod parts;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::connections::{Activity, Connections};
+
+pub use parts::{Parts, Writers};
+
+/// The content type of OpenMetrics.
+pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// A scraper and two probes need three. The rest is for clients that ask nothing: so many have to connect
+/// between a probe's connection and its request before it gives way to them.
+const CONNECTION_LIMIT: usize = 256;
+
+/// Connections that the kernel holds until they are accepted, which none waits for.
+const BACKLOG: i32 = 4096;
+
+/// A request is one line and a few headers. hyper accepts no smaller buffer than 8 KiB.
+const REQUEST_LIMIT_BYTES: usize = 8 * 1024;
+
+/// More than any client needs that is not stuck.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// After this a connection ends whatever it does, so that a client that never reads its answer does
+/// not hold its place forever. Scrapers connect again.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
+
+/// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pages under one address.
+pub trait Site: Send + Sync + 'static {
+    /// The answer to whoever asks from the address `client`.
+    fn answer(&self, method: &Method, uri: &Uri, client: IpAddr) -> Answer;
+}
+
+/// A bound port that does not answer yet.
+#[derive(Debug)]
+pub struct Admin {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+impl Admin {
+    /// Binds `address`; port 0 lets the kernel choose.
+    ///
+    /// # Errors
+    ///
+    /// The cause, with the address and the remedy.
+    pub fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+        let listen = || {
+            let domain = Domain::for_address(address);
+            let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            let listener = std::net::TcpListener::from(socket);
+            let address = listener.local_addr()?;
+            io::Result::Ok(Self { listener, address })
+        };
+
+        listen().with_context(|| {
+            format!(
+                "cannot listen on {address}: choose another metrics_address, or --metrics-address and --health-probe-bind-address"
+            )
+        })
+    }
+
+    /// The address that is bound.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts to answer with the pages of `site`. The thread ends with the process.
+    ///
+    /// # Errors
+    ///
+    /// If the thread or its runtime cannot be had.
+    pub fn serve(self, site: Arc<impl Site>) -> io::Result<SocketAddr> {
+        let Self { listener, address } = self;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let guard = runtime.enter();
+        let listener = TcpListener::from_std(listener)?;
+        drop(guard);
+
+        thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(move || runtime.block_on(accept(listener, site)))?;
+        info!(%address, "metrics are served");
+
+        Ok(address)
+    }
+}
+
+async fn accept(listener: TcpListener, site: Arc<impl Site>) {
+    let mut connections = Connections::new(CONNECTION_LIMIT);
+    loop {
+        match listener.accept().await {
+            Ok((stream, client)) => {
+                let site = Arc::clone(&site);
+                connections
+                    .spawn(|activity| async move {
+                        let served = serve(stream, client.ip(), site, activity);
+                        if timeout(CONNECTION_LIFETIME, served).await.is_err() {
+                            debug!(%client, "metrics connection ended: it was open for too long");
+                        }
+                    })
+                    .await;
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a metrics connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, client: IpAddr, site: Arc<impl Site>, activity: Activity) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        activity.note();
+        let answer = site.answer(request.method(), request.uri(), client);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_READ_TIMEOUT)
+        .max_buf_size(REQUEST_LIMIT_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+
+    if let Err(error) = connection.await {
+        debug!(%error, "metrics connection ended");
+    }
+}
+
+/// What a page answers.
+pub type Answer = Response<Body>;
+
+/// The content of a page: all at once, or in parts.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Words for people.
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = of_type(PLAIN, body);
+    *answer.status_mut() = status;
+
+    answer
+}
+
+/// A page that has what was asked for.
+pub fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    with_body(content_type, Full::new(body.into()).boxed_unsync())
+}
+
+/// A page whose content comes in parts, or all at once.
+pub fn with_body(content_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+
+    answer
+}

@@ -1,0 +1,114 @@
+//! A page that is written while its client reads it, on a thread beside the one of the pages.
+//!
+//! A scrape of a gateway with 65,536 peers has 150 MB and takes more than a second: it is never in memory as a
+//! whole, and probes do not wait for it.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::Body;
+
+/// Bytes of a part.
+const PART_BYTES: usize = 64 << 10;
+
+/// Parts that may wait for the client. Most scrapes are no longer, so that no thread waits with them.
+const PARTS: usize = 2;
+
+/// Threads that write pages.
+pub struct Writers(Arc<Semaphore>);
+
+/// Where a page is written to.
+pub struct Parts {
+    text: String,
+    ready: mpsc::Sender<Bytes>,
+}
+
+impl Writers {
+    /// Pages that are written at the same time: more than there are scrapers, and few enough for their memory
+    /// and processor time.
+    pub const MAX: usize = 4;
+
+    /// The page that `write` writes; `None` if too many are being written.
+    pub fn start(
+        &self,
+        write: impl FnOnce(&mut Parts) -> fmt::Result + Send + 'static,
+    ) -> Option<Body> {
+        let permit = Arc::clone(&self.0).try_acquire_owned().ok()?;
+        let (ready, mut parts) = mpsc::channel(PARTS);
+        tokio::task::spawn_blocking(move || {
+            let mut parts = Parts { text: String::new(), ready };
+            // It fails if the client has gone, which needs no answer.
+            let _ = write(&mut parts).and_then(|()| parts.flush());
+            drop(permit);
+        });
+        let parts = stream::poll_fn(move |context| parts.poll_recv(context));
+
+        Some(StreamBody::new(parts.map(|part| Ok(Frame::data(part)))).boxed_unsync())
+    }
+}
+
+impl Default for Writers {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(Self::MAX)))
+    }
+}
+
+impl Parts {
+    fn flush(&mut self) -> fmt::Result {
+        self.ready.blocking_send(mem::take(&mut self.text).into()).map_err(|_| fmt::Error)
+    }
+}
+
+impl fmt::Write for Parts {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text.push_str(text);
+
+        if self.text.len() < PART_BYTES { Ok(()) } else { self.flush() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_gets_the_whole_page() {
+        let line = "one of many lines\n";
+        let body = Writers::default()
+            .start(move |parts| (0..20_000).try_for_each(|_| parts.write_str(line)));
+
+        let page = body.unwrap().collect().await.unwrap().to_bytes();
+
+        assert_eq!(page, line.repeat(20_000));
+    }
+
+    #[tokio::test]
+    async fn a_few_pages_are_written_at_a_time() {
+        let writers = Writers::default();
+        let endless = |parts: &mut Parts| loop {
+            parts.write_str("and so on\n")?;
+        };
+        let mut unread: Vec<_> = (0..Writers::MAX).map(|_| writers.start(endless)).collect();
+        assert!(unread.iter().all(Option::is_some));
+        assert!(writers.start(endless).is_none());
+
+        unread.pop();
+
+        // Its thread notices that the client has gone.
+        let mut next = None;
+        while next.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            next = writers.start(|_| Ok(()));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What a user asks of clusters, on the command line: `network`, `create`, `delete`, `generate`, `plan`,
+//! `info`, `status`, `check` and `completion`.
+//!
+//! The verbs themselves are in [`control::commands`]; here are their flags, terminals and exit codes.
+
+pub(crate) mod args;
+mod check;
+mod colour;
+mod completion;
+mod kubeconfig;
+mod meaning;
+mod plan;
+mod table;
+mod terminal;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use control::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
+use control::commands::{
+    self, CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side,
+};
+use control::identity::Mode;
+use strait_host::stdout;
+use strait_host::usage::UsageError;
+
+use self::args::{
+    ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, InfoArgs,
+    InfoCommand, InfoPeerArgs, MarksArgs, NetworkCommand, ObjectArgs, OutputArgs, StatusArgs,
+    UserCommand,
+};
+use self::terminal::Terminal;
+use crate::check::CheckArgs;
+
+/// A peering does not work, or something is wrong in a cluster, which is what was asked.
+const UNHEALTHY: u8 = 1;
+
+/// Runs one of the verbs.
+///
+/// # Errors
+///
+/// [`UsageError`] if what was typed is wrong: then no cluster was changed. [`CommandError`] otherwise.
+pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
+    if let UserCommand::Completion(args) = command {
+        stdout::print(&completion::script(args.shell))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+
+    let terminal = Terminal::new(command.is_confirmed());
+    block_on(&terminal, ask(command, &terminal))
+}
+
+/// Runs `strait check` of clusters.
+///
+/// # Errors
+///
+/// As [`run()`].
+pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let terminal = Terminal::new(false);
+    block_on(&terminal, check::run(args, &terminal))
+}
+
+/// Runs a verb to its end, with `terminal` in view.
+fn block_on(
+    terminal: &Terminal,
+    verb: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    terminal.end_on_interrupt().context("cannot listen for signals")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = verb => done,
+            never = terminal.count_seconds() => match never {},
+        }
+    });
+
+    done.map_err(|error| match error.downcast::<CommandError>() {
+        Ok(error) if error.is_usage() => UsageError::Wrong(error.to_string()).into(),
+        Ok(error) => error.into(),
+        Err(error) => error,
+    })
+}
+
+async fn ask(command: &UserCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
+    match command {
+        UserCommand::Network(command) => network(command, terminal).await?,
+        UserCommand::Create(command) => create(command, terminal).await?,
+        UserCommand::Delete(command) => delete(command, terminal).await?,
+        UserCommand::Generate(command) => generate(command, terminal).await?,
+        UserCommand::Plan(command) => {
+            let status = plan::run(command, terminal).await?;
+            terminal.end()?;
+            return Ok(status);
+        }
+        UserCommand::Info(args) => info(args, terminal).await?,
+        UserCommand::Status(args) => return status(args, terminal).await,
+        // Needs no cluster.
+        UserCommand::Completion(_) => {}
+    }
+    terminal.end()?;
+
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Result<()> {
+    match command {
+        NetworkCommand::Init(args) => {
+            let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
+            let session = terminal.session(args.clusters.context.timeout);
+            commands::initialize(&pair, session).await?;
+        }
+        NetworkCommand::Connect(args) => {
+            let wanted = meaning::connect(args);
+            let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
+            let session = terminal.session(args.clusters.context.timeout);
+            commands::connect(&pair, &wanted, session).await?;
+        }
+        NetworkCommand::Disconnect(args) => {
+            let pair = kubeconfig::pair(&args.clusters).await?;
+            args.confirmation.ask("disconnect")?;
+            let session = terminal.session(args.clusters.context.timeout);
+            commands::disconnect(&pair, args.clusters.wait, session).await?;
+        }
+        NetworkCommand::Reset(args) => {
+            let pair = kubeconfig::pair(&args.clusters).await?;
+            args.confirmation.ask("reset")?;
+            let session = terminal.session(args.clusters.context.timeout);
+            commands::reset(&pair, args.clusters.wait, session).await?;
+        }
+    }
+
+    Ok(())
+}
+
+/// With what is to be put on everything in both clusters.
+fn marked(pair: Pair, args: &MarksArgs) -> Pair {
+    let of = |contact: Contact| Contact { marks: args.marks(), ..contact };
+
+    Pair { local: of(pair.local), remote: of(pair.remote) }
+}
+
+async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<()> {
+    let wanted = meaning::create(command)?;
+    let (object, waits) = match command {
+        CreateCommand::Configuration(args) => (&args.object, args.wait),
+        CreateCommand::Gatewayserver(args) => (&args.object, args.wait),
+        CreateCommand::Gatewayclient(args) => (&args.object, args.wait),
+        CreateCommand::Publickey(args) => (&args.object, false),
+    };
+    let ObjectArgs { context, output, marks, yes, .. } = object;
+    let contact = Contact { marks: marks.marks(), ..kubeconfig::contact(context).await? };
+    let session = terminal.session(context.timeout);
+    let making = Making { format: output.map(Format::from), overwrites: *yes, waits };
+    if let Some(text) = commands::create(&contact, &wanted, making, session).await? {
+        terminal.print(&text)?;
+    }
+
+    Ok(())
+}
+
+async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<()> {
+    let (DeleteCommand::Configuration(args)
+    | DeleteCommand::Gatewayserver(args)
+    | DeleteCommand::Gatewayclient(args)
+    | DeleteCommand::Publickey(args)) = command;
+    let DeleteArgs { name, wait, confirmation, context } = args;
+    let contact = kubeconfig::contact(context).await?;
+    confirmation.ask("delete")?;
+    let session = terminal.session(context.timeout);
+
+    match command {
+        DeleteCommand::Configuration(_) => {
+            commands::delete::<Configuration>(&contact, name, *wait, session).await?;
+        }
+        DeleteCommand::Gatewayserver(_) => {
+            commands::delete::<GatewayServer>(&contact, name, *wait, session).await?;
+        }
+        DeleteCommand::Gatewayclient(_) => {
+            commands::delete::<GatewayClient>(&contact, name, *wait, session).await?;
+        }
+        DeleteCommand::Publickey(_) => {
+            commands::delete::<PublicKey>(&contact, name, *wait, session).await?;
+        }
+    }
+
+    Ok(())
+}
+
+async fn generate(command: &GenerateCommand, terminal: &Terminal) -> anyhow::Result<()> {
+    let (args, wanted) = match command {
+        GenerateCommand::Configuration(args) => (args, commands::Generate::Configuration),
+        GenerateCommand::Publickey(args) => {
+            let mode = match args.gateway_type {
+                GatewayType::Server => Mode::Server,
+                GatewayType::Client => Mode::Client,
+            };
+            let name = args.gateway_name.clone();
+            (&args.generate, commands::Generate::PublicKey { mode, name })
+        }
+    };
+    let contact = kubeconfig::contact(&args.context).await?;
+    let session = terminal.session(args.context.timeout);
+    let text = commands::generate(&contact, &wanted, args.output.into(), session).await?;
+
+    Ok(terminal.print(&text)?)
+}
+
+async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
+    if let Some(InfoCommand::Peer(args)) = &args.command {
+        return info_peer(args, terminal).await;
+    }
+    let contact = kubeconfig::contact(&args.context).await?;
+    let session = terminal.session(args.context.timeout);
+    let info = commands::info(&contact, session).await?;
+    let OutputArgs { get, format } = &args.output;
+    let text = match (get, &format.output) {
+        (Some(path), format) => part(&serde_json::to_value(&info)?, path, *format)?,
+        (None, Some(format)) => commands::text(&info, (*format).into())?,
+        (None, None) => info.text(args.verbose),
+    };
+
+    Ok(terminal.print(&text)?)
+}
+
+async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<()> {
+    let peers = commands::peers(
+        &everywhere(&args.context).await?,
+        &args.ids,
+        terminal.session(args.context.timeout),
+    )
+    .await?;
+    let OutputArgs { get, format } = &args.output;
+    let by_id = || -> serde_json::Result<serde_json::Value> {
+        let entries = peers.iter().map(|peer| {
+            let value = serde_json::to_value(peer)?;
+            Ok((peer.cluster_id.clone(), value))
+        });
+        entries.collect::<serde_json::Result<serde_json::Map<_, _>>>().map(Into::into)
+    };
+    let text = match (get, &format.output, peers.as_slice()) {
+        // One that was named needs no name in a path.
+        (Some(path), format, [peer]) if args.ids.len() == 1 => {
+            part(&serde_json::to_value(peer)?, path, *format)?
+        }
+        (Some(path), format, _) => part(&by_id()?, path, *format)?,
+        (None, Some(format), _) => commands::text(&by_id()?, (*format).into())?,
+        (None, None, []) => "no peerings\n".to_owned(),
+        (None, None, peers) => {
+            let texts: Vec<_> = peers.iter().map(ToString::to_string).collect();
+            texts.join("\n")
+        }
+    };
+
+    Ok(terminal.print(&text)?)
+}
+
+async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
+    let contact = everywhere(&args.context).await?;
+    let session: Session<'_> = terminal.session(args.context.timeout);
+    let peers = commands::peers(&contact, &[], session).await?;
+    let text = match args.format.output {
+        Some(format) => commands::text(&peers, format.into())?,
+        None => match commands::info(&contact, session).await {
+            Ok(own) => format!("{}\n{}", own.text(false), table::of_peers(&peers)),
+            // What it says of its peerings is seen all the same.
+            Err(error) => {
+                terminal.warn(contact.side, &error.to_string());
+                table::of_peers(&peers)
+            }
+        },
+    };
+    terminal.print(&text)?;
+    let is_well = peers.iter().all(|peer| peer.network.status != Health::Unhealthy);
+
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(UNHEALTHY) })
+}
+
+/// All namespaces unless one is named: peerings have one each.
+async fn everywhere(context: &ContextArgs) -> Result<Contact, UsageError> {
+    let contact = kubeconfig::contact(context).await?;
+
+    Ok(Contact { namespace: context.namespace.clone(), side: Side::Only, ..contact })
+}
+
+/// What `--get` asks for: a value by itself as it is, more in a format.
+fn part(
+    value: &serde_json::Value,
+    path: &str,
+    format: Option<args::Format>,
+) -> anyhow::Result<String> {
+    let Some(part) = commands::select(value, path) else {
+        return Err(
+            UsageError::Wrong(format!("there is no {path:?}: see it all with -o yaml")).into()
+        );
+    };
+
+    Ok(match (part, format) {
+        (serde_json::Value::String(text), None) => format!("{text}\n"),
+        (part, format) => commands::text(part, format.map_or(Format::Yaml, Into::into))?,
+    })
+}

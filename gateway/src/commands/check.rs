@@ -1,0 +1,40 @@
+//! `strait check` of clusters: what is wrong, on stdout.
+
+use std::process::ExitCode;
+
+use control::commands::{self, Pair, Severity};
+
+use super::colour::{Colour, coloured};
+use super::terminal::Terminal;
+use super::{UNHEALTHY, everywhere, kubeconfig};
+use crate::check::CheckArgs;
+
+/// Looks at the cluster of the context, and at the remote one if one is named.
+pub(super) async fn run(args: &CheckArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
+    let session = terminal.session(args.context.timeout);
+    let findings = if args.remote.is_named() {
+        let Pair { local, remote } = kubeconfig::both(&args.context, &args.remote).await?;
+        commands::check_pair([&local, &remote], session).await?
+    } else {
+        commands::check(&everywhere(&args.context).await?, session).await?
+    };
+    let text = match args.format() {
+        Some(format) => commands::text(&findings, format.into())?,
+        None => coloured(&findings.to_string(), colour_of),
+    };
+    terminal.print(&text)?;
+    let is_well = findings.count(Severity::Error) == 0;
+
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(UNHEALTHY) })
+}
+
+/// By the word that a line begins with.
+fn colour_of(line: &str) -> Option<Colour> {
+    if line.starts_with(Severity::Error.label()) {
+        Some(Colour::Red)
+    } else if line.starts_with(Severity::Warning.label()) {
+        Some(Colour::Yellow)
+    } else {
+        None
+    }
+}

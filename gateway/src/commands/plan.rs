@@ -1,0 +1,101 @@
+//! `strait plan`: what a change would do, on stdout.
+
+use std::process::ExitCode;
+
+use control::commands::{self, Plan, Proposal};
+use control::ipam::Pools;
+use strait_host::usage::UsageError;
+
+use super::args::{
+    PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanDisconnectArgs, PlanNetworkArgs,
+    PlanOutputArgs, PlanResetArgs,
+};
+use super::colour::{Colour, coloured};
+use super::terminal::Terminal;
+use super::{kubeconfig, meaning};
+
+/// Something would be different.
+const CHANGES: u8 = 2;
+
+/// Not all that is asked for can be had.
+const CONFLICTS: u8 = 3;
+
+/// Runs `strait plan`. The status says what was found.
+pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
+    let (plan, format) = match command {
+        PlanCommand::Connect(args) => {
+            let PlanConnectArgs { connect, output } = args.as_ref();
+            let pools = pools(output)?;
+            let wanted = meaning::connect(connect);
+            let pair = kubeconfig::pair(&connect.clusters).await?;
+            let session = terminal.session(connect.clusters.context.timeout);
+            (commands::plan_connect(&pair, &wanted, pools.as_ref(), session).await?, &output.format)
+        }
+        PlanCommand::Disconnect(args) => {
+            let PlanDisconnectArgs { disconnect, output } = args.as_ref();
+            let pair = kubeconfig::pair(&disconnect.clusters).await?;
+            let session = terminal.session(disconnect.clusters.context.timeout);
+            (commands::plan_disconnect(&pair, session).await?, output)
+        }
+        PlanCommand::Reset(args) => {
+            let PlanResetArgs { reset, output } = args.as_ref();
+            let pools = pools(output)?;
+            let pair = kubeconfig::pair(&reset.clusters).await?;
+            let session = terminal.session(reset.clusters.context.timeout);
+            (commands::plan_reset(&pair, pools.as_ref(), session).await?, &output.format)
+        }
+        PlanCommand::Apply(PlanApplyArgs { filename, context, output }) => {
+            let pools = pools(output)?;
+            let text = filename.read().map_err(UsageError::Wrong)?;
+            let objects = commands::objects(&filename.to_string(), &text)?;
+            let contact = kubeconfig::contact(context).await?;
+            let session = terminal.session(context.timeout);
+            let proposal = Proposal::Apply { objects };
+            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
+        }
+        PlanCommand::Network(PlanNetworkArgs { name, cidr, context, output }) => {
+            let pools = pools(output)?;
+            let contact = kubeconfig::contact(context).await?;
+            let session = terminal.session(context.timeout);
+            let proposal = Proposal::Network { name: name.clone(), cidr: *cidr };
+            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
+        }
+    };
+    let text = match format.output {
+        Some(format) => commands::text(&plan, format.into())?,
+        None => coloured(&plan.to_string(), colour_of),
+    };
+    terminal.print(&text)?;
+
+    Ok(status(&plan))
+}
+
+/// Those that were typed, if any were.
+fn pools(output: &PlanOutputArgs) -> Result<Option<Pools>, UsageError> {
+    if output.pools.is_empty() {
+        return Ok(None);
+    }
+    let pools = Pools::new(output.pools.clone());
+
+    pools.map(Some).map_err(|error| UsageError::Wrong(format!("--pools: {error}")))
+}
+
+fn status(plan: &Plan) -> ExitCode {
+    if plan.has_conflicts() {
+        ExitCode::from(CONFLICTS)
+    } else if plan.has_changes() {
+        ExitCode::from(CHANGES)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// By the sign that a line begins with.
+fn colour_of(line: &str) -> Option<Colour> {
+    match line.chars().next()? {
+        '+' => Some(Colour::Green),
+        '-' | '!' => Some(Colour::Red),
+        '~' => Some(Colour::Yellow),
+        _ => None,
+    }
+}

@@ -1,0 +1,45 @@
+//! `strait crds`: the custom resource definitions of the API, for who installs it.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use control::api::crd;
+use strait_host::stdout;
+
+use super::args::CrdsArgs;
+
+/// Runs `strait crds`.
+///
+/// # Errors
+///
+/// Whatever stdout or the folder reports, with the path.
+pub(crate) fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
+    match &args.output {
+        Some(folder) => write(folder)?,
+        None => stdout::print(&stream()?)?,
+    }
+
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All of them as one stream of documents.
+fn stream() -> anyhow::Result<String> {
+    let documents: Result<String, _> = crd::all().iter().map(crd::manifest).collect();
+
+    Ok(documents?)
+}
+
+/// A file each.
+fn write(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    for definition in crd::all() {
+        let path = folder.join(crd::file_name(&definition));
+        fs::write(&path, crd::manifest(&definition)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+
+    Ok(())
+}

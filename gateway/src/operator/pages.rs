@@ -1,0 +1,97 @@
+//! What an operator tells whoever asks over HTTP.
+
+use std::net::IpAddr;
+
+use control::operator::Tally;
+use hyper::{Method, StatusCode, Uri};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
+use tokio::sync::watch;
+
+/// Whether a replica works; `None` until it knows whose turn it is.
+pub(super) type Standing = Option<bool>;
+
+/// All pages, and where they get what they say.
+pub(super) struct Pages {
+    standing: watch::Receiver<Standing>,
+    registry: Registry,
+}
+
+impl Pages {
+    pub(super) fn new(standing: watch::Receiver<Standing>, tally: Tally) -> Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Scrape { standing: standing.clone(), tally }));
+
+        Self { standing, registry }
+    }
+
+    fn metrics(&self) -> Answer {
+        let mut body = String::new();
+        match encode(&mut body, &self.registry) {
+            Ok(()) => of_type(OPENMETRICS, body),
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write metrics\n"),
+        }
+    }
+
+    fn readiness(&self) -> Answer {
+        match *self.standing.borrow() {
+            Some(true) => text(StatusCode::OK, "ready: this replica works\n"),
+            Some(false) => text(StatusCode::OK, "ready: another replica works\n"),
+            None => text(StatusCode::SERVICE_UNAVAILABLE, "the API server has not answered yet\n"),
+        }
+    }
+}
+
+impl Site for Pages {
+    fn answer(&self, method: &Method, uri: &Uri, _: IpAddr) -> Answer {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD\n");
+        }
+        match uri.path() {
+            "/metrics" => self.metrics(),
+            // Its thread answers, and the other one ends the process if it ends.
+            "/healthz" => text(StatusCode::OK, "alive\n"),
+            "/readyz" => self.readiness(),
+            _ => text(StatusCode::NOT_FOUND, "no such page: /metrics, /healthz, /readyz\n"),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Scrape {
+    standing: watch::Receiver<Standing>,
+    tally: Tally,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let leads = i64::from(*self.standing.borrow() == Some(true));
+        ConstGauge::new(leads).encode(encoder.encode_descriptor(
+            "strait_operator_is_leader",
+            "Whether this replica is the one that works",
+            None,
+            MetricType::Gauge,
+        )?)?;
+
+        let mut rounds = encoder.encode_descriptor(
+            "strait_operator_reconciles",
+            "How often objects were looked at, by kind and by how that ended",
+            None,
+            MetricType::Counter,
+        )?;
+        for (kind, [well, failed]) in self.tally.rounds() {
+            for (result, count) in [("success", well), ("error", failed)] {
+                let labels = [("kind", kind.as_str()), ("result", result)];
+                ConstCounter::new(count).encode(rounds.encode_family(&labels)?)?;
+            }
+        }
+
+        Ok(())
+    }
+}

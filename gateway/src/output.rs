@@ -1,0 +1,117 @@
+//! What is wrong, on stderr, and the exit status.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use strait_daemon::config::{Findings, KeyFileError};
+use strait_daemon::explain::ExplainError;
+use strait_daemon::show::ShowError;
+use strait_host::usage::UsageError;
+
+use super::key::KeyCommandError;
+
+/// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was touched.
+const USAGE: u8 = 64;
+
+/// There is nobody to ask: `EX_UNAVAILABLE` of `sysexits.h`.
+const UNAVAILABLE: u8 = 69;
+
+/// Anything else that went wrong.
+const RUNTIME: u8 = 1;
+
+/// Reports why the program ends, and gives the status to end with. `help` is the command that shows what can be
+/// typed.
+pub(crate) fn failure(error: &anyhow::Error, help: &str) -> ExitCode {
+    // Nobody is left to tell if stderr is closed.
+    let _ = io::stderr().lock().write_all(describe(error, help).as_bytes());
+
+    ExitCode::from(exit_status(error))
+}
+
+/// One line a finding, or one line for the whole chain of causes.
+fn describe(error: &anyhow::Error, help: &str) -> String {
+    if let Some(findings) = error.downcast_ref::<Findings>() {
+        return format!("{findings}\n");
+    }
+    let text = format!("{error:#}").replace('\n', " ");
+
+    if error.is::<UsageError>() {
+        format!("strait: {text}; see `{help}`\n")
+    } else {
+        format!("strait: {text}\n")
+    }
+}
+
+fn exit_status(error: &anyhow::Error) -> u8 {
+    if let Some(error) = error.downcast_ref::<ExplainError>() {
+        return if error.is_usage() { USAGE } else { UNAVAILABLE };
+    }
+    if error.is::<ShowError>() {
+        return UNAVAILABLE;
+    }
+    let is_usage = error.is::<Findings>()
+        || error.is::<KeyFileError>()
+        || error.is::<UsageError>()
+        || error.downcast_ref::<KeyCommandError>().is_some_and(KeyCommandError::is_usage);
+
+    if is_usage { USAGE } else { RUNTIME }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::PathBuf;
+
+    use strait_daemon::config::Config;
+    use strait_daemon::socket::SocketError;
+    use strait_io::StartError;
+
+    use super::*;
+
+    #[test]
+    fn wrong_configuration_exits_64() {
+        let findings = Config::load(&PathBuf::from("/nonexistent/strait.toml")).unwrap_err();
+
+        assert_eq!(exit_status(&findings.into()), 64);
+    }
+
+    #[test]
+    fn wrong_usage_exits_64() {
+        let error = UsageError::Wrong("unexpected argument '--speed'".to_owned()).into();
+
+        assert_eq!(exit_status(&error), 64);
+        assert_eq!(
+            describe(&error, "strait check --help"),
+            "strait: unexpected argument '--speed'; see `strait check --help`\n"
+        );
+    }
+
+    #[test]
+    fn a_key_file_others_may_read_exits_64() {
+        let error = KeyFileError::Exposed { path: PathBuf::from("k"), mode: 0o644 };
+
+        assert_eq!(exit_status(&error.into()), 64);
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_answer_exits_69() {
+        let source = io::Error::from(io::ErrorKind::NotFound);
+        let error = ExplainError::from(SocketError::NoGateway { path: "/s".into(), source });
+
+        assert_eq!(exit_status(&error.into()), 69);
+    }
+
+    #[test]
+    fn a_gateway_that_cannot_start_exits_1_with_its_cause_in_one_line() {
+        let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let source = io::Error::from(io::ErrorKind::AddrInUse);
+        let error = anyhow::Error::from(StartError::Port { port: address.port(), source });
+
+        let text = describe(&error, "strait gateway --help");
+
+        assert_eq!(exit_status(&error), 1);
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.starts_with("strait: cannot listen on UDP port 1: "), "{text}");
+        assert!(text.contains("address in use"), "{text}");
+    }
+}

@@ -1,0 +1,23 @@
+//! `strait show`.
+
+use std::process::ExitCode;
+
+use strait_daemon::show::{self, ShowArgs};
+use strait_host::stdout;
+
+use crate::output;
+
+/// Prints the devices of this host.
+///
+/// # Errors
+///
+/// What [`show::read`] says, or if stdout does not take the result. Of several devices, one that does not answer as it
+/// should is reported on stderr and by the status; the others are shown.
+pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let (text, errors) = show::read(args)?;
+    stdout::print(&text)?;
+    let statuses =
+        errors.into_iter().map(|error| output::failure(&error.into(), "strait show --help"));
+
+    Ok(statuses.last().unwrap_or(ExitCode::SUCCESS))
+}
