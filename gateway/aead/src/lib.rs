@@ -27,20 +27,21 @@
 mod avx512;
 #[cfg(not(target_arch = "x86_64"))]
 mod fallback;
+mod ring_key;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::hint::black_box;
 
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Tag, UnboundKey};
+use ring::aead::{Aad, Tag};
 use subtle::ConstantTimeEq as _;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 #[cfg(target_arch = "x86_64")]
 use self::avx512::Avx512;
 #[cfg(not(target_arch = "x86_64"))]
 use self::fallback::Avx512;
+use self::ring_key::RingKey;
 
 /// The most messages that are sealed or opened at once.
 pub const LANES: usize = 16;
@@ -105,7 +106,7 @@ impl fmt::Debug for Lanes {
 
 /// A key, and what seals and opens with it.
 pub struct Cipher {
-    single: LessSafeKey,
+    single: RingKey,
     /// The same key for the lanes; zeros without lanes.
     key: Zeroizing<[u8; KEY_LEN]>,
     lanes: Lanes,
@@ -115,7 +116,7 @@ impl Cipher {
     /// Seals and opens with `key`.
     #[must_use]
     pub fn new(key: &[u8; KEY_LEN], lanes: Lanes) -> Self {
-        let single = single(key);
+        let single = RingKey::new(key);
         let key = if lanes.is_some() { Zeroizing::new(*key) } else { Zeroizing::default() };
 
         Self { single, key, lanes }
@@ -151,7 +152,7 @@ impl Cipher {
     /// Encrypts one message and returns its tag.
     #[inline]
     pub fn seal_one(&self, nonce: Nonce, text: &mut [u8]) -> [u8; TAG_LEN] {
-        match self.single.seal_in_place_separate_tag(ring_nonce(nonce), Aad::empty(), text) {
+        match self.single.get().seal_in_place_separate_tag(ring_nonce(nonce), Aad::empty(), text) {
             Ok(tag) => tag.as_ref().try_into().unwrap_or_default(),
             // A text of more than 256 GiB, which ring leaves unencrypted.
             Err(_) => {
@@ -195,6 +196,7 @@ impl Cipher {
     #[must_use]
     pub fn open_one(&self, nonce: Nonce, text: &mut [u8], tag: [u8; TAG_LEN]) -> bool {
         self.single
+            .get()
             .open_in_place_separate_tag(ring_nonce(nonce), Aad::empty(), Tag::from(tag), text, 0..)
             .is_ok()
     }
@@ -208,30 +210,7 @@ impl Cipher {
     }
 }
 
-impl Zeroize for Cipher {
-    /// Replaces the key by zeros. Ring cannot zero a key, so one of zeros takes its place.
-    fn zeroize(&mut self) {
-        self.key.zeroize();
-        self.single = single(&[0; KEY_LEN]);
-        // The compiler must not leave out a write to a value that is about to be dropped.
-        black_box(&self.single);
-    }
-}
-
-impl Drop for Cipher {
-    fn drop(&mut self) {
-        self.zeroize();
-    }
-}
-
 impl ZeroizeOnDrop for Cipher {}
-
-fn single(key: &[u8; KEY_LEN]) -> LessSafeKey {
-    match UnboundKey::new(&CHACHA20_POLY1305, key) {
-        Ok(key) => LessSafeKey::new(key),
-        Err(_) => unreachable!("the key has the length of the algorithm"),
-    }
-}
 
 #[inline]
 fn ring_nonce(nonce: Nonce) -> ring::aead::Nonce {

@@ -130,20 +130,3 @@ fn more_messages_than_lanes_panic() {
 
     cipher.seal(&mut messages);
 }
-
-#[test]
-fn a_zeroed_cipher_has_a_key_of_zeros() {
-    for lanes in [Lanes::none(), Lanes::detect()] {
-        let mut zeroed = Cipher::new(&[7; KEY_LEN], lanes);
-        zeroed.zeroize();
-
-        let tags = [zeroed, Cipher::new(&[0; KEY_LEN], lanes)].map(|cipher| {
-            let mut texts = vec![b"text".to_vec(); LANES];
-            (
-                cipher.seal_one([1; NONCE_LEN], &mut []),
-                cipher.seal(&mut messages(&[[1; NONCE_LEN]; LANES], &mut texts)),
-            )
-        });
-        assert_eq!(tags[0], tags[1]);
-    }
-}

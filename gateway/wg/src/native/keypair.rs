@@ -199,15 +199,6 @@ impl Keypair {
         self.receiving.open(contents, tags)
     }
 
-    /// Zeroes the keys, as dropping does.
-    #[cfg(test)]
-    pub(super) fn zeroize(&mut self) {
-        use zeroize::Zeroize as _;
-
-        self.sending.zeroize();
-        self.receiving.zeroize();
-    }
-
     /// The replay window. The lock is not contended: only the receiving thread takes it.
     pub(super) fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock()
