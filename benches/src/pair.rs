@@ -57,7 +57,11 @@ impl Pair {
         self.outbound_all(virtio, std::iter::once(frame));
     }
 
-    /// Rome sends these frames, as many as fit one batch. The datagrams stay in it.
+    /// Rome sends these frames. The datagrams stay in the batch.
+    ///
+    /// # Panics
+    ///
+    /// If the frames do not fit one batch.
     pub fn outbound_all<'a>(
         &mut self,
         virtio: &VirtioHeader,
@@ -65,13 +69,8 @@ impl Pair {
     ) {
         self.batch.clear();
         for frame in frames {
-            let _ = self.rome.outbound.handle_frame(
-                virtio,
-                frame,
-                now(),
-                &mut self.batch,
-                TransmitBatch::clear,
-            );
+            let handled = self.rome.outbound.handle_frame(virtio, frame, now(), &mut self.batch);
+            assert!(!handled.is_incomplete(), "the frames fit one batch");
         }
     }
 
@@ -96,7 +95,7 @@ impl Pair {
     /// Initiation, response, keepalive.
     fn shake_hands(&mut self) {
         let mut batch = TransmitBatch::default();
-        self.rome.handshakes.handle_timeout(now(), &mut batch, |_| {});
+        self.rome.handshakes.handle_timeout(now()).fill(&mut batch);
         for to in [&mut self.milan, &mut self.rome] {
             let message = take(&mut batch);
             to.handshakes.handle_message(&message, self.endpoint.into(), now(), &mut batch);

@@ -103,9 +103,8 @@ impl Elsewhere {
         let Self { batch, replies, buffer, run, opened } = self;
         let mut job = None;
         let now = now();
-        let disposition = from.outbound.handle_backlog(virtio, frame, now, batch, &mut job, |_| {
-            panic!("nothing is sealed yet")
-        });
+        let disposition =
+            from.outbound.handle_backlog(virtio, frame, now, batch, &mut job).disposition();
         assert_eq!(disposition, Disposition::Taken);
         job.unwrap().seal(frame, batch);
 
@@ -133,8 +132,7 @@ fn carry(
     replies: &mut TransmitBatch,
 ) {
     let now = now();
-    let disposition =
-        from.outbound.handle_frame(virtio, frame, now, batch, |_| panic!("one frame fits"));
+    let disposition = from.outbound.handle_frame(virtio, frame, now, batch).disposition();
     assert_eq!(disposition, Disposition::Taken);
 
     for transmit in batch.transmits() {
@@ -167,7 +165,7 @@ fn tell(
     scratch.copy_from_slice(frame);
     scratch[16..20].copy_from_slice(&[10, 99, 0, 1]);
 
-    from.outbound.handle_frame(virtio, scratch, now(), batch, |_| panic!("nothing is sent"))
+    from.outbound.handle_frame(virtio, scratch, now(), batch).disposition()
 }
 
 fn engines(implementation: strait_wg::Engine) -> [Engine; 2] {
@@ -202,7 +200,7 @@ fn engines(implementation: strait_wg::Engine) -> [Engine; 2] {
 fn establish(rome: &mut Engine, milan: &mut Engine) {
     let source = SocketAddr::from(([192, 0, 2, 1], 51840));
     let mut batch = TransmitBatch::default();
-    rome.handshakes.handle_timeout(now(), &mut batch, |_| {});
+    rome.handshakes.handle_timeout(now()).fill(&mut batch);
 
     for to in [&mut *milan, &mut *rome] {
         let message = batch.bytes(&batch.transmits()[0]).to_vec();

@@ -86,7 +86,10 @@ fn peer(key: &PrivateKey) -> PeerConfig {
 }
 
 fn tick(hub: &mut Engine, now: Instant, out: &mut TransmitBatch) {
-    hub.handshakes.handle_timeout(now, out, TransmitBatch::clear);
+    let mut scan = hub.handshakes.handle_timeout(now);
+    while scan.fill(out) {
+        out.clear();
+    }
     out.clear();
 }
 

@@ -155,7 +155,7 @@ impl World {
     /// A handshake. Gives what went over the wire: initiation, response, keepalive.
     fn establish(&mut self) -> [Vec<u8>; 3] {
         let mut out = TransmitBatch::default();
-        self.sides[ROME].handshakes.handle_timeout(self.now, &mut out, |_| {});
+        self.sides[ROME].handshakes.handle_timeout(self.now).fill(&mut out);
 
         [MILAN, ROME, MILAN].map(|to| {
             let message = out.bytes(&out.transmits()[0]).to_vec();
@@ -198,7 +198,6 @@ impl World {
                 &mut packet,
                 self.now,
                 &mut out,
-                |_| panic!("one packet cannot fill the batch"),
             );
             let arrived = self.arrived;
             let mut answers = TransmitBatch::default();
@@ -237,7 +236,7 @@ impl World {
         }
         let mut out = TransmitBatch::default();
         for side in [MILAN, ROME] {
-            self.sides[side].handshakes.handle_timeout(self.now, &mut out, |_| {});
+            self.sides[side].handshakes.handle_timeout(self.now).fill(&mut out);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Handshakes and timers, outside the packet path.
 
+use std::iter::Chain;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,7 +23,7 @@ use strait_wg::tunnel::{EndpointUpdate, Identification};
 use strait_wg::{Peer, PublicKey, ReceiverIndices};
 
 /// The most bytes that one peer may append: a full-size staged packet.
-const FLUSH_BELOW_BYTES: usize = 68 * 1024;
+const FULL_BELOW_BYTES: usize = 68 * 1024;
 
 /// The most sends that one peer may append: all staged packets, and two initiations to every endpoint.
 const SPARE_TRANSMITS: usize = 2 * (MAX_CANDIDATES + 1) + 256;
@@ -126,14 +128,10 @@ impl Handshakes {
     /// A new generation starts a handshake with every peer that has an endpoint and never had a session, so that the
     /// first packet finds one. A configuration with an unchanged generation number, which may be that of the engine
     /// without peers, does not. An initiation that is a retry, or goes to a silent peer, is sent to all its endpoints.
-    /// If many handshakes are due at once, those that no packet waits for are spread over several calls. If `out` fills
-    /// up, `flush` must empty it.
-    pub fn handle_timeout(
-        &mut self,
-        now: Instant,
-        out: &mut TransmitBatch,
-        mut flush: impl FnMut(&mut TransmitBatch),
-    ) {
+    /// If many handshakes are due at once, those that no packet waits for are spread over several calls.
+    ///
+    /// The returned scan does the work: [`TimerScan::fill`] until it is complete.
+    pub fn handle_timeout(&mut self, now: Instant) -> TimerScan<'_> {
         self.handle_passive_timeout(now);
         let forwarding = self.forwarding.load();
         let generation = forwarding.table().generation();
@@ -144,47 +142,17 @@ impl Handshakes {
             self.idle_peers.reset(peers.len());
         }
         self.idle_peers.begin_scan(forwarding.count_sought(), now);
+        let first = self.turn.min(peers.len());
 
-        let turn = self.turn.min(peers.len());
-        let places = || peers.iter().enumerate();
-        let mut started = 0;
-        for (place, peer) in places().skip(turn).chain(places().take(turn)) {
-            // The common case with thousands of peers: nothing else of the peer is read.
-            let is_initial_pass = self.initial_handshakes_left > 0;
-            if !is_initial_pass && self.idle_peers.is_skipped(place, || peer.is_dormant()) {
-                continue;
-            }
-            let may_start = started < HANDSHAKES_PER_SCAN;
-            // Its timers wait too: a handshake that they start, and count as started, could not be sent.
-            if !may_start && !is_busy(peer) {
-                continue;
-            }
-            if !out.has_room(FLUSH_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
-                flush(out);
-            }
-            let path = peer.path();
-            let before = out.len();
-            let mut is_new = false;
-            if may_start {
-                self.turn = place + 1;
-                is_new = is_initial_pass;
-                self.initial_handshakes_left = self.initial_handshakes_left.saturating_sub(1);
-                started += initiation_fanout::seek(peer, out, now);
-            }
-            let sought = out.len();
-            let timed_out = peer.tunnel.handle_timeout(peer.timer_policy(path), out, now);
-            started += initiation_fanout::fan_out(peer, sought, out, now);
-            count_sent(peer, before, out);
-            self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
-            let Some(path) = path else {
-                continue;
-            };
-            if timed_out.has_staged {
-                seal_staged(peer, path, out, now);
-            }
-            if is_new {
-                started += initiate_first(peer, path, out, now);
-            }
+        TimerScan {
+            forwarding,
+            accounts: &self.accounts,
+            idle_peers: &mut self.idle_peers,
+            initial_handshakes_left: &mut self.initial_handshakes_left,
+            turn: &mut self.turn,
+            places: (first..peers.len()).chain(0..first),
+            started: 0,
+            now,
         }
     }
 
@@ -268,6 +236,70 @@ impl Handshakes {
         note_answer(peer, endpoint_update, path, now, out);
 
         Ok(())
+    }
+}
+
+/// The timers of all peers at one time, from [`Handshakes::handle_timeout`].
+#[must_use]
+pub struct TimerScan<'a> {
+    forwarding: &'a Forwarding,
+    accounts: &'a Accounts,
+    idle_peers: &'a mut IdlePeers,
+    initial_handshakes_left: &'a mut usize,
+    turn: &'a mut usize,
+    /// The peers that are left.
+    places: Chain<Range<usize>, Range<usize>>,
+    /// Handshakes that this scan has started.
+    started: usize,
+    now: Instant,
+}
+
+impl TimerScan<'_> {
+    /// Runs timers until all peers are done or `out`, which is empty before, is full. Returns whether peers are left:
+    /// the caller then drains `out`, and calls again.
+    pub fn fill(&mut self, out: &mut TransmitBatch) -> bool {
+        let Self { forwarding, idle_peers, initial_handshakes_left, places, now, .. } = self;
+        let now = *now;
+        for place in places {
+            let Some(peer) = forwarding.peers().get(place) else { continue };
+            // The common case with thousands of peers: nothing else of the peer is read.
+            let is_initial_pass = **initial_handshakes_left > 0;
+            if !is_initial_pass && idle_peers.is_skipped(place, || peer.is_dormant()) {
+                continue;
+            }
+            let may_start = self.started < HANDSHAKES_PER_SCAN;
+            // Its timers wait too: a handshake that they start, and count as started, could not be sent.
+            if !may_start && !is_busy(peer) {
+                continue;
+            }
+            let path = peer.path();
+            let before = out.len();
+            let mut is_new = false;
+            if may_start {
+                *self.turn = place + 1;
+                is_new = is_initial_pass;
+                **initial_handshakes_left = initial_handshakes_left.saturating_sub(1);
+                self.started += initiation_fanout::seek(peer, out, now);
+            }
+            let sought = out.len();
+            let timed_out = peer.tunnel.handle_timeout(peer.timer_policy(path), out, now);
+            self.started += initiation_fanout::fan_out(peer, sought, out, now);
+            count_sent(peer, before, out);
+            self.accounts.outbound.count_drops(DropReason::HandshakeTimeout, timed_out.given_up);
+            if let Some(path) = path {
+                if timed_out.has_staged {
+                    seal_staged(peer, path, out, now);
+                }
+                if is_new {
+                    self.started += initiate_first(peer, path, out, now);
+                }
+            }
+            if !out.has_room(FULL_BELOW_BYTES) || out.spare_transmits() < SPARE_TRANSMITS {
+                return true;
+            }
+        }
+
+        false
     }
 }
 
@@ -600,7 +632,10 @@ mod tests {
                 out.clear();
             };
             let mut out = TransmitBatch::default();
-            self.engine.handshakes.handle_timeout(self.now, &mut out, &mut collect);
+            let mut scan = self.engine.handshakes.handle_timeout(self.now);
+            while scan.fill(&mut out) {
+                collect(&mut out);
+            }
             collect(&mut out);
 
             sent

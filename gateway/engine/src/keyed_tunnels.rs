@@ -422,7 +422,8 @@ mod tests {
     fn pass<const N: usize>(engine: &mut Engine, moments: [Instant; N]) {
         let mut out = TransmitBatch::default();
         for now in moments {
-            engine.handshakes.handle_timeout(now, &mut out, TransmitBatch::clear);
+            out.clear();
+            engine.handshakes.handle_timeout(now).fill(&mut out);
         }
     }
 

@@ -190,11 +190,7 @@ mod tests {
 
         engine.control.rotate_key(&native(&PrivateKey::generate(), start));
         for now in [start, start + GRACE] {
-            engine.handshakes.handle_timeout(
-                now,
-                &mut TransmitBatch::default(),
-                TransmitBatch::clear,
-            );
+            engine.handshakes.handle_timeout(now).fill(&mut TransmitBatch::default());
         }
         engine.control.free_retired();
         let now = start + 2 * GRACE;

@@ -91,42 +91,42 @@ impl Outbound {
     /// Takes one frame from the device: a virtio header, and a packet of up to 64 KiB that is to be segmented as the
     /// header says.
     ///
-    /// Sealed datagrams are appended to `out`. If it fills up in the middle of a frame, `flush` must empty it.
-    pub fn handle_frame(
-        &mut self,
+    /// Sealed datagrams are appended to `out`. If it fills up in the middle of the frame, the caller drains it and
+    /// [resumes](Handled::resume).
+    #[inline]
+    pub fn handle_frame<'a>(
+        &'a mut self,
         virtio: &VirtioHeader,
-        frame: &mut [u8],
+        frame: &'a mut [u8],
         now: Instant,
         out: &mut TransmitBatch,
-        flush: impl FnMut(&mut TransmitBatch),
-    ) -> Disposition {
-        self.handle(virtio, frame, now, out, Sealing::Here, flush)
+    ) -> Handled<'a> {
+        self.handle(virtio, frame, now, out, Sealing::Here)
     }
 
     /// As [`Self::handle_frame`], but a large frame is left to a `job` if its tunnel supports that. The caller must
     /// send its datagrams after everything that is in `out`, and before everything that is appended later.
-    pub fn handle_backlog(
-        &mut self,
+    #[inline]
+    pub fn handle_backlog<'a>(
+        &'a mut self,
         virtio: &VirtioHeader,
-        frame: &mut [u8],
+        frame: &'a mut [u8],
         now: Instant,
         out: &mut TransmitBatch,
         job: &mut Option<Job>,
-        flush: impl FnMut(&mut TransmitBatch),
-    ) -> Disposition {
-        self.handle(virtio, frame, now, out, Sealing::Job(job), flush)
+    ) -> Handled<'a> {
+        self.handle(virtio, frame, now, out, Sealing::Job(job))
     }
 
     #[inline]
-    fn handle(
-        &mut self,
+    fn handle<'a>(
+        &'a mut self,
         virtio: &VirtioHeader,
-        frame: &mut [u8],
+        frame: &'a mut [u8],
         now: Instant,
         out: &mut TransmitBatch,
         sealing: Sealing<'_>,
-        flush: impl FnMut(&mut TransmitBatch),
-    ) -> Disposition {
+    ) -> Handled<'a> {
         let Self { forwarding, flows, account, icmp_errors } = self;
 
         let context = Context {
@@ -135,20 +135,46 @@ impl Outbound {
             flow_access: FlowAccess::Update,
             now: flows.tick(now),
         };
-        let forwarder = Forwarder { context, account, icmp_errors, now, out, sealing };
-        match forwarder.forward(virtio, frame, flush) {
-            Ok(disposition) => disposition,
+        let routed = match route(&context, icmp_errors, virtio, frame, now) {
+            Ok(routed) => routed,
             Err(Dropped { reason, packets, bytes }) => {
                 account.packets_in.add(packets);
                 account.bytes_in.add(bytes);
                 account.count_drops(reason, packets);
-                if icmp_errors.prepare(frame, reason, now) {
-                    Disposition::Reply
+                return if icmp_errors.prepare(frame, reason, now) {
+                    Disposition::Reply.into()
                 } else {
-                    Disposition::Taken
-                }
+                    Disposition::Taken.into()
+                };
             }
+        };
+        let Routed::Peer { peer, header, outer, disposition } = routed else {
+            return Disposition::Hairpin.into();
+        };
+        let bytes = as_u64(frame.len());
+        let Ok(segments) = Segments::new(frame, virtio, &header) else {
+            account.packets_in.add(1);
+            account.bytes_in.add(bytes);
+            account.count_drops(DropReason::Malformed, 1);
+            return Disposition::Taken.into();
+        };
+
+        account.packets_in.add(as_u64(segments.count()));
+        account.bytes_in.add(as_u64(segments.total_bytes()));
+        if let Sealing::Job(job) = sealing
+            && is_worth_a_job(&segments)
+            && let Some(reserved) = peer.tunnel.reserve(&segments, now)
+        {
+            let sealed = reserved.sealed();
+            peer.transmit.packets.add(sealed.packets);
+            peer.transmit.bytes.add(sealed.bytes);
+            *job = Some(Job { reserved, cut: segments.detach(), outer });
+            return disposition.into();
         }
+        let mut unsealed = Unsealed { peer, account, segments, outer };
+        let is_complete = unsealed.seal(now, out);
+
+        Handled { disposition, unsealed: (!is_complete).then_some(unsealed) }
     }
 
     /// The ICMP error of the last [`Disposition::Reply`].
@@ -207,6 +233,80 @@ impl Outbound {
     }
 }
 
+/// A frame that was handled, and what of it is not sealed yet.
+#[derive(Debug)]
+#[must_use]
+pub struct Handled<'a> {
+    disposition: Disposition,
+    unsealed: Option<Unsealed<'a>>,
+}
+
+impl Handled<'_> {
+    /// Whether the batch was full before the whole frame was sealed: drain it, and [`Self::resume`].
+    #[inline]
+    #[must_use]
+    pub const fn is_incomplete(&self) -> bool {
+        self.unsealed.is_some()
+    }
+
+    /// Goes on with an incomplete frame. `out` is empty.
+    #[cold]
+    pub fn resume(&mut self, now: Instant, out: &mut TransmitBatch) {
+        if self.unsealed.as_mut().is_some_and(|unsealed| unsealed.seal(now, out)) {
+            self.unsealed = None;
+        }
+    }
+
+    /// What the caller still has to do for the frame. Packets that are not sealed yet are not sent.
+    #[inline]
+    pub const fn disposition(&self) -> Disposition {
+        self.disposition
+    }
+}
+
+impl From<Disposition> for Handled<'_> {
+    #[inline]
+    fn from(disposition: Disposition) -> Self {
+        Self { disposition, unsealed: None }
+    }
+}
+
+/// The packets of a frame that are not sealed yet.
+#[derive(Debug)]
+struct Unsealed<'a> {
+    peer: &'a Peer,
+    account: &'a Counters,
+    segments: Segments<'a>,
+    outer: Outer,
+}
+
+impl Unsealed<'_> {
+    /// Seals until the frame ends or `out` is full. Returns whether the frame is complete.
+    #[inline]
+    fn seal(&mut self, now: Instant, out: &mut TransmitBatch) -> bool {
+        let Self { peer, account, segments, outer } = self;
+        let before = out.len();
+        let sealed = peer.tunnel.seal(segments, *outer, out, now);
+        account.count_drops(DropReason::StagingFull, sealed.overflow);
+        if sealed.packets == 0 {
+            initiation_fanout::fan_out(peer, before, out, now);
+        }
+        peer.transmit.packets.add(sealed.packets);
+        peer.transmit.bytes.add(as_u64(out.len() - before));
+
+        if segments.next_len().is_none() {
+            return true;
+        }
+        // An empty batch has no room for the next packet: it is no packet of this device.
+        if out.is_empty() {
+            account.count_drops(DropReason::Malformed, as_u64(segments.remaining()));
+            return true;
+        }
+
+        false
+    }
+}
+
 /// A whole frame that is dropped. Unless it is an ICMP error, it is unchanged except for an offloaded checksum.
 struct Dropped {
     reason: DropReason,
@@ -222,98 +322,61 @@ enum Sealing<'a> {
     Job(&'a mut Option<Job>),
 }
 
-/// What is needed to forward one frame.
-struct Forwarder<'a> {
-    context: Context<'a>,
-    account: &'a Counters,
-    icmp_errors: &'a mut IcmpErrors,
-    now: Instant,
-    out: &'a mut TransmitBatch,
-    sealing: Sealing<'a>,
+/// The way of a frame, which has been translated for it.
+enum Routed<'a> {
+    /// Back to the device.
+    Hairpin,
+    /// To `peer`, in datagrams with these `outer` headers.
+    Peer { peer: &'a Peer, header: Header, outer: Outer, disposition: Disposition },
 }
 
-impl Forwarder<'_> {
-    fn forward(
-        self,
-        virtio: &VirtioHeader,
-        frame: &mut [u8],
-        mut flush: impl FnMut(&mut TransmitBatch),
-    ) -> Result<Disposition, Dropped> {
-        let Self { context, account, icmp_errors, now, out, sealing } = self;
-        let bytes = as_u64(frame.len());
-        let malformed = || Dropped { reason: DropReason::Malformed, packets: 1, bytes };
-
-        let mut header = Header::parse(frame).map_err(|_| malformed())?;
-        let checksum = virtio.checksum(&header);
-        let outgoing = match translate::route(&context, frame, &header) {
-            Ok(outgoing) => outgoing,
-            Err(reason) => return Err(dropped(reason, virtio, frame, &header)),
-        };
-        let peer = match &outgoing {
-            Outgoing::Hairpin => None,
-            Outgoing::Peer(route) => match route.peer.path() {
-                Some(path) => Some((route, path)),
-                // Before the packet or the flows are changed.
-                None => return Err(dropped(DropReason::NoEndpoint, virtio, frame, &header)),
-            },
-        };
-        let hop_limit = loop_guard::hop_limit(frame, &header);
-        if peer.is_some() && hop_limit == Some(0) {
-            return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
-        }
-        let taken = match peer.and_then(|(route, _)| too_big(route.peer, virtio, frame, &header)) {
-            // The packet is still sent, in fragments. The error quotes it, so it is written before the translation.
-            Some(cause) if icmp_errors.prepare_cause(frame, cause, now) => Disposition::Reply,
-            Some(_) | None => Disposition::Taken,
-        };
-        if let Err(reason) = translate::outbound(&context, &outgoing, frame, &mut header, checksum)
-        {
-            return Err(dropped(reason, virtio, frame, &header));
-        }
-        let Some((route, path)) = peer else {
-            return Ok(Disposition::Hairpin);
-        };
-
-        let outer_ecn = ecn::encapsulate(header.ecn());
-        let mut segments = Segments::new(frame, virtio, &header).map_err(|_| malformed())?;
-        let packets = as_u64(segments.count());
-
-        account.packets_in.add(packets);
-        account.bytes_in.add(as_u64(segments.total_bytes()));
-        let mut outer = Outer::data(path, outer_ecn);
-        outer.hop_limit = hop_limit;
-        if let Sealing::Job(job) = sealing
-            && is_worth_a_job(&segments)
-            && let Some(reserved) = route.peer.tunnel.reserve(&segments, now)
-        {
-            let sealed = reserved.sealed();
-            route.peer.transmit.packets.add(sealed.packets);
-            route.peer.transmit.bytes.add(sealed.bytes);
-            *job = Some(Job { reserved, cut: segments.detach(), outer });
-            return Ok(taken);
-        }
-
-        loop {
-            let before = out.len();
-            let sealed = route.peer.tunnel.seal(&mut segments, outer, out, now);
-            account.count_drops(DropReason::StagingFull, sealed.overflow);
-            if sealed.packets == 0 {
-                initiation_fanout::fan_out(route.peer, before, out, now);
-            }
-            route.peer.transmit.packets.add(sealed.packets);
-            route.peer.transmit.bytes.add(as_u64(out.len() - before));
-
-            if segments.next_len().is_none() {
-                return Ok(taken);
-            }
-            if out.is_empty() {
-                let left = as_u64(segments.remaining());
-                account.count_drops(DropReason::Malformed, left);
-                return Ok(taken);
-            }
-            flush(out);
-        }
+/// Chooses the peer of a frame, and translates it.
+#[inline]
+fn route<'a>(
+    context: &Context<'a>,
+    icmp_errors: &mut IcmpErrors,
+    virtio: &VirtioHeader,
+    frame: &mut [u8],
+    now: Instant,
+) -> Result<Routed<'a>, Dropped> {
+    let bytes = as_u64(frame.len());
+    let mut header = Header::parse(frame).map_err(|_| Dropped {
+        reason: DropReason::Malformed,
+        packets: 1,
+        bytes,
+    })?;
+    let checksum = virtio.checksum(&header);
+    let outgoing = match translate::route(context, frame, &header) {
+        Ok(outgoing) => outgoing,
+        Err(reason) => return Err(dropped(reason, virtio, frame, &header)),
+    };
+    let peer = match &outgoing {
+        Outgoing::Hairpin => None,
+        Outgoing::Peer(route) => match route.peer.path() {
+            Some(path) => Some((route.peer, path)),
+            // Before the packet or the flows are changed.
+            None => return Err(dropped(DropReason::NoEndpoint, virtio, frame, &header)),
+        },
+    };
+    let hop_limit = loop_guard::hop_limit(frame, &header);
+    if peer.is_some() && hop_limit == Some(0) {
+        return Err(dropped(DropReason::RoutingLoop, virtio, frame, &header));
     }
+    let disposition = match peer.and_then(|(peer, _)| too_big(peer, virtio, frame, &header)) {
+        // The packet is still sent, in fragments. The error quotes it, so it is written before the translation.
+        Some(cause) if icmp_errors.prepare_cause(frame, cause, now) => Disposition::Reply,
+        Some(_) | None => Disposition::Taken,
+    };
+    if let Err(reason) = translate::outbound(context, &outgoing, frame, &mut header, checksum) {
+        return Err(dropped(reason, virtio, frame, &header));
+    }
+    let Some((peer, path)) = peer else {
+        return Ok(Routed::Hairpin);
+    };
+    let mut outer = Outer::data(path, ecn::encapsulate(header.ecn()));
+    outer.hop_limit = hop_limit;
+
+    Ok(Routed::Peer { peer, header, outer, disposition })
 }
 
 /// The ICMP error for the sender of a frame whose packets exceed the path MTU to `peer`.
@@ -427,15 +490,11 @@ mod tests {
         let mut packet = Packet::new(source, destination, UDP, vec![7; 32]);
         (packet.fragment, packet.hop_limit) = (100, 8);
 
-        let disposition = outbound.handle_frame(
-            &VirtioHeader::default(),
-            &mut packet.build(),
-            start(),
-            &mut TransmitBatch::default(),
-            |_| (),
-        );
+        let (mut frame, mut out) = (packet.build(), TransmitBatch::default());
+        let handled =
+            outbound.handle_frame(&VirtioHeader::default(), &mut frame, start(), &mut out);
 
-        assert_eq!(disposition, Disposition::Hairpin);
+        assert_eq!(handled.disposition(), Disposition::Hairpin);
     }
 
     fn frame() -> Vec<u8> {

@@ -143,7 +143,10 @@ pub(super) fn run(
             pace.handle_tick(lost);
             queue.is_flood.store(pace.is_flood, Ordering::Relaxed);
             if shared.is_initiating.load(Ordering::Relaxed) {
-                handshakes.handle_timeout(now, &mut batch, |batch| shared.send_all(batch));
+                let mut scan = handshakes.handle_timeout(now);
+                while scan.fill(&mut batch) {
+                    shared.send_all(&mut batch);
+                }
             } else {
                 handshakes.handle_passive_timeout(now);
             }

@@ -105,14 +105,17 @@ impl<'a, S: Sink> Direction<'a, S> {
         let before = batch.len();
 
         let mut job = None;
-        let disposition = if sealers.has_backlog() {
-            outbound.handle_backlog(virtio, packet, now, batch, &mut job, |batch| {
-                sealers.finish(send);
-                send(batch);
-            })
+        let mut handled = if sealers.has_backlog() {
+            outbound.handle_backlog(virtio, packet, now, batch, &mut job)
         } else {
-            outbound.handle_frame(virtio, packet, now, batch, send)
+            outbound.handle_frame(virtio, packet, now, batch)
         };
+        while handled.is_incomplete() {
+            sealers.finish(send);
+            send(batch);
+            handled.resume(now, batch);
+        }
+        let disposition = handled.disposition();
 
         if let Some(job) = job {
             sealers.push(job, frame, batch, send);

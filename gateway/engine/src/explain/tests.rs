@@ -359,8 +359,8 @@ proptest! {
 
         let mut out = TransmitBatch::default();
         let disposition = world.engine.outbound.handle_frame(
-            &VirtioHeader::default(), &mut frame, world.start, &mut out, TransmitBatch::clear,
-        );
+            &VirtioHeader::default(), &mut frame, world.start, &mut out,
+        ).disposition();
 
         let account = world.engine.control.accounts().outbound.snapshot();
         let reason = DropReason::ALL.into_iter().find(|reason| account.drops(*reason) > 0);
@@ -487,8 +487,7 @@ impl World {
 
         let outbound = &mut self.engine.outbound;
         let virtio = VirtioHeader::default();
-        let _disposition =
-            outbound.handle_frame(&virtio, &mut frame, self.start, &mut out, TransmitBatch::clear);
+        let _disposition = outbound.handle_frame(&virtio, &mut frame, self.start, &mut out);
 
         let after = drops(self);
         DropReason::ALL

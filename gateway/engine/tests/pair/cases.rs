@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strait_packet::DropReason;
+use strait_packet::buffer::TransmitBatch;
 use strait_packet::virtio::{Gso, VirtioHeader};
 use strait_wg::{Engine, PresharedKey};
 use strait_wg::message::Message;
@@ -238,6 +239,32 @@ fn dropped_frame_counts_its_segments() {
         assert_eq!(world.outbound(side).bytes_in, 3 * 28 + 23);
         world.assert_accounts_balance();
     }
+}
+
+/// The caller drains the batch each time that it is full.
+#[test]
+fn frame_larger_than_the_batch_arrives() {
+    let mut world = World::new(Network::PERFECT);
+    let packet = udp_packet("10.244.1.5", "10.71.2.7", 0);
+    world.send(ROME, &packet);
+    world.run(SECOND);
+    assert_eq!(world.received(MILAN).len(), 1);
+    let virtio = VirtioHeader {
+        needs_checksum: true,
+        gso: Gso::UdpL4,
+        header_len: 28,
+        gso_size: 8,
+        checksum_start: 20,
+        checksum_offset: 6,
+    };
+
+    // Three packets of at most 36 bytes, each of which is sealed into 80. The library wants more room than it uses.
+    let full = world.send_frame_in(|| TransmitBatch::with_capacity(200), ROME, &virtio, &packet);
+    world.run(SECOND);
+
+    assert!(full >= 1, "{full}");
+    assert_eq!(world.received(MILAN).len(), 1 + 3);
+    world.assert_accounts_balance();
 }
 
 /// A replica that takes over on a node whose clock is behind must date its initiations after the former ones.

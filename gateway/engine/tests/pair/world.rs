@@ -1,6 +1,7 @@
 // Two engines and the network between them, driven step by step under one virtual clock.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ use strait_packet::ecn::Ecn;
 use strait_packet::virtio::VirtioHeader;
 use strait_packet::path::{Local, Path};
 use strait_wg::message::Message;
-use strait_wg::{Environment, Epoch};
+use strait_wg::Epoch;
+use strait_wg::native::Environment;
 use strait_wg::tunnel::{Identity, PeerKeys, SessionState};
 use strait_wg::{Peer, PrivateKey};
 
@@ -171,21 +173,41 @@ impl World {
 
     /// A frame leaves the cluster of `from`.
     pub(crate) fn send_frame(&mut self, from: usize, virtio: &VirtioHeader, frame: &[u8]) {
+        let mut spare = self.spare.pop();
+        let full = self.send_frame_in(|| spare.take().unwrap_or_default(), from, virtio, frame);
+
+        assert_eq!(full, 0, "one frame cannot fill the batch");
+    }
+
+    /// As [`Self::send_frame`], in batches from `batch`. Returns how many were full.
+    pub(crate) fn send_frame_in(
+        &mut self,
+        mut batch: impl FnMut() -> TransmitBatch,
+        from: usize,
+        virtio: &VirtioHeader,
+        frame: &[u8],
+    ) -> usize {
         let now = self.now();
-        let mut out = self.spare.pop().unwrap_or_default();
         let mut frame = frame.to_vec();
+        let (mut out, mut full) = (batch(), Vec::new());
 
         let side = &mut self.sides[from];
-        let disposition =
-            side.engine.outbound.handle_frame(virtio, &mut frame, now, &mut out, |_| {
-                panic!("one frame cannot fill the batch")
-            });
-        match disposition {
+        let mut handled = side.engine.outbound.handle_frame(virtio, &mut frame, now, &mut out);
+        while handled.is_incomplete() {
+            full.push(mem::replace(&mut out, batch()));
+            handled.resume(now, &mut out);
+        }
+        match handled.disposition() {
             Disposition::Taken => {}
             Disposition::Reply => side.icmp_errors.push(side.engine.outbound.reply().to_vec()),
             Disposition::Hairpin => panic!("there are no external addresses here"),
         }
-        self.transmit(from, out);
+        let count = full.len();
+        for out in full.into_iter().chain([out]) {
+            self.transmit(from, out);
+        }
+
+        count
     }
 
     /// Advances time, step by step.
@@ -481,7 +503,7 @@ impl World {
             self.sides[side].next_tick = self.elapsed + TICK;
             let mut out = self.spare.pop().unwrap_or_default();
             let now = self.now();
-            self.sides[side].engine.handshakes.handle_timeout(now, &mut out, |_| {});
+            self.sides[side].engine.handshakes.handle_timeout(now).fill(&mut out);
             // As the daemon does every second.
             self.sides[side].engine.control.free_retired();
             self.transmit(side, out);

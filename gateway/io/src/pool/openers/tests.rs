@@ -299,7 +299,7 @@ fn messages(outbound: &mut strait_engine::Outbound, events: &[Event]) -> Vec<(Ve
         let (virtio, len) = fill(&mut frame, payload, segment, seed);
         let mut out = TransmitBatch::default();
         let packet = &mut frame.packet_mut()[..len];
-        let _ = outbound.handle_frame(&virtio, packet, now(), &mut out, |_| panic!("no room"));
+        let _ = outbound.handle_frame(&virtio, packet, now(), &mut out);
 
         let mut messages: Vec<_> = out
             .transmits()

@@ -134,7 +134,7 @@ fn a_sealed_slot_keeps_no_keys() {
     let mut job = None;
     let packet = &mut slot.frame.packet_mut()[..len];
     let mut out = TransmitBatch::default();
-    let _ = rome.outbound.handle_backlog(&virtio, packet, now(), &mut out, &mut job, |_| {});
+    let _ = rome.outbound.handle_backlog(&virtio, packet, now(), &mut out, &mut job);
     assert!(out.is_empty());
     slot.job = job;
 
