@@ -67,7 +67,7 @@ A prefix without host bits: the API server rejects others. The context is a dict
 {{- range list 16777216 65536 256 1 }}
 {{- $bytes = append $bytes (mod (div $network .) 256) }}
 {{- end }}
-{{- fail (printf "%s: %s has bits behind its length: write %s/%s" .name .prefix (join "." $bytes) (index $parts 1)) }}
+{{- fail (printf "%s: %s has host bits: write %s/%s" .name .prefix (join "." $bytes) (index $parts 1)) }}
 {{- end }}
 {{- .prefix }}
 {{- end }}

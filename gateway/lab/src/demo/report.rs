@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_sees_the_real_address_is_a_failure() {
+    fn a_real_source_address_is_a_failure() {
         let mut report = Report::default();
         let unmapped = TcpReport {
             sent_bytes: 1,
