@@ -31,7 +31,7 @@ struct Picture {
     /// The name of the file, without extension.
     name: &'static str,
     title: &'static str,
-    /// How to read it.
+    /// The explanation below the chart.
     legend: &'static str,
     content: Content,
 }

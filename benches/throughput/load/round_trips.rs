@@ -19,7 +19,7 @@ pub(crate) type RoundTrips = Vec<f64>;
 /// Result of a series of pings.
 #[derive(Debug)]
 pub(crate) struct Pings {
-    /// Of the pings that were answered.
+    /// Of the answered pings.
     pub(crate) round_trips: RoundTrips,
     /// Number of unanswered pings.
     pub(crate) lost_percent: f64,
