@@ -8,8 +8,8 @@
 
 ARG RUST_VERSION=1.95
 
-# The compiler runs on the machine that builds, whatever it builds for. clang knows all targets; of
-# musl only the headers are needed, as Rust brings the library and a linker for each.
+# The compiler runs on the building machine, for either target. clang supports all targets; of musl only the
+# headers are needed, because Rust includes the library and a linker for each.
 FROM --platform=$BUILDPLATFORM docker.io/library/rust:${RUST_VERSION}-slim-bookworm AS toolchain
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends clang libcap2-bin llvm make musl-dev \
@@ -18,14 +18,14 @@ RUN apt-get update \
 
 FROM toolchain AS build
 ARG TARGETARCH
-# "true": ask no registry, everything is in vendor/ or in the cache of an earlier build.
+# "true": use no registry; all crates are in vendor/ or in the cache of an earlier build.
 ARG CARGO_NET_OFFLINE=false
 ENV CC_aarch64_unknown_linux_musl=clang CC_x86_64_unknown_linux_musl=clang \
     AR_aarch64_unknown_linux_musl=llvm-ar AR_x86_64_unknown_linux_musl=llvm-ar \
     STATIC_RUSTFLAGS="-C linker=rust-lld -C link-self-contained=yes"
 WORKDIR /src
 COPY . .
-# The C in it is that of ring, which wants no more than a few standard headers.
+# The C code is that of ring, which needs only a few standard headers.
 #
 # /usr/local/bin/strait-gateway is the same program with a file capability: see the final stage.
 RUN --mount=type=cache,id=strait-registry-${TARGETARCH},target=/usr/local/cargo/registry \
@@ -43,15 +43,14 @@ RUN --mount=type=cache,id=strait-registry-${TARGETARCH},target=/usr/local/cargo/
     install "target/$target/release/strait" /image/usr/local/bin/strait-gateway; \
     setcap cap_net_admin+ep /image/usr/local/bin/strait-gateway
 
-# `securityContext.capabilities.add` puts a capability into the bounding and the permitted set of a
-# container's first process. If its user is not root, the execve of our program empties the permitted
-# set, unless the file has the capability as well. `allowPrivilegeEscalation: false` (no_new_privs)
-# does not prevent that: the capability was permitted before, so none is gained. On the other hand
-# nobody may execute a file with an effective capability that is outside the bounding set. Hence two
-# files:
+# `securityContext.capabilities.add` adds a capability to the bounding and the permitted set of a container's
+# first process. If its user is not root, the execve of our program empties the permitted set, unless the file
+# has the capability too. `allowPrivilegeEscalation: false` (no_new_privs) does not prevent that: the capability
+# was permitted before, so none is gained. However, a file with an effective capability cannot be executed
+# where the capability is outside the bounding set. Hence two files:
 #
-#   strait           runs anywhere, without any capability
-#   strait-gateway   a gateway that is not root; needs NET_ADMIN, and does not even start without
+#   strait           needs no capability
+#   strait-gateway   for gateways that are not root; does not start without NET_ADMIN
 #
 # Facts and sources: deploy/README.md, "Not root".
 FROM scratch

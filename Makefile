@@ -1,9 +1,9 @@
-# Everything a developer types. Each target sets up what it needs: packages of the distribution are
-# installed when run as root; otherwise the one command to run is printed.
+# Targets for developers. As root, each target installs the packages that it needs; otherwise it prints the
+# command that does.
 
 CARGO ?= cargo
 
-# Seconds of fuzzing for each target; as many targets run at a time as there are cores.
+# Seconds of fuzzing per target. One target runs on each core.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= aead parse rewrite translate segment coalesce message table session uapi
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ demo: ## Two clusters with the same pod CIDR talk through two gateways
 	$(CARGO) build --release --bin strait
 	target/release/strait demo
 
-# The interleavings of the work ring, in a folder of their own: nothing else is built for the model checker.
+# Checks the interleavings of the work ring by loom. Its own target folder keeps other builds valid.
 MODEL = CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off RUSTFLAGS="--cfg loom" $(CARGO)
 
 .PHONY: test
@@ -49,20 +49,20 @@ bench-results: ## Keep the last full comparison in benches/RESULTS.md
 	sed 's#](\([a-z]*\.svg\))#](results/\1)#' target/bench/throughput.md > benches/RESULTS.md
 
 .PHONY: bench-peers
-bench-peers: ## What 1,000 configured peers cost the throughput of one, five minutes
+bench-peers: ## Throughput with 1,000 configured peers compared with one, five minutes
 	@.ci/setup bench
 	$(CARGO) build --release --bin strait
 	$(CARGO) run --release -p strait-benches --bin throughput -- --pairs 120
 
 .PHONY: bench-cluster
-bench-cluster: ## How soon changes of objects are in force, what they cost, and what the operator takes; a quarter of an hour
+bench-cluster: ## Delay and cost of changes of objects, and cost of the operator, fifteen minutes
 	@.ci/setup test
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-control --test gateway -- --nocapture thousand
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures replicas standalone
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test operator -- --nocapture two_hundred
 
 .PHONY: bench-micro
-bench-micro: ## What each stage of the packet path costs by itself
+bench-micro: ## Cost of each stage of the packet path
 	$(CARGO) bench --workspace
 
 .PHONY: profile
@@ -80,7 +80,7 @@ crds: ## Write the definitions of the API to deploy/crds
 CHART = deploy/helm/strait
 
 .PHONY: chart
-chart: ## Copy into the Helm chart what it shares with the rest of deploy
+chart: ## Copy the shared files of deploy into the Helm chart
 	rm -rf $(CHART)/crds $(CHART)/files
 	mkdir -p $(CHART)/crds $(CHART)/files/rbac
 	cp deploy/crds/*.liqo.io_*.yaml $(CHART)/crds
@@ -102,7 +102,7 @@ fuzz-quick: ## A minute of parse, rewrite, translate, session and uapi, a quarte
 
 .PHONY: lint
 lint: export PATH := $(PATH):$(CURDIR)/target/tools
-lint: ## Formatting, clippy, documentation and its links, purity of the engine, shell scripts, licences of dependencies
+lint: ## Formatting, clippy, documentation, its links and words, purity of the engine, shell scripts, licences
 	@.ci/setup lint
 	.ci/deny
 	$(CARGO) fmt --all --check
@@ -112,7 +112,7 @@ lint: ## Formatting, clippy, documentation and its links, purity of the engine, 
 	$(CARGO) clippy -p strait-fuzz --features engine --bins -- -D warnings
 	$(MODEL) clippy -p strait-work-ring --release --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
-	@if command -v python3 > /dev/null; then .ci/links; else echo "SKIPPED: links of the documents are not checked: python3 is missing" >&2; test "$$CI" != true; fi
+	@if command -v python3 > /dev/null; then .ci/links && .ci/words; else echo "SKIPPED: links of the documents and words are not checked: python3 is missing" >&2; test "$$CI" != true; fi
 	shellcheck .ci/arm64 .ci/deny .ci/image .ci/run .ci/setup deploy/kind/run fuzz/run
 
 .PHONY: book
@@ -124,13 +124,13 @@ book: ## Build the manual to target/book
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-# What the image is built for: musl where Rust has it, else the C library of this machine.
+# The target of the image's binary: musl if Rust has it, otherwise the C library of this machine.
 STATIC_TARGET ?= $(shell arch=$$(uname -m); \
 	test -d "$$(rustc --print sysroot)/lib/rustlib/$$arch-unknown-linux-musl" && echo $$arch-unknown-linux-musl || echo $$arch-unknown-linux-gnu)
 STATIC_RUSTFLAGS ?=
 
 .PHONY: static
-static: ## The binary of the image: it needs no libraries and names no folder of this machine
+static: ## Build the binary of the image: static, without paths of this machine
 	CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo $(STATIC_RUSTFLAGS)" \
 		$(CARGO) build --release --locked --bin strait --target $(STATIC_TARGET)
 
@@ -143,7 +143,7 @@ image: ## Build the container image strait:dev
 	docker build --tag strait:dev --build-arg REVISION=$$(git rev-parse HEAD) .
 
 .PHONY: image-check
-image-check: ## Build the image, or only its binary where no container engine runs, and check it
+image-check: ## Build and check the image, or only its binary without a container engine
 	@.ci/setup image
 	binary=$$(.ci/image) && STRAIT_IMAGE_BINARY=$$binary $(CARGO) test -p strait-gateway --test deploy -- --ignored
 

@@ -1,5 +1,5 @@
-//! What does one packet cost from device to device, without a system call? Both gateways of a pair,
-//! in memory: outbound (remap, segment, seal) and inbound (open, check, remap, coalesce).
+//! Cost of one packet from device to device without system calls, for two engines in memory:
+//! outbound (remap, segment, seal) and inbound (open, check, remap, coalesce).
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use strait_benches::{frame, pair::Pair};
@@ -8,13 +8,13 @@ use strait_wg::native::Lanes;
 
 const SEGMENTS: u16 = 47;
 
-/// Of frames that are hardly worth lanes, or just not.
+/// Segments of frames around the limit from which vector lanes pay off.
 const FEW_SEGMENTS: [u16; 5] = [7, 8, 10, 12, 16];
 
-/// Frames of one packet each that come one after the other: as many as one send has.
+/// Consecutive frames of one packet each: as many as one send takes.
 const FRAMES: u16 = 64;
 
-/// Their payload.
+/// Payload of each of these frames.
 const PAYLOAD_BYTES: u16 = 64;
 
 fn directions(criterion: &mut Criterion) {

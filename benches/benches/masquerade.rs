@@ -1,9 +1,9 @@
-//! What does masquerading cost? Packets of live mappings, new mappings, and memory.
+//! Cost of masquerading: packets of live mappings, new mappings, and memory.
 //!
-//! To defend: 10 M packets/s on one core, 1 M new mappings/s, 1,000,000 live ones within 128 MiB.
-//! The working set is every mapping: packets go round all of them in random order, so no two packets
-//! of one follow each other, which is worse for the caches than traffic is. The tables have room for
-//! 1,000,000 in either case.
+//! Goals: 10 M packets/s on one core, 1 M new mappings/s, 1,000,000 live mappings within 128 MiB.
+//! The working set is every mapping: packets visit all of them in random order, so consecutive
+//! packets never share a mapping. That is worse for the caches than real traffic. The tables have
+//! room for 1,000,000 mappings in either case.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -58,7 +58,7 @@ fn established(criterion: &mut Criterion) {
     }
 }
 
-/// Fills an empty table up to the last one, so that the growing cost of a growing table is in it.
+/// Fills an empty table completely, so that the cost of growing the table is included.
 fn created(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("masquerade, new");
     group.sample_size(10);
@@ -86,7 +86,7 @@ fn created(criterion: &mut Criterion) {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "memory is a result of this benchmark as time is")]
+#[expect(clippy::print_stdout, reason = "memory is a result of this benchmark too")]
 fn report_memory(masquerade: &Masquerade, live: u32) {
     let (used, most) = (masquerade.memory_bytes(), masquerade.max_memory_bytes());
     assert!(used <= most && most <= 128 << 20);
@@ -98,7 +98,7 @@ fn report_memory(masquerade: &Masquerade, live: u32) {
     );
 }
 
-/// What the kernel has given the process in all, the flows to replay included.
+/// The resident memory of the process, including the flows to replay.
 fn resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -106,7 +106,7 @@ fn resident_kib() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The same order every time.
+/// Shuffles with a fixed seed.
 fn shuffled(mut flows: Vec<Flow>) -> Vec<Flow> {
     let mut random = 1u32;
     for last in (1..flows.len()).rev() {
@@ -118,7 +118,7 @@ fn shuffled(mut flows: Vec<Flow>) -> Vec<Flow> {
     flows
 }
 
-/// Ports in the order in which Linux gives them out are as good as any; every node has all of them.
+/// Flow number `n`. Ports follow the order in which Linux allocates them; every node has all of them.
 fn flow(n: u32) -> Flow {
     let port = u16::try_from(1_024 + n / NODES).unwrap_or(u16::MAX);
     let address = |bits: u32| IpAddr::V4(Ipv4Addr::from_bits(bits));
@@ -130,8 +130,8 @@ fn flow(n: u32) -> Flow {
     }
 }
 
-/// A million mappings need 16 addresses: each has 64,512 ports above 1023 within a realm and
-/// protocol. Twice that, as a pool that is nearly used up is another question.
+/// Twice the 16 addresses that a million mappings need: each has 64,512 ports above 1023 within a
+/// realm and protocol. A nearly exhausted pool is not measured here.
 fn pool() -> Pool {
     (0..32).map(|n| IpAddr::V4(Ipv4Addr::new(10, 70, 0, n))).collect()
 }

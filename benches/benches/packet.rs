@@ -1,6 +1,7 @@
-//! What does one packet cost before it is encrypted? Checksum, lookup, rewrite, segmentation.
+//! Cost of one packet before encryption: checksum, lookup, rewrite, segmentation.
 //!
-//! A rewrite must not depend on the length of the packet: 64 KiB cost what 1,400 bytes cost.
+//! The cost of a rewrite must not depend on the length of the packet: 64 KiB cost as much as
+//! 1,400 bytes.
 
 use std::hint::black_box;
 
@@ -87,7 +88,7 @@ fn segmentation(criterion: &mut Criterion) {
     });
 }
 
-/// Rules of /28 prefixes, one behind the other below 10.0.0.0.
+/// Rules of consecutive /28 prefixes from 10.0.0.0 on.
 fn table(rules: u32) -> Table {
     let prefix =
         |base: u32, n: u32| Prefix::new(std::net::Ipv4Addr::from_bits(base | (n << 4)).into(), 28);

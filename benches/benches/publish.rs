@@ -1,8 +1,8 @@
-//! What does a new generation cost the packet threads that follow, and the one that publishes it?
+//! Cost of a new generation for the packet threads that load it, and for the thread that publishes it.
 //!
-//! A gateway publishes table, allowed IPs and peers as one value. Every packet thread looks once a
-//! batch whether there is a new one, so `nothing new` is on the packet path; `lookup.rs` measures the
-//! lookups beside a publisher.
+//! A gateway publishes table, allowed IPs and peers as one value. Every packet thread checks once a
+//! batch for a new value, so `nothing new` is on the packet path; `lookup.rs` measures lookups beside
+//! a publisher.
 
 #![expect(clippy::expect_used, reason = "a benchmark may panic")]
 
@@ -19,7 +19,7 @@ use strait_wg::PrivateKey;
 use strait_wg::boringtun::BoringtunIdentity;
 use strait_wg::tunnel::PeerKeys;
 
-/// Readers that see one publication, so that reading the clock is shared among them.
+/// Readers of one publication: the cost of reading the clock is divided by their number.
 const READERS: usize = 64;
 
 fn follow(criterion: &mut Criterion) {
@@ -53,7 +53,7 @@ fn follow(criterion: &mut Criterion) {
     });
 }
 
-/// From the finished table to its being in force, and the one before freed.
+/// From the finished table until it is in force and the previous one is freed.
 fn apply(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("publish, apply");
     group.sample_size(10);
@@ -67,7 +67,7 @@ fn apply(criterion: &mut Criterion) {
                 || (vec![peer.clone()], table(rules)),
                 |(peers, table)| {
                     engine.control.apply(peers, table);
-                    // A reader follows at once, so that the generation before can be freed.
+                    // A reader loads the new generation at once, so that the previous one can be freed.
                     black_box(engine.forwarding.load());
                 },
                 BatchSize::PerIteration,
@@ -76,7 +76,7 @@ fn apply(criterion: &mut Criterion) {
     }
 }
 
-/// An engine, and a peer that it keeps from generation to generation.
+/// An engine, and a peer that is the same in each generation.
 fn engine() -> (Engine, PeerConfig) {
     let [own, other] = [PrivateKey::generate(), PrivateKey::generate()];
     let keys = PeerKeys { public_key: other.public_key(), preshared_key: None };

@@ -1,13 +1,13 @@
-//! Which stage of the engine costs how much, in time per packet?
+//! Cost of each stage of the engine, in time per packet.
 //!
 //! ```text
 //!   outbound   parse ─▶ look up and rewrite ─▶ segment and seal
 //!   inbound    open ─▶ parse ─▶ look up and rewrite ─▶ coalesce
 //! ```
 //!
-//! For a frame of 45 segments, which pass the first two stages as one, and for a datagram of 64
-//! bytes. Sealing cuts as it goes, so `segment` is also shown alone. Rewriting includes putting the
-//! old headers back. `engine.rs` measures whole directions.
+//! Measured with a frame of 45 segments, which pass the first two stages as one packet, and with a
+//! datagram of 64 bytes. Sealing includes segmentation, so `segment` is also shown alone. Rewriting
+//! includes the restoration of the old headers. `engine.rs` measures whole directions.
 
 #![expect(clippy::expect_used, reason = "a benchmark may panic")]
 
@@ -39,10 +39,10 @@ use stages::measure::Stages;
 const SEGMENTS: u16 = 45;
 const PAYLOAD_BYTES: u16 = 64;
 
-/// What is put back before a rewrite: the headers, for UDP and some payload.
+/// Bytes that are restored before a rewrite: the headers, and for UDP some payload.
 const HEADER_BYTES: usize = 40;
 
-/// Room for the packets or the datagrams of one frame.
+/// Capacity for the packets or the datagrams of one frame.
 const BATCH_BYTES: usize = 128 * 1024;
 
 fn stages(criterion: &mut Criterion) {
@@ -82,7 +82,7 @@ fn outbound(
             translate::outbound(&context, &outgoing, &mut rewritten, &mut header, checksum).is_ok()
         })
     };
-    // Once in any case: a filter may leave out the benchmark that others need.
+    // Runs at least once: a filter may leave out the benchmark on whose result others depend.
     assert!(rewrite(), "there is a rule for the frame");
     stages.measure("outbound, look up and rewrite", || (), |()| rewrite());
     stages.measure(
@@ -108,7 +108,7 @@ fn outbound(
     rewritten
 }
 
-/// `sealed` makes new datagrams, none of which may be opened twice, and says how long each is.
+/// `sealed` returns new datagrams and the length of each: a datagram must not be opened twice.
 fn inbound(
     stages: &mut Stages<'_>,
     gateway: &Engine,
@@ -185,7 +185,7 @@ fn context<'a>(gateway: &'a Engine, forwarding: &'a Forwarding) -> Context<'a> {
     Context { forwarding, flows: &gateway.flows, flow_access: FlowAccess::Update, now }
 }
 
-/// The only one.
+/// The only peer.
 fn peer(forwarding: &Forwarding) -> &Peer {
     forwarding.peer(PeerId(0)).expect("a pair knows each other")
 }
@@ -194,7 +194,7 @@ fn restore(packet: &mut [u8], headers: &[u8]) {
     packet.get_mut(..headers.len()).expect("it is as long as before").copy_from_slice(headers);
 }
 
-/// The datagrams of a frame, and the length of each but the last.
+/// The datagrams of a frame, and the length of each datagram but the last.
 fn seal(
     batch: &mut TransmitBatch,
     gateway: &Engine,

@@ -1,4 +1,4 @@
-//! How long does a table of 100,000 rules take to build, with and without contradictions in it?
+//! Time to build a table of 100,000 rules, with and without rules that contradict each other.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use remap::{Cluster, PeerId, Prefix, Rule, Table};
@@ -26,7 +26,7 @@ fn build(criterion: &mut Criterion) {
     }
 }
 
-/// Host maps in an order that no sort is helped by.
+/// Host maps in an order that does not help a sort.
 fn rules(peers: u32, is_contradictory: bool) -> Vec<(PeerId, Rule)> {
     (0..RULES)
         .filter_map(|n| {

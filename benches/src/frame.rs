@@ -1,9 +1,9 @@
-//! Frames as a TUN device hands them over.
+//! Frames as read from a TUN device.
 
 use remap::checksum;
 use strait_packet::virtio::{Gso, VirtioHeader};
 
-/// TCP payload bytes of one segment: an MTU of 1340 less 40 of headers.
+/// TCP payload bytes of one segment: an MTU of 1340 minus 40 bytes of headers.
 pub const SEGMENT_BYTES: u16 = 1300;
 
 const SOURCE: [u8; 4] = [10, 244, 1, 5];
@@ -34,7 +34,7 @@ pub fn tcp(segments: u16) -> (VirtioHeader, Vec<u8>) {
     (virtio, frame)
 }
 
-/// One UDP datagram between the same addresses, its checksum as unfinished.
+/// One UDP datagram between the same addresses, with a partial checksum as in [`tcp`].
 #[must_use]
 pub fn udp(payload_len: u16) -> (VirtioHeader, Vec<u8>) {
     let datagram_len = payload_len.saturating_add(8);

@@ -1,4 +1,4 @@
-//! What the benchmarks share: frames as the device gives them, and two engines in memory.
+//! Shared by the benchmarks: frames as read from the device, and two engines in memory.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Two engines with a session between them, and no network.
+//! Two engines with a session, without a network.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use strait_wg::native::{Environment, Lanes};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PrivateKey, PublicKey};
 
-/// Two clusters whose pods are 10.244.0.0/16, each seeing the other's as 10.71.0.0/16.
+/// The engines of two clusters with pods in 10.244.0.0/16, each of which addresses the other's pods
+/// as 10.71.0.0/16.
 #[derive(Debug)]
 pub struct Pair {
     rome: Engine,
@@ -40,19 +41,19 @@ impl Pair {
         pair
     }
 
-    /// The one that began the handshake.
+    /// The engine that initiated the handshake.
     #[must_use]
     pub const fn rome(&self) -> &Engine {
         &self.rome
     }
 
-    /// The one that answered it.
+    /// The engine that responded.
     #[must_use]
     pub const fn milan(&self) -> &Engine {
         &self.milan
     }
 
-    /// Rome sends one frame. The datagrams stay in the batch.
+    /// Rome sends one frame; the datagrams stay in the batch.
     pub fn outbound(&mut self, virtio: &VirtioHeader, frame: &mut [u8]) {
         self.outbound_all(virtio, std::iter::once(frame));
     }
@@ -74,7 +75,7 @@ impl Pair {
         }
     }
 
-    /// Milan receives what is in the batch.
+    /// Milan receives the datagrams of the batch.
     pub fn inbound(&mut self) {
         let mut replies = TransmitBatch::with_capacity(0);
         let now = now();

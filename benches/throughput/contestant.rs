@@ -1,4 +1,4 @@
-//! One contestant at work: the topology of the demo with its gateways in it.
+//! A running contestant: the topology of the demo with gateways of one implementation.
 
 mod congestion;
 mod usage;
@@ -30,29 +30,29 @@ pub(crate) use usage::Usage;
 /// MTU of the tunnel device in bytes; Liqo's default.
 const TUNNEL_MTU: u16 = 1340;
 
-/// How many devices there have been.
+/// Number of devices created so far.
 static DEVICES: AtomicU32 = AtomicU32::new(0);
 
-/// Who is measured, and where the program is.
+/// An implementation, and the path of its program.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// No tunnel: routed and remapped by the kernel.
+    /// No tunnel: the kernel routes and remaps.
     Plain,
-    /// The program, and what encrypts in it.
+    /// The program, and its engine.
     Strait(PathBuf, Engine),
-    /// The kernel's own.
+    /// The kernel's WireGuard.
     Wireguard,
     WireguardGo(PathBuf),
     BoringtunCli(PathBuf),
     GotatunCli(PathBuf),
 }
 
-/// What is different from the usual pair of gateways.
+/// Differences from the default pair of gateways.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Variation {
-    /// Peers that each gateway has besides the other one, and never hears of.
+    /// Additional peers of each gateway, without traffic.
     pub(crate) idle_peers: u32,
-    /// The kill switches; only strait has them.
+    /// The kill switches of strait.
     pub(crate) offload: Offload,
 }
 
@@ -69,17 +69,17 @@ impl Kind {
         }
     }
 
-    /// Whether figures are demanded of it, or of others beside it.
-    pub(crate) const fn is_judged(&self) -> bool {
+    /// Whether a goal applies to it, or to others in comparison with it.
+    pub(crate) const fn has_goal(&self) -> bool {
         matches!(self, Self::Strait(..) | Self::WireguardGo(_))
     }
 
-    /// Whether there are gateways at all.
+    /// Whether it has gateways.
     pub(crate) const fn is_a_tunnel(&self) -> bool {
         !matches!(self, Self::Plain)
     }
 
-    /// What the program says of its version.
+    /// The version that the program reports.
     pub(crate) fn version(&self) -> String {
         match self {
             Self::Plain | Self::Wireguard => version::of(Path::new("uname"), &["-r"]),
@@ -91,11 +91,11 @@ impl Kind {
     }
 }
 
-/// Two gateways of one kind, joined, ready to carry traffic.
+/// Two connected gateways of one kind.
 pub(crate) struct Contestant {
     clusters: TwoClusters,
     congestion_control: CongestionControl,
-    /// The gateways that are not strait's: milan's, then rome's.
+    /// Gateways of other implementations: milan's, then rome's.
     processes: Vec<Process>,
     sockets: Vec<PathBuf>,
 }
@@ -138,34 +138,34 @@ impl Contestant {
         Ok(contestant)
     }
 
-    /// Where traffic starts.
+    /// The namespace that initiates traffic.
     pub(crate) const fn client(&self) -> &Namespace {
         &self.clusters.rome.pod
     }
 
-    /// Where it goes.
+    /// The namespace that receives the connections.
     pub(crate) const fn server(&self) -> &Namespace {
         &self.clusters.milan.pod
     }
 
-    /// Of whoever sends over TCP.
+    /// The congestion control of TCP senders.
     pub(crate) const fn congestion_control(&self) -> CongestionControl {
         self.congestion_control
     }
 
-    /// The server's address as the client sees it.
+    /// The address under which the client reaches the server.
     pub(crate) fn target(&self) -> anyhow::Result<std::net::IpAddr> {
         let (rome, milan) = (&self.clusters.rome.side, &self.clusters.milan.side);
 
         rome.sees(milan).next().context("the layout has no address")
     }
 
-    /// What the gateways have used so far: the server's, then the client's. `plain` has none.
+    /// Resources that the gateways have used: the server's, then the client's. Empty for `plain`.
     pub(crate) fn usage(&self) -> Vec<Usage> {
         self.gateways().into_iter().filter_map(|(_, pid)| Usage::of(pid)).collect()
     }
 
-    /// Names and process ids of the gateways: the server's, then the client's. `plain` has none.
+    /// Names and process ids of the gateways: the server's, then the client's. Empty for `plain`.
     pub(crate) fn gateways(&self) -> Vec<(&'static str, u32)> {
         let strait = [&self.clusters.milan, &self.clusters.rome]
             .into_iter()
@@ -178,7 +178,7 @@ impl Contestant {
             .collect()
     }
 
-    /// CPU seconds that both gateways have used so far.
+    /// CPU seconds that both gateways have used.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.usage().iter().map(|usage| usage.cpu_seconds).sum()
     }
@@ -208,7 +208,7 @@ impl Contestant {
         Ok(self.clusters.start(binary)?)
     }
 
-    /// The devices are the kernel's, or those of a program that is given with its arguments.
+    /// Devices of the kernel, or of `program`, a program and its arguments.
     fn start_wireguard(
         &mut self,
         program: Option<(&Path, &[&str])>,
@@ -217,7 +217,7 @@ impl Contestant {
         let Self { clusters, processes, sockets, .. } = self;
         let TwoClusters { milan, rome, scratch, .. } = &*clusters;
         for (own, other) in [(milan, rome), (rome, milan)] {
-            // Sockets are found by the name of their device, in whichever namespace that is.
+            // Network namespaces share the folder of the sockets, so device names must be unique.
             let number = DEVICES.fetch_add(1, Ordering::Relaxed);
             let device = format!("wg{number}-{}", own.name);
             match program {
@@ -225,7 +225,7 @@ impl Contestant {
                 Some((program, arguments)) => {
                     let log = scratch.path().join(format!("{device}.log"));
                     let socket = PathBuf::from(format!("/var/run/wireguard/{device}.sock"));
-                    // One that was killed leaves its socket behind.
+                    // A killed process leaves its socket behind.
                     let _ = fs::remove_file(&socket);
                     let arguments = arguments.iter().copied().chain([device.as_str()]);
                     processes.push(Process::start(&own.gateway, &device, program, arguments, log)?);
@@ -259,7 +259,7 @@ impl Contestant {
     }
 }
 
-/// Whether this kernel has a WireGuard of its own.
+/// Whether this kernel has WireGuard.
 pub(crate) fn kernel_has_wireguard() -> bool {
     Namespace::router("probe")
         .is_ok_and(|namespace| wireguard::create(&namespace, "wg-probe").is_ok())

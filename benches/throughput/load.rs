@@ -1,4 +1,4 @@
-//! What is sent through a contestant, and what becomes of it.
+//! Load that is sent through a contestant, and what arrives.
 
 mod connections;
 mod round_trips;

@@ -1,30 +1,30 @@
-//! Strait beside its peers: the same topology, in turn, in one run.
+//! Compares Strait with other implementations in the same topology, in turn, in one run.
 //!
-//! Only ratios within one run count: both gateways and both pods share the machine, and the machine
-//! is shared with others. So everybody is measured in turn, one thing after the other, round after
-//! round, and the medians of the ratios are compared.
+//! Only ratios within one run count: both gateways and both pods share the machine, which may be
+//! shared with others. Therefore all contestants are measured in turn, one quantity after the other,
+//! round after round, and the medians of the ratios are compared.
 //!
 //! ```text
 //!   pod ── gateway ── cable ── gateway ── pod      both pod CIDRs are 10.244.0.0/16
 //! ```
 //!
-//! `strait` remaps by itself; the others get their remapping from nftables, as Liqo does it.
-//! `README.md` says where the others come from and what each number means.
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
-#![expect(clippy::print_stderr, reason = "progress goes beside the report")]
+//! `strait` remaps by itself; for the others nftables remaps, as in Liqo. `README.md` describes the
+//! source of each contestant and the meaning of each number.
+#![expect(clippy::print_stdout, reason = "the report goes to standard output")]
+#![expect(clippy::print_stderr, reason = "progress goes to standard error")]
 
 mod contestant;
-mod host;
+mod implementations;
 mod load;
 mod measure;
 mod metric;
 mod pairs;
-mod peers;
 mod picture;
 mod profile;
 mod progress;
 mod record;
 mod report;
+mod steal;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,9 +38,9 @@ use strait_wg::Engine;
 
 use contestant::{CongestionControl, Kind};
 use measure::{Plan, Scope};
-use pairs::Question;
+use pairs::Comparison;
 use progress::Progress;
-use record::{Entrant, Record};
+use record::{Record, Results};
 
 /// Compares Strait with other userspace WireGuard implementations and with no tunnel
 #[derive(Debug, Parser)]
@@ -51,10 +51,10 @@ struct Args {
     /// Rounds; every contestant is measured in each [default: 4, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// No comparison: a flame graph of each gateway of strait, or of the contestant of --only
+    /// Instead of the comparison: a flame graph of each gateway of strait, or of the contestant of --only
     #[arg(long, conflicts_with_all = ["quick", "rounds"])]
     profile: bool,
-    /// No comparison with others: so many pairs of strait with 1,000 configured peers and with 1, of
+    /// Instead of the comparison: so many pairs of strait with 1,000 configured peers and with 1, of
     /// --binary and --against, or of its engines
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["quick", "rounds", "profile", "only"])]
     pairs: Option<usize>,
@@ -64,13 +64,13 @@ struct Args {
     /// Pairs of the engines native and boringtun
     #[arg(long, requires = "pairs", conflicts_with_all = ["against", "engine"])]
     engines: bool,
-    /// What encrypts in both of a pair
+    /// The engine of both contestants of a pair
     #[arg(long, value_name = "NAME", default_value_t, requires = "pairs")]
     engine: Engine,
-    /// TCP streams of a measurement of a pair
+    /// TCP streams of each measurement of a pair
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "pairs")]
     streams: u32,
-    /// Also pings beside the streams of a pair; --seconds 4 makes them enough
+    /// Also pings beside the streams of a pair; use --seconds 4 to have enough of them
     #[arg(long, requires = "pairs")]
     pings: bool,
     /// Seconds of one TCP measurement, more than 1 [default: 1.5, quick: 1.1, profile: 5]
@@ -80,12 +80,12 @@ struct Args {
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     congestion_control: CongestionControl,
     /// Only these contestants, separated by commas; wireguard-go and plain are needed for ratios
-    #[arg(long, value_delimiter = ',', value_parser = peers::NAMES)]
+    #[arg(long, value_delimiter = ',', value_parser = implementations::NAMES)]
     only: Vec<String>,
     /// The gateway to measure
     #[arg(long, default_value = "target/release/strait")]
     binary: PathBuf,
-    /// Where the results go: every sample as JSON, the tables as Markdown, pictures
+    /// The directory of the results: every sample as JSON, the tables as Markdown, charts
     #[arg(long, default_value = "target/bench")]
     output: PathBuf,
 }
@@ -101,19 +101,23 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> anyhow::Result<()> {
-    let (plan, rounds) = checked(args)?;
+    let (plan, rounds) = parse_plan(args)?;
     privilege::acquire().context("namespaces need privileges")?;
     args.congestion_control.check()?;
     if args.profile {
-        return profiled(args, &plan);
+        return run_profile(args, &plan);
     }
     if let Some(pairs) = args.pairs {
-        return compared(args, pairs, &plan);
+        return run_pairs(args, pairs, &plan);
     }
 
-    let kinds = peers::available(&args.binary, &args.only);
-    ensure!(!kinds.is_empty(), "--only {}: none of them can be had here", args.only.join(","));
-    let record = measured(&kinds, &plan, rounds)?;
+    let kinds = implementations::available(&args.binary, &args.only);
+    ensure!(
+        !kinds.is_empty(),
+        "--only {}: none of them is available on this machine",
+        args.only.join(",")
+    );
+    let record = run_rounds(&kinds, &plan, rounds)?;
 
     println!("{}", report::render(&record));
     let json = serde_json::to_string_pretty(&record)?;
@@ -129,8 +133,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to measure, and in how many rounds.
-fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
+/// The plan and the number of rounds, from checked arguments.
+fn parse_plan(args: &Args) -> anyhow::Result<(Plan, usize)> {
     let plan = if args.quick { Plan::quick } else { Plan::full };
     let mut plan = plan(args.congestion_control);
     if args.profile {
@@ -155,16 +159,19 @@ fn checked(args: &Args) -> anyhow::Result<(Plan, usize)> {
     }
     if let Some(pairs) = args.pairs {
         let least = pairs::LEAST_PAIRS;
-        ensure!(pairs >= least, "--pairs {pairs}: at least {least} are needed to say anything");
+        ensure!(
+            pairs >= least,
+            "--pairs {pairs}: at least {least} are needed for a confidence interval"
+        );
         ensure!(args.streams > 0, "--streams 0: at least one stream is needed");
     }
 
     Ok((plan, rounds))
 }
 
-fn profiled(args: &Args, plan: &Plan) -> anyhow::Result<()> {
+fn run_profile(args: &Args, plan: &Plan) -> anyhow::Result<()> {
     let only = if args.only.is_empty() { &["strait".to_owned()][..] } else { &args.only };
-    let kinds = peers::available(&args.binary, only);
+    let kinds = implementations::available(&args.binary, only);
     let [kind] = kinds.as_slice() else {
         bail!("--only: one contestant at a time is profiled");
     };
@@ -178,11 +185,11 @@ fn profiled(args: &Args, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn compared(args: &Args, pairs: usize, plan: &Plan) -> anyhow::Result<()> {
-    let question = match &args.against {
-        Some(other) => Question::Build(other),
-        None if args.engines => Question::Engines,
-        None => Question::Peers,
+fn run_pairs(args: &Args, pairs: usize, plan: &Plan) -> anyhow::Result<()> {
+    let comparison = match &args.against {
+        Some(other) => Comparison::Build(other),
+        None if args.engines => Comparison::Engines,
+        None => Comparison::Peers,
     };
     let plan = pairs::Plan {
         pairs,
@@ -192,12 +199,12 @@ fn compared(args: &Args, pairs: usize, plan: &Plan) -> anyhow::Result<()> {
         congestion_control: plan.congestion_control,
         engine: args.engine,
     };
-    println!("{}", pairs::run(&args.binary, question, plan)?);
+    println!("{}", pairs::run(&args.binary, comparison, plan)?);
 
     Ok(())
 }
 
-fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record> {
+fn run_rounds(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record> {
     let mut record = Record {
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         congestion_control: plan.congestion_control.to_string(),
@@ -205,7 +212,7 @@ fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record
         cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         rounds,
         seconds: plan.duration.as_secs_f64(),
-        contestants: kinds.iter().map(entrant).collect(),
+        contestants: kinds.iter().map(results).collect(),
     };
 
     let mut progress = Progress::new(rounds);
@@ -215,15 +222,15 @@ fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record
             progress.show(&format!("round {round}/{rounds}: {step}"));
         });
         progress.done();
-        for (sample, entrant) in samples.into_iter().zip(&mut record.contestants) {
+        for (sample, results) in samples.into_iter().zip(&mut record.contestants) {
             for (name, round_trips) in sample.round_trips {
-                entrant.round_trips.entry(name).or_default().extend(round_trips);
+                results.round_trips.entry(name).or_default().extend(round_trips);
             }
-            entrant.samples.push(sample.values);
-            entrant.stolen.push(sample.stolen);
-            entrant.passes.push(sample.passes);
+            results.samples.push(sample.values);
+            results.stolen.push(sample.stolen);
+            results.passes.push(sample.passes);
             let failures = sample.failures.into_iter();
-            entrant.failures.extend(failures.map(|failure| format!("round {round}: {failure}")));
+            results.failures.extend(failures.map(|failure| format!("round {round}: {failure}")));
         }
     }
     progress.clear();
@@ -235,8 +242,8 @@ fn measured(kinds: &[Kind], plan: &Plan, rounds: usize) -> anyhow::Result<Record
     Ok(record)
 }
 
-fn entrant(kind: &Kind) -> Entrant {
-    Entrant { name: kind.name().to_owned(), version: kind.version(), ..Entrant::default() }
+fn results(kind: &Kind) -> Results {
+    Results { name: kind.name().to_owned(), version: kind.version(), ..Results::default() }
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {

@@ -1,7 +1,7 @@
-//! What is measured in one round: of everybody in turn, one thing after the other.
+//! The measurements of one round: all contestants in turn, one quantity after the other.
 //!
-//! All contestants are ready at once and only one works, so that what is compared was measured within
-//! seconds: the load of others on a shared machine changes from minute to minute.
+//! All contestants are ready at the same time and one works at a time, so that compared measurements
+//! are seconds apart: other load on a shared machine changes from minute to minute.
 
 mod passes;
 mod step;
@@ -12,28 +12,28 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::contestant::{CongestionControl, Contestant, Kind, Variation};
-use crate::host::{self, Measured};
 use crate::load::{Direction, RoundTrips};
+use crate::steal::{self, Measured};
 use passes::Passes;
 use step::Step;
 
-/// How much is measured, and for how long.
+/// What is measured in a round, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Of one TCP measurement. The first one takes twice as long: its figures matter most.
+    /// Duration of a TCP measurement. The first one takes twice as long, as its figures matter most.
     pub(crate) duration: Duration,
     pub(crate) congestion_control: CongestionControl,
-    /// Of one rate in a search.
+    /// Duration of an attempt at one rate, in a search for the highest rate.
     pub(crate) trial: Duration,
     pub(crate) streams: &'static [u32],
     pub(crate) directions: &'static [Direction],
     pub(crate) payload_bytes: &'static [usize],
-    /// Also short connections, many peers and the kill switches.
+    /// Whether short connections, many peers and the kill switches are measured too.
     pub(crate) is_full: bool,
-    /// How often what is judged is measured in a round.
+    /// How often a step with a goal is measured in a round.
     pub(crate) passes: usize,
-    /// How long a round may go on measuring again what was disturbed.
-    pub(crate) patience: Duration,
+    /// Time limit of the repetitions of disturbed measurements in a round.
+    pub(crate) repeat_time: Duration,
 }
 
 impl Plan {
@@ -47,7 +47,7 @@ impl Plan {
             payload_bytes: &[64, 1300],
             is_full: false,
             passes: 1,
-            patience: Duration::from_secs(6),
+            repeat_time: Duration::from_secs(6),
         }
     }
 
@@ -61,7 +61,7 @@ impl Plan {
             payload_bytes: &[64, 512, 1300],
             is_full: true,
             passes: 5,
-            patience: Duration::from_secs(45),
+            repeat_time: Duration::from_secs(45),
         }
     }
 
@@ -69,56 +69,57 @@ impl Plan {
         let tcp = self.streams.iter().flat_map(|streams| {
             self.directions.iter().map(|direction| Step::Tcp(*streams, *direction))
         });
-        // The first was measured with pings beside it.
+        // Step::RoundTrips measures this one, with pings beside it.
         let tcp = tcp.filter(|step| *step != Step::Tcp(1, Direction::Up));
         let udp = self.payload_bytes.iter().copied().map(Step::Udp);
         let connections = self.is_full.then_some(Step::Connections);
 
         let steps = [Step::RoundTrips].into_iter().chain(tcp).chain(udp).chain(connections);
-        steps.filter(|step| scope.has_unjudged || step.is_judged()).collect()
+        steps.filter(|step| scope.has_other_steps || step.has_goal()).collect()
     }
 }
 
-/// What a round has beside what is judged: time goes to that first.
+/// What a round measures besides the steps with a goal, which are in every round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scope {
     /// The other steps.
-    pub(crate) has_unjudged: bool,
-    /// Whatever takes gateways of its own.
+    pub(crate) has_other_steps: bool,
+    /// Measurements that need other gateways.
     pub(crate) has_variations: bool,
 }
 
 impl Scope {
-    /// Of round `round` of `rounds`, from 1: the one or the other in turn. A single round has both.
+    /// The scope of round `round` of `rounds`, from 1: alternately one of the two. A single round has
+    /// both.
     pub(crate) const fn of(round: usize, rounds: usize, plan: &Plan) -> Self {
         let is_odd = round % 2 == 1;
 
         Self {
-            has_unjudged: is_odd || !plan.is_full,
+            has_other_steps: is_odd || !plan.is_full,
             has_variations: plan.is_full && (!is_odd || rounds == 1),
         }
     }
 }
 
-/// How often what was disturbed is measured again at the most.
+/// Maximum repetitions of a disturbed or failed measurement.
 const REPEATS: usize = 3;
 
-/// What was measured of one contestant: values by the identifiers of [`crate::metric`], and round
-/// trips by the name of their circumstances.
+/// The measurements of one contestant: values by the identifiers of [`crate::metric`], and round
+/// trips as "idle" and "loaded".
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) values: BTreeMap<String, f64>,
     pub(crate) round_trips: BTreeMap<String, RoundTrips>,
-    /// By the identifiers of `values`: the share of the cores' time that others had meanwhile.
+    /// For each value: the stolen share of the CPU time meanwhile.
     pub(crate) stolen: BTreeMap<String, f64>,
-    /// Of what was measured several times: each value.
+    /// Each single value of what was measured several times.
     pub(crate) passes: BTreeMap<String, Vec<f64>>,
-    /// What could not be measured, and why.
+    /// Failed measurements, with the reason.
     pub(crate) failures: Vec<String>,
 }
 
-/// Measures each of `kinds`, as far as `scope` has it; `show` learns what is under way. What fails is left out of
-/// its sample and named there.
+/// Measures each of `kinds` within `scope`; `show` gets the current step. A failed measurement is missing in the
+/// sample and listed in its failures.
 pub(crate) fn round(
     kinds: &[Kind],
     plan: &Plan,
@@ -136,7 +137,7 @@ pub(crate) fn round(
             let is_first = pass == 0;
             let places = kinds.iter().zip(&contestants).enumerate();
             let places =
-                places.filter(|(_, (kind, _))| is_first || step.is_judged() && kind.is_judged());
+                places.filter(|(_, (kind, _))| is_first || step.has_goal() && kind.has_goal());
             tasks.extend(places.filter_map(|(place, (_, contestant))| {
                 let contestant = contestant.as_ref().ok()?;
 
@@ -170,8 +171,8 @@ struct Task<'a> {
     failure: Option<anyhow::Error>,
 }
 
-/// Does each task; then those again that failed or were disturbed, as others come and go, while there
-/// is patience. The least disturbed measurement counts.
+/// Runs each task, then repeats those that failed or were disturbed, within the time limit of the
+/// plan. The least disturbed measurement counts.
 fn in_turn(
     mut tasks: Vec<Task<'_>>,
     plan: &Plan,
@@ -192,9 +193,9 @@ fn in_turn(
                 show(&task.step);
                 shown = Some(task.step);
             }
-            match host::watched(|| task.step.measure(task.contestant, plan)) {
+            match steal::during(|| task.step.measure(task.contestant, plan)) {
                 Ok(measured) => {
-                    let is_disturbed = host::is_disturbed(measured.stolen);
+                    let is_disturbed = steal::is_disturbed(measured.stolen);
                     if let Some(sample) = task.sample_in(&mut passes) {
                         sample.improve(measured);
                     }
@@ -208,7 +209,7 @@ fn in_turn(
             }
         }
         tasks = again;
-        deadline = deadline.or_else(|| Instant::now().checked_add(plan.patience));
+        deadline = deadline.or_else(|| Instant::now().checked_add(plan.repeat_time));
     }
 
     for mut task in tasks {
@@ -224,7 +225,7 @@ fn in_turn(
 }
 
 impl Task<'_> {
-    /// Where its result belongs.
+    /// The sample that gets its result.
     fn sample_in<'s>(&self, passes: &'s mut [Passes]) -> Option<&'s mut Sample> {
         passes.get_mut(self.place)?.get_mut(self.pass)
     }
@@ -235,7 +236,7 @@ impl Sample {
         self.values.insert(id.into(), value);
     }
 
-    /// The most memory that any gateway of `contestant` had; nothing if it has none.
+    /// The peak memory of the gateways of `contestant`, if it has any.
     fn put_peak(&mut self, id: impl Into<String>, contestant: Option<&Contestant>) {
         let peaks = contestant.into_iter().flat_map(Contestant::usage).map(|usage| usage.peak_mib);
         if let Some(peak) = peaks.max_by(f64::total_cmp) {
@@ -243,12 +244,12 @@ impl Sample {
         }
     }
 
-    /// What was meant to be had, or a note of why it was not.
+    /// The value of `result`; an error is added to the failures.
     fn keep<T>(&mut self, what: impl Display, result: anyhow::Result<T>) -> Option<T> {
         result.map_err(|error| self.failures.push(format!("{what}: {error:#}"))).ok()
     }
 
-    /// Takes over what was measured, unless the same was measured with less disturbance before.
+    /// Replaces values by those of `measured`, unless the known ones are less disturbed.
     fn improve(&mut self, measured: Measured<Self>) {
         let Measured { value, stolen } = measured;
         let known = value.values.keys().next().and_then(|id| self.stolen.get(id));
@@ -266,11 +267,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_measured_in_two_rounds_and_in_a_single_one() {
+    fn one_or_two_rounds_measure_all() {
         let full = Plan::full(CongestionControl::default());
         let scopes = |rounds| (1..=rounds).map(move |round| Scope::of(round, rounds, &full));
         let has_all = |rounds| {
-            scopes(rounds).any(|scope| scope.has_unjudged)
+            scopes(rounds).any(|scope| scope.has_other_steps)
                 && scopes(rounds).any(|scope| scope.has_variations)
         };
         assert!(has_all(1) && has_all(2) && has_all(4));
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(second, judged);
 
         let quick = Plan::quick(CongestionControl::default());
-        assert_eq!(Scope::of(2, 3, &quick), Scope { has_unjudged: true, has_variations: false });
+        assert_eq!(Scope::of(2, 3, &quick), Scope { has_other_steps: true, has_variations: false });
     }
 
     #[test]

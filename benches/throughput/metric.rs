@@ -1,11 +1,11 @@
-//! The numbers that are compared: how they are called, shown and judged.
+//! The quantities that are compared, with their names and formats.
 
-/// Something measured once a round.
+/// A quantity that is measured at most once a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
-    /// As the results name it.
+    /// Its identifier in the results.
     pub(crate) id: &'static str,
-    /// As people read it, with its unit.
+    /// Its name in tables, with its unit.
     pub(crate) title: &'static str,
     pub(crate) decimals: usize,
 }
@@ -14,7 +14,7 @@ const fn metric(id: &'static str, title: &'static str, decimals: usize) -> Metri
     Metric { id, title, decimals }
 }
 
-/// All of them, in the order of the report. A contestant may lack some: `plain` has no gateway.
+/// All metrics, in the order of the report. A contestant may lack some: `plain` has no gateway.
 pub(crate) const METRICS: &[Metric] = &[
     metric("tcp_1_up_gbps", "TCP, 1 stream, Gb/s", 2),
     metric("tcp_1_down_gbps", "TCP, 1 stream down, Gb/s", 2),

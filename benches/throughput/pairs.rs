@@ -1,8 +1,8 @@
-//! Two forms of one thing, in pairs: what a difference of a few percent needs.
+//! Two variants of strait, measured in pairs, to show differences of a few percent.
 //!
-//! Both are ready all the time and measured one right after the other, the second first in every
-//! other pair. Who is not measured stands still. Throughput moves with whatever else the machine
-//! does; what a gigabyte costs in CPU time moves much less.
+//! Both are ready all the time and measured one right after the other, the second one first in every
+//! other pair. The gateways of the other variant are stopped meanwhile. Throughput depends on other
+//! load of the machine; CPU time per gigabyte depends on it much less.
 
 use std::fmt;
 use std::path::Path;
@@ -14,44 +14,44 @@ use nix::unistd::Pid;
 use strait_wg::Engine;
 
 use crate::contestant::{CongestionControl, Contestant, Kind, Variation};
-use crate::host;
 use crate::load::{self, Direction, Received, percentile};
 use crate::progress::Progress;
 use crate::record::Spread;
+use crate::steal;
 
-/// How many peers are many.
+/// Configured peers in [`Comparison::Peers`].
 const MANY_PEERS: u32 = 1_000;
 
-/// Fewer pairs than this say nothing.
+/// Minimum number of pairs for a confidence interval of 95 %.
 pub(crate) const LEAST_PAIRS: usize = 6;
 
-/// What is compared with what.
+/// The two variants to compare.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Question<'a> {
-    /// 1,000 configured peers with 1.
+pub(crate) enum Comparison<'a> {
+    /// 1,000 configured peers, and 1.
     Peers,
-    /// The gateway with this other build of it.
+    /// The gateway, and another build of it.
     Build(&'a Path),
-    /// Our own engine with boringtun.
+    /// The engines native and boringtun.
     Engines,
 }
 
-/// How much is measured.
+/// What is measured, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) pairs: usize,
     pub(crate) streams: u32,
-    /// Round trips beside the streams.
+    /// Whether round trips are measured beside the streams.
     pub(crate) pings: bool,
-    /// Of one measurement.
+    /// Duration of one measurement.
     pub(crate) duration: Duration,
     pub(crate) congestion_control: CongestionControl,
-    /// Unless the question is which.
+    /// The engine of both variants, except in [`Comparison::Engines`].
     pub(crate) engine: Engine,
 }
 
-/// A contestant under its name in the report.
-struct Form {
+/// A contestant, with its name in the report.
+struct Variant {
     name: String,
     contestant: Contestant,
 }
@@ -61,15 +61,15 @@ struct Form {
 struct Measured {
     gbps: f64,
     cpu_seconds_per_gb: f64,
-    /// The longest of 99 % of the round trips, if there were pings.
+    /// The 99th percentile of the round trips, if there were pings.
     p99_us: Option<f64>,
     is_disturbed: bool,
 }
 
-/// The outcome: ratios, new to old.
+/// Ratios of the first variant to the second.
 pub(crate) struct Outcome {
     names: [String; 2],
-    /// Gb/s of undisturbed measurements.
+    /// Spread of the undisturbed measurements, in Gb/s.
     rates: [Option<Spread>; 2],
     throughput: Vec<f64>,
     cost: Vec<f64>,
@@ -77,19 +77,23 @@ pub(crate) struct Outcome {
     pairs: usize,
 }
 
-/// Measures so many pairs of TCP.
-pub(crate) fn run(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::Result<Outcome> {
+/// Measures the pairs.
+pub(crate) fn run(
+    binary: &Path,
+    comparison: Comparison<'_>,
+    plan: Plan,
+) -> anyhow::Result<Outcome> {
     let Plan { pairs, .. } = plan;
-    let forms = forms(binary, question, plan)?;
-    for form in &forms {
-        form.signal(Signal::SIGSTOP)?;
+    let variants = variants(binary, comparison, plan)?;
+    for variant in &variants {
+        variant.signal(Signal::SIGSTOP)?;
     }
 
     let mut measured = Vec::with_capacity(pairs);
     let mut progress = Progress::new(pairs);
     for number in 1..=pairs {
         progress.show(&format!("pair {number}/{pairs}"));
-        let [new, old] = &forms;
+        let [new, old] = &variants;
         measured.push(if number % 2 == 1 {
             let new = new.measure(plan)?;
             (new, old.measure(plan)?)
@@ -101,59 +105,59 @@ pub(crate) fn run(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::
     }
     progress.clear();
 
-    Ok(Outcome::of(forms.each_ref().map(|form| form.name.clone()), &measured))
+    Ok(Outcome::of(variants.each_ref().map(|variant| variant.name.clone()), &measured))
 }
 
-fn forms(binary: &Path, question: Question<'_>, plan: Plan) -> anyhow::Result<[Form; 2]> {
+fn variants(binary: &Path, comparison: Comparison<'_>, plan: Plan) -> anyhow::Result<[Variant; 2]> {
     let Plan { engine, congestion_control, .. } = plan;
-    let form = |name: String, binary: &Path, engine, idle_peers| {
+    let variant = |name: String, binary: &Path, engine, idle_peers| {
         let variation = Variation { idle_peers, ..Variation::default() };
         let kind = Kind::Strait(binary.to_owned(), engine);
         let contestant = Contestant::start(&kind, congestion_control, variation)
             .with_context(|| format!("start {name}"))?;
 
-        Ok::<_, anyhow::Error>(Form { name, contestant })
+        Ok::<_, anyhow::Error>(Variant { name, contestant })
     };
 
-    Ok(match question {
-        Question::Peers => [
-            form(format!("{MANY_PEERS} peers"), binary, engine, MANY_PEERS - 1)?,
-            form("1 peer".to_owned(), binary, engine, 0)?,
+    Ok(match comparison {
+        Comparison::Peers => [
+            variant(format!("{MANY_PEERS} peers"), binary, engine, MANY_PEERS - 1)?,
+            variant("1 peer".to_owned(), binary, engine, 0)?,
         ],
-        Question::Build(other) => [
-            form(binary.display().to_string(), binary, engine, 0)?,
-            form(other.display().to_string(), other, engine, 0)?,
+        Comparison::Build(other) => [
+            variant(binary.display().to_string(), binary, engine, 0)?,
+            variant(other.display().to_string(), other, engine, 0)?,
         ],
-        Question::Engines => [
-            form(Engine::Native.to_string(), binary, Engine::Native, 0)?,
-            form(Engine::Boringtun.to_string(), binary, Engine::Boringtun, 0)?,
+        Comparison::Engines => [
+            variant(Engine::Native.to_string(), binary, Engine::Native, 0)?,
+            variant(Engine::Boringtun.to_string(), binary, Engine::Boringtun, 0)?,
         ],
     })
 }
 
-impl Drop for Form {
+impl Drop for Variant {
     fn drop(&mut self) {
-        // Who stands still cannot end in order.
+        // A stopped process does not handle SIGTERM.
         let _ = self.signal(Signal::SIGCONT);
     }
 }
 
-impl Form {
+impl Variant {
     fn measure(&self, plan: Plan) -> anyhow::Result<Measured> {
         self.signal(Signal::SIGCONT)?;
         let before = self.contestant.cpu_seconds();
-        let measured = host::watched(|| self.load(plan));
+        let measured = steal::during(|| self.load(plan));
         let cpu_seconds = self.contestant.cpu_seconds() - before;
         self.signal(Signal::SIGSTOP)?;
 
-        let host::Measured { value: (received, p99_us), stolen } = measured?;
+        let steal::Measured { value: (received, p99_us), stolen } = measured?;
         ensure!(received.bytes > 0.0, "{}: nothing arrived", self.name);
 
         Ok(Measured {
             gbps: received.bits_per_second / 1e9,
             cpu_seconds_per_gb: cpu_seconds / received.bytes * 1e9,
             p99_us,
-            is_disturbed: host::is_disturbed(stolen),
+            is_disturbed: steal::is_disturbed(stolen),
         })
     }
 
@@ -183,7 +187,7 @@ impl Outcome {
         let quiet = || measured.iter().filter(is_quiet);
         let throughput = quiet().map(|(new, old)| new.gbps / old.gbps).collect();
         let p99 = quiet().filter_map(|(new, old)| Some(new.p99_us? / old.p99_us?)).collect();
-        // CPU time is counted while a gateway runs, whoever else has the machine in between.
+        // Steal does not add to the CPU time of a process, so disturbed pairs count here too.
         let cost =
             |(new, old): &(Measured, Measured)| new.cpu_seconds_per_gb / old.cpu_seconds_per_gb;
         let cost = measured.iter().map(cost).collect();
@@ -232,7 +236,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Where the true median is.
+/// The median of a sample, with a confidence interval of 95 % for the true median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Interval {
     low: f64,
@@ -241,8 +245,8 @@ struct Interval {
 }
 
 impl Interval {
-    /// By the ranks between which the median lies with 95 % confidence, whatever the distribution:
-    /// the binomial one of the count below the median, approximated by a normal one.
+    /// By ranks, for any distribution: the number of values below the median is binomial, which is
+    /// approximated by a normal distribution.
     fn of(values: &[f64]) -> Option<Self> {
         const Z: f64 = 1.96;
 
@@ -272,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_holds_the_median_and_narrows_with_the_count() {
+    fn intervals_contain_the_median_and_narrow() {
         let values = |count: u32| (0..count).map(f64::from).map(move |n| n / f64::from(count - 1));
         let of = |count| Interval::of(&values(count).collect::<Vec<_>>()).unwrap();
 
@@ -286,9 +290,9 @@ mod tests {
         assert_eq!(Interval::of(&[1.0; LEAST_PAIRS - 1]), None);
     }
 
-    /// Of 40 values, the 14th and the 27th: tables of the sign test have the same.
+    /// Of 40 values the 14th and the 27th, as in tables of the sign test.
     #[test]
-    fn the_ranks_are_those_of_the_sign_test() {
+    fn ranks_match_the_sign_test() {
         let values: Vec<f64> = (1..=40).map(f64::from).collect();
 
         let interval = Interval::of(&values).unwrap();
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_pairs_count_for_the_cost_alone() {
+    fn disturbed_pairs_count_for_cost_only() {
         let quiet =
             Measured { gbps: 2.0, cpu_seconds_per_gb: 4.0, p99_us: Some(9.0), is_disturbed: false };
         let disturbed = Measured { gbps: 1.0, is_disturbed: true, ..quiet };

@@ -26,12 +26,12 @@ use bars::Bars;
 use lines::Lines;
 use svg::Svg;
 
-/// One picture: its text, and what is drawn between.
+/// One picture: its texts and its content.
 struct Picture {
-    /// Of the file, without extension.
+    /// The name of the file, without extension.
     name: &'static str,
     title: &'static str,
-    /// How to read it.
+    /// The explanation below the chart.
     legend: &'static str,
     content: Content,
 }
@@ -41,7 +41,7 @@ enum Content {
     Lines(Lines),
 }
 
-/// Draws every picture of `record` for which there are numbers, and returns the files.
+/// Draws every picture for which `record` has values, and returns the files.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub(crate) fn draw(record: &Record, folder: &Path) -> anyhow::Result<Vec<PathBuf
     Ok(files)
 }
 
-/// Those with anything to show.
+/// The pictures with values.
 fn pictures(record: &Record) -> Vec<Picture> {
     const STREAMS: [(&str, &str); 3] =
         [("tcp_1_up_gbps", "1"), ("tcp_4_up_gbps", "4"), ("tcp_16_up_gbps", "16")];
@@ -88,7 +88,7 @@ fn pictures(record: &Record) -> Vec<Picture> {
     });
     let latency = Lines::latency(record).map(|lines| Picture {
         name: "latency",
-        title: "Share of round trips that take at most so many µs (further left is better)",
+        title: "Share of round trips within a time in µs (further left is better)",
         legend: "all rounds together; the upper part of the vertical axis is stretched to show the tail",
         content: Content::Lines(lines),
     });

@@ -1,7 +1,7 @@
-//! Where the gateways spend their time: a flame graph of each, and its busiest functions.
+//! Profiles of the gateways: a flame graph of each, and its busiest functions.
 //!
-//! `perf` samples both gateways while one TCP stream goes up, so that the client's mostly seals and the
-//! server's mostly opens. A gateway that sleeps has no samples: shares are of the time in which it ran.
+//! `perf` samples both gateways during one TCP stream up, so the client's gateway mostly seals and the
+//! server's mostly opens. A sleeping gateway has no samples: shares are of its running time.
 //! `perf report` makes the table, and the program `flamegraph` the picture.
 
 use std::fmt::Write as _;
@@ -17,22 +17,22 @@ use crate::contestant::{Contestant, Kind, Variation};
 use crate::load::{self, Direction};
 use crate::measure::Plan;
 
-/// Samples a second of each thread that runs. Not a divisor of any timer's frequency.
+/// Samples per second of each running thread. Not a divisor of any timer's frequency.
 const FREQUENCY: &str = "499";
 
-/// Stacks are copied with each sample and unwound from the debug information, as the cryptography is
-/// assembler that keeps no frame pointers. As many bytes hold the deepest one.
+/// Stacks are copied with each sample and unwound by debug information, because the cryptography is
+/// assembly without frame pointers. This many bytes hold the deepest stack.
 const CALL_GRAPH: &str = "dwarf,16384";
 
-/// Functions with less of the time are left out of the tables.
+/// Functions with a smaller share of the time are left out of the tables.
 const LEAST_PERCENT: &str = "1";
 
-/// Its callers start threads and catch panics; the flame graph begins above it.
+/// The flame graph begins above this function, whose callers start threads and catch panics.
 const OUTERMOST: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
 /// Writes a flame graph of each gateway below `output`; returns the tables and the paths of the graphs.
 ///
-/// What perf recorded stays beside them, for `perf report` and `perf annotate`.
+/// The recordings stay beside them, for `perf report` and `perf annotate`.
 pub(crate) fn run(
     kind: &Kind,
     plan: &Plan,
@@ -83,7 +83,7 @@ pub(crate) fn run(
     Ok((text, files))
 }
 
-/// perf at work on one gateway.
+/// A running `perf record` of one gateway.
 struct Recording {
     name: &'static str,
     perf: Child,
@@ -99,9 +99,9 @@ impl Recording {
         output: &Path,
     ) -> anyhow::Result<Self> {
         let data = output.join(format!("perf-{name}.data"));
-        // perf would keep the one before.
+        // perf would rename an existing file.
         let _ = fs::remove_file(&data);
-        // iperf3 starts a moment after perf; what comes before and after it is sleep, so no sample.
+        // iperf3 starts a moment after perf. Before and after it the gateways sleep, without samples.
         let seconds = (duration + Duration::from_secs(1)).as_secs_f64().to_string();
         let perf = Command::new(perf)
             .args(["record", "--quiet", "--freq", FREQUENCY, "--call-graph", CALL_GRAPH])
@@ -131,7 +131,7 @@ impl Recording {
     }
 }
 
-/// The remedy, if it is the kernel's settings that forbid sampling.
+/// The remedy, if a setting of the kernel forbids sampling.
 fn forbidden() -> Option<String> {
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
     let level: i32 = level.trim().parse().ok()?;

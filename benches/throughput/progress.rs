@@ -1,9 +1,9 @@
-//! One line that says what is under way and how long it will take.
+//! A progress line: the current step and the remaining time.
 
 use std::io::{IsTerminal as _, stderr};
 use std::time::Instant;
 
-/// Overwrites itself on a terminal; elsewhere every step is a line.
+/// On a terminal one line that is overwritten; otherwise a line for each step.
 pub(crate) struct Progress {
     start: Instant,
     last: Instant,
@@ -40,7 +40,7 @@ impl Progress {
         }
     }
 
-    /// Every step takes about the same time, so the rest is known after the first ones.
+    /// The remaining time: every step takes about the same time.
     fn left(&self) -> String {
         let (Ok(done), Ok(left)) =
             (u32::try_from(self.done), u32::try_from(self.total - self.done))

@@ -1,57 +1,57 @@
-//! What is kept of one run, and what is read from it.
+//! The stored results of one run.
 //!
-//! A metric is an identifier such as `tcp_4_up_gbps`. A contestant may lack any of them: not every
-//! implementation can do everything, and a tool may be missing on the machine.
+//! A metric is an identifier such as `tcp_4_up_gbps`. A contestant may lack any of them: an
+//! implementation may not support it, or a tool may be missing on the machine.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host;
+use crate::steal;
 
-/// One run, as it is kept.
+/// The results of one run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Record {
     /// The release of the kernel.
     pub(crate) kernel: String,
-    /// TCP's congestion control, which decides how much stands in queues that pings wait in.
+    /// TCP's congestion control, which determines the queues in which pings wait.
     #[serde(default)]
     pub(crate) congestion_control: String,
     /// The model of the processor.
     pub(crate) cpu: String,
-    /// How many of them the run could use.
+    /// Number of cores that the run could use.
     pub(crate) cores: usize,
-    /// Every contestant is measured once in each.
+    /// Number of rounds.
     pub(crate) rounds: usize,
-    /// How long one measurement of throughput took.
+    /// Duration of one measurement of TCP throughput.
     pub(crate) seconds: f64,
-    /// In the order in which they are shown.
-    pub(crate) contestants: Vec<Entrant>,
+    /// In the order of tables and pictures.
+    pub(crate) contestants: Vec<Results>,
 }
 
-/// Everything measured of one contestant.
+/// All results of one contestant.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Entrant {
-    /// How it is called in tables and pictures.
+pub(crate) struct Results {
+    /// Its name in tables and pictures.
     pub(crate) name: String,
-    /// Which version of it ran.
+    /// The version that ran.
     pub(crate) version: String,
-    /// One map a round: the identifier of a metric, and its value.
+    /// One map per round, from the identifier of a metric to its value.
     pub(crate) samples: Vec<BTreeMap<String, f64>>,
-    /// For each of them, the share of the cores' time that others had meanwhile.
+    /// The stolen share of the CPU time for each of these values.
     #[serde(default)]
     pub(crate) stolen: Vec<BTreeMap<String, f64>>,
-    /// What was measured several times in a round: each value.
+    /// Each single value of what was measured several times in a round.
     #[serde(default)]
     pub(crate) passes: Vec<BTreeMap<String, Vec<f64>>>,
     /// Round trips in µs, of all rounds, sorted: "idle" and "loaded".
     pub(crate) round_trips: BTreeMap<String, Vec<f64>>,
-    /// What could not be measured of it, and why.
+    /// Failed measurements, with the reason.
     #[serde(default)]
     pub(crate) failures: Vec<String>,
 }
 
-/// How far values of one kind lie apart: a metric over all rounds, say.
+/// Lowest, median and highest of several values, such as those of a metric in all rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) least: f64,
@@ -60,15 +60,15 @@ pub(crate) struct Spread {
 }
 
 impl Record {
-    /// What `contestant` reached in `metric`; `None` if no round measured it.
+    /// The spread of `metric` of `contestant`; `None` if no round measured it.
     pub(crate) fn spread(&self, contestant: &str, metric: &str) -> Option<Spread> {
-        self.contestants.iter().find(|entrant| entrant.name == contestant)?.spread(metric)
+        self.contestants.iter().find(|results| results.name == contestant)?.spread(metric)
     }
 }
 
-impl Entrant {
-    /// What it reached in `metric`, in undisturbed rounds if there are any; `None` if no round measured
-    /// it.
+impl Results {
+    /// The spread of `metric` over the undisturbed rounds, or over all if there are none; `None` if no
+    /// round measured it.
     pub(crate) fn spread(&self, metric: &str) -> Option<Spread> {
         let rounds = 0..self.samples.len();
         let quiet = |round: &usize| !self.is_disturbed(*round, metric);
@@ -78,16 +78,16 @@ impl Entrant {
             .or_else(|| Spread::of(rounds.filter_map(value)))
     }
 
-    /// Whether others had too much of the machine while `metric` was measured in that round.
+    /// Whether the measurement of `metric` in that round was disturbed.
     pub(crate) fn is_disturbed(&self, round: usize, metric: &str) -> bool {
         let stolen = self.stolen.get(round).and_then(|round| round.get(metric));
 
-        stolen.copied().is_some_and(host::is_disturbed)
+        stolen.copied().is_some_and(steal::is_disturbed)
     }
 }
 
 impl Spread {
-    /// Of whatever is a number among `values`; `None` if nothing is.
+    /// The spread of `values` without NaN; `None` if there is none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spread_of_an_odd_count_has_the_middle_value() {
+    fn median_of_an_odd_count() {
         let record = record(&[3.0, 1.0, 8.0]);
 
         let spread = record.spread("strait", "peak_mib");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_of_an_even_count_has_the_mean_of_the_middle_two() {
+    fn median_of_an_even_count_is_a_mean() {
         let record = record(&[4.0, 1.0, 2.0, 9.0]);
 
         let spread = record.spread("strait", "peak_mib");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_that_nobody_measured_has_no_spread() {
+    fn an_unmeasured_metric_has_no_spread() {
         let record = record(&[5.0]);
 
         assert_eq!(record.spread("strait", "udp_64_pps"), None);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_its_file() {
+    fn a_record_round_trips_through_json() {
         let record = record(&[5.0, 0.25]);
 
         let text = serde_json::to_string(&record).unwrap();
@@ -153,11 +153,11 @@ mod tests {
         assert_eq!(serde_json::to_string(&read).unwrap(), text);
     }
 
-    /// One contestant, one metric, one value a round.
+    /// A record of one contestant and one metric, with one value per round.
     fn record(values: &[f64]) -> Record {
         let samples = values.iter().map(|v| BTreeMap::from([("peak_mib".to_owned(), *v)]));
         let strait =
-            Entrant { name: "strait".to_owned(), samples: samples.collect(), ..Entrant::default() };
+            Results { name: "strait".to_owned(), samples: samples.collect(), ..Results::default() };
 
         Record { contestants: vec![strait], ..Record::default() }
     }

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::host;
 use crate::metric::{METRICS, Metric};
-use crate::record::{Entrant, Record, Spread};
+use crate::record::{Record, Results, Spread};
+use crate::steal;
 
-/// Whom everybody is compared with: the fastest of the others, and no tunnel at all.
+/// References of the ratios: the fastest of the other implementations, and no tunnel.
 const REFERENCES: [&str; 2] = ["wireguard-go", "plain"];
 
-/// Both tables and what is to be known about them, as Markdown that reads well as it is.
+/// Both tables and notes about them, as Markdown that is also readable as plain text.
 pub(crate) fn render(record: &Record) -> String {
-    let medians = table(record, "median [least, most]", |entrant, metric| {
-        entrant.spread(metric.id).map(|spread| median(spread, metric.decimals))
+    let medians = table(record, "median [least, most]", |results, metric| {
+        results.spread(metric.id).map(|spread| median(spread, metric.decimals))
     });
-    let ratios = table(record, "times wireguard-go / plain", |entrant, metric| {
-        let ratios = REFERENCES.map(|reference| ratio(record, entrant, reference, metric.id));
+    let ratios = table(record, "times wireguard-go / plain", |results, metric| {
+        let ratios = REFERENCES.map(|reference| ratio(record, results, reference, metric.id));
 
         match ratios {
             [None, None] => None,
@@ -28,10 +28,10 @@ pub(crate) fn render(record: &Record) -> String {
     format!("{medians}\n{ratios}\n{}", footer(record))
 }
 
-/// The same as a page of its own, with the pictures that lie beside it.
+/// The same as a page, with the pictures in the same folder.
 pub(crate) fn page(record: &Record, pictures: &[PathBuf]) -> String {
     let mut text = String::from(
-        "# Strait beside its peers\n\nHow this is measured: `benches/throughput/README.md`.\n",
+        "# Strait and other implementations\n\nHow this is measured: `benches/throughput/README.md`.\n",
     );
     for name in pictures.iter().filter_map(|path| path.file_name()?.to_str()) {
         let _ = write!(text, "\n![]({name})\n");
@@ -40,18 +40,18 @@ pub(crate) fn page(record: &Record, pictures: &[PathBuf]) -> String {
     format!("{text}\n{}\n", render(record))
 }
 
-/// One line a metric, one column a contestant. Metrics that nobody has are left out.
+/// A line for each metric, a column for each contestant. Metrics without values are left out.
 fn table(
     record: &Record,
     title: &str,
-    cell: impl Fn(&Entrant, &Metric) -> Option<String>,
+    cell: impl Fn(&Results, &Metric) -> Option<String>,
 ) -> String {
     let head = [title.to_owned()];
-    let names = record.contestants.iter().map(|entrant| entrant.name.clone());
+    let names = record.contestants.iter().map(|results| results.name.clone());
     let mut lines: Vec<Vec<String>> = vec![head.into_iter().chain(names).collect()];
     for metric in METRICS {
         let cells: Vec<_> =
-            record.contestants.iter().map(|entrant| cell(entrant, metric)).collect();
+            record.contestants.iter().map(|results| cell(results, metric)).collect();
         if cells.iter().any(Option::is_some) {
             let title = [metric.title.to_owned()];
             let cells = cells.into_iter().map(Option::unwrap_or_default);
@@ -62,7 +62,7 @@ fn table(
     aligned(&lines)
 }
 
-/// The first line is the head.
+/// A Markdown table with aligned columns; the first line is the head.
 fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
@@ -94,16 +94,15 @@ fn median(spread: Spread, decimals: usize) -> String {
     format!("{median:.decimals$} [{least:.decimals$}, {most:.decimals$}]")
 }
 
-/// The median over the rounds of the ratio in each: what slows the machine down for a whole round
-/// slows everybody down. Rounds in which others disturbed either of the two count only if they all
-/// were.
-fn ratio(record: &Record, entrant: &Entrant, reference: &str, metric: &str) -> Option<f64> {
+/// The median of the ratios in each round, because other load during a round slows all contestants
+/// down. Rounds in which one of the two was disturbed count only if there is no other round.
+fn ratio(record: &Record, results: &Results, reference: &str, metric: &str) -> Option<f64> {
     let reference = record.contestants.iter().find(|other| other.name == reference)?;
-    let rounds = 0..entrant.samples.len();
+    let rounds = 0..results.samples.len();
     let quiet =
-        |round: &usize| ![entrant, reference].iter().any(|e| e.is_disturbed(*round, metric));
+        |round: &usize| ![results, reference].iter().any(|e| e.is_disturbed(*round, metric));
     let value = |round: usize| {
-        let [own, other] = [entrant, reference].map(|e| e.samples.get(round)?.get(metric).copied());
+        let [own, other] = [results, reference].map(|e| e.samples.get(round)?.get(metric).copied());
 
         Some(own? / other?)
     };
@@ -111,7 +110,7 @@ fn ratio(record: &Record, entrant: &Entrant, reference: &str, metric: &str) -> O
     Spread::of(rounds.clone().filter(quiet).filter_map(value))
         .or_else(|| Spread::of(rounds.filter_map(value)))
         .map(|spread| spread.median)
-        // Nothing is a number of times what does not occur.
+        // There is no ratio to zero.
         .filter(|ratio| ratio.is_finite())
 }
 
@@ -132,7 +131,7 @@ fn footer(record: &Record) -> String {
         record.cpu,
         record.congestion_control
     );
-    for Entrant { name, version, failures, .. } in &record.contestants {
+    for Results { name, version, failures, .. } in &record.contestants {
         let _ = write!(text, "\n- {name}: {version}");
         for failure in failures {
             let _ = write!(text, "\n  - NOT MEASURED in {failure}");
@@ -142,11 +141,11 @@ fn footer(record: &Record) -> String {
     text
 }
 
-/// How many there were, and that not everything was measured in each.
+/// The number of rounds, and the lowest number of rounds in which a value was measured.
 fn rounds(record: &Record) -> String {
-    let least = record.contestants.iter().flat_map(|entrant| {
-        let ids = entrant.samples.iter().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>();
-        let samples = &entrant.samples;
+    let least = record.contestants.iter().flat_map(|results| {
+        let ids = results.samples.iter().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>();
+        let samples = &results.samples;
         ids.into_iter().map(|id| samples.iter().filter(|round| round.contains_key(id)).count())
     });
     match least.min() {
@@ -161,14 +160,14 @@ fn disturbance(record: &Record) -> String {
     let values: Vec<f64> = record
         .contestants
         .iter()
-        .flat_map(|entrant| &entrant.stolen)
+        .flat_map(|results| &results.stolen)
         .flat_map(|round| round.values().copied())
         .collect();
-    let disturbed = values.iter().filter(|stolen| host::is_disturbed(**stolen)).count();
+    let disturbed = values.iter().filter(|stolen| steal::is_disturbed(**stolen)).count();
 
     format!(
-        "Others had more than 5 % of the cores while\n{disturbed} of {} values were measured, \
-         which count only where there is nothing better.",
+        "More than 5 % of the CPU time was stolen\nwhile {disturbed} of {} values were measured, \
+        which count only if there is no other.",
         values.len()
     )
 }
@@ -181,29 +180,29 @@ mod tests {
     fn a_ratio_is_taken_within_a_round() {
         let record = record();
 
-        // Half of 8, a third of 9, a quarter of 8: the machine got slower, the ratio is about a third.
+        // Half of 8, a third of 9, a quarter of 8: the median ratio is a third.
         let strait = &record.contestants[1];
         assert_eq!(ratio(&record, strait, "plain", "udp_64_pps"), Some(3.0 / 9.0));
         assert_eq!(ratio(&record, strait, "wireguard-go", "udp_64_pps"), None);
     }
 
     #[test]
-    fn nothing_is_a_number_of_times_what_does_not_occur() {
+    fn there_is_no_ratio_to_zero() {
         let mut record = record();
-        for (entrant, lost) in [(0, 0.0), (1, 0.2)] {
-            for sample in &mut record.contestants[entrant].samples {
+        for (results, lost) in [(0, 0.0), (1, 0.2)] {
+            for sample in &mut record.contestants[results].samples {
                 sample.insert("idle_lost_percent".to_owned(), lost);
             }
         }
 
-        for entrant in &record.contestants {
-            assert_eq!(ratio(&record, entrant, "plain", "idle_lost_percent"), None);
+        for results in &record.contestants {
+            assert_eq!(ratio(&record, results, "plain", "idle_lost_percent"), None);
         }
         assert!(render(&record).contains("| 0.00 [0.00, 0.00] | 0.20 [0.20, 0.20] |"));
     }
 
     #[test]
-    fn a_disturbed_round_counts_only_if_there_is_no_other() {
+    fn disturbed_rounds_count_only_without_undisturbed_ones() {
         let mut record = record();
         let disturbed = BTreeMap::from([("udp_64_pps".to_owned(), 0.5)]);
         record.contestants[1].stolen = vec![BTreeMap::new(), disturbed.clone(), disturbed.clone()];
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_show_what_was_measured() {
+    fn the_tables_show_measured_values() {
         let text = render(&record());
 
         assert!(text.contains("| UDP, 64 bytes, packets/s | 8 [8, 9] | 3 [2, 4] |"), "{text}");
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_that_something_was_not_measured_in_every_round() {
+    fn missing_rounds_of_values_are_reported() {
         let mut record = record();
         assert!(render(&record).contains("\n3 rounds; "), "{}", render(&record));
 
@@ -237,13 +236,13 @@ mod tests {
     }
 
     fn record() -> Record {
-        let entrant = |name: &str, values: [f64; 3]| Entrant {
+        let results = |name: &str, values: [f64; 3]| Results {
             name: name.to_owned(),
             samples: values.map(|v| BTreeMap::from([("udp_64_pps".to_owned(), v)])).to_vec(),
-            ..Entrant::default()
+            ..Results::default()
         };
         let contestants =
-            vec![entrant("plain", [8.0, 9.0, 8.0]), entrant("strait", [4.0, 3.0, 2.0])];
+            vec![results("plain", [8.0, 9.0, 8.0]), results("strait", [4.0, 3.0, 2.0])];
 
         Record { rounds: 3, contestants, ..Record::default() }
     }

@@ -1,4 +1,4 @@
-//! The AEAD of sessions against ring, message by message.
+//! Compares the AEAD of sessions with ring, message by message.
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
 use strait_aead::{Cipher, KEY_LEN, LANES, Lanes, Message, NONCE_LEN, Nonce, TAG_LEN, Tags};
@@ -9,16 +9,16 @@ const DESCRIPTION_LEN: usize = NONCE_LEN + 2;
 /// The longest text in bytes: more than a datagram of a full packet.
 const TEXT_MAX: usize = 2048;
 
-/// Seals and opens up to sixteen messages, in lanes if the processor has them, and one by one. What is sealed is what
-/// ring seals. What was sealed opens. With one bit of a message, its tag or its nonce flipped, that message is refused
-/// and zeroed, and the others open.
+/// Seals and opens up to sixteen messages, in vector lanes if the processor has them, and one by one. The results equal
+/// those of ring, and sealed messages open. With one bit of a message, its tag or its nonce flipped, that message is
+/// rejected and zeroed, and the others open.
 ///
-/// The input is a key, three bytes that choose the bit, the number of messages, their descriptions, and bytes of which
-/// the texts are made.
+/// The input is a key, three bytes that choose the bit, the number of messages, their descriptions, and bytes for the
+/// texts.
 ///
 /// # Panics
 ///
-/// If one of this is not so.
+/// If one of these properties does not hold.
 pub fn aead(input: &[u8]) {
     let Some(case) = Case::parse(input) else { return };
 
@@ -31,7 +31,7 @@ pub fn aead(input: &[u8]) {
     }
 }
 
-/// Which bit is flipped, both modulo what there is.
+/// The bit to flip: a message and a bit, each modulo their number.
 #[derive(Clone, Copy)]
 struct Flip {
     message: usize,
@@ -49,7 +49,7 @@ struct Owned {
 struct Case {
     key: [u8; KEY_LEN],
     flip: Flip,
-    /// In clear, with tags of zeros.
+    /// Plaintexts, with zeros as tags.
     messages: Vec<Owned>,
 }
 
@@ -97,7 +97,7 @@ impl Case {
         assert_eq!(sealed, expected);
     }
 
-    /// Opens what was sealed, of which one bit may be flipped before.
+    /// Opens the sealed messages, after one bit was flipped if `flip` is given.
     fn check_opening(&self, cipher: &Cipher, sealed: &[Owned], flip: Option<Flip>) {
         let mut opened = sealed.to_vec();
         let flipped = flip.map(|flip| flip.message % opened.len());

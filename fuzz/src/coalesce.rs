@@ -1,4 +1,4 @@
-//! Merging packets into offload frames, against cutting the frames again.
+//! Merges packets into offload frames and segments these again.
 
 use std::ops::Range;
 
@@ -7,27 +7,27 @@ use strait_packet::coalesce::{Coalescer, Frame, Merge};
 use strait_packet::segment::Segments;
 use strait_packet::virtio::VirtioHeader;
 
-use crate::oracle::{checksums, make_right, put, word};
+use crate::oracle::{checksums, put, recompute, word};
 
 const MERGE_TCP: u8 = 1;
 const MERGE_UDP: u8 = 2;
-const MAKE_RIGHT: u8 = 4;
+const CORRECT_CHECKSUMS: u8 = 4;
 
-/// Every packet that is pushed leaves in exactly one frame, frames leave in the order of their first
-/// packets, and cutting a frame again gives the packets that went in, but for an identification without meaning.
+/// Every packet is in exactly one frame, frames have the order of their first packets, and segmentation
+/// of a frame restores its packets, except for identifications without meaning.
 ///
-/// The first byte says which protocols to merge and whether to make checksums right beforehand, which
-/// no mutation would. The rest is cut into packets by a leading length byte each.
+/// The first byte selects the protocols to merge, and whether checksums are corrected first, which
+/// mutations cannot do. The rest is a list of packets, each after a byte with its length.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn coalesce(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else {
         return;
     };
     let merge = Merge { tcp: choice & MERGE_TCP != 0, udp: choice & MERGE_UDP != 0 };
-    let (arena, packets) = arena(bytes, choice & MAKE_RIGHT != 0);
+    let (arena, packets) = arena(bytes, choice & CORRECT_CHECKSUMS != 0);
 
     let mut coalescer = Coalescer::new();
     let mut pushed = Vec::new();
@@ -53,16 +53,16 @@ pub fn coalesce(bytes: &[u8]) {
     assert_eq!(left, pushed);
 }
 
-/// The packets, one behind the other, and where each is.
-fn arena(bytes: &[u8], has_right_checksums: bool) -> (Vec<u8>, Vec<Range<usize>>) {
+/// The packets in one buffer, and the range of each.
+fn arena(bytes: &[u8], has_correct_checksums: bool) -> (Vec<u8>, Vec<Range<usize>>) {
     let mut arena = bytes.to_vec();
     let mut packets = Vec::new();
     let mut at = 0;
     while let Some(len) = bytes.get(at) {
         let packet = at + 1..(at + 1 + usize::from(*len)).min(bytes.len());
         at = packet.end;
-        if let Some(bytes) = arena.get_mut(packet.clone()).filter(|_| has_right_checksums) {
-            make_right(bytes);
+        if let Some(bytes) = arena.get_mut(packet.clone()).filter(|_| has_correct_checksums) {
+            recompute(bytes);
         }
         packets.push(packet);
     }
@@ -83,10 +83,10 @@ fn assert_restores(frame: &Frame<'_>, arena: &[u8]) {
         assert_eq!(members.next().map(at), Some(&*bytes));
         return;
     }
-    let Ok(header) = Header::parse(&bytes) else { panic!("a frame that is no packet") };
+    let Ok(header) = Header::parse(&bytes) else { panic!("the frame is not a packet") };
     assert_eq!(header.packet_len(), bytes.len());
     let Ok(mut segments) = Segments::new(&mut bytes, &frame.virtio(), &header) else {
-        panic!("a frame that cannot be cut: {:?}", frame.virtio())
+        panic!("the frame cannot be segmented: {:?}", frame.virtio())
     };
     while let Some(segment) = segments.next_segment() {
         assert!(checksums(segment).iter().all(|checksum| checksum.residue(segment) == 0));
@@ -96,7 +96,7 @@ fn assert_restores(frame: &Frame<'_>, arena: &[u8]) {
     assert_eq!(members.next(), None);
 }
 
-/// The packet without the identification, where that has no meaning: with DF (RFC 6864 section 4.1).
+/// The packet with the identification zeroed if it has no meaning: with DF (RFC 6864 section 4.1).
 fn with_meaning(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let is_ipv4 = packet.first().is_some_and(|byte| byte >> 4 == 4);

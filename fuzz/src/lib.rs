@@ -1,10 +1,10 @@
 //! Fuzz target bodies as plain functions.
 //!
-//! Each takes any bytes and must neither panic nor break the promise in its description. Where there
-//! is a slow definition of what must come out, in [`oracle`], the body compares with it.
+//! Each accepts any bytes, and panics if a property in its description does not hold. Where [`oracle`]
+//! has a slow definition of the result, the body compares with it.
 //!
-//! `cargo test` replays the corpora, every crash ever found, and random bytes. `make fuzz` has
-//! libFuzzer look for more, guided by coverage; see `fuzz/run`.
+//! `cargo test` replays the corpora, every crash found so far, and random bytes. `make fuzz` runs
+//! libFuzzer, guided by coverage; see `fuzz/run`.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ pub use table::table;
 pub use translate::translate;
 pub use uapi::uapi;
 
-/// A fuzz target: its name, as the folder of its corpus, and its body.
+/// A fuzz target: its name, which is also that of its corpus folder, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.

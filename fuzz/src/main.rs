@@ -1,6 +1,6 @@
-//! libFuzzer on the target that the variable `FUZZ_TARGET` names. Started by `fuzz/run`.
+//! Runs libFuzzer on the target named by the variable `FUZZ_TARGET`. Started by `fuzz/run`.
 //!
-//! The arguments are libFuzzer's own: directories of inputs to start from, or files to replay.
+//! The arguments are those of libFuzzer: directories of initial inputs, or files to replay.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 use strait_fuzz::{TARGETS, Target};
 
-/// The status for bad usage.
+/// Exit status for wrong usage.
 const USAGE: i32 = 64;
 
 static TARGET: OnceLock<Target> = OnceLock::new();
@@ -25,7 +25,7 @@ fn target() -> &'static Target {
 
         known.unwrap_or_else(|| {
             let names = TARGETS.map(|(name, _)| name).join(", ");
-            // Nobody is left to tell if stderr is closed.
+            // A closed stderr cannot be reported.
             let _ = writeln!(io::stderr(), "FUZZ_TARGET must be one of {names}, not {wanted:?}");
             exit(USAGE)
         })

@@ -1,12 +1,12 @@
-//! Telling WireGuard messages apart.
+//! Classification of WireGuard messages.
 
 use strait_wg::message::Message;
 
-/// Type and length alone decide, and an index is where the whitepaper has it (section 5.4).
+/// Only type and length decide, and indices are where the whitepaper specifies them (section 5.4).
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn message(datagram: &[u8]) {
     let index = |at: usize| {
         let bytes = datagram.get(at..).and_then(|rest| rest.first_chunk());

@@ -1,10 +1,10 @@
-//! What packets are by the book: slow, and sharing no code with what is tested.
+//! A slow packet parser written from the RFCs, without code of the tested implementation.
 
 mod checksum;
 
 use std::net::IpAddr;
 
-pub use checksum::{Covered, checksums, make_right, sum, with_one_zero};
+pub use checksum::{Covered, checksums, recompute, sum, with_canonical_zeros};
 
 use strait_packet::Fragment;
 
@@ -22,7 +22,7 @@ const DESTINATION_OPTIONS: u8 = 60;
 /// Extension headers that a packet may have before it counts as malformed.
 const MAX_EXTENSIONS: usize = 8;
 
-/// What the headers of a packet say. Offsets and lengths in bytes from its start.
+/// The fields of the headers of a packet. Offsets and lengths in bytes from its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The source address.
@@ -31,20 +31,20 @@ pub struct Layout {
     pub destination: IpAddr,
     /// The length that the IP header states.
     pub len: usize,
-    /// Where the upper-layer header begins.
+    /// The offset of the upper-layer header.
     pub transport_at: usize,
     /// The upper-layer protocol.
     pub protocol: u8,
-    /// Which part of a datagram this is.
+    /// Which fragment of a datagram this is.
     pub fragment: Fragment,
     /// Whether a routing header has segments left.
     pub is_routed: bool,
-    /// Where the transport checksum is, if the packet holds all of it.
+    /// The offset of the transport checksum, if the packet contains all of it.
     pub checksum_at: Option<usize>,
 }
 
 impl Layout {
-    /// Reads the headers of a whole packet; `None` if a length contradicts another one.
+    /// Parses the headers of a whole packet; `None` if lengths contradict each other.
     #[must_use]
     pub fn of(packet: &[u8]) -> Option<Self> {
         if version(packet)? == 6 {
@@ -62,8 +62,8 @@ impl Layout {
         (layout.transport_at <= len).then_some(layout)
     }
 
-    /// Reads the headers of a packet that an ICMP error quotes, where a length means nothing and only
-    /// the addresses must be there.
+    /// Parses the headers of a packet quoted by an ICMP error, of which only the addresses are required
+    /// and lengths are ignored.
     #[must_use]
     pub fn of_quoted(packet: &[u8]) -> Option<Self> {
         if version(packet)? == 6 {
@@ -82,7 +82,7 @@ impl Layout {
         Self::of_v4(packet, len)
     }
 
-    /// What the packet quotes, if it is an ICMP error, and where that begins.
+    /// The packet quoted by this one, if it is an ICMP error, and its offset.
     #[must_use]
     pub fn quoted(&self, packet: &[u8]) -> Option<(usize, Self)> {
         self.checksum_at?;
@@ -104,23 +104,23 @@ impl Layout {
         self.source.is_ipv6()
     }
 
-    /// Where source and destination are.
+    /// The offsets of source and destination.
     #[must_use]
     pub const fn addresses_at(&self) -> [usize; 2] {
         if self.is_ipv6() { [8, 24] } else { [12, 16] }
     }
 
-    /// Whether a checksum field of zero says that there is no checksum.
+    /// Whether a checksum field of zero means that there is no checksum.
     #[must_use]
     pub const fn reserves_zero(&self) -> bool {
         matches!(self.protocol, UDP | UDP_LITE)
     }
 
-    /// The sum of everything that the transport checksum covers, the checksum included, over the
-    /// bytes that are there. All ones if it is right.
+    /// The sum of all present bytes that the transport checksum covers, including the checksum. All ones
+    /// if the checksum is correct.
     ///
-    /// For UDP-Lite it is as if the checksum covered all. With segments left in a routing header, the
-    /// pseudo-header has another destination, which does not matter here: zero stands for it.
+    /// For UDP-Lite, full coverage is assumed. With segments left in a routing header, the pseudo-header
+    /// has another destination, which does not matter here: zero stands for it.
     #[must_use]
     pub fn transport_sum(&self, packet: &[u8]) -> u16 {
         let transport = packet.get(self.transport_at..self.len).unwrap_or_default();
@@ -132,7 +132,7 @@ impl Layout {
         let [source_at, destination_at] = self.addresses_at();
         let end = if self.is_ipv6() { 40 } else { 20 };
         let addresses = source_at..if self.is_routed { destination_at } else { end };
-        // From the bytes: the addresses may have changed since.
+        // From the bytes, because the addresses may have been changed.
         let mut covered = packet.get(addresses).unwrap_or_default().to_vec();
         covered.extend(len.to_be_bytes());
         covered.extend([0, 0, 0, self.protocol]);
@@ -175,8 +175,8 @@ impl Layout {
         })
     }
 
-    /// Steps over IPv6 extension headers, up to a fragment without the beginning of its datagram;
-    /// whether the end of the chain was found.
+    /// Skips IPv6 extension headers, up to a fragment other than the first; returns whether the end of
+    /// the chain was found.
     fn walk(&mut self, packet: &[u8]) -> bool {
         let mut steps = 0;
         while [HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION_OPTIONS].contains(&self.protocol)
@@ -218,13 +218,13 @@ impl Layout {
     }
 }
 
-/// The big-endian word at byte `at`.
+/// The big-endian 16-bit word at offset `at`.
 #[must_use]
 pub fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|field| u16::from_be_bytes(*field))
 }
 
-/// Writes the big-endian word at byte `at`, if there is one.
+/// Writes the big-endian 16-bit word at offset `at`, if there is one.
 pub fn put(bytes: &mut [u8], at: usize, value: u16) {
     if let Some(field) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *field = value.to_be_bytes();

@@ -1,4 +1,4 @@
-//! Reading headers, against the definition.
+//! Compares the header parser with the oracle.
 
 use std::net::IpAddr;
 
@@ -6,15 +6,15 @@ use strait_packet::{Fragment, Header, Transport, icmp};
 
 use crate::oracle::{Layout, word};
 
-/// Longer than this, and an error that quotes it would not fit into a packet.
+/// Maximum length of a packet that is quoted: an error about a longer one would not fit into a packet.
 const MAX_QUOTED: usize = 60_000;
 
-/// A header says what the oracle says, about a packet and about the same packet in an ICMP error;
-/// what lies behind the packet makes no difference, and a packet that is cut short is none.
+/// The parser agrees with the oracle, about a packet and about the same packet quoted by an ICMP error.
+/// Bytes behind the packet make no difference, and a truncated packet is rejected.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn parse(bytes: &[u8]) {
     let parsed = Header::parse(bytes).ok();
     let layout = Layout::of(bytes);

@@ -1,4 +1,4 @@
-//! Changing addresses and congestion marks, against computing every checksum anew.
+//! Compares rewritten addresses and congestion marks with checksums computed in full.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,31 +6,31 @@ use strait_packet::ecn::Ecn;
 use strait_packet::rewrite::{self, Checksum, Side};
 use strait_packet::{Header, icmp};
 
-use crate::oracle::{Covered, Layout, checksums, make_right, octets, with_one_zero};
+use crate::oracle::{Covered, Layout, checksums, octets, recompute, with_canonical_zeros};
 
-/// Rewriting a packet with right checksums gives, byte for byte, the packet with the other address
-/// and all checksums computed in full. Wrong checksums stay wrong by the same difference. Writing the
-/// old addresses back gives the old packet. All but for the two forms of zero, where a checksum has
-/// both; and the header that was parsed before is still the one of the packet.
+/// A rewrite of a packet with correct checksums equals, byte for byte, the packet with the new address
+/// and all checksums computed in full. Wrong checksums stay wrong by the same difference. Restoring
+/// the old addresses restores the old packet. The two zeros of one's complement count as equal. The
+/// header that was parsed before stays valid.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn rewrite(bytes: &[u8]) {
     let Ok(header) = Header::parse(bytes) else {
         return;
     };
 
     for side in [Side::Source, Side::Destination] {
-        assert_there_and_back(bytes, header, side);
-        assert_right_stays_right(bytes, header, side);
+        assert_reversible(bytes, header, side);
+        assert_correct_stays_correct(bytes, header, side);
     }
     for mark in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
         assert_mark(bytes, header, mark);
     }
 }
 
-fn assert_there_and_back(bytes: &[u8], mut header: Header, side: Side) {
+fn assert_reversible(bytes: &[u8], mut header: Header, side: Side) {
     let mut packet = bytes.to_vec();
     let old = addresses(bytes, &header, side);
     let new = new_addresses(bytes, &header);
@@ -42,18 +42,18 @@ fn assert_there_and_back(bytes: &[u8], mut header: Header, side: Side) {
 
     translate(&mut packet, &mut header, side, old);
     assert_eq!(Header::parse(&packet), Ok(header));
-    assert_eq!(with_one_zero(&packet), with_one_zero(bytes));
+    assert_eq!(with_canonical_zeros(&packet), with_canonical_zeros(bytes));
 }
 
-fn assert_right_stays_right(bytes: &[u8], mut header: Header, side: Side) {
+fn assert_correct_stays_correct(bytes: &[u8], mut header: Header, side: Side) {
     let mut packet = bytes.to_vec();
-    make_right(&mut packet);
+    recompute(&mut packet);
     let new = new_addresses(bytes, &header);
-    let expected = translated_by_hand(&packet, side, new);
+    let expected = expected_packet(&packet, side, new);
 
     translate(&mut packet, &mut header, side, new);
 
-    assert_eq!(with_one_zero(&packet), with_one_zero(&expected));
+    assert_eq!(with_canonical_zeros(&packet), with_canonical_zeros(&expected));
 }
 
 fn assert_mark(bytes: &[u8], mut header: Header, mark: Ecn) {
@@ -67,17 +67,17 @@ fn assert_mark(bytes: &[u8], mut header: Header, mark: Ecn) {
 
     let back = rewrite::set_ecn(&mut packet, &mut header, old);
     assert_eq!(back, Ok(()));
-    assert_eq!(with_one_zero(&packet), with_one_zero(bytes));
+    assert_eq!(with_canonical_zeros(&packet), with_canonical_zeros(bytes));
 }
 
-/// An address of the packet and one of what it quotes.
+/// An address of the packet and one of the quoted packet.
 #[derive(Clone, Copy)]
 struct Addresses {
     outer: IpAddr,
     embedded: IpAddr,
 }
 
-/// What a gateway does: one address of the packet, the opposite one of what it quotes.
+/// Translates as a gateway does: one address of the packet, the opposite one of the quoted packet.
 fn translate(packet: &mut [u8], header: &mut Header, side: Side, to: Addresses) {
     if let Some(mut embedded) = icmp::embedded(packet, header) {
         let side = opposite(side);
@@ -89,7 +89,7 @@ fn translate(packet: &mut [u8], header: &mut Header, side: Side, to: Addresses) 
     assert_eq!(result, Ok(()));
 }
 
-fn translated_by_hand(packet: &[u8], side: Side, to: Addresses) -> Vec<u8> {
+fn expected_packet(packet: &[u8], side: Side, to: Addresses) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let Some(layout) = Layout::of(&packet) else {
         return packet;
@@ -99,7 +99,7 @@ fn translated_by_hand(packet: &[u8], side: Side, to: Addresses) -> Vec<u8> {
         put_address(&mut packet, at, &quoted, opposite(side), to.embedded);
     }
     put_address(&mut packet, 0, &layout, side, to.outer);
-    make_right(&mut packet);
+    recompute(&mut packet);
 
     packet
 }
@@ -113,7 +113,7 @@ fn put_address(bytes: &mut [u8], packet_at: usize, layout: &Layout, side: Side, 
     }
 }
 
-/// What every checksum of the packet is wrong by.
+/// The deviation of each checksum of the packet from the correct one.
 fn residues(packet: &[u8]) -> Vec<Option<u16>> {
     let residue =
         |checksum: Covered| (!checksum.is_absent(packet)).then(|| checksum.residue(packet));
@@ -134,7 +134,7 @@ fn addresses(packet: &[u8], header: &Header, side: Side) -> Addresses {
     Addresses { outer, embedded: embedded.unwrap_or(outer) }
 }
 
-/// The last bytes of the input, so that extreme ones occur.
+/// Addresses from the last bytes of the input, so that extreme ones occur.
 fn new_addresses(bytes: &[u8], header: &Header) -> Addresses {
     let bits = bytes.last_chunk::<16>().map_or(0, |last| u128::from_be_bytes(*last));
     let address = |bits: u128| match header.is_ipv6() {

@@ -1,4 +1,4 @@
-//! Cutting offload frames.
+//! Segmentation of offload frames.
 
 use strait_packet::segment::Segments;
 use strait_packet::virtio::{Gso, VIRTIO_LEN, VirtioHeader};
@@ -6,12 +6,12 @@ use strait_packet::{Header, Transport};
 
 use crate::oracle::{checksums, word};
 
-/// Whatever the offload header says, the segments hold what was announced; those of a frame that is
-/// cut are packets of the same flow with right checksums, and their payload is the frame's.
+/// With any offload header, number and size of the segments are as announced; segments of a frame are
+/// packets of the same flow with correct checksums, and their payload is that of the frame.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn segment(bytes: &[u8]) {
     let Ok(virtio) = VirtioHeader::parse(bytes) else {
         return;
@@ -57,7 +57,7 @@ fn assert_segment(segment: &[u8], frame: &Header) {
         (frame.source(), frame.destination(), frame.transport(), frame.transport_offset())
     );
 
-    // With a routing header, only the sender knows the address that the checksum covers.
+    // With a routing header, the checksum covers an address that only the sender knows.
     let known = checksums(segment).into_iter().filter(|_| !header.is_routed());
     for checksum in known {
         assert_eq!(checksum.residue(segment), 0, "{checksum:?}");
@@ -65,7 +65,7 @@ fn assert_segment(segment: &[u8], frame: &Header) {
     }
 }
 
-/// Bytes of IP and transport header.
+/// Length of IP and transport header in bytes.
 fn header_len(packet: &[u8], header: &Header) -> usize {
     let offset = header.transport_offset();
     let data_offset = word(packet, offset + 12).unwrap_or_default() >> 12;

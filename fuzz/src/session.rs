@@ -1,4 +1,4 @@
-//! Two of our own WireGuard ends, and a network that does what the input says.
+//! Two peers with the engine `native`, and a simulated network controlled by the input.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -17,63 +17,63 @@ use strait_wg::message::Message;
 use strait_wg::native::{Environment, Lanes, NativeIdentity};
 use strait_wg::tunnel::{Identification, Identity, PeerKeys, TimerPolicy, Tunnel};
 
-/// Datagrams under way at the most; whoever sends more loses the oldest.
+/// Maximum number of datagrams in the network; a further one displaces the oldest.
 const WIRE_MAX: usize = 64;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is sent after the network has calmed down, and how long either end has to find the other again.
+/// Time that the peers have to establish a session after the network works again.
 const RECOVERY: Duration = Duration::from_secs(30);
 
-/// Each pair of bytes is a step: something is sent, delivered, repeated, lost, changed on its way, or time
-/// passes. Whatever comes of it: what arrives was sent, and arrives once; nothing that was changed counts;
-/// and when the network is good again, both ends find each other.
+/// Each pair of bytes is a step: a datagram is sent, delivered, duplicated, lost or changed, or time passes.
+/// Each packet that arrives was sent, and arrives once; changed datagrams are rejected; and once the
+/// network works again, the peers have a session.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn session(steps: &[u8]) {
-    let mut world = World::new();
+    let mut simulation = Simulation::new();
     for step in steps.chunks_exact(2) {
         if let [kind, argument] = *step {
-            world.step(kind, argument);
+            simulation.step(kind, argument);
         }
     }
 
-    world.recover();
+    simulation.recover();
 }
 
-struct End {
+struct Peer {
     identity: NativeIdentity,
     tunnel: Arc<dyn Tunnel>,
     address: SocketAddr,
 }
 
-struct World {
-    ends: [End; 2],
+struct Simulation {
+    peers: [Peer; 2],
     now: Instant,
-    /// Who has sent it, and what.
+    /// Sender and content of each datagram in the network.
     wire: Vec<(usize, Vec<u8>)>,
     sent: u16,
     arrived: HashSet<(usize, u16)>,
 }
 
-impl World {
+impl Simulation {
     fn new() -> Self {
         let now = Instant::now();
         let keys = [1_u8, 2].map(|number| PrivateKey::from_file_content(&[number; 32]));
         let keys = keys.map(|key| key.unwrap_or_else(|error| panic!("{error}")));
         let [one, two] = &keys;
-        let end = |own: &PrivateKey, other: &PrivateKey, number: u16| {
+        let peer = |own: &PrivateKey, other: &PrivateKey, number: u16| {
             let identity = NativeIdentity::new(own, environment(number, now));
             let keys = PeerKeys { public_key: other.public_key(), preshared_key: None };
             let tunnel = identity.tunnel(&keys, number.into());
             let address = SocketAddr::from(([192, 0, 2, 1], number));
-            End { identity, tunnel, address }
+            Peer { identity, tunnel, address }
         };
-        let ends = [end(one, two, 1), end(two, one, 2)];
+        let peers = [peer(one, two, 1), peer(two, one, 2)];
 
-        Self { ends, now, wire: Vec::new(), sent: 0, arrived: HashSet::new() }
+        Self { peers, now, wire: Vec::new(), sent: 0, arrived: HashSet::new() }
     }
 
     fn step(&mut self, kind: u8, argument: u8) {
@@ -94,14 +94,14 @@ impl World {
                 self.wire.remove(place);
             }
             (5, _) => self.deliver_changed(argument),
-            (6, _) => self.pass(TICK * u32::from(argument)),
+            (6, _) => self.advance(TICK * u32::from(argument)),
             (7, _) => self.restart(usize::from(argument % 2)),
             _ => {}
         }
     }
 
-    fn end(&self, number: usize) -> &End {
-        let [one, two] = &self.ends;
+    fn peer(&self, number: usize) -> &Peer {
+        let [one, two] = &self.peers;
 
         if number == 0 { one } else { two }
     }
@@ -114,21 +114,21 @@ impl World {
         let virtio = VirtioHeader::default();
         let segments = Segments::new(&mut packet, &virtio, &header);
         let mut segments = segments.unwrap_or_else(|error| panic!("{error:?}"));
-        let outer = Outer::data(self.end(1 - from).address, Ecn::NotEct);
-        self.end(from).tunnel.seal(&mut segments, outer, &mut out, self.now);
+        let outer = Outer::data(self.peer(1 - from).address, Ecn::NotEct);
+        self.peer(from).tunnel.seal(&mut segments, outer, &mut out, self.now);
 
-        self.put(from, &out);
+        self.enqueue(from, &out);
     }
 
     fn restart(&mut self, from: usize) {
         let mut out = TransmitBatch::with_capacity(1 << 16);
-        let destination = self.end(1 - from).address;
-        self.end(from).tunnel.restart(destination.into(), &mut out, self.now);
+        let destination = self.peer(1 - from).address;
+        self.peer(from).tunnel.restart(destination.into(), &mut out, self.now);
 
-        self.put(from, &out);
+        self.enqueue(from, &out);
     }
 
-    /// One bit of the newest datagram is another one.
+    /// Delivers the newest datagram with one bit flipped.
     fn deliver_changed(&mut self, argument: u8) {
         let Some((from, mut datagram)) = self.wire.last().cloned() else { return };
         let place = usize::from(argument) % datagram.len();
@@ -138,13 +138,13 @@ impl World {
         let before = self.arrived.len();
         self.deliver(from, &datagram);
 
-        assert_eq!(self.arrived.len(), before, "a changed datagram counts: {datagram:?}");
+        assert_eq!(self.arrived.len(), before, "a changed datagram was accepted: {datagram:?}");
     }
 
     fn deliver(&mut self, from: usize, datagram: &[u8]) {
         let mut out = TransmitBatch::with_capacity(1 << 16);
         let mut opened = PacketBatch::with_capacity(1 << 12, 8);
-        let (sender, receiver) = (self.end(from), self.end(1 - from));
+        let (sender, receiver) = (self.peer(from), self.peer(1 - from));
         let (source, now) = (sender.address, self.now);
         match Message::classify(datagram) {
             None => return,
@@ -168,31 +168,31 @@ impl World {
             let arrived = opened.bytes().get(range.clone()).unwrap_or_default();
             let number = arrived.get(4..).and_then(|rest| rest.first_chunk());
             let number = number.map_or(0, |bytes| u16::from_be_bytes(*bytes));
-            assert_eq!(arrived, packet(from, number), "what arrives was sent");
-            assert!(number < self.sent, "nobody has sent number {number}");
+            assert_eq!(arrived, packet(from, number), "the packet was not sent");
+            assert!(number < self.sent, "number {number} was not sent");
             assert!(self.arrived.insert((from, number)), "number {number} arrives twice");
         }
-        self.put(1 - from, &out);
+        self.enqueue(1 - from, &out);
     }
 
-    /// Time passes for both ends at once, in ticks as in a gateway.
-    fn pass(&mut self, duration: Duration) {
+    /// Advances the time of both peers, in ticks as in a gateway.
+    fn advance(&mut self, duration: Duration) {
         let until = self.now + duration;
         while self.now < until {
             self.now += TICK;
             for number in [0, 1] {
                 let mut out = TransmitBatch::with_capacity(1 << 16);
-                let destination = self.end(1 - number).address;
-                self.end(number).identity.handle_timeout(self.now);
+                let destination = self.peer(1 - number).address;
+                self.peer(number).identity.handle_timeout(self.now);
                 let path = Some(destination.into());
                 let policy = TimerPolicy { path, persistent_keepalive: None, may_initiate: true };
-                self.end(number).tunnel.handle_timeout(policy, &mut out, self.now);
-                self.put(number, &out);
+                self.peer(number).tunnel.handle_timeout(policy, &mut out, self.now);
+                self.enqueue(number, &out);
             }
         }
     }
 
-    fn put(&mut self, from: usize, out: &TransmitBatch) {
+    fn enqueue(&mut self, from: usize, out: &TransmitBatch) {
         for transmit in out.transmits() {
             for datagram in out.bytes(transmit).chunks(transmit.segment_bytes.max(1)) {
                 self.wire.push((from, datagram.to_vec()));
@@ -202,7 +202,7 @@ impl World {
         self.wire.drain(..too_many);
     }
 
-    /// From now on everything arrives at once.
+    /// Delivers everything at once from now on, until both peers reach each other.
     fn recover(&mut self) {
         self.wire.clear();
         let end = self.now + RECOVERY;
@@ -211,7 +211,7 @@ impl World {
         }
         while self.now < end {
             self.deliver_all();
-            self.pass(TICK);
+            self.advance(TICK);
         }
         self.deliver_all();
 
@@ -219,7 +219,7 @@ impl World {
             let number = self.sent;
             self.send(from);
             self.deliver_all();
-            assert!(self.arrived.contains(&(from, number)), "end {from} is not heard any more");
+            assert!(self.arrived.contains(&(from, number)), "packets of peer {from} do not arrive");
         }
     }
 
@@ -231,12 +231,12 @@ impl World {
     }
 }
 
-/// The same with every run, so that what was found can be found again.
+/// The same in every run, so that failures are reproducible.
 fn environment(seed: u16, now: Instant) -> Environment {
     let state = AtomicU64::new(seed.into());
     let randomness = move |bytes: &mut [u8]| {
         for chunk in bytes.chunks_mut(8) {
-            // splitmix64: of good shape, and anybody can foresee it.
+            // splitmix64: well distributed, and predictable.
             let mut mixed = state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
             mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -248,14 +248,14 @@ fn environment(seed: u16, now: Instant) -> Environment {
     };
     let epoch = Epoch::new(now, Duration::from_secs(1_700_000_000));
 
-    // One end does what the processor allows, the other what every processor does.
+    // One peer uses vector lanes if the processor has them, the other none.
     let lanes = if seed == 1 { Lanes::detect() } else { Lanes::none() };
     let mtu = Arc::new(AtomicU16::new(1420));
 
     Environment { randomness: Arc::new(randomness), epoch, mtu, lanes }
 }
 
-/// An IPv4 packet with its sender and a number in it.
+/// An IPv4 packet that contains its sender and a number.
 fn packet(from: usize, number: u16) -> Vec<u8> {
     let [high, low] = number.to_be_bytes();
     let sender = if from == 0 { 1 } else { 2 };

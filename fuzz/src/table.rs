@@ -1,4 +1,4 @@
-//! The remap table, against a list of rules and a scan.
+//! Compares the remap table with a scan over a list of rules.
 
 use std::net::IpAddr;
 
@@ -7,14 +7,14 @@ use remap::{Cluster, Outbound, PeerId, Prefix, Rule, Table};
 const IS_IPV6: u8 = 1;
 const PEERS: u32 = 4;
 
-/// A table made of any rules rejects exactly those that contradict an earlier one, answers as a scan
-/// of the others does, and every rule in force goes there and back.
+/// A table of any rules rejects exactly those that contradict an earlier rule, its lookups agree with a
+/// scan of the others, and each rule in force is reversible.
 ///
 /// A rule is one byte for version and peer, one for the length, and the two addresses.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn table(bytes: &[u8]) {
     let rules = rules(bytes);
     let (table, conflicts) = Table::build(1, &Cluster::default(), rules.iter().copied());
@@ -55,7 +55,7 @@ fn rules(mut bytes: &[u8]) -> Vec<(PeerId, Rule)> {
     rules
 }
 
-/// The prefix of `len` bits, or of as many as there are, around an address.
+/// The prefix of `len` bits, limited to the length of the address, around an address.
 fn prefix(octets: &[u8], len: u8) -> Option<Prefix> {
     let width = u8::try_from(octets.len() * 8).ok()?;
     let len = len % (width + 1);
@@ -72,7 +72,7 @@ fn address(width: u8, bits: u128) -> Option<IpAddr> {
     }
 }
 
-/// The rules that survive, by the definition of a conflict.
+/// The accepted rules, by the definition of a conflict.
 fn keep(rules: &[(PeerId, Rule)]) -> Vec<(PeerId, Rule)> {
     let mut kept: Vec<(PeerId, Rule)> = Vec::new();
     for (peer, rule) in rules {
@@ -109,7 +109,7 @@ fn scan_inbound(rules: &[(PeerId, Rule)], peer: PeerId, address: IpAddr) -> Opti
         .to_local(address)
 }
 
-/// Addresses at both ends of both prefixes of a rule, and right outside.
+/// Addresses at both ends of both prefixes of a rule, and just outside.
 fn probes(rule: &Rule) -> impl Iterator<Item = IpAddr> {
     [rule.local(), rule.remote()]
         .into_iter()

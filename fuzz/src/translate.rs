@@ -1,4 +1,4 @@
-//! The packet path of a gateway with everything configured: rules, host maps, masquerade.
+//! Translation of packets by a gateway with rules, host maps and masquerade.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,9 +18,9 @@ use crate::oracle::{Covered, Layout, checksums, octets};
 
 const PEER: PeerId = PeerId(0);
 
-/// Ours: a pod, a pod with two names, a host with an external address, one without, and the external
-/// addresses, shared ones included.
-const OURS: [[&str; 2]; 8] = [
+/// Addresses of this cluster: a pod, a pod with an external address, a host with an external address, a
+/// host without, and the external addresses, including the shared ones.
+const LOCAL: [[&str; 2]; 8] = [
     ["10.244.1.5", "fd24::5"],
     ["10.244.1.9", "fd24::9"],
     ["192.0.2.9", "2001:db8::9"],
@@ -31,9 +31,9 @@ const OURS: [[&str; 2]; 8] = [
     ["10.70.0.2", "fd70::2"],
 ];
 
-/// The remote's: as we call it, as it calls itself, without a rule, with a rule that keeps checksums
-/// and one address that this rule cannot translate, and one that nobody may send from.
-const THEIRS: [[&str; 2]; 8] = [
+/// Addresses of the remote cluster: remapped, real, without a rule, with a checksum-neutral rule and an
+/// address that it cannot translate, and one from which the peer may not send.
+const REMOTE: [[&str; 2]; 8] = [
     ["10.71.2.7", "fd71::7"],
     ["10.244.2.7", "fd24::7"],
     ["10.99.0.1", "fd99::1"],
@@ -44,14 +44,14 @@ const THEIRS: [[&str; 2]; 8] = [
     ["203.0.113.1", "2001:db8:ffff::1"],
 ];
 
-/// Packets in either direction, one after the other through one gateway: what comes out is the packet
-/// that its header describes, of the same length, and no checksum is more or less wrong than before.
+/// Sends packets in either direction, one after the other through one gateway. A translated packet
+/// matches its parsed header, has the same length, and each checksum deviates as before.
 ///
 /// Each packet is two bytes that choose direction and addresses, one with its length, and the packet.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn translate(mut bytes: &[u8]) {
     if bytes.len() < 23 {
         return;
@@ -63,7 +63,7 @@ pub fn translate(mut bytes: &[u8]) {
     });
 
     let (engine, start) = &mut *gateway.lock().unwrap_or_else(PoisonError::into_inner);
-    // What the input before left behind is another peer's.
+    // Removes the flows of the previous input together with the peer.
     engine.control.apply(Vec::new(), Table::default());
     configure(engine);
     while let Some((&[direction, ends, len], rest)) = bytes.split_first_chunk::<3>() {
@@ -98,7 +98,7 @@ fn pass(engine: &Engine, start: Instant, direction: u8, ends: u8, mut packet: Ve
     };
 
     let is_sent = if is_outbound {
-        leaves(&context, &mut packet, &mut header)
+        outbound(&context, &mut packet, &mut header)
     } else {
         translate::inbound(&context, PEER, peer, &mut packet, &mut header).is_ok()
     };
@@ -110,32 +110,33 @@ fn pass(engine: &Engine, start: Instant, direction: u8, ends: u8, mut packet: Ve
     }
 }
 
-/// What does not leave is as it was, and its sender may be told, but not about an error.
-fn leaves(context: &Context<'_>, packet: &mut [u8], header: &mut Header) -> bool {
+/// Translates an outbound packet. A dropped packet is unchanged, and may cause an ICMP error; an ICMP error
+/// about that error is never sent.
+fn outbound(context: &Context<'_>, packet: &mut [u8], header: &mut Header) -> bool {
     let before = packet.to_vec();
     let left = translate::route(context, packet, header).and_then(|outgoing| {
         translate::outbound(context, &outgoing, packet, header, Checksum::Complete)
     });
     let mut buffers = [[0; MAX_ERROR_BYTES]; 2];
-    let [told, told_of_that] = &mut buffers;
+    let [error, error_about_error] = &mut buffers;
     if left.is_err()
-        && let Some(reply) = icmp_error::write(packet, Cause::Unreachable, told)
+        && let Some(reply) = icmp_error::write(packet, Cause::Unreachable, error)
     {
         assert_eq!(packet, before);
         assert!(Header::parse(reply).is_ok());
-        assert!(icmp_error::write(reply, Cause::Unreachable, told_of_that).is_none());
+        assert!(icmp_error::write(reply, Cause::Unreachable, error_about_error).is_none());
     }
 
     left.is_ok()
 }
 
-/// Ours and theirs, in the order of the direction.
+/// Writes a local and a remote address, in the order of the direction.
 fn put_addresses(packet: &mut [u8], at: usize, layout: &Layout, is_outbound: bool, ends: u8) {
     let pick = |table: &[[&str; 2]; 8], choice: u8| -> Option<IpAddr> {
         let [v4, v6] = table.get(usize::from(choice & 7))?;
         (if layout.is_ipv6() { v6 } else { v4 }).parse().ok()
     };
-    let (Some(ours), Some(theirs)) = (pick(&OURS, ends), pick(&THEIRS, ends >> 4)) else {
+    let (Some(ours), Some(theirs)) = (pick(&LOCAL, ends), pick(&REMOTE, ends >> 4)) else {
         return;
     };
     let pair = if is_outbound { [ours, theirs] } else { [theirs, ours] };
@@ -148,7 +149,7 @@ fn put_addresses(packet: &mut [u8], at: usize, layout: &Layout, is_outbound: boo
     }
 }
 
-/// What every checksum of the packet is wrong by.
+/// The deviation of each checksum of the packet from the correct one.
 fn residues(packet: &[u8]) -> Vec<Option<u16>> {
     let residue =
         |checksum: Covered| (!checksum.is_absent(packet)).then(|| checksum.residue(packet));

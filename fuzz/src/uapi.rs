@@ -1,4 +1,4 @@
-//! What clients of a device send, and what devices answer.
+//! Requests to the configuration socket, and answers of devices.
 
 use std::collections::HashSet;
 
@@ -8,65 +8,68 @@ use strait_wg::uapi::{
     Configuration, DeviceReport, Operation, PeerReport, Report, RequestParser, Step, ending,
 };
 
-/// Whatever is sent, a configuration keeps its promises and can be told and set again; whatever is
-/// answered can be told again, if it can be understood.
+/// After any requests the configuration is consistent, and its report can be set again. An answer that
+/// can be parsed is written and parsed again without a change.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of these properties does not hold.
 pub fn uapi(bytes: &[u8]) {
-    ask(bytes);
+    check_requests(bytes);
     if let Ok(text) = str::from_utf8(bytes)
         && let Ok(report) = Report::parse(text)
     {
-        tell_again(&report);
+        assert_reparses(&report);
     }
 }
 
-fn ask(bytes: &[u8]) {
+fn check_requests(bytes: &[u8]) {
     assert!(bytes.len() <= MAX_REQUEST_BYTES, "the target bounds its inputs");
-    let mut conversation = RequestParser::default();
-    let mut kept = Configuration::default();
+    let mut parser = RequestParser::default();
+    let mut configuration = Configuration::default();
 
     for line in bytes.split(|byte| *byte == b'\n') {
-        match conversation.take(line) {
+        match parser.take(line) {
             Step::More | Step::Answer(Ok(Operation::Get) | Err(_)) => {}
             Step::Answer(Ok(Operation::Set(changes))) => {
-                kept = kept.with(&changes);
-                check(&kept);
+                configuration = configuration.with(&changes);
+                assert_consistent(&configuration);
             }
             Step::Last(_) | Step::Close => return,
         }
     }
 }
 
-/// No key and no allowed IP is there twice, and nobody has ours.
-fn check(kept: &Configuration) {
-    let own = kept.private_key.as_ref().map(PrivateKey::public_key);
+/// No key and no allowed IP occurs twice, and no peer has the device's own key.
+fn assert_consistent(configuration: &Configuration) {
+    let own = configuration.private_key.as_ref().map(PrivateKey::public_key);
     let mut keys = HashSet::new();
     let mut allowed_ips = HashSet::new();
-    for peer in &kept.peers {
+    for peer in &configuration.peers {
         assert!(keys.insert(peer.public_key) && Some(peer.public_key) != own, "{peer:?}");
         assert!(peer.allowed_ips.iter().all(|prefix| allowed_ips.insert(*prefix)), "{peer:?}");
     }
 
-    let report = as_report(kept);
-    tell_again(&report);
+    let report = as_report(configuration);
+    assert_reparses(&report);
     let text = report.to_text();
-    let again = set(text.lines());
-    assert_eq!(again.peers, kept.peers);
-    assert_eq!((again.listen_port, again.fwmark), (kept.listen_port, kept.fwmark));
+    let again = parse_set(text.lines());
+    assert_eq!(again.peers, configuration.peers);
+    assert_eq!(
+        (again.listen_port, again.fwmark),
+        (configuration.listen_port, configuration.fwmark)
+    );
     assert_eq!(again.private_key.map(|key| key.public_key()), own);
 }
 
-fn as_report(kept: &Configuration) -> Report {
+fn as_report(configuration: &Configuration) -> Report {
     let device = DeviceReport {
-        private_key: kept.private_key.clone(),
-        listen_port: kept.listen_port,
-        fwmark: kept.fwmark,
+        private_key: configuration.private_key.clone(),
+        listen_port: configuration.listen_port,
+        fwmark: configuration.fwmark,
         ..DeviceReport::default()
     };
-    let peers = kept.peers.iter().map(|peer| PeerReport {
+    let peers = configuration.peers.iter().map(|peer| PeerReport {
         preshared_key: peer.preshared_key.clone(),
         endpoint: peer.endpoint.map(Into::into),
         persistent_keepalive: peer.persistent_keepalive,
@@ -77,26 +80,26 @@ fn as_report(kept: &Configuration) -> Report {
     Report { device, peers: peers.collect() }
 }
 
-/// What a device without anything is after a set of `lines`.
-fn set<'a>(lines: impl Iterator<Item = &'a str>) -> Configuration {
-    let mut conversation = RequestParser::default();
-    let mut last = conversation.take(b"set=1");
+/// The configuration of a new device after a set of `lines`.
+fn parse_set<'a>(lines: impl Iterator<Item = &'a str>) -> Configuration {
+    let mut parser = RequestParser::default();
+    let mut last = parser.take(b"set=1");
     for line in lines.chain([""]) {
-        last = conversation.take(line.as_bytes());
+        last = parser.take(line.as_bytes());
     }
 
     let Step::Answer(Ok(Operation::Set(changes))) = last else {
-        panic!("what was told cannot be set: {last:?}")
+        panic!("the report cannot be set: {last:?}")
     };
 
     Configuration::default().with(&changes)
 }
 
-fn tell_again(report: &Report) {
+fn assert_reparses(report: &Report) {
     let text = report.to_text();
-    let told = [text.as_str(), &ending(Ok(()))].concat();
+    let answer = [text.as_str(), &ending(Ok(()))].concat();
 
-    let again = Report::parse(&told).unwrap_or_else(|error| panic!("{error}: {told:?}"));
+    let again = Report::parse(&answer).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
 
     assert_eq!(*again.to_text(), *text);
 }

@@ -1,5 +1,4 @@
-//! Replays what fuzzing found, on stable, in every test run: the corpora, every crash of the past,
-//! and mutations of a few real packets.
+//! Replays the corpora, every former crash, and mutations of a few real packets in every test run.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
@@ -29,15 +28,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_bytes_break_no_promise(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_violate_no_property(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for (_, target) in quick() {
             target(&bytes);
         }
     }
 
-    /// Bytes that look like packets get further than noise.
+    /// Bytes that resemble packets reach more code than noise.
     #[test]
-    fn mutated_packets_break_no_promise(
+    fn mutated_packets_violate_no_property(
         packet in packet_like(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(),
@@ -65,16 +64,16 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Most steps let something happen; few let minutes pass.
+    /// Most steps are network events; few let minutes pass.
     #[test]
-    fn no_network_breaks_a_session(
+    fn sessions_survive_any_network(
         steps in prop::collection::vec((prop::sample::select(b"\0\x01\x02\x02\x02\x02\x03\x04\x05\x06\x07".to_vec()), any::<u8>()), 0..100),
     ) {
         let steps: Vec<u8> = steps.into_iter().flat_map(|(kind, argument)| [kind, argument]).collect();
         session(&steps);
     }
 
-    /// Short texts of all lengths, and bytes of 0xff, which make carries likelier.
+    /// Short texts of all lengths, and bytes of 0xff, which make carries more likely.
     #[test]
     fn lanes_seal_and_open_as_ring(
         key in any::<[u8; 32]>(),
@@ -93,12 +92,12 @@ proptest! {
     }
 }
 
-/// All but those that take long and have a test of their own: handshakes, and encryption of up to 32 KiB.
+/// All targets except slow ones with their own tests: handshakes, and encryption of up to 32 KiB.
 fn quick() -> impl Iterator<Item = Target> {
     TARGETS.into_iter().filter(|(name, _)| !matches!(*name, "aead" | "session"))
 }
 
-/// An IPv4 or IPv6 header with a length that fits, a likely protocol, and random bytes behind.
+/// An IPv4 or IPv6 header with the correct length, a likely protocol, and random bytes behind it.
 fn packet_like() -> impl Strategy<Value = Vec<u8>> {
     let protocol = prop::sample::select(vec![0u8, 1, 6, 17, 43, 44, 50, 51, 58, 60, 132, 136]);
 

@@ -1,7 +1,7 @@
-//! Where the corpora come from: packets of every kind, built from the fixtures of the packet tests.
+//! The seeds of the corpora: packets of every kind, built from the fixtures of the packet tests.
 //!
-//! The engine starts from these files instead of from nothing, and tests replay them. Set
-//! `WRITE_SEEDS=1` to write them anew after a change here.
+//! Fuzzing starts from these files, and tests replay them. Set `WRITE_SEEDS=1` to write them again
+//! after a change here.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
@@ -24,16 +24,16 @@ type Seed = (&'static str, Vec<u8>);
 fn the_corpora_hold_the_seeds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora");
     let corpora = [
-        ("aead", sealed()),
+        ("aead", aead_cases()),
         ("parse", packets()),
         ("rewrite", packets()),
         ("segment", frames()),
         ("coalesce", batches()),
         ("message", messages()),
         ("table", tables()),
-        ("translate", conversations()),
-        ("session", networks()),
-        ("uapi", dialogues()),
+        ("translate", translations()),
+        ("session", network_steps()),
+        ("uapi", uapi_texts()),
     ];
 
     for (target, seeds) in corpora {
@@ -48,8 +48,8 @@ fn the_corpora_hold_the_seeds() {
     }
 }
 
-/// Messages to seal: too few for lanes and enough, with lengths around those of blocks.
-fn sealed() -> Vec<Seed> {
+/// Messages to seal: too few for vector lanes and enough, with lengths around multiples of a block.
+fn aead_cases() -> Vec<Seed> {
     let case = |flip: [u8; 3], lens: &[u16], material: &[u8]| {
         let count = u8::try_from(lens.len()).unwrap();
         let mut bytes = [&noise(32, count.into())[..], &flip, &[count - 1]].concat();
@@ -78,8 +78,8 @@ fn sealed() -> Vec<Seed> {
     ]
 }
 
-/// What a client says, and what a device answers.
-fn dialogues() -> Vec<Seed> {
+/// Requests of clients, and answers of devices.
+fn uapi_texts() -> Vec<Seed> {
     let keys = ["a5", "b2", "77"].map(|byte| byte.repeat(32));
     let [own, peer, secret] = &keys;
     let device = format!("private_key={own}\nlisten_port=51820\nfwmark=51820\n");
@@ -95,12 +95,15 @@ fn dialogues() -> Vec<Seed> {
          persistent_keepalive_interval=25\nallowed_ip=::/0\nstrait_name=milan\nstrait_rtt_us=1204\n\
          strait_path_mtu=1420\nstrait_staged_packets=2\nstrait_unanswered=1\nerrno=0\n\n"
     );
-    let thief = format!("public_key={secret}\nallowed_ip=10.0.0.0/8\n");
+    let takeover = format!("public_key={secret}\nallowed_ip=10.0.0.0/8\n");
 
     let seeds = [
         ("get", "get=1\n\n".to_owned()),
         ("set", format!("set=1\n{device}replace_peers=true\n{change}\nget=1\n\n")),
-        ("two-sets", format!("set=1\n{change}{thief}\nset=1\npublic_key={peer}\nremove=true\n\n")),
+        (
+            "two-sets",
+            format!("set=1\n{change}{takeover}\nset=1\npublic_key={peer}\nremove=true\n\n"),
+        ),
         ("own-key", format!("set=1\n{device}public_key={own}\n\n")),
         ("wrong-line", format!("set=1\n{device}wrong\n{change}\nset=1\nfwmark=0\n\n")),
         ("report", report),
@@ -110,8 +113,8 @@ fn dialogues() -> Vec<Seed> {
     seeds.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
 }
 
-/// What a network may do, a step in two bytes.
-fn networks() -> Vec<Seed> {
+/// Network events, each a step of two bytes.
+fn network_steps() -> Vec<Seed> {
     const SEND: [[u8; 2]; 2] = [[0, 0], [1, 0]];
     const DELIVER: [u8; 2] = [2, 0];
     const REPEAT: [u8; 2] = [3, 0];
@@ -134,8 +137,8 @@ fn networks() -> Vec<Seed> {
     steps.into_iter().map(|(name, steps)| (name, steps.concat())).collect()
 }
 
-/// Each packet both ways, with every pair of ends in turn.
-fn conversations() -> Vec<Seed> {
+/// Each packet in both directions, with every pair of addresses in turn.
+fn translations() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (number, (name, packet)) in (0_u8..).zip(packets()) {
         let Ok(len) = u8::try_from(packet.len()) else { continue };

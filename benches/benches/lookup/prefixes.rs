@@ -1,4 +1,4 @@
-//! Sets of prefixes as a gateway may meet them, and addresses to look up in them.
+//! Sets of prefixes as in a gateway, and addresses to look up in them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,11 +11,11 @@ use prefix_trie::PrefixMap;
 use remap::Prefix;
 use remap::lpm::Lpm;
 
-/// An address as a number, and what each contestant makes of it.
+/// An address as a number, with the types of each crate that is compared.
 pub(crate) trait Bits: Copy + Ord {
     const NAME: &str;
     const WIDTH: u8;
-    /// As the contestants are asked. Addresses, so that each pays for its own conversion.
+    /// The argument of a lookup: an address, so that each crate pays for its own conversion.
     type Key: Copy + Address;
     type Net: prefix_trie::Prefix;
 
@@ -120,11 +120,11 @@ impl Bits for u128 {
     }
 }
 
-/// How the prefixes of a set lie to one another.
+/// How the prefixes of a set are distributed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Random networks: half of them hosts, a quarter /24 (IPv6: a third /64), the rest of any length
-    /// from /8 (IPv6: /48) on. IPv6 in fd00::/8.
+    /// Random networks: half of them hosts, a quarter /24 (IPv6: a third /64), the rest of a random
+    /// length of at least /8 (IPv6: /48). IPv6 in fd00::/8.
     Random,
     /// Random clusters, each a pod CIDR with node CIDRs inside, and a dense block of host maps.
     Clusters,
@@ -163,14 +163,14 @@ pub(crate) fn to_prefix<A: Bits>((bits, len): (A, u8)) -> Option<Prefix> {
     Prefix::new(bits.to_address(), len).ok()
 }
 
-/// Any addresses: the same number of them for every set, more than a cache holds.
+/// Random addresses: the same number for every set, more than a cache holds.
 pub(crate) fn any_keys<A: Bits>(count: usize) -> Vec<A::Key> {
     let mut random = Random(7);
 
     (0..count).map(|_| A::from_bits(any::<A>(&mut random)).to_key()).collect()
 }
 
-/// Addresses inside the prefixes, each prefix as often as any other.
+/// Addresses inside the prefixes, evenly distributed over the prefixes.
 pub(crate) fn covered_keys<A: Bits>(prefixes: &[(A, u8)], count: usize) -> Vec<A::Key> {
     let mut random = Random(8);
     let random_prefixes =
@@ -194,7 +194,7 @@ fn random_len<A: Bits>(random: &mut Random) -> u8 {
     }
 }
 
-/// An address of the version, in the highest bits.
+/// A random address of this IP version, in the highest bits.
 fn any<A: Bits>(random: &mut Random) -> u128 {
     if A::WIDTH == 32 { random.bits() } else { (random.bits() >> 8) | (0xfd << 120) }
 }
@@ -231,7 +231,7 @@ fn host_mask(len: u8) -> u128 {
     u128::MAX.checked_shr(len.into()).unwrap_or(0)
 }
 
-/// Enough of a generator for benchmark data: a Weyl sequence, mixed.
+/// A generator that suffices for benchmark data: a mixed Weyl sequence.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

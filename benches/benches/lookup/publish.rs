@@ -1,8 +1,8 @@
-//! Readers while tables of 100,000 rules are built and published as fast as one thread can.
+//! Latency of readers while one thread builds and publishes tables of 100,000 rules at full speed.
 //!
 //! On a machine with few cores the builder takes time from the reader, and the longest batches show
-//! the scheduler. So the same builder also runs without publishing: what differs from that run is the
-//! cost of publishing.
+//! the scheduler. Therefore the same builder also runs without publishing: the difference between
+//! the two runs is the cost of publishing.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -28,7 +28,7 @@ enum Writer {
 pub(crate) fn report() {
     println!("batches of one load and {BATCH} lookups among {RULES} rules, in ns:");
     for (name, writer) in [
-        ("nobody builds", Writer::Idle),
+        ("no thread builds", Writer::Idle),
         ("another thread builds", Writer::Builds),
         ("another thread builds and publishes", Writer::BuildsAndPublishes),
     ] {
@@ -46,7 +46,7 @@ pub(crate) fn report() {
     println!("the first load after a publication, in ns: {}", quantiles(first_loads()));
 }
 
-/// Tables until it is told to stop; returns how many.
+/// Builds tables until `is_done`; returns their number.
 fn write(publisher: &mut Publisher<Table>, writer: Writer, is_done: &AtomicBool) -> u64 {
     let mut generation = 0;
     while writer != Writer::Idle && !is_done.load(Ordering::Relaxed) {
@@ -60,7 +60,7 @@ fn write(publisher: &mut Publisher<Table>, writer: Writer, is_done: &AtomicBool)
     generation
 }
 
-/// How long each batch took, in ns.
+/// The duration of each batch, in ns.
 fn read(reader: &mut Reader<Table>) -> Vec<u64> {
     let mut random = Random(1);
     let mut batches = Vec::with_capacity(1 << 24);
@@ -79,13 +79,13 @@ fn read(reader: &mut Reader<Table>) -> Vec<u64> {
     batches
 }
 
-/// The load that finds a new table, timed alone.
+/// The duration of each load that finds a new table, in ns.
 fn first_loads() -> Vec<u64> {
     let (mut publisher, mut reader) = channel(table(0));
 
     (1..=200)
         .map(|generation| {
-            // Nothing but the loading is of interest, so the tables are small.
+            // Only the load is measured, so the tables are small.
             publisher.publish(Table::build(generation, &Cluster::default(), []).0);
             let before = Instant::now();
             black_box(reader.load());

@@ -1,11 +1,11 @@
-//! Time per packet, of a stage that takes a frame at a time.
+//! Time per packet of a stage that processes one frame at a time.
 
 use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion};
 
-/// Inputs made at a time. Few, so that they are still in the cache when their turn comes.
+/// Inputs prepared at a time: few, so that they are still in the cache when they are used.
 const INPUTS: u64 = 16;
 
 /// Benchmarks of one kind of frame.
@@ -15,7 +15,7 @@ pub(crate) struct Stages<'a> {
 }
 
 impl<'a> Stages<'a> {
-    /// Of a frame of so many packets.
+    /// For a frame of `packets` packets.
     pub(crate) fn new(criterion: &'a mut Criterion, name: &str, packets: u16) -> Self {
         let mut group = criterion.benchmark_group(format!("stages, {name}"));
         group.sample_size(20);
@@ -25,7 +25,7 @@ impl<'a> Stages<'a> {
         Self { group, packets: packets.into() }
     }
 
-    /// Measures `stage`, which answers whether it did what it is for, on what `prepare` makes.
+    /// Measures `stage` on the inputs that `prepare` makes. `stage` returns whether it succeeded.
     pub(crate) fn measure<I>(
         &mut self,
         name: &str,
@@ -48,7 +48,7 @@ impl<'a> Stages<'a> {
                     left -= count;
                 }
 
-                // An iteration is a packet, and whole frames were measured.
+                // Criterion counts packets as iterations; the loop processes whole frames.
                 let nanos = elapsed.as_nanos() * u128::from(iterations)
                     / u128::from(frames * packets).max(1);
                 Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

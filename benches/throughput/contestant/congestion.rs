@@ -1,4 +1,4 @@
-//! How the senders in the pods find out what the way to the other pod carries.
+//! The congestion control of the TCP senders in the pods.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use anyhow::Context;
 use clap::ValueEnum;
 use socket2::{Domain, Socket, Type};
 
-/// TCP's congestion control. It decides how bursts are sent and how much stands in queues, so that no
-/// figure means anything without it.
+/// TCP's congestion control. It determines the size of bursts and the length of queues, so each figure
+/// depends on it.
 ///
-/// Each socket is told: a namespace can only be given what the machine allows everybody, which is up to its
-/// administrator.
+/// It is set on each socket: a namespace accepts only what the administrator of the machine allows to
+/// all users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CongestionControl {
-    /// What Linux has unless told otherwise (RFC 9438)
+    /// The default of Linux (RFC 9438)
     #[default]
     Cubic,
-    /// Paces what is sent, at the rate that it has found
+    /// Paces packets at the bandwidth that it has measured
     Bbr,
-    /// The oldest (RFC 5681)
+    /// The classic one (RFC 5681)
     Reno,
 }
 
 impl CongestionControl {
-    /// Whether the kernel has it: said once, before everybody fails at it.
+    /// Checks once, before the measurements, whether the kernel supports it.
     ///
     /// # Errors
     ///
-    /// If the kernel does not have it, or not for us.
+    /// If the kernel does not support it, or not for this user.
     pub(crate) fn check(self) -> anyhow::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).context("a TCP socket")?;
 
@@ -36,7 +36,7 @@ impl CongestionControl {
         })
     }
 
-    /// As the kernel calls it.
+    /// Its name in the kernel.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_is_told_is_what_the_command_line_says() {
+    fn argument_values_are_kernel_names() {
         for control in CongestionControl::value_variants() {
             let value = control.to_possible_value().unwrap();
 

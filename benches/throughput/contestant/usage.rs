@@ -1,18 +1,18 @@
-//! What a gateway process costs.
+//! CPU time and memory of a gateway process.
 
 use std::fs;
 
-/// Counted from the start of the process.
+/// Resources used since the start of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     /// User and system time of all threads.
     pub(crate) cpu_seconds: f64,
-    /// The most memory that was resident at any time, in MiB.
+    /// Peak resident memory in MiB.
     pub(crate) peak_mib: f64,
 }
 
 impl Usage {
-    /// `None` if there is no such process any more.
+    /// `None` if the process has ended.
     pub(super) fn of(pid: u32) -> Option<Self> {
         Some(Self { cpu_seconds: cpu_seconds(pid)?, peak_mib: peak_mib(pid)? })
     }

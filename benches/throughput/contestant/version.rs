@@ -1,4 +1,4 @@
-//! What a program says of its version.
+//! The version of a program.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ pub(super) fn of(program: &Path, arguments: &[&str]) -> String {
     output(Command::new(program).args(arguments))
 }
 
-/// A Go program knows the version of its module, whatever it says itself.
+/// The module version that is stored in a Go program.
 pub(super) fn of_go(program: &Path) -> String {
     let Some(go) = process::find("go") else {
         return of(program, &["--version"]);

@@ -1,4 +1,4 @@
-//! What the other contestants need beside their program: keys, routes, and remapping by nftables.
+//! Configuration of the other contestants: keys, routes, and remapping by nftables.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -13,16 +13,16 @@ use strait_wg::PrivateKey;
 
 use super::{TUNNEL_MTU, run, tool};
 
-/// As each side sees the other's pods.
+/// The prefix under which each side reaches the other's pods.
 const REMAPPED: &str = "10.71.0.0/16";
 
-/// As each side calls its own.
+/// The pod CIDR of each side.
 const PODS: &str = "10.244.0.0/16";
 
-/// Routing table for packets that come from the pods: their destination is the other cluster.
+/// Routing table for packets from the pods to the other cluster.
 const TABLE: &str = "77";
 
-/// Makes a device of the kernel's own WireGuard, whose module is loaded for it if need be.
+/// Creates a device of the kernel's WireGuard; the kernel loads the module if necessary.
 pub(super) fn create(gateway: &Namespace, device: &str) -> anyhow::Result<()> {
     let mut ip = Command::new(tool("ip")?);
     ip.args(["link", "add", device, "type", "wireguard"]);
@@ -30,7 +30,7 @@ pub(super) fn create(gateway: &Namespace, device: &str) -> anyhow::Result<()> {
     run(gateway, ip)
 }
 
-/// Gives a WireGuard device its key, its peers, its MTU and its link.
+/// Sets key, peers and MTU of a WireGuard device, and brings it up.
 pub(super) fn configure(
     own: &Cluster,
     other: &Cluster,
@@ -64,7 +64,7 @@ pub(super) fn configure(
     run(&own.gateway, ip)
 }
 
-/// A peer that nobody hears of, with pods that nobody reaches.
+/// A peer without traffic.
 pub(super) fn idle_peer(number: u32) -> PeerSection {
     let pods = Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 0).to_bits() + (number << 8));
 
@@ -73,8 +73,8 @@ pub(super) fn idle_peer(number: u32) -> PeerSection {
     PeerSection::new(&format!("idle-{number}"), PrivateKey::generate().public_key(), allowed_ips)
 }
 
-/// Remaps with nftables as Liqo does: destinations on the way from the pods, sources on the way to
-/// them; and routes what comes from the pods to `device`, whatever its destination is called.
+/// Remaps with nftables as Liqo does: destinations of packets from the pods, sources of packets to
+/// them. Routes all packets from the pods to `device`.
 pub(super) fn remap(own: &Cluster, device: &str, route: &[&str]) -> anyhow::Result<()> {
     let rules = format!(
         "table ip remap {{

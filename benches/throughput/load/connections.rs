@@ -1,4 +1,4 @@
-//! Many short connections: each opens, carries one byte there and back, and is gone.
+//! Short connections: each carries one byte in each direction and is closed.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,13 +11,13 @@ use socket2::SockRef;
 
 use crate::contestant::Contestant;
 
-/// Enough for the round trips of one to hide behind those of the others.
+/// Enough clients that the round trips of one overlap with those of the others.
 const CLIENTS: usize = 16;
 const SERVERS: usize = 4;
 const PORT: u16 = 7_001;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many were completed a second.
+/// Connections completed per second.
 pub(crate) fn connections_per_second(
     contestant: &Contestant,
     duration: Duration,
@@ -35,7 +35,7 @@ pub(crate) fn connections_per_second(
     let start = Instant::now();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(contestant.client().spawn(move || ask(target, start + duration))?);
+        clients.push(contestant.client().spawn(move || connect_until(target, start + duration))?);
     }
     let mut completed = 0;
     for client in clients {
@@ -44,7 +44,7 @@ pub(crate) fn connections_per_second(
     let seconds = start.elapsed().as_secs_f64();
 
     is_over.store(true, Ordering::SeqCst);
-    // Each server waits for one more.
+    // Each server thread ends with one more connection.
     contestant.server().run(|| {
         for _ in 0..SERVERS {
             let _ = TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, PORT));
@@ -64,7 +64,7 @@ fn serve(listener: &TcpListener, is_over: &AtomicBool) {
         if is_over.load(Ordering::SeqCst) {
             return;
         }
-        // What went wrong shows at the client.
+        // The client notices errors.
         let _ = echo(stream);
     }
 }
@@ -74,25 +74,25 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut byte = [0];
     stream.read_exact(&mut byte)?;
     stream.write_all(&byte)?;
-    // Until the client closes: who closes first keeps the port in TIME-WAIT.
+    // Waits until the client closes: the side that closes first keeps the port in TIME-WAIT.
     let _ = stream.read(&mut byte);
 
     Ok(())
 }
 
-/// How many connections were completed; one that fails is none.
-fn ask(target: SocketAddr, until: Instant) -> u32 {
+/// Connects repeatedly; returns the number of completed connections, without failed ones.
+fn connect_until(target: SocketAddr, until: Instant) -> u32 {
     let mut completed = 0;
     while Instant::now() < until {
-        completed += u32::from(ask_once(target).is_ok());
+        completed += u32::from(connect_once(target).is_ok());
     }
 
     completed
 }
 
-fn ask_once(target: SocketAddr) -> io::Result<()> {
+fn connect_once(target: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
-    // Closed by RST: a port is free again at once, and there are only so many.
+    // Closes by RST, so that the port is free again at once: their number is limited.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(TIMEOUT))?;

@@ -1,4 +1,4 @@
-//! Round trips of pings, without other traffic and beside it.
+//! Round trips of pings, without other traffic and beside a TCP load.
 
 use std::thread;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use strait_lab::traffic::Ping;
 
 use crate::contestant::Contestant;
 
-/// Often enough for a few hundred a second, and too seldom to be a load.
+/// A few hundred pings a second: enough samples, but no load.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// What TCP needs to fill the path, and what it runs on for afterwards.
+/// Time that TCP needs to fill the path, and for which it continues after the last ping.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// In µs, sorted.
+/// Round-trip times in µs, sorted.
 pub(crate) type RoundTrips = Vec<f64>;
 
-/// What became of pings.
+/// Result of a series of pings.
 #[derive(Debug)]
 pub(crate) struct Pings {
-    /// Of those that came back.
+    /// Of the answered pings.
     pub(crate) round_trips: RoundTrips,
-    /// The others.
+    /// Number of unanswered pings.
     pub(crate) lost_percent: f64,
 }
 
-/// Without other traffic.
+/// Pings without other traffic.
 pub(crate) fn idle(contestant: &Contestant, duration: Duration) -> anyhow::Result<Pings> {
     measure(contestant, duration)
 }
 
-/// While a load of `duration` runs that starts now.
+/// Pings beside a load that starts now and takes `duration`.
 pub(super) fn loaded(contestant: &Contestant, duration: Duration) -> anyhow::Result<Pings> {
     thread::sleep(MARGIN);
 
@@ -57,7 +57,7 @@ fn measure(contestant: &Contestant, duration: Duration) -> anyhow::Result<Pings>
     Ok(Pings { round_trips, lost_percent })
 }
 
-/// The value below which `share` of `sorted` lies, the nearest that occurs.
+/// The percentile `share` (0 to 1) of `sorted`, by nearest rank.
 pub(crate) fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
     let last = u32::try_from(sorted.len().checked_sub(1)?).ok()?;
     let rank = (f64::from(last) * share.clamp(0.0, 1.0)).round();
@@ -70,7 +70,7 @@ mod tests {
     use super::percentile;
 
     #[test]
-    fn a_percentile_is_a_value_that_occurs() {
+    fn percentile_uses_the_nearest_rank() {
         let sorted: Vec<f64> = (0..=1000u32).map(f64::from).collect();
 
         assert_eq!(percentile(&sorted, 0.0), Some(0.0));

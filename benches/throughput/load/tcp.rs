@@ -1,4 +1,4 @@
-//! Bulk TCP, by iperf3: it is what administrators compare with.
+//! Bulk TCP by iperf3, the tool that administrators use for comparison.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,23 +12,23 @@ use strait_lab::wait_until;
 use super::round_trips::{Pings, loaded};
 use crate::contestant::{Contestant, tool};
 
-/// Which way the payload goes.
+/// Direction of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the pod that opens the connections.
     Up,
-    /// To it.
+    /// To the pod that opens the connections.
     Down,
-    /// Both ways at once, over connections of their own.
+    /// Both directions at once, over separate connections.
     Both,
 }
 
-/// What arrived, in all directions together.
+/// Payload that arrived, the sum over all directions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
-    /// Payload.
+    /// Payload bytes.
     pub(crate) bytes: f64,
-    /// Payload, as the receivers count it.
+    /// Payload rate, as counted by the receivers.
     pub(crate) bits_per_second: f64,
 }
 
@@ -51,7 +51,7 @@ impl Direction {
         }
     }
 
-    /// Where iperf3's report has what was received.
+    /// JSON pointers to the received amounts in iperf3's report.
     const fn sums(self) -> &'static [&'static str] {
         match self {
             Self::Up | Self::Down => &["sum_received"],
@@ -60,7 +60,7 @@ impl Direction {
     }
 }
 
-/// One measurement of so many streams each way.
+/// One measurement with `streams` streams in each direction.
 pub(crate) fn tcp(
     contestant: &Contestant,
     streams: u32,
@@ -71,8 +71,8 @@ pub(crate) fn tcp(
     let mut server = Command::new(&iperf3);
     server.args(["--server", "--one-off"]).stdin(Stdio::null()).stdout(Stdio::null());
     let mut server = contestant.server().start(server)?;
-    let report = ask(contestant, &iperf3, streams, direction, duration);
-    // A client that failed has left the server waiting.
+    let report = run_client(contestant, &iperf3, streams, direction, duration);
+    // After a failed client the server still waits.
     if report.is_err() {
         server.kill()?;
     }
@@ -90,8 +90,8 @@ pub(crate) fn tcp(
     Ok(Received { bytes, bits_per_second })
 }
 
-/// What the client reports.
-fn ask(
+/// Runs iperf3's client and returns its report.
+fn run_client(
     contestant: &Contestant,
     iperf3: &Path,
     streams: u32,
@@ -105,7 +105,7 @@ fn ask(
     let (streams, seconds) = (streams.to_string(), duration.as_secs_f64().to_string());
     let mut client = Command::new(iperf3);
     client.args(["--client", &target, "--parallel", &streams, "--time", &seconds, "--json"]);
-    // Which it tells the server as well.
+    // The client passes this on to the server.
     client.args(["--congestion", contestant.congestion_control().name()]);
     client.args(direction.argument());
     client.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -122,7 +122,7 @@ fn ask(
     Ok(report)
 }
 
-/// So many streams up, and pings meanwhile.
+/// `streams` streams up, with pings beside them.
 pub(crate) fn tcp_with_ping(
     contestant: &Contestant,
     streams: u32,
@@ -137,7 +137,7 @@ pub(crate) fn tcp_with_ping(
     })
 }
 
-/// Whether something listens on iperf3's port in this thread's namespace: state 0A in
+/// Whether a socket listens on iperf3's port in this thread's namespace: state 0A in
 /// `/proc/net/tcp`, whose first column is in hexadecimal.
 fn is_listening() -> bool {
     const PORT: &str = ":1451 ";

@@ -1,7 +1,7 @@
-//! UDP at the highest rate that arrives.
+//! The highest rate of UDP datagrams that arrives.
 //!
-//! A sender of our own: a search over a dozen rates would take iperf3 a second of start and end for
-//! each, and its pacing makes bursts that a slow path loses at any rate.
+//! iperf3 is not suitable: in a search over a dozen rates it needs a second to start and end for each,
+//! and its pacing makes bursts that a slow path loses at any rate.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use anyhow::{Context, anyhow};
 use socket2::{Domain, Socket, Type};
 
 use crate::contestant::{Contestant, Usage};
-use crate::host::{Cores, is_disturbed};
+use crate::steal::{CpuTime, is_disturbed};
 
-/// The share of datagrams that may be lost.
+/// Share of datagrams that may be lost.
 pub(crate) const LOSS_LIMIT: f64 = 0.01;
 
-/// Where the search begins; hardly anybody can do less.
+/// Start of the search: nearly every implementation reaches this rate.
 const FIRST_RATE: f64 = 20_000.0;
 /// Halvings of the interval between the highest good rate and the lowest bad one, down to 3 % of the former.
 const HALVINGS: u32 = 5;
-/// A rate is too high when its failures weigh so much: 1 while others had the machine, else 2.
+/// A rate is too high when its failures add up to this: 1 for a disturbed attempt, 2 for another.
 const FAILURES: u32 = 3;
-/// A sender that gets less than this share of its rate out is at the end of its own strength.
-const KEPT_UP: f64 = 0.9;
-/// From one burst of the sender to the next.
+/// A sender that sends less than this share of the requested rate is the bottleneck itself.
+const MIN_SENT_SHARE: f64 = 0.9;
+/// Interval between bursts of the sender.
 const TICK: Duration = Duration::from_micros(250);
-/// What is late by more is lost.
+/// Datagrams that arrive later than this count as lost.
 const GRACE: Duration = Duration::from_millis(60);
-/// Enough for the receiver to be off its core for a while; asked of the kernel, which may give less.
+/// Requested receive buffer, enough for a scheduling delay of the receiver; the kernel may limit it.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// Anybody's; the pods have nothing else.
+/// Any port: no other program runs in the pods.
 const PORT: u16 = 7_000;
 
-/// The best of the rates that were tried.
+/// The highest rate without too much loss.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rate {
-    /// Datagrams that arrived, for each second of sending.
+    /// Datagrams that arrived, per second of sending.
     pub(crate) per_second: f64,
     /// Datagrams that arrived.
     pub(crate) received: f64,
-    /// What the gateways had used before and after.
+    /// Resources that the gateways had used before and after.
     pub(crate) before: Vec<Usage>,
     pub(crate) after: Vec<Usage>,
 }
 
-/// Searches for the highest rate of datagrams of so many bytes of payload at which at most
+/// Searches for the highest rate of datagrams with `payload_bytes` bytes at which at most
 /// [`LOSS_LIMIT`] are lost.
 pub(crate) fn highest_rate(
     contestant: &Contestant,
@@ -70,7 +70,7 @@ pub(crate) fn highest_rate(
 
         Ok(Attempt {
             is_good: received >= f64::from(sent) * (1.0 - LOSS_LIMIT),
-            kept_up: f64::from(sent) >= rate * seconds * KEPT_UP,
+            kept_up: f64::from(sent) >= rate * seconds * MIN_SENT_SHARE,
             rate: Rate {
                 per_second: received / seconds,
                 received,
@@ -80,13 +80,13 @@ pub(crate) fn highest_rate(
         })
     };
 
-    // One pause of the machine is enough to lose what was on its way.
+    // A single pause of the machine can cause the loss, so a failure is confirmed.
     let mut attempt = |rate: f64| -> anyhow::Result<Attempt> {
         let mut failures = 0;
         loop {
-            let before = Cores::now();
+            let before = CpuTime::now();
             let tried = attempt_once(rate)?;
-            failures += if is_disturbed(Cores::now().stolen_since(before)) { 1 } else { 2 };
+            failures += if is_disturbed(CpuTime::now().stolen_since(before)) { 1 } else { 2 };
             if tried.is_good || failures >= FAILURES {
                 return Ok(tried);
             }
@@ -120,7 +120,7 @@ pub(crate) fn highest_rate(
 }
 
 impl Rate {
-    /// Takes over what was reached, if little enough was lost. Says whether it was.
+    /// Replaces `self` by the rate of a good attempt; returns whether it was good.
     fn improve(&mut self, tried: Attempt) -> bool {
         if tried.is_good && tried.rate.per_second > self.per_second {
             *self = tried.rate;
@@ -143,7 +143,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends at `rate` for `duration`; how many it were, and how long it took.
+    /// Sends at `rate` for `duration`; returns the number of datagrams and the time taken.
     fn run(self, number: u32, rate: f64, duration: Duration) -> std::io::Result<(u32, Duration)> {
         let socket = UdpSocket::bind((wildcard(self.target.ip()), 0))?;
         socket.connect(self.target)?;
@@ -159,14 +159,14 @@ impl Sender {
             if elapsed >= duration {
                 return Ok((sent, elapsed));
             }
-            // Also catches up after a pause, but not with more than a burst at a time.
+            // Catches up after a pause, but with at most one burst at a time.
             let due = (elapsed + TICK).as_secs_f64() * rate;
             let burst = rate * 8.0 * TICK.as_secs_f64() + 1.0;
             let until = due.min(f64::from(sent) + burst);
             while f64::from(sent) < until {
                 match socket.send(&payload) {
                     Ok(_) => sent += 1,
-                    // The path is full; what was not taken was not sent.
+                    // The socket buffer is full; the rest of the burst is not sent.
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error),
                 }

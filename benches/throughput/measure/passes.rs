@@ -1,29 +1,29 @@
-//! What is judged is measured several times in a round, and its mean counts.
+//! Repetitions of the steps with a goal within a round, of which the mean counts.
 //!
-//! One measurement of a second and a half says within about a tenth what a contestant can do: on which core
-//! a thread wakes, and how large batches get by that, is settled anew each time. Longer ones do not help.
+//! A single measurement of a second and a half is off by up to a tenth: on which core a thread wakes up, and how
+//! large batches get as a result, differs from one measurement to the next. Longer ones do not help.
 
 use std::collections::BTreeSet;
 
 use super::Sample;
-use crate::host;
+use crate::steal;
 
-/// What was measured of one contestant in one round, one sample a pass.
+/// The measurements of one contestant in one round, one sample per pass.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Passes(Vec<Sample>);
 
 impl Passes {
-    /// Nothing yet, in so many passes.
+    /// `count` empty samples.
     pub(super) fn new(count: usize) -> Self {
         Self(vec![Sample::default(); count])
     }
 
-    /// That of pass `number`, from 0.
+    /// The sample of pass `number`, from 0.
     pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Sample> {
         self.0.get_mut(number)
     }
 
-    /// All of them as one: of each value the mean of the undisturbed passes, or of all if there are none.
+    /// One sample with the mean of each value over the undisturbed passes, or over all if there are none.
     pub(super) fn merged(self) -> Sample {
         let ids: BTreeSet<String> = self.0.iter().flat_map(|s| s.values.keys().cloned()).collect();
         let mut merged = Sample::default();
@@ -37,7 +37,7 @@ impl Passes {
             let quiet: Vec<_> = measured
                 .iter()
                 .copied()
-                .filter(|(_, stolen)| !host::is_disturbed(*stolen))
+                .filter(|(_, stolen)| !steal::is_disturbed(*stolen))
                 .collect();
             let counting = if quiet.is_empty() { &measured } else { &quiet };
 
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// A pass in which `id` had a value, and how much others had of the machine.
+    /// A pass with one value, and its stolen share.
     fn pass(id: &str, value: f64, stolen: f64) -> Sample {
         Sample {
             values: BTreeMap::from([(id.to_owned(), value)]),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_were_disturbed_all_count_and_one_is_no_repetition() {
+    fn all_passes_count_if_all_were_disturbed() {
         let all = Passes(vec![pass("udp", 1.0, 0.5), pass("udp", 3.0, 0.9)]).merged();
         let one = Passes(vec![pass("tcp", 4.0, 0.0), Sample::default()]).merged();
 

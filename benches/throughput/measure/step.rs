@@ -1,4 +1,4 @@
-//! One thing that is measured of every contestant.
+//! One measurement, as it is made of every contestant.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use crate::load::{self, Direction, percentile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Without traffic and beside one stream, and what that stream costs.
+    /// Round trips without traffic and beside one TCP stream, and the cost of that stream.
     RoundTrips,
-    /// So many streams.
+    /// TCP with this number of streams.
     Tcp(u32, Direction),
-    /// Datagrams of so many bytes of payload.
+    /// UDP datagrams with this number of payload bytes.
     Udp(usize),
-    /// Short ones, as many as there is time for.
+    /// Short connections per second.
     Connections,
 }
 
@@ -30,8 +30,8 @@ impl fmt::Display for Step {
 }
 
 impl Step {
-    /// Whether figures are demanded of it, beside wireguard-go's.
-    pub(super) const fn is_judged(self) -> bool {
+    /// Whether there is a goal for its ratio to wireguard-go.
+    pub(super) const fn has_goal(self) -> bool {
         matches!(self, Self::RoundTrips | Self::Tcp(4, Direction::Up) | Self::Udp(64 | 1300))
     }
 
@@ -84,7 +84,7 @@ impl Sample {
         Ok(())
     }
 
-    /// The cost of an amount: together, and of each gateway. Nothing if there are none.
+    /// The CPU time per `amount`: of both gateways, and of each. Nothing without gateways.
     fn put_cost(&mut self, id: &str, before: &[Usage], after: &[Usage], amount: f64) {
         let spent: Vec<f64> = before
             .iter()

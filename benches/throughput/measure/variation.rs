@@ -1,7 +1,7 @@
-//! What changes with the number of configured peers, and with each kill switch.
+//! Throughput with several numbers of configured peers, and with each kill switch.
 //!
-//! The variations of one contestant are ready at once and measured in turn, time and again: what is
-//! asked is their ratio.
+//! The variations of one contestant are ready at the same time and measured in turn, because their
+//! ratio matters.
 
 use std::fmt::Display;
 use std::thread;
@@ -12,14 +12,13 @@ use strait_io::Offload;
 
 use super::{Plan, Sample};
 use crate::contestant::{Contestant, Kind, Variation};
-use crate::host::{self, Measured};
 use crate::load::{self, Direction};
 use crate::record::Spread;
+use crate::steal::{self, Measured};
 
 const PEERS: [u32; 3] = [1, 100, 1_000];
 
-/// How often everybody is measured with so many peers, and how often strait, whose ratio is judged
-/// to a few percent.
+/// Measurements of each variation; more of strait, whose ratio has a goal of a few percent.
 const TURNS: usize = 1;
 const STRAIT_TURNS: usize = 5;
 
@@ -64,10 +63,10 @@ fn peers(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()> {
     if let [one, _, thousand] = rates.as_slice() {
         let pairs = thousand.iter().zip(one);
         let quiet = pairs.filter(|(thousand, one)| {
-            !host::is_disturbed(thousand.stolen) && !host::is_disturbed(one.stolen)
+            !steal::is_disturbed(thousand.stolen) && !steal::is_disturbed(one.stolen)
         });
         let ratios = quiet.map(|(thousand, one)| thousand.value / one.value);
-        // A round in which others never rested says nothing about a few percent.
+        // Disturbed pairs cannot show a difference of a few percent.
         if let Some(spread) = Spread::of(ratios) {
             sample.put("peers_ratio", spread.median);
         }
@@ -100,7 +99,7 @@ fn switches(kind: &Kind, plan: &Plan, sample: &mut Sample) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Gb/s of one stream, of each contestant so many times.
+/// Gb/s of one stream, `turns` times of each contestant in turn.
 fn in_turn(
     contestants: &[Contestant],
     turns: usize,
@@ -109,7 +108,7 @@ fn in_turn(
     let mut rates = vec![Vec::new(); contestants.len()];
     for _ in 0..turns {
         for (contestant, rates) in contestants.iter().zip(&mut rates) {
-            rates.push(host::watched(|| {
+            rates.push(steal::during(|| {
                 let received = load::tcp(contestant, 1, Direction::Up, duration)?;
 
                 Ok(received.bits_per_second / 1e9)
@@ -121,7 +120,7 @@ fn in_turn(
 }
 
 impl Sample {
-    /// The median of the rates, and that of how much they were disturbed.
+    /// Puts the median of the rates, and the median of their stolen shares.
     fn put_rate(&mut self, id: String, rates: &[Measured<f64>]) -> anyhow::Result<()> {
         let rate = Spread::of(rates.iter().map(|rate| rate.value)).context("no rate")?;
         let stolen = Spread::of(rates.iter().map(|rate| rate.stolen)).context("no rate")?;

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use super::svg::{Anchor, GRID, INK, Point, SMALL, Svg};
 
-/// Where an axis begins and ends, and its ticks with their labels. Positions of a logarithmic axis are
-/// logarithms.
+/// Start and end of an axis, and its labelled ticks. Positions on a logarithmic axis are logarithms.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     range: Range<f64>,
@@ -13,7 +12,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From zero to beyond `most`, which leaves room for a label above it.
+    /// From zero to beyond `most`, with room for a label above it.
     pub(super) fn linear(most: f64) -> Self {
         const TICKS: f64 = 9.0;
 
@@ -54,8 +53,8 @@ impl Axis {
         }
     }
 
-    /// From 0 % to 1 in `count`, where each further nine takes the same space: position `p` stands
-    /// for a share of `1 - 10^-p`.
+    /// From 0 % to all but 1 in `count`, with equal space for each further nine: position `p` is a share
+    /// of `1 - 10^-p`.
     pub(super) fn tail(count: f64) -> Self {
         let nines = (2..8_u32).map(|nines| {
             let decimals = usize::try_from(nines).unwrap_or(0).saturating_sub(2);
@@ -69,7 +68,7 @@ impl Axis {
         Self { range: 0.0..end, ticks: low.chain(nines).filter(|(p, _)| *p <= end).collect() }
     }
 
-    /// A place for each of `ticks`, and a margin at both ends.
+    /// An axis with these ticks, and a margin at both ends.
     pub(super) fn places(ticks: Vec<(f64, String)>) -> Self {
         let first = ticks.first().map_or(0.0, |(position, _)| *position);
         let last = ticks.last().map_or(1.0, |(position, _)| *position);
@@ -87,13 +86,13 @@ impl Axis {
         self.range.end - self.range.start
     }
 
-    /// How far along the axis `position` is: 0 at its start, 1 at its end.
+    /// `position` relative to the axis: 0 at its start, 1 at its end.
     fn share(&self, position: f64) -> f64 {
         (position - self.range.start) / self.length()
     }
 }
 
-/// The place that two axes span.
+/// The area between two axes.
 #[derive(Debug)]
 pub(super) struct Panel {
     pub(super) x: Axis,

@@ -1,23 +1,23 @@
-//! Grouped bars: a group for each contestant, a bar for each metric. A group that would dwarf all others
-//! is cut.
+//! Grouped bars: a group for each contestant, a bar for each metric. A group that is much higher than all others is cut
+//! off.
 
 use super::axis::{Axis, Panel, figure};
 use super::svg::{Anchor, INK, LABEL, MARGIN, SIZE, SMALL, Svg, WHITE, colour, float, width, wrap};
 use crate::record::{Record, Spread};
 
-/// Of a group's place, what bars may take.
+/// Share of a group's width that bars fill.
 const FILLED: f64 = 0.84;
-/// The widest a bar becomes, in groups.
+/// Maximum width of a bar, in groups.
 const WIDEST: f64 = 0.4;
-/// A group that is so many times as high as the next one is cut, for the others to be seen.
+/// A group this many times as high as the next one is cut off, so that the others are readable.
 const DWARFING: f64 = 2.5;
-/// How high the scale goes then, to the highest of the others.
+/// End of the scale in that case, relative to the highest of the others.
 const ABOVE_OTHERS: f64 = 1.2;
 
 #[derive(Debug)]
 pub(super) struct Bars {
     groups: Vec<Group>,
-    /// What the labels below the bars count.
+    /// The quantity of the labels below the bars.
     unit: &'static str,
 }
 
@@ -39,25 +39,25 @@ impl Bars {
         factor: f64,
     ) -> Option<Self> {
         let mut groups = Vec::new();
-        for (index, entrant) in record.contestants.iter().enumerate() {
+        for (index, results) in record.contestants.iter().enumerate() {
             let bar = |(metric, label): &(&str, &'static str)| {
-                let Spread { least, median, most } = record.spread(&entrant.name, metric)?;
+                let Spread { least, median, most } = record.spread(&results.name, metric)?;
                 let [least, median, most] = [least, median, most].map(|value| value * factor);
                 Some((*label, Spread { least, median, most }))
             };
             let bars: Vec<_> = metrics.iter().map(bar).collect();
             if bars.iter().any(Option::is_some) {
-                groups.push(Group { name: entrant.name.clone(), colour: colour(index), bars });
+                groups.push(Group { name: results.name.clone(), colour: colour(index), bars });
             }
         }
 
         (!groups.is_empty()).then_some(Self { groups, unit })
     }
 
-    /// How to read them.
+    /// The explanation below the chart.
     pub(super) fn legend(&self) -> &'static str {
         if self.cut().is_some() {
-            "bar: median of the rounds; whisker: least to most; a bar with a gap is cut, and goes on to its value"
+            "bar: median of the rounds; whisker: least to most; a bar with a gap is cut off, and its value is above it"
         } else {
             "bar: median of the rounds; whisker: least to most"
         }
@@ -89,7 +89,7 @@ impl Bars {
         svg.text((left - 14.0, bottom + 32.0), Anchor::End, SMALL, self.unit);
     }
 
-    /// Where the scale ends if one group would dwarf all others.
+    /// The end of the scale if one group is cut off.
     fn cut(&self) -> Option<f64> {
         let mut most: Vec<f64> = self.groups.iter().map(Group::most).collect();
         most.sort_by(f64::total_cmp);
@@ -102,7 +102,7 @@ impl Bars {
         }
     }
 
-    /// The size at which every value and label fits its bar, where a group has `pixels`.
+    /// The text size at which every value and label fits its bar, with groups of `pixels` pixels.
     fn text_size(&self, pixels: f64) -> f64 {
         let bars = self.groups.iter().flat_map(|group| group.bars.iter().flatten());
         let texts = bars.flat_map(|(label, spread)| [(*label).to_owned(), figure(spread.median)]);
@@ -120,7 +120,7 @@ impl Group {
         self.bars.iter().flatten().map(|(_, spread)| spread.most).fold(0.0, f64::max)
     }
 
-    /// The place of one bar, in groups.
+    /// The width of one bar, in groups.
     fn step(&self) -> f64 {
         (FILLED / float(self.bars.len())).min(WIDEST)
     }
@@ -148,7 +148,7 @@ impl Group {
     }
 }
 
-/// One bar, `half` wide to both sides of `middle`, with its whisker; with a gap if its value is beyond the
+/// One bar with its whisker, `half` wide to both sides of `middle`; with a gap if its value is beyond the
 /// axis.
 fn draw_bar(
     svg: &mut Svg,
@@ -161,7 +161,7 @@ fn draw_bar(
     let end = panel.y.length();
     let lower = panel.at(middle - half, 0.0);
     let upper = panel.at(middle + half, spread.median.min(end));
-    // A shade is translucent, and the grid must not shine through.
+    // The fill is translucent; white below it hides the grid.
     svg.rectangle(lower, upper, WHITE, 1.0);
     svg.rectangle(lower, upper, shade.0, shade.1);
 

@@ -1,4 +1,4 @@
-//! Lines in panels side by side: throughput as something grows, and distributions of round trips.
+//! Lines in panels side by side: throughput by streams or peers, and distributions of round trips.
 
 use super::axis::{Axis, Panel};
 use super::svg::{Anchor, LABEL, MARGIN, Point, SIZE, Svg, colour, float};
@@ -6,7 +6,7 @@ use crate::record::{Record, Spread};
 
 #[derive(Debug)]
 pub(super) struct Lines {
-    /// Of all panels, in the order of the record.
+    /// The contestants of all panels, in the order of the record.
     names: Vec<(String, &'static str)>,
     panels: Vec<LinePanel>,
 }
@@ -14,7 +14,7 @@ pub(super) struct Lines {
 #[derive(Debug)]
 struct LinePanel {
     heading: &'static str,
-    /// What the horizontal axis counts.
+    /// The quantity of the horizontal axis.
     unit: &'static str,
     x: Axis,
     y: Axis,
@@ -26,7 +26,7 @@ struct LinePanel {
 struct Line {
     contestant: usize,
     points: Vec<Point>,
-    /// Position on the horizontal axis, and the values there; empty for a distribution.
+    /// Positions on the horizontal axis, and the values there; empty for a distribution.
     whiskers: Vec<(f64, Spread)>,
 }
 
@@ -47,7 +47,7 @@ impl Lines {
         )
     }
 
-    /// The share of round trips that take at most so long, down to the tail. `None` without values.
+    /// Cumulative distribution of round trips, including the tail. `None` without values.
     pub(super) fn latency(record: &Record) -> Option<Self> {
         let loads = ["idle", "loaded"].map(|load| round_trips(record, load));
 
@@ -75,7 +75,7 @@ impl Lines {
             panels.iter().flat_map(|panel| &panel.lines).any(|line| line.contestant == index)
         };
         let names = record.contestants.iter().enumerate().filter(|(index, _)| is_shown(*index));
-        let names = names.map(|(index, entrant)| (entrant.name.clone(), colour(index))).collect();
+        let names = names.map(|(index, results)| (results.name.clone(), colour(index))).collect();
 
         (!panels.is_empty()).then_some(Self { names, panels })
     }
@@ -130,9 +130,9 @@ fn growth(
 
     let mut lines = Vec::new();
     let mut most: f64 = 0.0;
-    for (contestant, entrant) in record.contestants.iter().enumerate() {
+    for (contestant, results) in record.contestants.iter().enumerate() {
         let point =
-            |(count, _, metric): &(f64, &str, String)| Some((count.ln(), entrant.spread(metric)?));
+            |(count, _, metric): &(f64, &str, String)| Some((count.ln(), results.spread(metric)?));
         let whiskers: Vec<(f64, Spread)> = steps.iter().filter_map(point).collect();
         if !whiskers.is_empty() {
             most = whiskers.iter().map(|(_, spread)| spread.most).fold(most, f64::max);
@@ -140,7 +140,7 @@ fn growth(
         }
     }
 
-    // Points of several contestants stand side by side, so that their whiskers can be told apart.
+    // Points of several contestants are side by side, so that their whiskers do not overlap.
     let middle = (float(lines.len()) - 1.0) / 2.0;
     for (line, place) in lines.iter_mut().zip((0..u32::MAX).map(f64::from)) {
         line.whiskers.iter_mut().for_each(|(x_position, _)| {
@@ -152,10 +152,10 @@ fn growth(
     LinePanel { heading, unit, x, y: Axis::linear(most), lines }
 }
 
-/// The contestants with round trips under `load`, and these in µs, rising, all above zero.
+/// The contestants with round trips under `load`, and these in µs, sorted, all above zero.
 fn round_trips(record: &Record, load: &str) -> Vec<(usize, Vec<f64>)> {
-    let all = record.contestants.iter().enumerate().map(|(contestant, entrant)| {
-        let all = entrant.round_trips.get(load).map(Vec::as_slice).unwrap_or_default();
+    let all = record.contestants.iter().enumerate().map(|(contestant, results)| {
+        let all = results.round_trips.get(load).map(Vec::as_slice).unwrap_or_default();
         let mut all: Vec<f64> =
             all.iter().copied().filter(|us| us.is_finite() && *us > 0.0).collect();
         all.sort_by(f64::total_cmp);

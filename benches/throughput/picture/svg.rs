@@ -7,7 +7,7 @@ pub(super) type Point = (f64, f64);
 
 /// Width and height of a chart in pixels.
 pub(super) const SIZE: Point = (1800.0, 1000.0);
-/// Left and right of everything.
+/// Margin at the left and right edge.
 pub(super) const MARGIN: f64 = 40.0;
 
 /// Text and axes.
@@ -38,7 +38,7 @@ pub(super) enum Anchor {
 pub(super) struct Svg(String);
 
 impl Svg {
-    /// White, with a title above and two lines below the place for a chart.
+    /// An empty white chart with a title above and two lines of text below.
     pub(super) fn new(title: &str, machine: &str, legend: &str) -> Self {
         let (width, height) = SIZE;
         let mut svg = Self(format!(
@@ -146,8 +146,8 @@ pub(super) fn colour(index: usize) -> &'static str {
     COLOURS.get(index % COLOURS.len()).copied().unwrap_or(INK)
 }
 
-/// About how many pixels `line` takes; the viewer chooses the font. A digit of DejaVu Sans is 0.64 of
-/// the size wide, and letters are narrower on average.
+/// Approximate width of `line` in pixels; the viewer chooses the font. A digit of DejaVu Sans is 0.64
+/// of the size wide, and letters are narrower on average.
 pub(super) fn width(line: &str, size: f64) -> f64 {
     0.62 * size * float(line.chars().count())
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::record::Entrant;
+use crate::record::Results;
 
 const NAMES: [&str; 6] =
     ["strait", "strait, no UDP GSO", "wireguard-go", "boringtun", "gotatun", "kernel WireGuard"];
@@ -45,8 +45,8 @@ fn dwarfing_group_is_cut_and_keeps_its_value() {
 fn a_picture_without_numbers_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let samples = vec![BTreeMap::from([("udp_64_pps".to_owned(), 5e5)])];
-    let strait = Entrant { name: "strait".to_owned(), samples, ..Entrant::default() };
-    let other = Entrant { name: "wireguard-go".to_owned(), ..Entrant::default() };
+    let strait = Results { name: "strait".to_owned(), samples, ..Results::default() };
+    let other = Results { name: "wireguard-go".to_owned(), ..Results::default() };
     let record = Record { contestants: vec![strait, other], ..Record::default() };
 
     let files = draw(&record, folder.path()).unwrap();
@@ -61,7 +61,7 @@ fn bar_heights_are_proportional_to_values() {
     let folder = tempfile::tempdir().unwrap();
     let values = [("udp_64_pps", 1e5), ("udp_512_pps", 2e5), ("udp_1300_pps", 4e5)];
     let samples = BTreeMap::from(values.map(|(name, value)| (name.to_owned(), value)));
-    let strait = Entrant { samples: vec![samples], ..Entrant::default() };
+    let strait = Results { samples: vec![samples], ..Results::default() };
     let record = Record { contestants: vec![strait], ..Record::default() };
 
     draw(&record, folder.path()).unwrap();
@@ -96,7 +96,7 @@ fn content(svg: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Everything measured of six contestants in seven rounds, made up.
+/// Invented values of every metric for six contestants in seven rounds.
 fn record() -> Record {
     let contestants = NAMES.iter().zip(1_u32..).map(|(name, place)| {
         let factor = 1.3 - 0.15 * f64::from(place);
@@ -108,12 +108,12 @@ fn record() -> Record {
         }
         let round_trips = [("idle", 180.0, 0.15), ("loaded", 900.0, 0.3)]
             .map(|(load, us, width)| (load.to_owned(), round_trips(us / factor, width)));
-        Entrant {
+        Results {
             name: (*name).to_owned(),
             version: "1.0".to_owned(),
             samples,
             round_trips: round_trips.into(),
-            ..Entrant::default()
+            ..Results::default()
         }
     });
 
@@ -150,7 +150,7 @@ fn sample(factor: f64, round: f64) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// About `us`, with a tail that grows with `width`; sorted.
+/// Sorted round trips of about `us`, with a tail that grows with `width`.
 fn round_trips(us: f64, width: f64) -> Vec<f64> {
     const COUNT: u32 = 20_000;
 

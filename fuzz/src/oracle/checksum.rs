@@ -1,16 +1,16 @@
-//! The checksums of a packet, computed in full.
+//! The checksums of a packet, computed in full instead of by difference.
 
 use super::{Layout, put, word};
 
-/// Where the checksums of `packet` are: for the error that it may be and for what it quotes, the one
-/// of an IPv4 header and the one of the transport.
+/// The checksums of `packet` and, if it is an ICMP error, of the quoted packet: of the IPv4 header and
+/// of the transport.
 #[must_use]
 pub fn checksums(packet: &[u8]) -> Vec<Covered> {
     let Some(layout) = Layout::of(packet) else {
         return Vec::new();
     };
     let quoted = layout.quoted(packet);
-    // Inside first: the outer checksum covers the inner ones.
+    // The inner ones first: the outer checksum covers them.
     let mut all: Vec<Covered> =
         quoted.map(|(at, layout)| Covered::all(at, &layout)).unwrap_or_default();
     all.extend(Covered::all(0, &layout));
@@ -18,14 +18,14 @@ pub fn checksums(packet: &[u8]) -> Vec<Covered> {
     all
 }
 
-/// A checksum and what it covers.
+/// A checksum and its coverage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
-    /// Where the packet begins whose checksum this is.
+    /// The offset of the packet to which this checksum belongs.
     pub packet_at: usize,
-    /// Where the checksum is.
+    /// The offset of the checksum.
     pub at: usize,
-    /// Of the IPv4 header if `None`.
+    /// `None` for the checksum of the IPv4 header.
     transport: Option<Layout>,
     header_len: usize,
 }
@@ -44,19 +44,19 @@ impl Covered {
         (!layout.is_ipv6()).then_some(ip).into_iter().chain(transport).collect()
     }
 
-    /// Whether zero has a meaning of its own in this field.
+    /// Whether zero means "no checksum" in this field.
     #[must_use]
     pub fn reserves_zero(&self) -> bool {
         self.transport.as_ref().is_some_and(Layout::reserves_zero)
     }
 
-    /// Whether there is none.
+    /// Whether there is no checksum.
     #[must_use]
     pub fn is_absent(&self, bytes: &[u8]) -> bool {
         self.reserves_zero() && word(bytes, self.at) == Some(0)
     }
 
-    /// The sum of everything covered, with the two zeros of one's complement as one.
+    /// The sum of all covered bytes, with the two zeros of one's complement as the same value.
     #[must_use]
     pub fn residue(&self, bytes: &[u8]) -> u16 {
         let packet = bytes.get(self.packet_at..).unwrap_or_default();
@@ -69,13 +69,13 @@ impl Covered {
     }
 
     /// Computes the checksum in full and writes it, unless there is none.
-    pub fn make_right(&self, bytes: &mut [u8]) {
+    pub fn recompute(&self, bytes: &mut [u8]) {
         if self.is_absent(bytes) {
             return;
         }
         put(bytes, self.at, 0);
         let checksum = match !self.residue(bytes) {
-            // What was the sum 0xffff, and zero where that would say "none".
+            // Zero in place of 0xffff, except where zero means "no checksum".
             0xffff if !self.reserves_zero() => 0,
             checksum => checksum,
         };
@@ -84,16 +84,16 @@ impl Covered {
 }
 
 /// Computes all checksums in full.
-pub fn make_right(packet: &mut [u8]) {
+pub fn recompute(packet: &mut [u8]) {
     for checksum in checksums(packet) {
-        checksum.make_right(packet);
+        checksum.recompute(packet);
     }
 }
 
-/// The packet with one of the two zeros of one's complement for both, in every checksum for which
-/// they mean the same.
+/// The packet with a single representation of zero in each checksum where both zeros of one's
+/// complement are equivalent.
 #[must_use]
-pub fn with_one_zero(packet: &[u8]) -> Vec<u8> {
+pub fn with_canonical_zeros(packet: &[u8]) -> Vec<u8> {
     let mut bytes = packet.to_vec();
     for checksum in checksums(packet) {
         if !checksum.reserves_zero() && word(&bytes, checksum.at) == Some(0xffff) {

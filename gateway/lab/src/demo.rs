@@ -1,20 +1,20 @@
 //! `strait demo`: two clusters with the same pod CIDR talk through two gateways, on this machine.
 //!
 //! ```text
-//!   main thread                         journey thread
+//!   main thread                         scenario thread
 //!     becomes root of a user namespace
 //!     listens for signals
-//!     starts ────────────────────────▶  makes the clusters, starts the gateways
-//!            ◀── how to clean up ──────
-//!            ◀── the report ───────────  sends traffic, reads the metrics
+//!     starts ────────────────────────▶  creates the clusters, starts the gateways
+//!            ◀── handle for clean-up ──
+//!            ◀── report ───────────────  sends traffic, reads the metrics
 //!     on a signal: cleans up, ends
 //! ```
 //!
-//! Nothing outside the namespaces made here is touched, and they end with this process.
+//! Nothing outside the namespaces created here is changed, and they end with this process.
 
-mod journey;
 mod picture;
 mod report;
+mod scenario;
 mod screen;
 
 use std::fs::File;
@@ -34,17 +34,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use report::Report;
 use screen::Screen;
 
-/// Where the devices of the gateways come from.
+/// The device node from which the gateways create their devices.
 const TUN: &str = "/dev/net/tun";
 
-/// What ends the demo early, and `--keep`.
+/// Signals that end the demo, also with `--keep`.
 const SIGNALS: [(SignalKind, Signal); 3] = [
     (SignalKind::interrupt(), Signal::SIGINT),
     (SignalKind::terminate(), Signal::SIGTERM),
     (SignalKind::hangup(), Signal::SIGHUP),
 ];
 
-/// A shell reports a program that a signal ended with this much more than its number.
+/// A shell reports a program that a signal ended as this plus the number of the signal.
 const SIGNAL_STATUS: u8 = 128;
 
 /// `strait demo`
@@ -59,7 +59,7 @@ pub struct DemoArgs {
         value_parser = parse_seconds
     )]
     pub(crate) duration: Duration,
-    /// Leave the clusters running until Ctrl-C, and say how to look around in them
+    /// Leave the clusters running until Ctrl-C, and print how to enter their namespaces
     #[arg(long, env = "STRAIT_DEMO_KEEP")]
     pub(crate) keep: bool,
     /// Print one JSON object at the end, and nothing else
@@ -67,10 +67,10 @@ pub struct DemoArgs {
     pub(crate) json: bool,
 }
 
-/// What the main thread waits for.
+/// Events for the main thread.
 enum Event {
     Started(CleanUp),
-    Arrived(anyhow::Result<Box<(TwoClusters, Report)>>),
+    Finished(anyhow::Result<Box<(TwoClusters, Report)>>),
     Signal(Signal),
 }
 
@@ -78,34 +78,34 @@ enum Event {
 ///
 /// # Errors
 ///
-/// What could not be set up. Traffic that did not arrive is no error but exit status 1.
+/// If something cannot be set up. Traffic that does not arrive is not an error, but exit status 1.
 pub fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
     privilege::acquire()?;
     File::options().read(true).write(true).open(TUN).with_context(|| {
-        format!("cannot open {TUN}: load the tun module, or run as somebody who may open it")
+        format!("cannot open {TUN}: load the module tun, or run as a user who may open it")
     })?;
     let (events, inbox) = mpsc::channel();
     listen_for_signals(events.clone()).context("cannot listen for signals")?;
 
     let screen = Screen::new(args.json);
-    start_journey(args.duration, screen, events)?;
+    start_scenario(args.duration, screen, events)?;
 
     wait(&args, screen, &inbox)
 }
 
-fn start_journey(duration: Duration, screen: Screen, events: Sender<Event>) -> anyhow::Result<()> {
+fn start_scenario(duration: Duration, screen: Screen, events: Sender<Event>) -> anyhow::Result<()> {
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
-    let journey = move || {
-        let is_started = |clean_up| {
+    let scenario = move || {
+        let on_start = |clean_up| {
             // The receiver lives as long as the process.
             let _ = events.send(Event::Started(clean_up));
         };
-        let result = journey::run(&binary, duration, screen, is_started);
-        let _ = events.send(Event::Arrived(result.map(Box::new)));
+        let result = scenario::run(&binary, duration, screen, on_start);
+        let _ = events.send(Event::Finished(result.map(Box::new)));
     };
     thread::Builder::new()
-        .name("journey".to_owned())
-        .spawn(journey)
+        .name("scenario".to_owned())
+        .spawn(scenario)
         .context("cannot start a thread")?;
 
     Ok(())
@@ -116,7 +116,7 @@ fn wait(args: &DemoArgs, screen: Screen, inbox: &Receiver<Event>) -> anyhow::Res
     let (mut clusters, mut report) = loop {
         match inbox.recv().context("the demo ended without a result")? {
             Event::Started(how) => clean_up = Some(how),
-            Event::Arrived(result) => break *result?,
+            Event::Finished(result) => break *result?,
             Event::Signal(signal) => {
                 screen.line(&format!("\n{signal}: cleaning up"))?;
                 if let Some(clean_up) = clean_up {
@@ -128,10 +128,10 @@ fn wait(args: &DemoArgs, screen: Screen, inbox: &Receiver<Event>) -> anyhow::Res
     };
 
     if args.keep {
-        screen.lines(&how_to_look_around(&clusters))?;
+        screen.lines(&inspection_hints(&clusters))?;
         while !matches!(inbox.recv()?, Event::Signal(_)) {}
     }
-    report.note_failure("ending the gateways", clusters.stop());
+    report.record_failure("ending the gateways", clusters.stop());
     drop(clusters);
     screen.result(&report)?;
 
@@ -139,13 +139,16 @@ fn wait(args: &DemoArgs, screen: Screen, inbox: &Receiver<Event>) -> anyhow::Res
 }
 
 fn exit_status_of(signal: Signal) -> ExitCode {
-    #[expect(clippy::as_conversions, reason = "the number of the signal, which is what is meant")]
+    #[expect(
+        clippy::as_conversions,
+        reason = "the value of the variant is the number of the signal"
+    )]
     let number = signal as i32;
 
     ExitCode::from(u8::try_from(number).map_or(u8::MAX, |number| SIGNAL_STATUS + number))
 }
 
-/// Has every signal of [`SIGNALS`] sent as an event, from a thread of its own.
+/// Starts a thread that sends each signal of [`SIGNALS`] as an event.
 fn listen_for_signals(events: Sender<Event>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut streams = {
@@ -173,8 +176,9 @@ fn listen_for_signals(events: Sender<Event>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn how_to_look_around(clusters: &TwoClusters) -> Vec<String> {
-    let mut lines = vec!["Kept running until Ctrl-C. To look around, as the same user:".to_owned()];
+fn inspection_hints(clusters: &TwoClusters) -> Vec<String> {
+    let mut lines =
+        vec!["The clusters run until Ctrl-C. To enter them, as the same user:".to_owned()];
     for Cluster { name, pod, gateway, .. } in [&clusters.rome, &clusters.milan] {
         lines.push(format!("  pod of {name}:     nsenter --net={} bash", pod.path().display()));
         lines.push(format!("  gateway of {name}: nsenter --net={} bash", gateway.path().display()));
@@ -203,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_seconds_with_or_without_the_unit() {
+    fn durations_are_seconds_with_optional_unit() {
         assert_eq!(parse_seconds("6"), Ok(Duration::from_secs(6)));
         assert_eq!(parse_seconds("90s"), Ok(Duration::from_secs(90)));
         for wrong in ["", "0", "-1", "1m", "3601", "six"] {
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_becomes_the_status_that_shells_expect() {
+    fn a_signal_ends_with_shell_exit_status() {
         assert_eq!(exit_status_of(Signal::SIGINT), ExitCode::from(130));
         assert_eq!(exit_status_of(Signal::SIGTERM), ExitCode::from(143));
     }

@@ -206,7 +206,7 @@ fn pods_without_a_name_here_are_no_figure() {
 
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stdout(&output), "");
-    assert!(stderr(&output).contains("pods are called ''"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the remapped prefix '' is not a /16"), "{}", stderr(&output));
 }
 
 #[test]

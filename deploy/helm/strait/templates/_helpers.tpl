@@ -1,11 +1,11 @@
-{{/* By which program the pods run: a digest says more than a tag. */}}
+{{/* The image of all pods. A digest takes precedence over the tag. */}}
 {{- define "strait.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag }}{{ end }}
 {{- end -}}
 {{- end }}
 
-{{/* Of all objects, and of no pods: those would start anew with each version of the chart. */}}
+{{/* Labels of all objects, but not of pods, which would restart with each version of the chart. */}}
 {{- define "strait.labels" -}}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -13,19 +13,19 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Of the operator: its objects and its pods. */}}
+{{/* Labels of the operator's objects and pods. */}}
 {{- define "strait.operator.labels" -}}
 app.kubernetes.io/name: strait-operator
 app.kubernetes.io/component: operator
 app.kubernetes.io/part-of: strait
 {{- end }}
 
-{{/* Of the operator: what its pods are selected by. */}}
+{{/* Labels that select the operator's pods. */}}
 {{- define "strait.operator.selector" -}}
 app.kubernetes.io/name: strait-operator
 {{- end }}
 
-{{/* Ports on which a NetworkPolicy lets out what goes to the API server. */}}
+{{/* Ports of the API server, for the egress of a NetworkPolicy. */}}
 {{- define "strait.apiServerPorts" -}}
 {{- range .Values.networkPolicy.apiServerPorts }}
 - port: {{ . }}
@@ -33,7 +33,7 @@ app.kubernetes.io/name: strait-operator
 {{- end }}
 {{- end }}
 
-{{/* Where a NetworkPolicy lets probes and metrics in. A probe comes from the node, which no policy stops. */}}
+{{/* Ports of metrics and probes, for the ingress of a NetworkPolicy. Probes come from the node, to which no policy applies. */}}
 {{- define "strait.adminPorts" -}}
 - ports:
   - port: metrics
@@ -47,8 +47,8 @@ app.kubernetes.io/name: strait-operator
 {{- end }}
 
 {{/*
-A prefix, of which no bit is set behind its length: the API server takes no other. The context is a dict of `name`, the
-value that it stands in, and `prefix`.
+A prefix without host bits: the API server rejects others. The context is a dict of `name`, the name of the value, and
+`prefix`.
 */}}
 {{- define "strait.prefix" -}}
 {{- $parts := splitList "/" .prefix }}
@@ -67,7 +67,7 @@ value that it stands in, and `prefix`.
 {{- range list 16777216 65536 256 1 }}
 {{- $bytes = append $bytes (mod (div $network .) 256) }}
 {{- end }}
-{{- fail (printf "%s: %s has bits behind its length: write %s/%s" .name .prefix (join "." $bytes) (index $parts 1)) }}
+{{- fail (printf "%s: %s has host bits: write %s/%s" .name .prefix (join "." $bytes) (index $parts 1)) }}
 {{- end }}
 {{- .prefix }}
 {{- end }}

@@ -1,4 +1,4 @@
-//! The picture of who sees whom under which address. Pure.
+//! The picture of the two clusters and their addresses. Pure.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use crate::Layout;
 /// Width of a box, without its borders.
 const BOX: usize = 20;
 
-/// Between the gateways.
+/// Width of the space between the gateways.
 const UNDERLAY: usize = 15;
 
 /// The lines of the picture. `underlay` are the addresses of the gateways of Rome and Milan.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_boxes_are_straight_and_hold_every_address() {
+    fn boxes_align_and_show_every_address() {
         let layout = Layout::equal();
         let underlay = [[198, 51, 100, 2].into(), [198, 51, 100, 3].into()];
 

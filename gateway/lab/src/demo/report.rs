@@ -1,4 +1,4 @@
-//! What the demo found out: for people as lines, for scripts as JSON, and whether all is well.
+//! The results of the demo: as lines for users, as JSON for scripts, and whether all checks passed.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use crate::Account;
 use crate::traffic::{PingReport, TcpReport, UdpReport};
 use serde::Serialize;
 
-/// Everything, in the order in which it happened.
+/// All results, in order of time.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     failures: Vec<String>,
@@ -20,27 +20,27 @@ pub(super) struct Report {
 }
 
 #[derive(Serialize)]
-struct Verdict<'a> {
+struct JsonReport<'a> {
     ok: bool,
     #[serde(flatten)]
     report: &'a Report,
 }
 
-/// From the pod of one cluster to that of the other.
+/// The path from the pod of one cluster to the pod of the other.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Way {
+pub(super) struct PodPath {
     pub(super) from: &'static str,
     pub(super) to: &'static str,
-    /// As the sender knows the receiver.
+    /// The address of the receiver for the sender.
     pub(super) target: IpAddr,
-    /// As the receiver must know the sender.
+    /// The address of the sender that the receiver must see.
     pub(super) seen_as: IpAddr,
 }
 
 #[derive(Debug, Serialize)]
 struct PingLine {
     #[serde(flatten)]
-    way: Way,
+    path: PodPath,
     sent: u64,
     lost: u64,
     duplicated: u64,
@@ -51,7 +51,7 @@ struct PingLine {
 #[derive(Debug, Serialize)]
 struct TcpLine {
     #[serde(flatten)]
-    way: Way,
+    path: PodPath,
     bytes: u64,
     intact: bool,
     client_seen_as: IpAddr,
@@ -61,7 +61,7 @@ struct TcpLine {
 #[derive(Debug, Serialize)]
 struct UdpLine {
     #[serde(flatten)]
-    way: Way,
+    path: PodPath,
     sent: u64,
     lost: u64,
     reordered: u64,
@@ -74,7 +74,7 @@ struct UdpLine {
 #[derive(Debug, Serialize)]
 struct IperfLine {
     #[serde(flatten)]
-    way: Way,
+    path: PodPath,
     bits_per_second: f64,
 }
 
@@ -85,9 +85,9 @@ struct GatewayLine {
     inbound: Account,
 }
 
-/// Packets of one kind on their way from one pod to the other, counted at four places.
+/// Numbers of packets of one kind from one pod to the other, at four places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passage {
+pub(super) struct PacketCounts {
     /// By the sender.
     pub(super) sent: u64,
     /// By the near gateway, into the tunnel.
@@ -98,8 +98,8 @@ pub(super) struct Passage {
     pub(super) received: u64,
 }
 
-impl Passage {
-    /// Packets get lost on the way and never become more. Where none is lost, all four are equal.
+impl PacketCounts {
+    /// Packets may be lost on the path, but never multiply. Without loss all four numbers are equal.
     fn is_plausible(self) -> bool {
         self.sent >= self.near && self.near >= self.far && self.far >= self.received
     }
@@ -111,29 +111,29 @@ impl Report {
         self.failures.is_empty()
     }
 
-    /// What failed.
+    /// The failures.
     pub(super) fn failures(&self) -> &[String] {
         &self.failures
     }
 
-    /// The whole as one JSON object.
+    /// All results as one JSON object.
     pub(super) fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&Verdict { ok: self.is_ok(), report: self })
+        serde_json::to_string_pretty(&JsonReport { ok: self.is_ok(), report: self })
     }
 
-    /// Notes an error as a failure.
-    pub(super) fn note_failure<E: Display>(&mut self, what: &str, result: Result<(), E>) {
+    /// Adds an error to the failures.
+    pub(super) fn record_failure<E: Display>(&mut self, what: &str, result: Result<(), E>) {
         if let Err(error) = result {
             self.failures.push(format!("{what}: {error}"));
         }
     }
 
-    /// Takes the result of a ping; the line for it.
-    pub(super) fn add_ping(&mut self, way: Way, report: &PingReport) -> String {
+    /// Adds the result of a ping; returns its line.
+    pub(super) fn add_ping(&mut self, path: PodPath, report: &PingReport) -> String {
         let median = report.median_round_trip().unwrap_or_default();
-        self.expect(report.is_perfect(), || format!("pings {}", way.text()));
+        self.expect(report.is_perfect(), || format!("pings {}", path.text()));
         self.pings.push(PingLine {
-            way,
+            path,
             sent: report.sent,
             lost: report.lost(),
             duplicated: report.duplicated,
@@ -141,17 +141,17 @@ impl Report {
             median_round_trip_us: u64::try_from(median.as_micros()).unwrap_or(u64::MAX),
         });
 
-        format!("{}  {} sent, {} lost, {median:.1?}", way.text(), report.sent, report.lost())
+        format!("{}  {} sent, {} lost, {median:.1?}", path.text(), report.sent, report.lost())
     }
 
-    /// Takes the result of a TCP transfer; the line for it.
-    pub(super) fn add_tcp(&mut self, way: Way, report: &TcpReport) -> String {
+    /// Adds the result of a TCP transfer; returns its line.
+    pub(super) fn add_tcp(&mut self, path: PodPath, report: &TcpReport) -> String {
         let client = report.client_seen_as.ip();
-        self.expect(report.is_intact, || format!("TCP data {}", way.text()));
-        self.expect(client == way.seen_as, || format!("{client} as TCP source {}", way.text()));
+        self.expect(report.is_intact, || format!("TCP data {}", path.text()));
+        self.expect(client == path.seen_as, || format!("{client} as TCP source {}", path.text()));
         let bits_per_second = report.bits_per_second();
         self.tcp.push(TcpLine {
-            way,
+            path,
             bytes: report.received_bytes,
             intact: report.is_intact,
             client_seen_as: client,
@@ -160,18 +160,18 @@ impl Report {
 
         let state = if report.is_intact { "intact" } else { "DAMAGED" };
         let (size, rate) = (report.received_bytes / 1_000_000, rate(bits_per_second));
-        format!("{}  {size} MB {state}, {rate}; seen as {client}", way.text())
+        format!("{}  {size} MB {state}, {rate}; seen as {client}", path.text())
     }
 
-    /// Takes the result of a train of datagrams; the line for it.
-    pub(super) fn add_udp(&mut self, way: Way, report: &UdpReport) -> String {
+    /// Adds the result of a series of datagrams; returns its line.
+    pub(super) fn add_udp(&mut self, path: PodPath, report: &UdpReport) -> String {
         let client = report.client_seen_as.map(|client| client.ip());
         let is_intact = report.corrupted == 0 && report.duplicated == 0 && report.received > 0;
-        self.expect(is_intact, || format!("UDP data {}", way.text()));
-        self.expect(client == Some(way.seen_as), || format!("UDP source {}", way.text()));
+        self.expect(is_intact, || format!("UDP data {}", path.text()));
+        self.expect(client == Some(path.seen_as), || format!("UDP source {}", path.text()));
         let bits_per_second = report.bits_per_second();
         self.udp.push(UdpLine {
-            way,
+            path,
             sent: report.sent,
             lost: report.lost(),
             reordered: report.reordered,
@@ -182,19 +182,19 @@ impl Report {
         });
 
         let (sent, lost, rate) = (report.sent, report.lost(), rate(bits_per_second));
-        let client = client.map_or_else(|| "nobody".to_owned(), |client| client.to_string());
-        format!("{}  {sent} datagrams, {lost} lost, {rate}; seen as {client}", way.text())
+        let client = client.map_or_else(|| "unknown".to_owned(), |client| client.to_string());
+        format!("{}  {sent} datagrams, {lost} lost, {rate}; seen as {client}", path.text())
     }
 
-    /// Takes what iperf3 measured; the line for it.
-    pub(super) fn add_iperf3(&mut self, way: Way, bits_per_second: f64) -> String {
-        self.expect(bits_per_second > 0.0, || format!("iperf3 {}", way.text()));
-        self.iperf3.push(IperfLine { way, bits_per_second });
+    /// Adds the result of iperf3; returns its line.
+    pub(super) fn add_iperf3(&mut self, path: PodPath, bits_per_second: f64) -> String {
+        self.expect(bits_per_second > 0.0, || format!("iperf3 {}", path.text()));
+        self.iperf3.push(IperfLine { path, bits_per_second });
 
-        format!("{}  {}", way.text(), rate(bits_per_second))
+        format!("{}  {}", path.text(), rate(bits_per_second))
     }
 
-    /// Takes the account of a gateway; the lines for it.
+    /// Adds the packet counts of a gateway; returns their lines.
     pub(super) fn add_account(
         &mut self,
         name: &'static str,
@@ -210,28 +210,28 @@ impl Report {
         lines
     }
 
-    /// Compares what was sent with what the gateways counted; the line for it.
-    pub(super) fn add_passage(&mut self, what: &str, way: Way, passage: Passage) -> String {
-        let Passage { sent, near, far, received } = passage;
-        let is_plausible = passage.is_plausible();
-        self.expect(is_plausible, || format!("counting {what} {}", way.text()));
+    /// Checks the packet counts along a path; returns the line for them.
+    pub(super) fn add_counts(&mut self, what: &str, path: PodPath, counts: PacketCounts) -> String {
+        let PacketCounts { sent, near, far, received } = counts;
+        let is_plausible = counts.is_plausible();
+        self.expect(is_plausible, || format!("counting {what} {}", path.text()));
         let verdict = if is_plausible { "agree" } else { "DISAGREE" };
 
         format!(
             "{}  {what}: pod {sent}, gateway {near}, gateway {far}, pod {received}: {verdict}",
-            way.text()
+            path.text()
         )
     }
 
-    /// Notes that `what` is not as it must be.
-    pub(super) fn expect(&mut self, is_well: bool, what: impl FnOnce() -> String) {
-        if !is_well {
+    /// Adds `what` to the failures unless it is correct.
+    pub(super) fn expect(&mut self, is_correct: bool, what: impl FnOnce() -> String) {
+        if !is_correct {
             self.failures.push(format!("wrong: {}", what()));
         }
     }
 }
 
-impl Way {
+impl PodPath {
     fn text(&self) -> String {
         let Self { from, to, target, .. } = self;
 
@@ -258,14 +258,14 @@ mod tests {
         let mut report = Report::default();
         let lossy = PingReport { sent: 20, received: 19, ..PingReport::default() };
 
-        report.add_ping(way(), &lossy);
+        report.add_ping(path(), &lossy);
 
         assert!(!report.is_ok());
         assert!(report.to_json().unwrap().contains("\"lost\": 1"));
     }
 
     #[test]
-    fn a_server_that_sees_the_real_address_is_a_failure() {
+    fn a_real_source_address_is_a_failure() {
         let mut report = Report::default();
         let unmapped = TcpReport {
             sent_bytes: 1,
@@ -275,30 +275,30 @@ mod tests {
             client_seen_as: "10.244.1.5:40000".parse().unwrap(),
         };
 
-        report.add_tcp(way(), &unmapped);
+        report.add_tcp(path(), &unmapped);
 
         assert!(!report.is_ok());
     }
 
     #[test]
-    fn packets_may_get_lost_but_never_become_more() {
-        let passage = Passage { sent: 10, near: 10, far: 9, received: 9 };
+    fn packet_counts_never_grow_along_the_path() {
+        let counts = PacketCounts { sent: 10, near: 10, far: 9, received: 9 };
 
-        assert!(passage.is_plausible());
-        assert!(!Passage { near: 11, ..passage }.is_plausible());
-        assert!(!Passage { received: 10, ..passage }.is_plausible());
+        assert!(counts.is_plausible());
+        assert!(!PacketCounts { near: 11, ..counts }.is_plausible());
+        assert!(!PacketCounts { received: 10, ..counts }.is_plausible());
     }
 
     #[test]
-    fn json_says_whether_all_is_well() {
+    fn json_reports_success() {
         let json: serde_json::Value =
             serde_json::from_str(&Report::default().to_json().unwrap()).unwrap();
 
         assert_eq!(json["ok"], true);
     }
 
-    fn way() -> Way {
-        Way {
+    fn path() -> PodPath {
+        PodPath {
             from: "rome",
             to: "milan",
             target: [10, 71, 2, 7].into(),

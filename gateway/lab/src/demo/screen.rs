@@ -1,4 +1,4 @@
-//! What a person sees while the demo runs, and everybody at its end.
+//! Output of the demo: progress for users while it runs, and the result at its end.
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -12,13 +12,13 @@ use crate::TwoClusters;
 
 use super::report::Report;
 
-/// Between two lines of the live table.
+/// Interval between updates of the live table.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Between two looks whether the traffic is over.
+/// Interval between checks whether the traffic has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Where the demo writes to.
+/// The output of the demo.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Screen {
     is_json: bool,
@@ -26,29 +26,29 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Standard output, for people or as JSON.
+    /// Standard output, as text or as JSON.
     pub(super) fn new(is_json: bool) -> Self {
         Self { is_json, is_terminal: io::stdout().is_terminal() }
     }
 
-    /// Writes a line for people.
+    /// Writes a line, unless the output is JSON.
     pub(super) fn line(self, text: &str) -> io::Result<()> {
         if self.is_json { Ok(()) } else { stdout::print(&format!("{text}\n")) }
     }
 
-    /// Writes lines for people.
+    /// Writes lines, unless the output is JSON.
     pub(super) fn lines(self, lines: &[String]) -> io::Result<()> {
         lines.iter().try_for_each(|line| self.line(line))
     }
 
-    /// Writes a line for people that says what comes next.
+    /// Writes the title of the next step, unless the output is JSON.
     pub(super) fn title(self, text: &str) -> io::Result<()> {
         let (bold, plain) = if self.is_terminal { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
 
         self.line(&format!("\n{bold}{text}{plain}"))
     }
 
-    /// Writes how it all ended.
+    /// Writes the result.
     pub(super) fn result(self, report: &Report) -> anyhow::Result<()> {
         if self.is_json {
             stdout::print(&format!("{}\n", report.to_json()?))?;
@@ -58,7 +58,7 @@ impl Screen {
             self.line(&format!("FAILED  {failure}"))?;
         }
         self.title(if report.is_ok() {
-            "All well: no ping lost, every byte intact, every packet accounted for."
+            "Success: no ping lost, every byte intact, every packet accounted for."
         } else {
             "Not well."
         })?;
@@ -66,8 +66,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Runs `traffic` and shows meanwhile what the gateways do: on a terminal one table that changes,
-    /// else a line a second.
+    /// Runs `traffic` and shows the rates of the gateways meanwhile: on a terminal one table that is
+    /// updated, otherwise a line per second.
     pub(super) fn watch<T: Send>(
         self,
         clusters: &TwoClusters,
@@ -86,7 +86,7 @@ impl Screen {
             }
             self.wipe(&table)?;
 
-            worker.join().map_err(|_| anyhow::anyhow!("a thread of the traffic panicked"))
+            worker.join().map_err(|_| anyhow::anyhow!("a traffic thread panicked"))
         })
     }
 
@@ -108,7 +108,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Takes the table away and leaves the cursor where it began.
+    /// Erases the table and moves the cursor to its start.
     fn wipe(self, table: &Table) -> io::Result<()> {
         if self.is_terminal && table.height > 0 && !self.is_json {
             stdout::print(&format!("\x1b[{}A\x1b[J", table.height))?;
@@ -118,11 +118,11 @@ impl Screen {
     }
 }
 
-/// The last look at both gateways.
+/// The last scrape of both gateways.
 struct Table {
     at: std::time::Instant,
     metrics: Vec<(&'static str, Metrics)>,
-    /// Lines on the terminal.
+    /// Number of lines on the terminal.
     height: usize,
 }
 
@@ -139,7 +139,7 @@ impl Table {
         Ok(Self { at: crate::now(), metrics: scrape(clusters)?, height: 0 })
     }
 
-    /// What happened since the last look.
+    /// The rates since the last scrape.
     fn refresh(&mut self, clusters: &TwoClusters) -> anyhow::Result<Vec<Row>> {
         let (at, metrics) = (crate::now(), scrape(clusters)?);
         let elapsed = at - self.at;

@@ -1,8 +1,8 @@
-//! Who takes part, and how the peers are obtained.
+//! The implementations to compare, and their installation.
 //!
-//! Peers are built from package registries below `target/peers`. Who cannot be had is left out,
-//! loudly: a comparison without a peer is none.
-#![expect(clippy::print_stderr, reason = "who is left out must be seen")]
+//! Other implementations are built from package registries below `target/peers`. One that is not
+//! available is left out, with a line on standard error.
+#![expect(clippy::print_stderr, reason = "tells which implementations are left out")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use crate::contestant::{self, Kind};
 const FOLDER: &str = "target/peers";
 const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
 
-/// Everybody, whether or not they can be had.
+/// All contestants, available or not.
 pub(crate) const NAMES: [&str; 7] = [
     "plain",
     "strait",
@@ -26,7 +26,7 @@ pub(crate) const NAMES: [&str; 7] = [
     "gotatun-cli",
 ];
 
-/// Those of `names` who can be had, or of all if none is named.
+/// The available contestants of `names`, or of all if `names` is empty.
 pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
     let wanted =
         NAMES.into_iter().filter(|name| names.is_empty() || names.iter().any(|n| n == name));
@@ -44,7 +44,7 @@ pub(crate) fn available(strait: &Path, names: &[String]) -> Vec<Kind> {
         match kind {
             Some(kind) => kinds.push(kind),
             None if name == "wireguard" => {
-                eprintln!("LEFT OUT: {name}: this kernel has no WireGuard of its own");
+                eprintln!("LEFT OUT: {name}: this kernel has no WireGuard");
             }
             None => eprintln!("LEFT OUT: {name} could not be installed below {FOLDER}"),
         }

@@ -1,4 +1,4 @@
-//! The same prefixes and the same keys for each contestant.
+//! Lookup tables of several crates, with the same prefixes and keys.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use remap::lpm::Lpm;
 
 use super::prefixes::{Bits, Layout, Random, any_keys, covered_keys, prefixes, to_prefix};
 
-/// Enough to fall out of the nearer caches.
+/// More than the L1 and L2 caches hold.
 const KEYS: usize = 1 << 19;
-/// Few enough that some round is not interrupted.
+/// Few enough that the best of several rounds is not interrupted.
 const KEYS_PER_ROUND: usize = 1 << 16;
 
 const SETS: [(Layout, usize); 5] = [
@@ -25,8 +25,8 @@ const SETS: [(Layout, usize); 5] = [
 /// Looks up all keys and returns something that depends on all results.
 type Pass<'a, K> = &'a dyn Fn(&[K]) -> u64;
 
-/// Each contest is held twice: by criterion, and as the best of a few rounds taken in turns. Where
-/// other work shares the machine, only the latter gives ratios that can be repeated.
+/// Measures twice: with criterion, and as the best of a few rounds taken in turn. On a machine with
+/// other load, only the latter gives repeatable ratios.
 pub(crate) fn lookups<A: Bits>(criterion: &mut Criterion) {
     let any = any_keys::<A>(KEYS);
     for (layout, count) in SETS {
@@ -89,7 +89,7 @@ pub(crate) fn builds<A: Bits>(criterion: &mut Criterion) {
     }
 }
 
-/// The shortest time of a lookup, in ns, over rounds with keys of their own.
+/// The shortest time of a lookup, in ns, over rounds with different keys.
 fn best_round<K>(pass: Pass<'_, K>, keys: &[K]) -> f64 {
     let mut best = f64::MAX;
     for round in keys.chunks(KEYS_PER_ROUND).cycle().take(3 * KEYS / KEYS_PER_ROUND) {
