@@ -182,7 +182,7 @@ mod tests {
     }
 
     /// The statement on Rome; `None` if there is nothing to write.
-    fn said(facts: &Facts) -> Option<String> {
+    fn statement(facts: &Facts) -> Option<String> {
         facts.news(None).into_iter().find_map(|statement| statement.problem)
     }
 
@@ -193,9 +193,11 @@ mod tests {
 
         let [first, second] = ["node-1", "node-2"].map(|own| facts(own, &objects, &[], &[]));
 
-        assert!(said(&first).unwrap().contains("node node-2 has no address of the IP version"));
+        assert!(
+            statement(&first).unwrap().contains("node node-2 has no address of the IP version")
+        );
         // The node with the gateway sends to the pod, and does not know the other problem.
-        assert!(said(&second).unwrap().contains("pod gw has no address of the IP version"));
+        assert!(statement(&second).unwrap().contains("pod gw has no address of the IP version"));
     }
 
     #[test]
@@ -209,9 +211,11 @@ mod tests {
         let own = facts("node-1", &objects(&nameless), &[], &[]);
         let refused = facts("node-2", &objects(&whole), &[], &refused);
 
-        assert!(said(&lost).unwrap().contains("none of the addresses of the Node is on"));
-        assert!(said(&own).unwrap().contains("node node-1 is not there, or has no InternalIP"));
-        assert_eq!(said(&refused).unwrap(), "cannot list IPv4 rules");
+        assert!(statement(&lost).unwrap().contains("none of the addresses of the Node is on"));
+        assert!(
+            statement(&own).unwrap().contains("node node-1 is not there, or has no InternalIP")
+        );
+        assert_eq!(statement(&refused).unwrap(), "cannot list IPv4 rules");
     }
 
     #[test]
@@ -229,7 +233,7 @@ mod tests {
         let wrong = objects("172.18.0.0/24", &[]);
 
         let of_well = all.map(|own| facts(own, &well, &[], &[]).news(None));
-        let of_wrong = all.map(|own| said(&facts(own, &wrong, &[], &[])));
+        let of_wrong = all.map(|own| statement(&facts(own, &wrong, &[], &[])));
 
         // It knows which nodes exist, so the part of node-9 is removed.
         let [first, speaker, other] = &of_well;

@@ -128,7 +128,8 @@ async fn serve(settings: Settings, client: &Client, admins: Vec<Admin>) -> anyho
 
 /// Applies the objects to the kernel, without end. May be dropped at any time.
 async fn follow(mut agent: Agent, mut watch: Watch) {
-    let mut complaint = Complaint::about("ask the API server; what it said last stays in force");
+    let mut complaint =
+        Complaint::about("reach the API server; its last known objects stay in force");
     let mut resync = interval_at(Instant::now() + RESYNC, RESYNC);
     resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut due: Option<Instant> = None;

@@ -115,7 +115,7 @@ impl Collector for Scrape {
         }
         ConstGauge::new(count(report.problems.len())).encode(encoder.encode_descriptor(
             "strait_node_problems",
-            "Wrong things in objects or in the network around, which the log names",
+            "Problems in objects or in the network, which the log lists",
             None,
             MetricType::Gauge,
         )?)?;
@@ -123,14 +123,14 @@ impl Collector for Scrape {
             let flows = findings.values().map(|finding| finding.flows).sum();
             ConstGauge::new(count(flows)).encode(encoder.encode_descriptor(
                 "strait_node_masqueraded_flows",
-                "Flows of pods to remote clusters that leave this node with another source; absent if that cannot be seen",
+                "Flows of pods to remote clusters that leave this node with another source; absent if connections cannot be read",
                 None,
                 MetricType::Gauge,
             )?)?;
         }
         let mut changes = encoder.encode_descriptor(
             "strait_node_changes",
-            "Requests to the kernel for routes, rules and neighbours, by how they ended",
+            "Requests to the kernel for routes, rules and neighbours, by outcome",
             None,
             MetricType::Counter,
         )?;
