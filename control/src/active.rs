@@ -1,5 +1,5 @@
-//! The label that makes a pod the active one of its gateway: the Service sends datagrams to it, and
-//! Liqo looks for it.
+//! The label `networking.liqo.io/active`: it marks the active pod of a gateway. The Service of the gateway selects it,
+//! and Liqo reads it.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -8,16 +8,16 @@ use serde_json::json;
 
 use crate::identity::Identity;
 
-/// The label of the active pod.
+/// The label of the active pod of a gateway.
 pub const ACTIVE: &str = "networking.liqo.io/active";
 
-/// Its only value.
+/// The only value of the label.
 const TRUE: &str = "true";
 
 /// The label by which the pods of a gateway are found; its value is the name of the gateway.
 const APP_NAME: &str = "app.kubernetes.io/name";
 
-/// Marks one pod of a gateway.
+/// Sets and removes the label for one pod of a gateway.
 #[derive(Clone, Debug)]
 pub struct ActivePod {
     api: Api<Pod>,
@@ -26,7 +26,7 @@ pub struct ActivePod {
 }
 
 impl ActivePod {
-    /// The replica of a gateway that runs in `pod`. Asks nothing yet.
+    /// For the replica of a gateway that runs in `pod`. Sends no request yet.
     #[must_use]
     pub fn new(client: Client, identity: &Identity, pod: String) -> Self {
         let api = Api::namespaced(client, &identity.namespace);
@@ -34,20 +34,19 @@ impl ActivePod {
         Self { api, gateway: identity.name.clone(), pod }
     }
 
-    /// Takes the label from the other replicas, then gives it to this one; what is right already is
-    /// not written.
+    /// Removes the label from the other replicas, then sets it on this pod. Writes only what differs.
     ///
     /// # Errors
     ///
-    /// What the API server says, not found if this pod is not there. To be called again.
+    /// The error of the API server, not found if this pod does not exist. May be called again.
     pub async fn claim(&self) -> kube::Result<()> {
         let replicas = ListParams::default().labels(&format!("{APP_NAME}={}", self.gateway));
         let replicas = self.api.list(&replicas).await?;
         let is_own = |pod: &&Pod| pod.name_any() == self.pod;
-        // Never two at a time: the others come first.
+        // The others first, so that two pods never have the label at a time.
         for other in replicas.iter().filter(|pod| !is_own(pod) && is_active(pod)) {
             match self.label(&other.name_any(), None).await {
-                // Gone, and its label with it.
+                // The pod was deleted, and its label with it.
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 outcome => outcome?,
             }
@@ -59,16 +58,16 @@ impl ActivePod {
         }
     }
 
-    /// Takes the label from this pod.
+    /// Removes the label from this pod.
     ///
     /// # Errors
     ///
-    /// What the API server says.
+    /// The error of the API server.
     pub async fn yield_to_others(&self) -> kube::Result<()> {
         self.label(&self.pod, None).await
     }
 
-    /// Touches nothing but the label, so that no other writer of the pod can be in the way.
+    /// Patches only the label, so that there is no conflict with other writers of the pod.
     async fn label(&self, pod: &str, value: Option<&str>) -> kube::Result<()> {
         let patch = Patch::Merge(json!({"metadata": {"labels": {ACTIVE: value}}}));
         self.api.patch_metadata(pod, &PatchParams::default(), &patch).await?;
@@ -77,7 +76,7 @@ impl ActivePod {
     }
 }
 
-/// Whether datagrams are sent to `pod`.
+/// Whether `pod` has the label, so that the Service sends datagrams to it.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     pod.labels().get(ACTIVE).is_some_and(|value| value == TRUE)
 }

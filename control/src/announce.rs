@@ -1,8 +1,7 @@
-//! Tells a cluster what became of its objects: conditions where there is a place for them, Events where
-//! something has changed.
+//! Reports the outcome of each object to the cluster: conditions where the kind has them, Events on changes.
 //!
-//! Level-triggered like everything else: a round is given all there is to say and says what was not
-//! said yet. Where the role of the gateway forbids it, nothing is said, and that is no failure.
+//! Level-triggered: each round receives every verdict and writes those that are not yet written. Where the role of the
+//! gateway forbids a write, the write is skipped, and that is no failure.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -17,21 +16,21 @@ use crate::conncheck::State;
 use crate::events::{Event, EventWriter, News};
 use crate::identity::Identity;
 
-/// After this a server that took the call and says nothing counts as away.
+/// Timeout of one call.
 const CALL: Duration = Duration::from_secs(10);
 
-/// When to try again what the role forbids. A role may be bound after its gateway has started.
+/// When to retry a write that the role forbids. A role may be bound after its gateway has started.
 const FORBIDDEN: SignedDuration = SignedDuration::from_mins(10);
 
-/// When to look again for a `Connection` that is not there yet, or at what others write to.
+/// When to look again for a `Connection` that does not exist yet, or for an object that others keep writing to.
 const LOOK: SignedDuration = SignedDuration::from_secs(1);
 
-/// What a round leaves to be done.
+/// The result of a round.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// What could not be said and why, each complaint once.
+    /// What could not be written and why, each failure once.
     pub complaints: Vec<String>,
-    /// When to try again even if there is no news.
+    /// When to run the next round even without a change.
     pub again: Option<Timestamp>,
 }
 
@@ -41,18 +40,18 @@ impl Round {
     }
 }
 
-/// The API server cannot be told anything now. The next round may succeed.
+/// The API server is unavailable. The next round may succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum Away {
-    /// It took a call and said nothing.
+    /// It accepted the call and did not answer.
     #[error("the API server does not answer")]
     Silent,
-    /// It could not be called, or could not serve.
+    /// It could not be reached, or could not serve the call.
     #[error("{0}")]
     Failed(kube::Error),
 }
 
-/// Tells what became of objects, and how the connection is.
+/// Reports the outcome of objects, and the state of the connection.
 pub struct Announcer {
     connections: Api<Connection>,
     identity: Identity,
@@ -64,7 +63,7 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Asks nothing yet.
+    /// Sends no request yet.
     #[must_use]
     pub fn new(client: &Client, identity: Identity, now: Timestamp) -> Self {
         Self {
@@ -78,11 +77,11 @@ impl Announcer {
         }
     }
 
-    /// Says what is news in `verdicts`, and in the state of the connection if somebody checks it.
+    /// Writes what is new in `verdicts`, and in the state of the connection if it is checked.
     ///
     /// # Errors
     ///
-    /// [`Away`]. Nothing is lost: another round says what is news then.
+    /// [`Away`]. Nothing is lost: another round writes what is missing.
     pub async fn round(
         &mut self,
         verdicts: &[Verdict],
@@ -93,7 +92,8 @@ impl Announcer {
         self.news.see(verdicts);
         self.conditions.forget_others(verdicts);
         for verdict in verdicts {
-            // The Event comes first: what a condition says was told, even if the gateway ends here.
+            // The Event comes first: a condition that is written proves that its Event is, even if the gateway stops
+            // here.
             if let Some(event) = self.news.of_verdict(verdict)
                 && self.tell(&event, now, &mut round).await?
             {
@@ -102,7 +102,7 @@ impl Announcer {
             self.write(verdict, now, &mut round).await?;
         }
         if let Some(state) = connection {
-            self.tell_of_connection(state, now, &mut round).await?;
+            self.report_connection(state, now, &mut round).await?;
         }
 
         Ok(round)
@@ -142,7 +142,7 @@ impl Announcer {
         Ok(())
     }
 
-    async fn tell_of_connection(
+    async fn report_connection(
         &mut self,
         state: State,
         now: Timestamp,
@@ -168,7 +168,7 @@ impl Announcer {
         Ok(())
     }
 
-    /// Whether it was told, or never can be.
+    /// Whether the Event was written, or never can be.
     async fn tell(
         &mut self,
         event: &Event,
@@ -198,7 +198,7 @@ impl Announcer {
     }
 }
 
-/// Whether the role allows something.
+/// Whether the role permits a kind of write.
 #[derive(Debug, Default)]
 struct Gate {
     closed_until: Option<Timestamp>,
@@ -220,13 +220,13 @@ impl Gate {
     }
 }
 
-/// Why a call led to nothing.
+/// Why a call failed.
 enum Failure {
-    /// The role does not allow it.
+    /// The role does not permit it.
     Forbidden(kube::Error),
-    /// The API server does not take it, and would not another time.
+    /// The API server rejects the object, and would again.
     Invalid(kube::Error),
-    /// The next try may succeed.
+    /// The next attempt may succeed.
     Away(Away),
 }
 

@@ -1,7 +1,7 @@
 //! The API: every kind that a gateway or its operator reads or writes, one file each.
 //!
-//! The group, the kinds and their fields are Liqo's, so that its tools and its users' manifests work as
-//! they are. Types here read what any release wrote and write what the newest one's schema demands.
+//! The group, the kinds and their fields are Liqo's, so that its tools and its users' manifests work unchanged. The
+//! types here read what any release wrote and write what the schema of the newest one demands.
 
 #![expect(clippy::duplicated_attributes, reason = "two columns of one type are no duplicates")]
 

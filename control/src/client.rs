@@ -1,5 +1,4 @@
-//! A client that does not wait for ever: not for an API server whose machine is gone, nor for one
-//! that takes the call and says nothing.
+//! A client with timeouts: a machine that is gone or a server that accepts a call and does not answer ends in an error.
 
 use std::time::Duration;
 
@@ -7,29 +6,28 @@ use kube::{Client, Config};
 
 use crate::watch::WATCH_SECONDS;
 
-/// Until there is a connection, its keys agreed on.
+/// For the connection and its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Without a byte that was waited for. No watch of ours is silent for longer in health: it has ended by
-/// then.
+/// For one byte of an answer. In health no watch of ours is silent for longer: it has ended by then.
 const READ: Duration = Duration::from_secs(1).saturating_mul(WATCH_SECONDS + 10);
 
-/// Until what is sent is taken.
+/// For the server to read what is sent.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// A client of the API server that `config` names. Asks nothing yet. To be called within a runtime.
+/// A client of the API server that `config` names. Sends no request yet. To be called within a runtime.
 ///
 /// # Errors
 ///
-/// If the configuration names keys or certificates that are none.
+/// If the keys or certificates of the configuration cannot be used.
 pub fn client(mut config: Config) -> kube::Result<Client> {
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);
-    // A connection that nobody uses may be as old as it likes.
+    // The read timeout does not apply to an idle connection.
     config.reset_reader_on_write = true;
-    // By itself it would ask fifteen times, for minutes, and nobody would know why nothing happens.
-    // Whoever asks here asks again.
+    // By default a request is repeated fifteen times, for minutes, without a log line. The callers here repeat their
+    // requests themselves.
     config.default_retry = false;
 
     Client::try_from(config)
@@ -38,20 +36,20 @@ pub fn client(mut config: Config) -> kube::Result<Client> {
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is no configuration of a client.
+    /// There is no client configuration.
     #[error("nothing says where the API server is: run in a pod, or set KUBECONFIG ({0})")]
     Missing(Box<kube::config::InferConfigError>),
-    /// The configuration has keys or certificates that are none.
+    /// The keys or certificates of the configuration cannot be used.
     #[error("what says where the API server is cannot be used: {0}")]
     Unusable(Box<kube::Error>),
 }
 
-/// A client of the API server that the pod's environment or `KUBECONFIG` names. Sends nothing. To be called within the
-/// runtime.
+/// A client of the API server that the pod's environment or `KUBECONFIG` names. Sends no request yet. To be called
+/// within the runtime.
 ///
 /// # Errors
 ///
-/// [`ClientError`] if neither names one, or with keys or certificates that are none.
+/// [`ClientError`] if neither names one, or if the keys or certificates cannot be used.
 pub async fn infer() -> Result<Client, ClientError> {
     let config = Config::infer().await.map_err(|error| ClientError::Missing(Box::new(error)))?;
 
@@ -70,13 +68,13 @@ mod tests {
     use crate::objects::Scope;
     use crate::watch::{Update, Watch};
 
-    /// As a balancer does in front of a server that starts, and a server that has too much to do.
+    /// As from a balancer in front of a server that starts, and from an overloaded server.
     #[tokio::test]
-    async fn a_server_that_is_busy_is_no_secret() {
+    async fn a_busy_server_is_reported_at_once() {
         for status in ["503 Service Unavailable", "429 Too Many Requests\r\nRetry-After: 60"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-            // Ends with the process, as nobody asks any more.
+            // Ends with the process.
             thread::spawn(move || {
                 for mut stream in listener.incoming().flatten() {
                     let _ = stream.read(&mut [0; 4096]);

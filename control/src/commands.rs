@@ -1,18 +1,17 @@
-//! What a user asks of one cluster or of two: the verbs of the command line without a terminal.
+//! The verbs of the command line, for one cluster or two, without a terminal.
 //!
-//! The verbs, the order of their steps and the lines they say are those of Liqo's documentation, so that
-//! its users and their scripts find what they know.
+//! The verbs, the order of their steps and their output are those of Liqo's documentation, so that its users and their
+//! scripts can go on using them.
 //!
 //! # Invariants
 //!
-//! - Whatever can be known to be wrong is found before the first write.
-//! - What is right already is not written again: a verb may be repeated, also after it was interrupted.
-//! - Waiting is watching: a verb goes on when the condition holds, and says what it saw last if it does
-//!   not in time.
+//! - Every error that can be detected beforehand is reported before the first write.
+//! - An object that is right already is not written: a verb may be repeated, also after an interruption.
+//! - Waiting is watching: a verb goes on when the condition holds; on timeout it reports the last state that it saw.
 //!
 //! # Not here
-//!
-//! Flags, terminals and exit codes (see the `daemon` of `strait-gateway`); what makes gateways out of
+//! Flags, terminals and exit codes (see the `daemon` of `strait-gateway`); the controllers that make gateways from
+//! these objects (see [`crate::operator`]).
 //! these objects (see [`crate::operator`]).
 
 mod cause;

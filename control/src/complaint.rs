@@ -1,4 +1,4 @@
-//! Failures that go on: that they began, and that they are over.
+//! Logs a repeated failure once, and once its end.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -6,7 +6,7 @@ use std::mem;
 
 use tracing::{info, warn};
 
-/// What may fail for as long as the API server is away.
+/// An operation that may fail for as long as the API server is away.
 #[derive(Debug)]
 pub struct Complaint {
     what: Cow<'static, str>,
@@ -14,13 +14,13 @@ pub struct Complaint {
 }
 
 impl Complaint {
-    /// About `what` somebody cannot do, or can.
+    /// For the operation `what`, a verb with its object.
     #[must_use]
     pub fn about(what: impl Into<Cow<'static, str>>) -> Self {
         Self { what: what.into(), is_open: false }
     }
 
-    /// Says of `outcome` what is news.
+    /// Logs `outcome` if it differs from the one before.
     pub fn say<T, E: Display>(&mut self, outcome: &Result<T, E>) {
         let news = self.news(outcome.is_err());
         let what = &self.what;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_on_is_told_once_and_that_it_is_over_once() {
+    fn failures_and_their_end_are_logged_once() {
         let mut complaint = Complaint::about("count");
         let failures = [false, true, true, true, false, false, true];
 

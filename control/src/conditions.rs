@@ -1,17 +1,17 @@
-//! What became of each object, in the form in which its `status.conditions` and Events say it. Pure.
+//! The outcome of each object as `status.conditions` and Events report it. Pure.
 //!
-//! Only a `Configuration` has conditions; of a `PublicKey` Events alone can tell.
+//! Only a `Configuration` has conditions; for a `PublicKey` there are Events alone.
 //!
 //! # Invariants
 //!
-//! - One condition an object, of the type [`IN_FORCE`]; conditions of other types stay as they are,
-//!   `NetworkCIDRsConfigured` of Liqo's manager above all.
-//! - Everything that was refused or rejected is in the verdict on its object.
-//! - The same objects make the same verdicts: nothing is written again for the time alone.
+//! - One condition per object, of the type [`IN_FORCE`]; conditions of other types are kept, above all
+//!   `NetworkCIDRsConfigured` of Liqo's manager.
+//! - Every refusal and every rejection is in the verdict on its object.
+//! - The same objects give the same verdicts: passing time alone causes no write.
 //!
 //! # Not here
 //!
-//! What is refused and why (see [`crate::objects`] and [`crate::plan`]), what is worth an Event (see
+//! What is refused and why (see [`crate::objects`] and [`crate::plan`]), which changes become Events (see
 //! [`crate::events`]).
 
 mod causes;
@@ -32,38 +32,38 @@ pub(crate) use text::list;
 pub use text::{MESSAGE_BYTES_MAX, shortened};
 pub use writer::{ConditionWriter, Written};
 
-/// The type of the condition: whether all that the object asks for is in force in this gateway.
+/// The type of the condition: whether everything that the object specifies is in force in this gateway.
 pub const IN_FORCE: &str = "strait.io/InForce";
 
-/// What became of one object.
+/// The outcome of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Which one.
+    /// The object.
     pub object: ObjectReference,
     /// The generation that was judged.
     pub generation: Option<i64>,
-    /// The version that was judged, which the status belongs to as well.
+    /// The resource version that was judged; it covers the status too.
     pub resource_version: Option<String>,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The condition that it has already.
+    /// The condition that the object has already.
     pub known: Option<Condition>,
 }
 
-/// What can become of an object.
+/// The outcomes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
 pub enum Outcome {
-    /// All that it asks for is in force.
+    /// Everything that it specifies is in force.
     InForce,
-    /// Nothing is wrong with it, but something else has yet to come.
+    /// The object is right, but something it depends on is missing.
     Waiting { reason: &'static str, message: String },
-    /// Something in it is wrong. What is right in it may be in force.
+    /// A part of the object is wrong. The other parts may be in force.
     Refused { reason: &'static str, message: String },
 }
 
 impl Outcome {
-    /// As a condition says it: `True` or `False`.
+    /// The status of the condition: `True` or `False`.
     #[must_use]
     pub const fn status(&self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Outcome {
         }
     }
 
-    /// One word, which stays the same from release to release.
+    /// The reason of the condition, the same in every release.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// For the operator; at most [`MESSAGE_BYTES_MAX`] bytes.
+    /// The message of the condition; at most [`MESSAGE_BYTES_MAX`] bytes.
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
@@ -92,7 +92,7 @@ impl Outcome {
 }
 
 impl Verdict {
-    /// The same, but for routes that the device of the gateway cannot have: with the cause of each.
+    /// The same verdict, with the cause of each route that the device of the gateway cannot have.
     #[must_use]
     pub fn without_routes(mut self, causes: Vec<String>) -> Self {
         if causes.is_empty() {
@@ -108,7 +108,7 @@ impl Verdict {
         self
     }
 
-    /// Whether the object has this kind, namespace and name.
+    /// Whether the verdict is on the object of this kind, namespace and name.
     #[must_use]
     pub fn is_about(&self, kind: &str, namespace: &str, name: &str) -> bool {
         let object = &self.object;
@@ -117,7 +117,7 @@ impl Verdict {
             == [kind, namespace, name].map(Some)
     }
 
-    /// Whether `condition` says all of this.
+    /// Whether `condition` reports this outcome.
     pub(crate) fn is_said_by(&self, condition: &Condition) -> bool {
         let said = (condition.status.as_str(), condition.reason.as_str(), &*condition.message);
 
@@ -125,7 +125,7 @@ impl Verdict {
             && condition.observed_generation == self.generation
     }
 
-    /// The condition that says this, in place of `former`.
+    /// The condition that reports this outcome, in place of `former`.
     #[must_use]
     pub fn condition(&self, former: Option<&Condition>, now: Timestamp) -> Condition {
         let status = self.outcome.status().to_owned();
@@ -142,7 +142,7 @@ impl Verdict {
         }
     }
 
-    /// Tells an object from all others, also from one of its name that comes after it.
+    /// Identifies an object, also among objects of one name that follow one another.
     pub(crate) fn key(&self) -> Key {
         let ObjectReference { kind, name, uid, .. } = self.object.clone();
 
@@ -150,7 +150,7 @@ impl Verdict {
     }
 }
 
-/// The conditions without that of a gateway; `None` if it is not among them.
+/// `conditions` without the one of a gateway; `None` if there is none.
 pub(crate) fn without_ours(conditions: &[Value]) -> Option<Vec<Value>> {
     let others: Vec<_> = conditions.iter().filter(|other| !is_ours(other)).cloned().collect();
 
@@ -160,14 +160,14 @@ pub(crate) fn without_ours(conditions: &[Value]) -> Option<Vec<Value>> {
 /// Kind, name and UID.
 pub(crate) type Key = [String; 3];
 
-/// Whether a condition of ours says that an object is wrong, not only that something is missing.
+/// Whether a condition of ours reports that the object is wrong, rather than that something is missing.
 pub(crate) fn is_refusal(condition: &Condition) -> bool {
     condition.status == "False" && !reason::is_of_waiting(&condition.reason)
 }
 
-/// The conditions to write in place of `conditions`, if those do not say it already.
+/// The conditions to write in place of `conditions`, if those do not report this verdict already.
 ///
-/// What others wrote is not even read: it stays as it is, garbage as well.
+/// The conditions of others are not parsed: they are kept as they are, garbage as well.
 #[must_use]
 pub fn merged(conditions: &[Value], verdict: &Verdict, now: Timestamp) -> Option<Vec<Value>> {
     let ours: Vec<&Value> = conditions.iter().filter(|condition| is_ours(condition)).collect();

@@ -5,14 +5,14 @@
 //!
 //! # Invariants
 //!
-//! - A datagram makes one answer at the most, and that goes to where it came from.
+//! - A datagram causes at most one answer, which goes to its source.
 //! - Only the gateway at the other end can change what is reported, and only by a PONG to a PING that
 //!   was sent. Once it has proved to be one of ours, it must repeat a nonce as well.
-//! - Any stock gateway is content with what is sent here.
+//! - Every stock gateway accepts what is sent here.
 //!
 //! # Not here
 //!
-//! The socket, and the `Connection` in which the outcome is reported.
+//! The socket, and the `Connection` in which the result is reported.
 
 mod message;
 #[cfg(test)]
@@ -26,30 +26,30 @@ use jiff::Timestamp;
 
 use message::{Kind, Message};
 
-/// Where a gateway listens that nobody has told otherwise, UDP over IPv4.
+/// The UDP port on which a gateway listens by default, over IPv4.
 pub const PORT: u16 = 12345;
 
 /// Longest datagram that a stock gateway reads whole, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// How many of the last probes decide what is lost.
+/// The number of probes over which loss is computed.
 const WINDOW: usize = 32;
 
 /// The gain of the jitter estimate (RFC 3550 section 6.4.1).
 const JITTER_GAIN: u32 = 16;
 
-/// What a check needs to know.
+/// The settings of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The remote cluster, as this one calls it.
+    /// The id of the remote cluster, as in this cluster.
     pub cluster_id: String,
-    /// Of the gateway at the other end of the tunnel.
+    /// The address of the gateway at the other end of the tunnel.
     pub peer: IpAddr,
-    /// Where both gateways listen.
+    /// The UDP port of both gateways.
     pub port: u16,
-    /// Between two PINGs.
+    /// Time between two PINGs.
     pub interval: Duration,
-    /// After how many intervals of silence the connection is lost.
+    /// The number of intervals without an answer after which the connection is lost.
     pub loss_threshold: u32,
 }
 
@@ -60,56 +60,56 @@ impl Settings {
     }
 }
 
-/// What is known about the connection.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nothing was heard, and there was not enough time to conclude anything.
+    /// No answer yet, and too little time has passed to call it lost.
     #[default]
     Connecting,
     /// The other end answers.
     Connected,
-    /// It does not, or does no more.
+    /// The other end does not answer, or no longer.
     Lost,
 }
 
-/// The outcome of a check.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Report {
     /// Whether the other end answers.
     pub state: State,
     /// The round trip of the newest probe that was answered. `None` unless connected.
     pub latency: Option<Duration>,
-    /// How much round trips differ from one to the next, smoothed (RFC 3550 section 6.4.1).
+    /// The smoothed difference between consecutive round trips (RFC 3550 section 6.4.1).
     pub jitter: Duration,
-    /// The share of the last probes that nobody answered, 0 to 1.
+    /// The share of the last probes without an answer, 0 to 1.
     pub loss: f64,
-    /// How many of the newest probes nobody answered in time, in a row.
+    /// The number of the newest probes in a row without an answer in time.
     pub missed: u32,
 }
 
-/// What a datagram leads to.
+/// The result of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// Send this back to where the datagram came from.
+    /// Send this to the source of the datagram.
     Answer(Vec<u8>),
     /// The other end has answered: the report may have changed.
     Heard,
-    /// Nothing, and why.
+    /// The datagram is ignored, and why.
     Ignored(Ignored),
 }
 
-/// Why a datagram leads to nothing.
+/// Why a datagram is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
     /// It did not come from the other end of the tunnel.
     ForeignSource,
-    /// It is too long, or no message.
+    /// It is too long, or not a message.
     Malformed,
     /// A PONG for another cluster.
     OtherCluster,
-    /// A PONG to no PING that is waited for.
+    /// A PONG that answers no outstanding PING.
     NotAsked,
-    /// A PONG without the nonce, from a gateway that knows about nonces, or with a wrong one.
+    /// A PONG without the nonce, from a gateway that repeats nonces, or with a wrong one.
     WrongNonce,
 }
 
@@ -118,7 +118,7 @@ pub enum Ignored {
 pub struct ConnCheck {
     settings: Settings,
     next_ping: Instant,
-    /// When the other end was last heard; the start before that.
+    /// When the other end was last heard; until then, the start of the check.
     last_heard: Instant,
     report: Report,
     /// The newest last.
@@ -136,7 +136,7 @@ struct Probe {
 }
 
 impl ConnCheck {
-    /// Begins at `now`; the first PING is due after one interval, as stock gateways have it.
+    /// Starts at `now`; the first PING is due after one interval, as in stock gateways.
     #[must_use]
     pub fn new(settings: Settings, now: Instant) -> Self {
         let next_ping = now + settings.interval;
@@ -151,13 +151,13 @@ impl ConnCheck {
         }
     }
 
-    /// What is known.
+    /// The current result.
     #[must_use]
     pub const fn report(&self) -> Report {
         self.report
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         match self.report.state {
@@ -166,7 +166,7 @@ impl ConnCheck {
         }
     }
 
-    /// Notices silence, and gives the PING to send to the other end, if one is due.
+    /// Detects loss of the connection, and returns the PING to send to the other end, if one is due.
     ///
     /// `wall_clock` is the time that the PING carries; `nonce` must be unpredictable.
     pub fn handle_timeout(
@@ -177,14 +177,14 @@ impl ConnCheck {
     ) -> Option<Vec<u8>> {
         if now > self.deadline() && self.report.state != State::Lost {
             self.report = Report { state: State::Lost, latency: None, ..self.report };
-            // It may come back as another release.
+            // The other end may return as another release.
             self.repeats_nonces = false;
         }
         if now < self.next_ping {
             return None;
         }
 
-        // What was missed while the process slept is not made up for.
+        // PINGs missed while the process slept are not sent late.
         self.next_ping = now + self.settings.interval;
         self.report.loss = self.loss(now);
         self.report.missed = self.missed(now);
@@ -198,7 +198,7 @@ impl ConnCheck {
         Some(ping.to_bytes())
     }
 
-    /// Takes a datagram that `source` sent.
+    /// Handles a datagram from `source`.
     pub fn handle_datagram(&mut self, source: IpAddr, bytes: &[u8], now: Instant) -> Reaction {
         if source != self.settings.peer {
             return Reaction::Ignored(Ignored::ForeignSource);
@@ -235,7 +235,7 @@ impl ConnCheck {
         }
 
         probe.is_answered = true;
-        // A PONG that was overtaken says that nothing was lost, and nothing about now.
+        // A PONG that arrives after a newer one counts as an answer, but its round trip is out of date.
         if newest_answered.is_none_or(|newest| place > newest) {
             let round_trip = now.saturating_duration_since(probe.sent);
             if let Some(before) = self.report.latency {
@@ -264,7 +264,7 @@ impl ConnCheck {
         u32::try_from(missed).unwrap_or(u32::MAX)
     }
 
-    /// Of the probes that had an interval for their answer.
+    /// Over the probes that had an interval for their answer.
     fn loss(&self, now: Instant) -> f64 {
         let is_due = |probe: &&Probe| {
             probe.is_answered || now.saturating_duration_since(probe.sent) >= self.settings.interval

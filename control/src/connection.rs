@@ -1,4 +1,4 @@
-//! The `Connection` of a gateway: makes it, keeps it as it should be, reports in its status.
+//! The `Connection` of a gateway: creates it, keeps its spec, reports in its status.
 //!
 //! Only with the verbs that Liqo's role grants: `get`, `create` and `update`; no `patch`, so no
 //! server-side apply.
@@ -25,12 +25,12 @@ const ATTEMPTS: usize = 5;
 pub struct Connections {
     api: Api<Connection>,
     identity: Identity,
-    /// As the API server last had it.
+    /// As the API server last returned it.
     known: Option<Connection>,
 }
 
 impl Connections {
-    /// Asks nothing yet.
+    /// Sends no request yet.
     #[must_use]
     pub fn new(client: Client, identity: Identity) -> Self {
         let api = Api::namespaced(client, &identity.namespace);
@@ -38,11 +38,11 @@ impl Connections {
         Self { api, identity, known: None }
     }
 
-    /// Makes the `Connection`, or puts right what somebody changed; a new one is `Connecting`.
+    /// Creates the `Connection`, or restores what was changed; a new one is `Connecting`.
     ///
     /// # Errors
     ///
-    /// What the API server says. Nothing is lost: the next call goes on.
+    /// The error of the API server. The next call continues.
     pub async fn ensure(&mut self) -> kube::Result<()> {
         let name = self.identity.object_name();
         for attempt in 1.. {
@@ -71,12 +71,12 @@ impl Connections {
         Ok(())
     }
 
-    /// Writes what a check found, if that is news or the last latency is older than `interval`.
-    /// Before [`Self::ensure`] there is nothing to write to.
+    /// Writes the result of a check, if it has changed or the last latency is older than `interval`. Before
+    /// [`Self::ensure`] there is no object to write to.
     ///
     /// # Errors
     ///
-    /// What the API server says. Nothing is lost: the next call writes what is news then.
+    /// The error of the API server. The next call writes what is missing.
     pub async fn report(
         &mut self,
         report: &Report,
@@ -91,8 +91,7 @@ impl Connections {
         }
     }
 
-    /// What stands in the `Connection`, which [`Self::ensure`] has read; for when somebody else writes
-    /// it.
+    /// The result in the `Connection` that [`Self::ensure`] has read, for when another component writes it.
     #[must_use]
     pub fn reported(&self) -> Option<Report> {
         Some(status::report(self.known.as_ref()?.status.as_ref()?))
@@ -109,7 +108,7 @@ impl Connections {
                     break;
                 }
                 Err(error) if attempt < ATTEMPTS && is_race(&error) => {
-                    // Deleted meanwhile: whoever calls `ensure` again makes another.
+                    // Deleted meanwhile: the next call of `ensure` creates another.
                     self.known = self.api.get_opt(&name).await?;
                 }
                 Err(error) => return Err(error),
@@ -120,7 +119,7 @@ impl Connections {
     }
 }
 
-/// Whether another writer was faster, or has deleted what was to be written.
+/// Whether another writer was faster, or has deleted the object.
 fn is_race(error: &kube::Error) -> bool {
     matches!(
         error,
@@ -133,7 +132,7 @@ fn value(status: &ConnectionStatus) -> Option<&str> {
     status.value.as_deref().filter(|value| !value.is_empty())
 }
 
-/// The `Connection` as it is made.
+/// The `Connection` to create.
 fn wanted(identity: &Identity) -> Connection {
     let spec =
         ConnectionSpec { gateway_ref: identity.reference(), type_: identity.mode.to_string() };
@@ -147,8 +146,7 @@ fn wanted(identity: &Identity) -> Connection {
     connection
 }
 
-/// What is to become of the `Connection` that is there, if something is wrong with it. What others
-/// have added to it stays.
+/// `found` with its differences corrected, if there are any. Fields that others have added are kept.
 fn mended(identity: &Identity, found: &Connection) -> Option<Connection> {
     let wanted = wanted(identity);
     let mut mended = found.clone();
@@ -164,7 +162,7 @@ fn mended(identity: &Identity, found: &Connection) -> Option<Connection> {
     (mended != *found).then_some(mended)
 }
 
-/// Whether two owners are one, of which one may have been deleted and made anew.
+/// Whether two owners are the same object, which may have been deleted and created again.
 fn is_same_object(a: &OwnerReference, b: &OwnerReference) -> bool {
     (&a.api_version, &a.kind, &a.name) == (&b.api_version, &b.kind, &b.name)
 }
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_as_liqo_makes_it() {
+    fn a_connection_equals_that_of_liqo() {
         let connection = wanted(&identity());
 
         assert_eq!(
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_changed_is_put_right_and_what_somebody_added_stays() {
+    fn changes_are_reverted_and_additions_are_kept() {
         let good = wanted(&identity());
         assert_eq!(mended(&identity(), &good), None);
 

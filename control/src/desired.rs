@@ -1,5 +1,4 @@
-//! From all objects to all that there is to do about them: the peers that can be in force, and what
-//! became of each object. Pure.
+//! From all objects to the desired state: the peers that can be in force, and the outcome of each object. Pure.
 
 use std::net::IpAddr;
 
@@ -9,24 +8,24 @@ use crate::conditions::{self, Verdict};
 use crate::objects::{self, Asked, AskedPeer, Objects, Refusal, Scope};
 use crate::plan::{Rejection, Wanted, WantedPeer, without_rejected};
 
-/// What objects come to.
+/// The desired state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Desired {
-    /// What can be in force, in the order of their names.
+    /// The peers that can be in force, in the order of their names.
     pub peers: Vec<AskedPeer>,
-    /// What is ours.
+    /// The prefixes of this cluster.
     pub cluster: Cluster,
     /// What is wrong with an object by itself.
     pub refused: Vec<Refusal>,
-    /// What is wrong with what an object asks for, beside what others ask for.
+    /// What is rejected because it contradicts another request.
     pub rejected: Vec<Rejection>,
-    /// What became of each object.
+    /// The outcome of each object.
     pub verdicts: Vec<Verdict>,
 }
 
 impl Desired {
-    /// Of all `objects`. The gateways of remote clusters may be at `endpoints`, which no name of a
-    /// prefix may hide.
+    /// Computes the desired state from all `objects`. `endpoints` are possible addresses of remote gateways, which no
+    /// local prefix may hide.
     #[must_use]
     pub fn new(scope: &Scope, objects: &Objects, endpoints: &[IpAddr]) -> Self {
         let asked = objects::read(scope, objects);

@@ -1,19 +1,16 @@
-//! Which of several replicas of a gateway is the active one: a `Lease` that one of them holds.
+//! Leader election between the replicas of a gateway: the active one holds a `Lease`.
 //!
-//! [`Candidate`] decides and does no I/O; [`Election`] asks and writes, with `get`, `create` and
-//! `update` alone, as Liqo's role for gateways grants no `patch` on leases. That rules the crates out
-//! that elect by server-side apply.
+//! [`Candidate`] decides and does no I/O; [`Election`] reads and writes, with `get`, `create` and `update` alone, as
+//! Liqo's role for gateways grants no `patch` on leases. That excludes the crates that elect by server-side apply.
 //!
 //! # Invariants
 //!
-//! - A candidate takes a lease that is free, or whose holder was seen to be silent for as long as it
-//!   promised not to be. Time in which the API server could not be asked does not count, as the
-//!   holder could not renew either: an outage moves nothing.
-//! - A leader that cannot renew stays one until it sees another holder. What others could see of it
-//!   (the label of its pod) cannot change while the API server is away, and packets go on. It claims
-//!   nothing by that: what others are to see of it is written when it has just renewed.
-//! - No clock of another machine is believed: only that a lease changes counts, not what time it says. Of
-//!   dates that only go forward the next leader is told which were used ([`Election::continue_after`]).
+//! - A candidate takes a lease that is free, or that was seen not to change for its whole duration. Time in which the
+//!   API server could not be read does not count, as the holder could not renew either: an outage changes no leader.
+//! - A leader that cannot renew stays the leader until it sees another holder. The label of its pod cannot change while
+//!   the API server is away, and packets go on. Labels and statuses are written only right after a renewal.
+//! - No clock of another machine is trusted: only changes of a lease count, not its timestamps. The next leader learns
+//!   from the Lease up to which date initiations may have been dated ([`Election::continue_after`]).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -35,23 +32,23 @@ mod tests;
 pub use campaign::{Campaign, Times};
 use dates::Dates;
 
-/// The annotation of the Lease with which a leader leaves to the next one where it hears its peer: a server
-/// learns that from its peer alone, and whoever takes its place has heard nothing yet.
+/// The annotation of the Lease in which a leader records the endpoint of its peer for the next one: a server learns the
+/// endpoint from the peer alone, and a new leader has heard nothing yet.
 pub const PEER_ENDPOINT: &str = "strait.io/peer-endpoint";
 
-/// How to stand for election.
+/// The settings of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Unique among all candidates that ever were.
+    /// Unique among all candidates, past ones included.
     pub holder: String,
-    /// For how long after a renewal nobody else may take the lease; for others rounded up to seconds.
+    /// For how long after a renewal no other candidate may take the lease; in the Lease rounded up to seconds.
     pub lease_duration: Duration,
 }
 
 /// Whether a replica is the active one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It waits.
+    /// It waits for the lease.
     #[default]
     Standby,
     /// It holds the lease.
@@ -70,9 +67,9 @@ impl fmt::Display for Standing {
 /// What to do about a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Nothing: somebody else has it.
+    /// Nothing: another candidate holds it.
     Wait,
-    /// Make it so.
+    /// Write this spec.
     Write(Box<LeaseSpec>),
 }
 
@@ -85,31 +82,31 @@ pub struct Candidate {
     dates: Dates,
 }
 
-/// A lease of somebody else, and for how long it was seen not to change.
+/// A lease of another candidate, and for how long it was seen not to change.
 #[derive(Clone, Debug)]
 struct Seen {
     spec: LeaseSpec,
     /// When it was read first.
     since: Instant,
     unchanged_for: Duration,
-    /// When it was read last; `None` if that failed since.
+    /// When it was read last; `None` if reading has failed since.
     read: Option<Instant>,
 }
 
 impl Candidate {
-    /// On standby, and knows nothing of anybody.
+    /// On standby; has not read the lease yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, standing: Standing::Standby, seen: None, dates: Dates::default() }
     }
 
-    /// Whether this one leads, as far as it knows.
+    /// Whether this candidate leads, as far as it knows.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// What to do, now that the lease was `found` like this.
+    /// Decides what to do about the lease that was `found`.
     pub fn decide(&mut self, found: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Step {
         let Some(spec) = found else {
             self.seen = None;
@@ -127,20 +124,20 @@ impl Candidate {
         if self.see(spec, now) >= promised { self.write(spec, now, wall) } else { Step::Wait }
     }
 
-    /// The lease that [`Self::decide`] wanted stands.
+    /// The spec that [`Self::decide`] returned was written.
     pub fn written(&mut self) {
         self.standing = Standing::Leader;
         self.seen = None;
     }
 
-    /// The API server could not be asked.
+    /// The API server could not be read or written.
     pub fn failed(&mut self) {
         if let Some(seen) = &mut self.seen {
             seen.read = None;
         }
     }
 
-    /// The lease with nobody in it, if this one has it.
+    /// The spec that releases the lease, if this candidate holds it.
     pub fn release(
         &mut self,
         found: &LeaseSpec,
@@ -152,14 +149,14 @@ impl Candidate {
 
         is_mine.then(|| LeaseSpec {
             holder_identity: Some(String::new()),
-            // The API takes no lease without a duration; nobody waits for it.
+            // The API requires a duration; a free lease needs none.
             lease_duration_seconds: Some(1),
             renew_time: Some(MicroTime(self.dates.tell(now, wall))),
             ..found.clone()
         })
     }
 
-    /// Whether somebody else has the lease that was `found`.
+    /// Whether the lease that was `found` has another holder.
     #[must_use]
     pub fn has_successor(&self, found: &LeaseSpec) -> bool {
         let holder = found.holder_identity.as_deref().unwrap_or_default();
@@ -193,7 +190,7 @@ impl Candidate {
         }
         let now = Some(MicroTime(self.dates.tell(now, wall)));
         let transitions = found.lease_transitions.unwrap_or_default();
-        // A Lease has whole seconds: a bit more than was asked for, so that nobody takes it before that.
+        // A Lease has whole seconds: rounded up, so that no candidate takes it too early.
         let begun = u64::from(lease_duration.subsec_nanos() > 0);
         let seconds = lease_duration.as_secs().saturating_add(begun);
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
@@ -212,26 +209,26 @@ impl Candidate {
     }
 }
 
-/// Stands for election on an API server.
+/// Takes part in an election through the API server.
 #[derive(Clone, Debug)]
 pub struct Election {
     api: Api<Lease>,
     name: String,
     candidate: Candidate,
-    /// Where this one hears its peer.
+    /// The endpoint of this replica's peer.
     heard: Option<SocketAddr>,
-    /// Where the Lease says the leader hears it.
+    /// The endpoint of the leader's peer, as in the Lease.
     left: Option<SocketAddr>,
 }
 
 impl Election {
-    /// Of the replicas of one gateway. Asks nothing yet.
+    /// For the replicas of one gateway. Sends no request yet.
     #[must_use]
     pub fn new(client: Client, identity: &Identity, settings: Settings) -> Self {
         Self::for_lease(client, &identity.namespace, lease_name(identity), settings)
     }
 
-    /// For the lease called `name`. Asks nothing yet.
+    /// For the lease called `name`. Sends no request yet.
     #[must_use]
     pub fn for_lease(client: Client, namespace: &str, name: String, settings: Settings) -> Self {
         let api = Api::namespaced(client, namespace);
@@ -239,43 +236,42 @@ impl Election {
         Self { api, name, candidate: Candidate::new(settings), heard: None, left: None }
     }
 
-    /// Whether this one leads, as far as it knows.
+    /// Whether this replica leads, as far as it knows.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.candidate.standing()
     }
 
-    /// Where the leader heard its peer, as the Lease said when it was read last; whoever has just become the
-    /// leader knows by this where the one before did.
+    /// The endpoint of the leader's peer, as in the Lease when it was read last; a new leader learns from it where the
+    /// leader before heard its peer.
     #[must_use]
     pub const fn left(&self) -> Option<SocketAddr> {
         self.left
     }
 
-    /// What the leader before may have dated initiations by until `now`, since 1970, if there was one. This one
-    /// is to date its own later.
+    /// The latest date, since 1970, that the leader before may have given initiations by `now`, if there was one. This
+    /// leader has to use later dates.
     #[must_use]
     pub fn continue_after(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
         self.candidate.dates.continue_after(now, wall)
     }
 
-    /// This one hears its peer at `endpoint`. Whoever leads next is told, in the Lease, from when that is
-    /// written next.
+    /// Sets the endpoint of this replica's peer. The next renewal writes it into the Lease for the next leader.
     pub const fn leave(&mut self, endpoint: SocketAddr) {
         self.heard = Some(endpoint);
     }
 
-    /// [`Self::stand`] failed, or was not answered in time. The standing stays what it was.
+    /// [`Self::stand`] failed, or timed out. The standing does not change.
     pub fn failed(&mut self) {
         self.candidate.failed();
     }
 
-    /// Tries to get or to renew the lease; to be called again and again, well within the duration of
-    /// the lease. Says whether it is this one's from now on for as long as it promises.
+    /// Tries to acquire or to renew the lease; to be called periodically, well within its duration. Returns whether
+    /// this replica holds it from now on for its duration.
     ///
     /// # Errors
     ///
-    /// What the API server says; tell [`Self::failed`].
+    /// The error of the API server; call [`Self::failed`] then.
     pub async fn stand(&mut self, now: Instant, wall: Timestamp) -> kube::Result<bool> {
         let found = self.api.get_opt(&self.name).await?;
         let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
@@ -286,7 +282,7 @@ impl Election {
 
         let parameters = PostParams::default();
         let written = match found {
-            // With the version that was read: whoever was faster has it.
+            // With the resource version that was read: another writer causes a conflict.
             Some(found) => {
                 let lease = self.lease(found.metadata, *spec);
                 self.api.replace(&self.name, &parameters, &lease).await
@@ -311,11 +307,12 @@ impl Election {
         }
     }
 
-    /// Gives the lease up, so that nobody has to wait until it is over. Says whether this one had it.
+    /// Releases the lease, so that the next leader need not wait for it to expire. Returns whether this replica held
+    /// it.
     ///
     /// # Errors
     ///
-    /// What the API server says; the lease then runs out by itself.
+    /// The error of the API server; the lease then expires by itself.
     pub async fn release(&mut self, now: Instant, wall: Timestamp) -> kube::Result<bool> {
         let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(false) };
         let spec = found.spec.clone().unwrap_or_default();
@@ -326,18 +323,18 @@ impl Election {
         Ok(true)
     }
 
-    /// Whether somebody else has the lease.
+    /// Whether another replica holds the lease.
     ///
     /// # Errors
     ///
-    /// What the API server says.
+    /// The error of the API server.
     pub async fn has_successor(&self) -> kube::Result<bool> {
         let found = self.api.get_opt(&self.name).await?.and_then(|lease| lease.spec);
 
         Ok(found.is_some_and(|spec| self.candidate.has_successor(&spec)))
     }
 
-    /// What to write. A leader that has not heard its peer yet keeps what the one before left.
+    /// The Lease to write. A leader that has not heard its peer yet keeps the endpoint of the leader before.
     fn lease(&self, mut metadata: ObjectMeta, spec: LeaseSpec) -> Lease {
         if let Some(heard) = self.heard {
             let annotations = metadata.annotations.get_or_insert_default();
@@ -348,12 +345,12 @@ impl Election {
     }
 }
 
-/// Where the leader hears its peer, if it says so in a way that makes sense.
+/// The endpoint of the leader's peer, if the annotation is valid.
 fn peer_endpoint(lease: &Lease) -> Option<SocketAddr> {
     lease.annotations().get(PEER_ENDPOINT)?.parse().ok()
 }
 
-/// The lease of all replicas of one gateway, under the name that Liqo's gateways use.
+/// The name of the lease of a gateway's replicas, the same as in Liqo's gateways.
 #[must_use]
 pub fn lease_name(identity: &Identity) -> String {
     let Identity { name, namespace, mode, .. } = identity;

@@ -1,14 +1,14 @@
-//! What is worth an Event, and Events themselves.
+//! Which changes become Events, and the Events themselves.
 //!
 //! Core Events (`v1`), not those of `events.k8s.io`, which the recorder of kube writes: Liqo's role for
 //! gateways grants the former only. `kubectl` shows both alike.
 //!
 //! # Invariants
 //!
-//! - An Event tells of a change, never of the same thing twice in a row, not even after a restart if
-//!   the object itself says what was told.
-//! - However often something happens, there are at most [`BURST`] Events at once and one more each
-//!   [`REFILL`]. What there is no room for is told later, if it is still true.
+//! - An Event reports a change, never the same state twice in a row, not even after a restart if the condition of the
+//!   object shows what was reported.
+//! - However often changes happen, there are at most [`BURST`] Events at once and one more each [`REFILL`]. What
+//!   exceeds that is reported later, if it is still true.
 
 mod limit;
 #[cfg(test)]
@@ -28,58 +28,58 @@ pub use writer::EventWriter;
 
 use limit::Limit;
 
-/// How an Event is meant.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// All is as it should be.
+    /// All is well.
     Normal,
-    /// Somebody has to do something.
+    /// An operator has to act.
     Warning,
 }
 
-/// Something that happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// To which.
+    /// The object.
     pub object: ObjectReference,
-    /// How it is meant.
+    /// The type.
     pub kind: Kind,
-    /// One word, which stays the same from release to release.
+    /// The reason, the same in every release.
     pub reason: &'static str,
-    /// For the operator.
+    /// The message for the operator.
     pub message: String,
 }
 
-/// Remembers what was told, and says what is worth telling.
+/// Remembers what was reported, and decides what to report.
 #[derive(Debug)]
 pub struct News {
-    /// The last refusal of each object, in the words of its Event; `None` if it was in force.
+    /// The last refusal of each object, as its Event worded it; `None` if it was in force.
     told: BTreeMap<Key, Option<(String, String)>>,
-    /// What was told of the connection.
+    /// The state of the connection that was reported last.
     connection: State,
     limit: Limit,
 }
 
 impl News {
-    /// Has told nothing.
+    /// Nothing is reported yet.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
         Self { told: BTreeMap::new(), connection: State::Connecting, limit: Limit::new(now) }
     }
 
-    /// Takes note of objects that are new, and forgets about those that are no more.
+    /// Records objects that are new, and forgets those that are deleted.
     pub fn see(&mut self, verdicts: &[Verdict]) {
         let mut former = std::mem::take(&mut self.told);
         let keys = verdicts.iter().map(|verdict| {
             let key = verdict.key();
-            let told = former.remove(&key).unwrap_or_else(|| said(verdict));
-            (key, told)
+            let reported = former.remove(&key).unwrap_or_else(|| refusal_in_condition(verdict));
+            (key, reported)
         });
 
         self.told = keys.collect();
     }
 
-    /// What a verdict is worth that was [seen](Self::see).
+    /// The Event for a verdict that was [seen](Self::see), if one is due.
     #[must_use]
     pub fn of_verdict(&self, verdict: &Verdict) -> Option<Event> {
         let former = self.told.get(&verdict.key()).and_then(Option::as_ref);
@@ -99,14 +99,14 @@ impl News {
         let refusal = match &verdict.outcome {
             Outcome::InForce => None,
             Outcome::Refused { reason, message } => Some(((*reason).to_owned(), message.clone())),
-            // In force again it will be when it has what it waits for.
+            // A waiting object becomes in force without an Event.
             Outcome::Waiting { .. } => return,
         };
 
         self.told.insert(verdict.key(), refusal);
     }
 
-    /// What the state of the connection to a cluster is worth. Of which object is for the caller to say.
+    /// The Event for the state of the connection to a cluster, if one is due. The caller sets the object.
     #[must_use]
     pub fn of_connection(&self, state: State, cluster: &str) -> Option<Event> {
         let object = ObjectReference::default();
@@ -134,11 +134,11 @@ impl News {
         self.connection = state;
     }
 
-    /// Whether there is room for one Event.
+    /// Whether the limit permits one Event now.
     ///
     /// # Errors
     ///
-    /// The time at which there will be some, if there is none.
+    /// The time at which it will.
     pub fn room(&mut self, now: Timestamp) -> Result<(), Timestamp> {
         self.limit.room(now)
     }
@@ -149,8 +149,8 @@ impl News {
     }
 }
 
-/// The refusal that the object itself speaks of: who told that, told it in an Event as well.
-fn said(verdict: &Verdict) -> Option<(String, String)> {
+/// The refusal that the object's own condition shows: its writer has written an Event as well.
+fn refusal_in_condition(verdict: &Verdict) -> Option<(String, String)> {
     let known = verdict.known.as_ref().filter(|known| is_refusal(known))?;
 
     Some((known.reason.clone(), known.message.clone()))

@@ -1,19 +1,18 @@
-//! Which finalizers an object is to have, as a whole list that is merged into it in the version that was
-//! read. Pure.
+//! The list of finalizers that an object should have, merged into it as a whole in the version that was read. Pure.
 //!
-//! Merged instead of applied: whoever applies a finalizer owns it together with those who have written it
-//! before, and cannot take it off alone.
+//! Merged, not applied: after server-side apply a finalizer is owned together with its former writers and cannot be
+//! removed alone.
 
 use kube::{Resource, ResourceExt as _};
 
-/// Those of `object`, and `finalizer`; `None` if it is there.
+/// The finalizers of `object`, and `finalizer`; `None` if it has that already.
 pub(crate) fn with<'a, K: Resource>(object: &'a K, finalizer: &'a str) -> Option<Vec<&'a str>> {
     let found = object.finalizers();
 
     (!has(found, finalizer)).then(|| found.iter().map(String::as_str).chain([finalizer]).collect())
 }
 
-/// Those of `object` but `finalizer`; `None` if it is not there.
+/// The finalizers of `object` without `finalizer`; `None` if it does not have that.
 pub(crate) fn without<'a, K: Resource>(object: &'a K, finalizer: &str) -> Option<Vec<&'a str>> {
     let found = object.finalizers();
 
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_of_others_stay() {
+    fn finalizers_of_others_are_kept() {
         let held_by = |finalizers: &[&str]| {
             let finalizers = finalizers.iter().map(|&finalizer| finalizer.to_owned()).collect();
             let metadata = ObjectMeta { finalizers: Some(finalizers), ..ObjectMeta::default() };

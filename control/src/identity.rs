@@ -1,34 +1,34 @@
-//! Which gateway this is, as the API names it.
+//! The identity of a gateway in the API.
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// Group and version of everything about gateways.
+/// Group and version of the kinds of gateways.
 const API_VERSION: &str = "networking.liqo.io/v1beta1";
 
-/// Of one gateway. All its replicas have the same.
+/// The identity of one gateway. All its replicas have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Of the `GatewayServer` or `GatewayClient`.
+    /// The name of the `GatewayServer` or `GatewayClient`.
     pub name: String,
-    /// Of that object, of its peers' objects and of the pod.
+    /// The namespace of that object, of its peers' objects and of the pod.
     pub namespace: String,
-    /// The cluster at the other end, as this one calls it.
+    /// The id of the remote cluster, as in this cluster.
     pub remote_cluster_id: String,
-    /// Of the `GatewayServer` or `GatewayClient`.
+    /// The UID of the `GatewayServer` or `GatewayClient`.
     pub uid: String,
-    /// Which end this is.
+    /// Whether it is the server or the client.
     pub mode: Mode,
 }
 
 /// The ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Waits to be spoken to.
+    /// Waits for the client to connect.
     Server,
-    /// Knows where the other one is.
+    /// Knows the endpoint of the server.
     Client,
 }
 
@@ -42,13 +42,13 @@ impl fmt::Display for Mode {
 }
 
 impl Identity {
-    /// The prefix is that of all objects which belong to a gateway.
+    /// The name of all objects which belong to this gateway.
     #[must_use]
     pub fn object_name(&self) -> String {
         format!("gw-{}", self.name)
     }
 
-    /// As an owner that does not hinder its own deletion.
+    /// As an owner reference that does not block deletion.
     #[must_use]
     pub fn owner(&self) -> OwnerReference {
         OwnerReference {
@@ -60,8 +60,8 @@ impl Identity {
         }
     }
 
-    /// As Liqo refers to a gateway: the kind and the name are those of the object which its template
-    /// made, the UID is that of the `GatewayServer` or `GatewayClient`.
+    /// As Liqo refers to a gateway: the kind and the name are those of the object which its template rendered, the UID
+    /// is that of the `GatewayServer` or `GatewayClient`.
     #[must_use]
     pub fn reference(&self) -> ObjectReference {
         ObjectReference {

@@ -1,31 +1,29 @@
-//! Which prefix of this cluster stands for a remote one, and which address for a host: the choices of
-//! Liqo's allocator, and the task that makes them for `Network`, `IP` and `Configuration` resources.
+//! IP address management: which prefix of this cluster stands for a remote one, and which address for a host. The
+//! choices are those of Liqo's allocator; a task makes them for `Network`, `IP` and `Configuration` resources.
 //!
-//! What was chosen stands in the status of the resources, and in one object beside them, the *journal*
-//! ([`JOURNAL`]): a `ConfigMap` with every allocation and the UID of the resource that has it. It is
-//! replaced as a whole, by whoever has read it last, before any status says what is new in it. Liqo
-//! keeps binary trees, one a pool, whose nodes are split by what was acquired below them and merged
-//! again when that is released: what a tree looks like follows from what is taken, so none is kept here.
+//! Allocations are in the status of the resources, and in one object beside them, the *journal* ([`JOURNAL`]): a
+//! `ConfigMap` with every allocation and the UID of its resource. It is replaced as a whole, in the version that was
+//! read, before a status shows a new allocation. Liqo keeps one binary tree per pool, whose nodes are split by what is
+//! acquired below them and merged again on release: the tree follows from what is taken, so none is kept here.
 //!
 //! # Guarantees
 //!
-//! - No two resources ever have the same address or prefixes that overlap in their status, except for
-//!   networks that are shared with each other; however many operators run, wherever one is stopped,
-//!   started, or left without an answer, and whatever it has not seen yet. That holds as well if the
-//!   journal is deleted at any time, which costs a write to each resource: then the statuses say who has
-//!   what.
-//! - What a status said before there was a journal stays, if nobody older has it; afterwards what the
-//!   journal says stays for as long as the resource does.
-//! - What a resource had is free for others once it is deleted, before its finalizer goes.
-//! - The same resources in any order get the same; once all is written, another round writes nothing.
+//! - No two resources ever have the same address or overlapping prefixes in their status, except for networks that are
+//!   shared with each other; with any number of operators, wherever one is stopped, started, or left without an answer,
+//!   and however old its view is. That holds as well if the journal is deleted at any time, which costs a write to each
+//!   resource: the statuses then restore it.
+//! - An allocation in a status from before the journal is kept, unless an older resource has it; afterwards an
+//!   allocation of the journal is kept for as long as the resource exists.
+//! - The allocation of a deleted resource is free for others before its finalizer is removed.
+//! - The same resources in any order get the same allocations; once all are written, another round writes nothing.
 //!
-//! None of that holds against others who write statuses at the same time: Liqo's own allocator must not
-//! run beside this one. A journal that somebody has written to by hand is believed.
+//! None of that holds against other writers of statuses: Liqo's own allocator must not run beside this one. A journal
+//! that was edited by hand is trusted.
 //!
 //! # Not here
 //!
-//! Which replica runs the task, though several may; services in front of `IP`s (see [`crate::operator`]);
-//! what a gateway makes of a `Configuration` (see [`crate::objects`]).
+//! Which replica runs the task (several may); services in front of `IP`s (see [`crate::operator`]); what a gateway does
+//! with a `Configuration` (see [`crate::objects`]).
 
 mod address;
 mod choice;
@@ -61,12 +59,12 @@ pub use pools::{Pools, PoolsError};
 pub use rehearsal::{Rehearsal, RehearsalError, Snapshot, Unserved};
 pub use running::run;
 
-/// How to give names and addresses.
+/// The settings of allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// To choose from.
+    /// The pools to allocate from.
     pub pools: Pools,
-    /// Where the installation has its `Network`s, and where the journal is.
+    /// The namespace of the installation's `Network`s and of the journal.
     pub namespace: String,
 }
 
@@ -76,5 +74,5 @@ impl Default for Settings {
     }
 }
 
-/// Versions of objects, by UID, that need not be looked at again.
+/// Resource versions of objects, by UID, that are known to need no work.
 type SkipVersions = BTreeMap<String, String>;

@@ -1,9 +1,9 @@
-//! Which way a node sends packets for remote clusters: every object in, a next hop for each prefix out.
-//! Pure, except for the [watch](Watch).
+//! The routes of a node to remote clusters: every object in, a next hop for each prefix out. Pure, except for the
+//! [watch](Watch).
 //!
-//! A prefix is what a `Configuration` calls one of the remote cluster's. Its way is to the active pod of
-//! the gateway in the namespace of that `Configuration`: on the node of the pod to the pod, on every
-//! other node to that node.
+//! A prefix is the local name, from a `Configuration`, of a prefix of the remote cluster. It is routed to the active
+//! pod of the gateway in the namespace of that `Configuration`: on the node of the pod to the pod, on every other node
+//! to that node.
 //!
 //! # Invariants
 //!
@@ -11,12 +11,12 @@
 //! - All nodes plan for the same prefixes, and no two of them for different gateways.
 //! - No prefix of a plan holds an address of a node or of a pod of this cluster.
 //! - A prefix stays in the plan while its `Configuration` is there, with a gateway or without.
-//! - Where packets went before they go no longer than a pod of the gateway is there: whoever is given its
-//!   address next is not to have them.
+//! - A former next hop is kept only while a pod of the gateway has that address: a pod that gets the address later must
+//!   not receive the packets.
 //!
 //! # Not here
 //!
-//! How a node reaches another one, and what its kernel is told (see `strait node`).
+//! How a node reaches another one, and what it configures in its kernel (see `strait node`).
 
 pub mod condition;
 mod gateway;
@@ -40,73 +40,71 @@ use gateway::Gateways;
 pub use problem::Problem;
 pub use watch::{Update, Watch};
 
-/// Marks the pods of agents, which are on the nodes that they speak for.
+/// The label of agent pods; each runs on the node that it configures.
 const AGENT: (&str, &str) = ("app.kubernetes.io/name", "strait-node");
 
 /// All objects that concern nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    /// Of all remote clusters.
+    /// Those of all remote clusters.
     pub configurations: Vec<Listed<Configuration>>,
-    /// Of gateways, the active ones and the others.
+    /// The pods of gateways, active or not.
     pub pods: Vec<Arc<Pod>>,
-    /// Of this cluster.
+    /// The nodes of this cluster.
     pub nodes: Vec<Arc<Node>>,
-    /// Pods in which a node does what is planned here, of the namespace that this one runs in; none where that
-    /// runs outside of pods.
+    /// The agent pods, from the namespace in which this one runs; none where it runs outside of pods.
     pub agents: Vec<Arc<Pod>>,
 }
 
-/// Where a node sends packets for a prefix.
+/// The next hop for a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hop {
-    /// To the gateway, whose pod is on this node and has this address.
+    /// The gateway's pod, which is on this node and has this address.
     Pod(IpAddr),
-    /// To the node with the gateway.
+    /// The node of the gateway.
     Node {
-        /// Of the node.
+        /// The name of the node.
         name: String,
         /// Its `InternalIP` of the version of the prefix.
         address: IpAddr,
     },
-    /// Where it sent them before, as no gateway can be used, if that is one of the [`Places`] still; else
-    /// nowhere.
+    /// The former next hop, as no gateway is usable, if it is still one of the [`Places`]; otherwise none.
     AsBefore,
 }
 
-/// Where a gateway is that cannot be used, or not yet, or no longer.
+/// Where a gateway may be that is not usable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Those of its pods on this node, and those of other nodes with one.
+    /// The addresses of its pods on this node, and of other nodes that run one.
     pub addresses: BTreeSet<IpAddr>,
-    /// Whether a node with one does not say where it is.
+    /// Whether a node that runs one has no known address.
     pub may_be_elsewhere: bool,
 }
 
-/// What one node has to do.
+/// The plan for one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Every prefix of a remote cluster.
+    /// The next hop of every prefix of a remote cluster.
     pub hops: BTreeMap<Prefix, Hop>,
-    /// Where the gateway of each may be.
+    /// Where the gateway of each prefix may be.
     pub places: BTreeMap<Prefix, Places>,
-    /// Where that of a prefix may be that is missing above.
+    /// Where the gateway of any other prefix may be.
     pub other_places: Places,
-    /// Pods of this cluster, as far as objects say where they are.
+    /// The pod prefixes of this cluster, as far as objects specify them.
     pub pods: BTreeSet<Prefix>,
     /// The `InternalIP`s of this node.
     pub own: Vec<IpAddr>,
-    /// Those of all other nodes, by name.
+    /// The `InternalIP`s of all other nodes, by name.
     pub others: BTreeMap<String, Vec<IpAddr>>,
-    /// Whose each of them is.
+    /// The `Configuration` of each prefix.
     pub owners: BTreeMap<Prefix, ObjectName>,
-    /// What is wrong, in the order of objects.
+    /// The problems, in the order of objects.
     pub problems: Vec<Problem>,
-    /// Whether all `Configuration`s could be read. If not, a prefix that is missing may be one of theirs.
+    /// Whether all `Configuration`s could be read. If not, a missing prefix may belong to one of the others.
     pub is_whole: bool,
 }
 
-/// What the node called `own` has to do.
+/// Computes the plan for the node `own`.
 #[must_use]
 pub fn plan(own: &str, objects: &Objects) -> Plan {
     let mut plan = Plan { is_whole: true, ..Plan::default() };
@@ -159,7 +157,7 @@ pub fn plan(own: &str, objects: &Objects) -> Plan {
     plan
 }
 
-/// What the prefixes of a remote cluster are called here, as far as they may be routed.
+/// The local prefixes of a remote cluster, as far as they may be routed.
 fn prefixes(
     configuration: &Configuration,
     object: &ObjectName,
@@ -176,11 +174,11 @@ fn prefixes(
             false => Problem::Refused { object, problem },
         });
     }
-    // Also the name of what gateways refuse: they drop what is sent there, and nothing else has it.
+    // A name that gateways refuse is planned too: they drop packets to it, and it has no other use.
     let mut prefixes = Vec::new();
     for prefix in names {
         match taken.problem(prefix, object.clone()) {
-            // Among the problems above.
+            // Already among the problems.
             None | Some(Problem::HoldsPods { .. })
                 if own.iter().any(|pods| pods.overlaps(prefix)) => {}
             Some(problem) => plan.problems.push(problem),
@@ -194,12 +192,12 @@ fn prefixes(
     prefixes
 }
 
-/// What belongs to this cluster: a route that pulls it away would cut nodes or pods off.
+/// The prefixes of this cluster: a route that covers one would cut nodes or pods off.
 struct Taken<'a> {
     /// Addresses of nodes and of their pods, each with the name of the node.
     nodes: Vec<(&'a str, Prefix)>,
-    /// The pods, each with a `Configuration` that says so: one that says nothing of pods knows of them all
-    /// the same.
+    /// The pod prefixes, each with a `Configuration` that specifies it; they bind the `Configuration`s that specify
+    /// none too.
     pods: Vec<(Prefix, ObjectName)>,
 }
 
@@ -213,22 +211,22 @@ impl<'a> Taken<'a> {
         }
         nodes.sort_unstable();
         let readable = objects.configurations.iter().filter_map(|listed| listed.0.as_ref().ok());
-        let said: Vec<(_, Vec<_>)> =
+        let specified: Vec<(_, Vec<_>)> =
             readable.map(|by| (ObjectName::of(by), own_pods(by))).collect();
-        // Who leads one remote cluster to another one names that one's prefixes here as well, but not to
-        // all: pods are what everybody is told of.
-        let is_told_to_all = |pods: &Prefix| {
-            said.iter().all(|(_, others)| others.is_empty() || others.contains(pods))
+        // A hub that joins two remote clusters lists the prefixes of each in the `Configuration` of the other, but not
+        // in all: pods of this cluster are in every `Configuration`.
+        let is_in_all = |pods: &Prefix| {
+            specified.iter().all(|(_, others)| others.is_empty() || others.contains(pods))
         };
         let each =
-            said.iter().flat_map(|(by, all)| all.iter().map(move |pods| (*pods, by.clone())));
-        let mut pods: Vec<_> = each.filter(|(pods, _)| is_told_to_all(pods)).collect();
+            specified.iter().flat_map(|(by, all)| all.iter().map(move |pods| (*pods, by.clone())));
+        let mut pods: Vec<_> = each.filter(|(pods, _)| is_in_all(pods)).collect();
         pods.sort();
 
         Self { nodes, pods }
     }
 
-    /// Why `object` must not call anything `prefix`, if there is a reason.
+    /// Why `object` must not use `prefix` as a name, if there is a reason.
     fn problem(&self, prefix: Prefix, object: ObjectName) -> Option<Problem> {
         if prefix.len_bits() == 0 {
             return Some(Problem::Everything { object, prefix });
@@ -243,14 +241,14 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The pods of this cluster, as far as a `Configuration` knows them.
+/// The pod prefixes of this cluster in `configuration`.
 fn own_pods(configuration: &Configuration) -> Vec<Prefix> {
     let [pods, _] = judge(configuration).own;
 
     pods
 }
 
-/// Of the pods of a node, where it has prefixes of its own.
+/// The pod prefixes of a node, if it has its own.
 fn pod_prefixes(node: &Node) -> impl Iterator<Item = Prefix> {
     let spec = node.spec.as_ref();
     let all = spec.and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default();
@@ -263,7 +261,7 @@ fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     addresses(node).filter(|(type_, _)| *type_ == "InternalIP").map(|(_, ip)| ip).collect()
 }
 
-/// With what each is for, as far as they are no names.
+/// The addresses of a node that are not names, each with its type.
 fn addresses(node: &Node) -> impl Iterator<Item = (&str, IpAddr)> {
     let status = node.status.as_ref();
     let all = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();

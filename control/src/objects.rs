@@ -1,14 +1,14 @@
-//! What custom resources ask for: every object in, the wanted peers and what was refused out. Pure.
+//! Reads custom resources: every object in, the requested peers and the refusals out. Pure.
 //!
 //! # Invariants
 //!
-//! - The same objects in any order make the same peers in the same order.
-//! - A wrong object loses itself, a wrong prefix only itself; each is named with a remedy.
-//! - A prefix that has no name here yet is withheld: nothing goes there and nothing comes from there.
+//! - The same objects in any order give the same peers in the same order.
+//! - A wrong object or prefix is refused alone, with a remedy.
+//! - A prefix without a local name yet is withheld: no packet goes there or comes from there.
 //!
 //! # Not here
 //!
-//! What peers want of each other (see [`crate::plan`]).
+//! Contradictions between peers (see [`crate::plan`]).
 
 mod configuration;
 mod key;
@@ -34,7 +34,7 @@ use crate::plan::WantedPeer;
 pub(crate) use configuration::{Judgement, LISTS, Name, judge, lists};
 pub use refusal::{Problem, Refusal};
 
-/// The label that joins all objects of one peer.
+/// The label with the id of the remote cluster, on all objects of one peer.
 pub const REMOTE_CLUSTER_ID: &str = "liqo.io/remote-cluster-id";
 
 /// Length of a WireGuard key.
@@ -43,47 +43,47 @@ pub(crate) const KEY_BYTES: usize = 32;
 /// Which objects concern a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Of this remote cluster alone; `None`: of all that have one.
+    /// Those of this remote cluster alone; `None`: of all remote clusters.
     pub remote_cluster_id: Option<String>,
-    /// The address of the other gateway inside the tunnel, if there is only one other.
+    /// The address of the other gateway inside the tunnel, if there is only one peer.
     pub peer_address: Option<IpAddr>,
-    /// What peers may do.
+    /// Where remapping happens.
     pub remapping: Remapping,
-    /// That of this gateway, which no other one can have.
+    /// The public key of this gateway, which no peer can have.
     pub own_public_key: Option<[u8; KEY_BYTES]>,
 }
 
-/// Who remaps.
+/// Where remapping happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remapping {
-    /// This gateway, as the `Configuration`s say.
+    /// In this gateway, by the `Configuration`s.
     #[default]
     Configurations,
-    /// Somebody else, on both sides of the device: everything may pass to and from the peer.
+    /// Outside of this process, on both sides of the device: any address may pass to and from the peer.
     Elsewhere,
 }
 
-/// A peer that objects ask for.
+/// A peer that objects request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedPeer {
-    /// Of its gateway.
+    /// The key of its gateway.
     pub public_key: [u8; KEY_BYTES],
-    /// The rest of it. Its name is the id of the remote cluster.
+    /// The rest of the peer. Its name is the id of the remote cluster.
     pub wanted: WantedPeer,
-    /// Which object has the key.
+    /// The object with the key.
     pub key_object: ObjectName,
-    /// Which object has the prefixes, if any.
+    /// The object with the prefixes, if any.
     pub prefixes_object: Option<ObjectName>,
 }
 
-/// Which object something was read from.
+/// Identifies the object that something was read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
-    /// As the API spells it.
+    /// The kind, as the API spells it.
     pub kind: String,
-    /// Of the object.
+    /// The namespace of the object.
     pub namespace: String,
-    /// Of the object.
+    /// The name of the object.
     pub name: String,
 }
 
@@ -103,30 +103,30 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// The outcome of reading all objects.
+/// The result of reading all objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
-    /// In the order of their names.
+    /// The peers, in the order of their names.
     pub peers: Vec<AskedPeer>,
-    /// What is ours, as the `Configuration`s of the peers say.
+    /// The prefixes of this cluster, from the `Configuration`s of the peers.
     pub cluster: Cluster,
-    /// In the order of kinds and names.
+    /// The refusals, in the order of kinds and names.
     pub refused: Vec<Refusal>,
 }
 
-/// An object as the API server has it, or why it could not be read.
+/// An object from the API server, or why it could not be read.
 pub type Listed<K> = Arc<DeserializeGuard<K>>;
 
 /// All objects of one namespace that may concern a gateway.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    /// Of remote gateways.
+    /// The keys of remote gateways.
     pub public_keys: Vec<Listed<PublicKey>>,
-    /// Of remote clusters; empty where nobody asked for them.
+    /// The `Configuration`s of remote clusters; empty where none is watched.
     pub configurations: Vec<Listed<Configuration>>,
 }
 
-/// Reads what all objects ask for.
+/// Reads what all objects request.
 #[must_use]
 pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let mut refused = Vec::new();
@@ -135,7 +135,7 @@ pub fn read(scope: &Scope, objects: &Objects) -> Asked {
     let configurations = configurations.into_iter().map(|object| (object, ())).collect();
     let configurations = one_a_cluster(configurations, &mut refused);
 
-    // Read also without a key: what is wrong in one had better be known before the key arrives.
+    // Read without a key too, so that its problems are reported before the key arrives.
     let mut cluster = Cluster::default();
     let mut behind = BTreeMap::new();
     for (id, (configuration, ())) in configurations {
@@ -190,7 +190,7 @@ fn keys<'a>(
     let mut valid = Vec::with_capacity(objects.len());
     for object in objects {
         match key::read(object) {
-            // A key that makes no sense does not take the place of one that does.
+            // An invalid key does not replace a valid one.
             Err(problem) => refused.push(Refusal::of(object, problem)),
             Ok(key) if scope.own_public_key == Some(key) => {
                 refused.push(Refusal::of(object, Problem::OwnKey));
@@ -252,12 +252,12 @@ where
     of_it.max_by_key(|object| age(*object))
 }
 
-/// Objects of one second are ordered by name, so that the order of arrival decides nothing.
+/// Objects of the same second are ordered by name, so that the order of arrival has no effect.
 fn age<K: Resource>(object: &K) -> (Option<Time>, String) {
     (object.creation_timestamp(), object.name_any())
 }
 
-/// Adds what a `Configuration` allows and remaps. What has no name here yet is withheld.
+/// Adds the allowed IPs and rules of a `Configuration`. A prefix without a local name yet is withheld.
 fn add(judgement: &Judgement, wanted: &mut WantedPeer) {
     for pair in &judgement.pairs {
         match pair.name {
@@ -269,9 +269,9 @@ fn add(judgement: &Judgement, wanted: &mut WantedPeer) {
     }
 }
 
-/// Whether this gateway has to do with an object.
+/// Whether an object concerns this gateway.
 pub(crate) fn concerns<K: Resource>(scope: &Scope, object: &K) -> bool {
-    // One that nobody has to do with would never be mended.
+    // Without a label it concerns every gateway: otherwise none would report it.
     scope.remote_cluster_id.as_deref().is_none_or(|id| cluster_id(object) == Some(id))
 }
 
@@ -289,7 +289,7 @@ fn bare(scope: &Scope, cluster: &str) -> WantedPeer {
     WantedPeer { name: cluster.to_owned(), endpoints: Vec::new(), allowed_ips, remaps: Vec::new() }
 }
 
-/// Both versions.
+/// Of both IP versions.
 fn everything() -> impl Iterator<Item = Prefix> {
     ["0.0.0.0/0", "::/0"].into_iter().filter_map(|text| text.parse().ok())
 }

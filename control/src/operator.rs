@@ -1,4 +1,4 @@
-//! Makes gateways of the objects that ask for them, and says where they are to be found.
+//! The operator: creates gateways from the objects that specify them, and publishes their endpoints.
 //!
 //! ```text
 //! GatewayServer, GatewayClient ── template ──> WgGatewayServer, WgGatewayClient, or another kind
@@ -10,15 +10,14 @@
 //!
 //! # Invariants
 //!
-//! - What cannot be made as it was asked for is told in an Event, and what was made before stays.
-//! - Nothing is written that is right already; what others write elsewhere in an object stays.
-//! - An address that was found stays in the status while nobody can say where the gateway is.
-//! - The condition of a gateway goes when the gateway goes.
+//! - An object that cannot be created as specified is reported in an Event, and the former one is kept.
+//! - An object that is right already is not written; fields of other writers are kept.
+//! - An address that was found stays in the status while the address of the gateway is unknown.
+//! - The condition of a gateway is removed with the gateway.
 //!
 //! # Not here
 //!
-//! Prefixes (see [`crate::ipam`]), and what expressions of a template come to (see
-//! [`crate::template`]).
+//! Prefixes (see [`crate::ipam`]), and the evaluation of template expressions (see [`crate::template`]).
 
 mod apply;
 mod cache;
@@ -51,21 +50,21 @@ pub use tally::Tally;
 pub use workload::WorkloadError;
 pub(crate) use workload::{GATEWAY_NAME, GATEWAY_NAMESPACE};
 
-/// On what is made for a gateway: the generation of the `GatewayServer` or `GatewayClient` that it was made from.
+/// On the objects of a gateway: the generation of the `GatewayServer` or `GatewayClient` that they were made from.
 pub(crate) const GENERATION: &str = "strait.io/generation";
 
-/// How an operator works.
+/// The settings of an operator.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Unique among its replicas: their Events say who wrote them.
+    /// The identity of this replica, unique among all: its Events carry it.
     pub holder: String,
     /// The `ClusterRole` of the pods of servers.
     pub server_role: String,
     /// The `ClusterRole` of the pods of clients.
     pub client_role: String,
-    /// Makes keys; randomness is not for this crate.
+    /// Generates keys; this crate has no source of randomness.
     pub generate_keys: fn() -> KeyPair,
-    /// Tells whether two keys belong together.
+    /// Computes the public key of a private one.
     pub public_of: PublicOf,
     /// Counts what was done.
     pub tally: Tally,

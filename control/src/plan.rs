@@ -1,44 +1,44 @@
-//! The pure half of configuration: wanted peers in, one table and the rejections out.
+//! The pure half of configuration: desired peers in, one table and the rejections out.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use remap::{Cluster, Conflict, PeerId, Prefix, PrefixMap, Rule, Table};
 
-/// Everything that is wanted.
+/// The input of planning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// What is ours.
+    /// The prefixes of this cluster.
     pub cluster: Cluster,
-    /// What is the remotes'.
+    /// The remote peers.
     pub peers: Vec<WantedPeer>,
 }
 
-/// What is wanted of one peer, already parsed.
+/// The desired state of one peer, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPeer {
     /// Unique among all peers.
     pub name: String,
-    /// Where its gateway may be, as far as addresses say so.
+    /// The addresses of its gateway, as far as they are known.
     pub endpoints: Vec<IpAddr>,
     /// The remote's real prefixes.
     pub allowed_ips: Vec<Prefix>,
-    /// Our names for the remote's prefixes.
+    /// The rules from the remote's prefixes to local ones.
     pub remaps: Vec<Rule>,
 }
 
 /// The outcome of planning.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The table to publish. [`PeerId`] `n` is the `n`th wanted peer.
+    /// The table to publish. [`PeerId`] `n` is the `n`th desired peer.
     pub table: Table,
     /// What is not in force, and why.
     pub rejected: Vec<Rejection>,
 }
 
-/// Computes the table for `generation` from everything that is wanted.
+/// Computes the table for `generation` from all desired peers.
 ///
-/// Where two contradict each other, the one listed first is kept.
+/// Of two that contradict each other, the first in the list is kept.
 #[must_use]
 pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
     let Wanted { cluster, peers } = wanted;
@@ -72,10 +72,10 @@ pub fn plan(generation: u64, wanted: &Wanted) -> Plan {
     Plan { table, rejected }
 }
 
-/// What of `wanted` can be in force, and what cannot.
+/// The part of `wanted` that can be in force, and the rejections.
 ///
-/// A rejected rule takes the prefix it was for with it: under its real name, what is there could be
-/// mistaken for something of ours.
+/// The remote prefix of a rejected rule is removed too: under its real addresses it could be mistaken for a prefix of
+/// this cluster.
 #[must_use]
 pub fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
     let Plan { table, rejected } = plan(0, &wanted);
@@ -90,7 +90,7 @@ pub fn without_rejected(mut wanted: Wanted) -> (Wanted, Vec<Rejection>) {
     (wanted, rejected)
 }
 
-/// Something wanted that is not in force. The text is for an operator who sees nothing else.
+/// A part of the desired state that is not in force. The text is for an operator who sees nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
@@ -103,34 +103,34 @@ pub enum Rejection {
         "peer {peer:?}: remote {remote} is in no allowed_ips of the peer, so nothing from there would be let in: add it"
     )]
     NotAllowed { peer: String, remote: Prefix },
-    /// Our name for a prefix is the real name of another peer's.
+    /// The local prefix of a rule is a real prefix of another peer.
     #[error(
         "peer {peer:?}: local {local} overlaps {prefix} in the allowed_ips of peer {owner:?}, which is reached without a remap: choose another local prefix"
     )]
     LocalIsReal { peer: String, local: Prefix, owner: String, prefix: Prefix },
-    /// Our name for a prefix hides the gateway of a peer: its encrypted packets would be routed into
-    /// the tunnel that they are.
+    /// The local prefix of a rule contains the endpoint of a peer: its encrypted packets would be routed into their own
+    /// tunnel.
     #[error(
         "peer {peer:?}: local {local} contains {endpoint}, the endpoint of peer {owner:?}, so the tunnel would run inside itself: choose another local prefix"
     )]
     Loop { peer: String, local: Prefix, owner: String, endpoint: IpAddr },
-    /// Two rules cannot both be in force.
+    /// Two rules contradict each other.
     #[error("peer {peer:?} (against peer {other:?}): {conflict}")]
     Conflict { peer: String, other: String, conflict: Conflict },
-    /// A rule contradicts what is ours.
+    /// A rule contradicts a prefix of this cluster.
     #[error("peer {peer:?}: {conflict}")]
     Own { peer: String, conflict: Conflict },
-    /// What is ours contradicts itself.
+    /// The prefixes of this cluster contradict each other.
     #[error("cluster: {conflict}")]
     Cluster { conflict: Conflict },
-    /// Two peers without a remap for it claim one prefix.
+    /// Two peers without a rule for it claim one prefix.
     #[error(
         "peer {peer:?}: {prefix} is in the allowed_ips of peer {other:?} too: remap it for one of them, or leave it out"
     )]
     SharedPrefix { peer: String, other: String, prefix: Prefix },
 }
 
-/// The rules whose remote prefix the peer may send from.
+/// The rules whose remote prefix is in the allowed IPs of the peer.
 fn allowed_rules(peers: &[WantedPeer], rejected: &mut Vec<Rejection>) -> Vec<(PeerId, Rule)> {
     let mut rules = Vec::new();
     for (id, peer) in ids().zip(peers) {
@@ -167,7 +167,7 @@ fn rejection(peers: &[WantedPeer], conflict: Conflict) -> Rejection {
     }
 }
 
-/// Real prefixes that are reached under their own name: allowed IPs that no rule of the peer touches.
+/// Prefixes that are reached under their real addresses: allowed IPs that no rule of the peer covers.
 struct Direct {
     owners: PrefixMap<PeerId>,
 }
@@ -201,8 +201,8 @@ impl Direct {
         Self { owners: PrefixMap::new(owners) }
     }
 
-    /// Another peer's real prefix that `rule` would hide. A default route hides nothing: it stands
-    /// for "everything else".
+    /// Another peer's real prefix that `rule` would hide. A default route hides nothing: it covers every other
+    /// destination.
     fn owner_in_the_way(&self, peer: PeerId, rule: Rule) -> Option<(PeerId, Prefix)> {
         self.owners
             .overlapping(rule.local())
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlapping_clusters_are_told_apart_by_their_local_prefixes() {
+    fn local_prefixes_distinguish_overlapping_clusters() {
         let wanted = [
             peer("rome", &["10.244.0.0/16"], &[("10.244.0.0/16", "10.71.0.0/16")]),
             peer("oslo", &["10.244.0.0/16"], &[("10.244.0.0/16", "10.72.0.0/16")]),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_rule_is_rejected_with_its_remedy_and_the_rest_is_planned() {
+    fn one_bad_rule_is_rejected_with_its_remedy() {
         let cases = [
             (("10.99.0.0/16", "10.80.0.0/16"), "is in no allowed_ips of the peer"),
             (("10.9.0.0/16", "10.71.0.0/16"), "a local prefix of its own"),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_a_real_prefix_may_belong_to_one_peer_only() {
+    fn names_and_real_prefixes_belong_to_one_peer() {
         let wanted = [peer("rome", &["10.9.0.0/16"], &[]), peer("rome", &["10.9.0.0/16"], &[])];
 
         let plan = plan(1, &peers(&wanted));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_prefix_around_an_endpoint_would_be_a_tunnel_inside_itself() {
+    fn a_local_prefix_around_an_endpoint_is_rejected() {
         let mut wanted = peers(&[
             peer("rome", &["10.244.0.0/16"], &[("10.244.0.0/16", "192.0.0.0/16")]),
             peer("oslo", &["10.9.0.0/16"], &[]),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejected_rule_takes_its_prefix_with_it_and_leaves_the_rest() {
+    fn a_rejected_rule_removes_its_prefix_alone() {
         let mut wanted = peers(&[peer(
             "rome",
             &["169.254.18.1/32", "10.244.0.0/16", "10.9.0.0/16"],
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_prefix_that_is_our_own_is_named_with_its_peer() {
+    fn a_local_prefix_of_this_cluster_is_rejected() {
         let mut wanted =
             peers(&[peer("rome", &["10.9.0.0/16"], &[("10.9.0.0/16", "10.244.0.0/16")])]);
         wanted.cluster.prefixes.push("10.244.0.0/16".parse().unwrap());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_map_that_contradicts_another_concerns_the_cluster() {
+    fn contradicting_host_maps_concern_the_cluster() {
         let map = |external| HostMap::new(ip("192.0.2.9"), ip(external)).unwrap();
         let host_maps = vec![map("10.70.0.5"), map("10.70.0.6")];
         let wanted =
@@ -356,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every wanted rule is either in the table or named in exactly one rejection.
+        /// Every desired rule is either in the table or in exactly one rejection.
         #[test]
         fn every_rule_is_in_force_or_rejected(
             remaps in prop::collection::vec((0u8..3, 0u8..4, 0u8..4, 16u8..18), 0..12),

@@ -1,4 +1,4 @@
-//! What the gateway reports: the pure half of writing a status.
+//! The status that the gateway reports: the pure half of writing it.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::connection::{ConnectionLatency, ConnectionStatus};
 use crate::conncheck::{Report, State};
 
-/// What stands in place of a latency that nobody could measure.
+/// Stands in place of a latency that was not measured.
 const NOT_AVAILABLE: &str = "N/A";
 
-/// The status to write for `report`, if the one `written` is not good enough any more.
+/// The status to write for `report`, if `written` has to be replaced.
 ///
-/// It is not if it says something else, or if its latency is older than `interval`.
+/// It has to be if it differs, or if its latency is older than `interval`.
 #[must_use]
 pub fn connection(
     report: &Report,
@@ -24,7 +24,7 @@ pub fn connection(
     let value = value(report.state);
     let says_so = written.is_some_and(|status| status.value.as_deref() == Some(value));
     let is_fresh = match (report.latency, measured_at(written)) {
-        // Without a latency nothing in it grows old.
+        // A status without a latency does not age.
         (None, _) => true,
         (Some(_), None) => false,
         (Some(_), Some(then)) => {
@@ -45,7 +45,7 @@ pub fn connection(
     Some(ConnectionStatus { latency: Some(latency), value: Some(value.to_owned()) })
 }
 
-/// What somebody else has written, as far as it can be read.
+/// The report in a status that another component wrote, as far as it can be read.
 #[must_use]
 pub fn report(status: &ConnectionStatus) -> Report {
     let state = match status.value.as_deref() {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_written_again_when_it_is_wrong_or_old() {
+    fn wrong_or_old_statuses_are_written_again() {
         let connected = report(State::Connected, Some(Duration::from_millis(3)));
         let first = connection(&connected, None, at(100), INTERVAL).unwrap();
         let again =
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(again(&connected, 101), None);
         assert_eq!(again(&connected, 110), None);
         assert!(again(&connected, 111).is_some());
-        // A clock that was set back must not silence the gateway.
+        // A clock that was set back must not stop the reports.
         assert!(again(&connected, 99).is_some());
 
         let lost = again(&report(State::Lost, None), 101).unwrap();

@@ -1,16 +1,15 @@
-//! What a template comes to for one gateway: the part of Go's `text/template` that gateways need, with
-//! the rules that Liqo adds.
+//! Renders a template for one gateway: the part of Go's `text/template` that gateways need, with the rules that Liqo
+//! adds.
 //!
 //! - Every string of a template is rendered: `{{ .Name }}` and the like are replaced.
-//! - A string that comes to a decimal integer becomes one, except where only strings make sense: in a map
-//!   that has `labels` or `annotations`, and in all below it. There everything else becomes a string.
-//! - Of a key like `?nodePort` the mark goes; with a value that is empty, zero or missing the key goes as
-//!   well.
+//! - A string that renders to a decimal integer becomes one, except where only strings are valid: in a map that has
+//!   `labels` or `annotations`, and in all below it. There every other value becomes a string.
+//! - A key like `?nodePort` is optional: its mark is removed, and the key too if its value is empty, zero or missing.
 //!
 //! # Not here
 //!
-//! Conditions, loops, functions and pipelines, except for `index LIST NUMBER`. Each is an error that
-//! quotes the expression.
+//! Conditions, loops, functions and pipelines, except for `index LIST NUMBER`. Each is an error that quotes the
+//! expression.
 
 mod data;
 mod expression;
@@ -24,13 +23,13 @@ use serde_json::{Map, Value};
 pub use data::Data;
 pub use expression::ExpressionError;
 
-/// Marks a key that goes with its value.
+/// Marks an optional key.
 const OPTIONAL: char = '?';
 
-/// Below one of these there are strings alone, and beside them.
+/// In and below a map that has one of these keys all values are strings.
 const STRINGS: [&str; 2] = ["labels", "annotations"];
 
-/// Why a template comes to nothing.
+/// Why a template cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct TemplateError {
@@ -46,10 +45,10 @@ pub enum Problem {
     /// An expression has no value.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
-    /// The mark of an optional key means something for strings alone.
+    /// The mark of an optional key is for string values only.
     #[error("a key with a question mark needs a string, as \"{{{{ .Spec.Endpoint.NodePort }}}}\"")]
     OptionalNotString,
-    /// Two keys come to one.
+    /// Two keys render to the same.
     #[error("there is this key with a question mark as well: leave one of them out")]
     KeyTwice,
 }
@@ -95,7 +94,7 @@ pub fn render(template: &Value, data: &Data<'_>) -> Result<Value, TemplateError>
     Renderer { data }.value(template, &Place::default(), false)
 }
 
-/// What `metadata` comes to, which has strings alone.
+/// Renders `metadata`, in which all values are strings.
 ///
 /// # Errors
 ///
@@ -153,7 +152,7 @@ impl Renderer<'_> {
                         return Err(TemplateError { place, problem: Problem::OptionalNotString });
                     };
                     match self.optional(text, &place)? {
-                        // Without a value to depend on it is no such key, and left as it is.
+                        // A key without an expression in its value is not optional, and is kept.
                         Presence::Always => (key.as_str(), value.clone()),
                         Presence::Here => (name, self.value(value, &place, is_text)?),
                         Presence::Not => continue,
@@ -169,7 +168,7 @@ impl Renderer<'_> {
         Ok(rendered)
     }
 
-    /// What the first expression of an optional `text` says of it.
+    /// Evaluates the first expression of an optional `text`.
     fn optional(&self, text: &str, place: &Place) -> Result<Presence, TemplateError> {
         let says = expression::is_first_truthy(text, self.data).map_err(|error| {
             let place = place.clone();
@@ -184,7 +183,7 @@ impl Renderer<'_> {
     }
 }
 
-/// Whether an optional key is there.
+/// Whether an optional key is kept.
 enum Presence {
     Always,
     Here,

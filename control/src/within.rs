@@ -1,15 +1,14 @@
-//! Whether an object is already as it is wanted, so that nothing is written which is right. Pure.
+//! Whether an object is already as desired, so that only differences are written. Pure.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A list of which everybody writes a part.
+/// A list in which each writer has its own part.
 const OWNER_REFERENCES: &str = "ownerReferences";
 
-/// Whether `found` has everything that `wanted` has. What others have added to an object does not matter,
-/// nor what is empty in `wanted`: an API server keeps no such thing. Lists have the same length, except
-/// for owners.
+/// Whether `found` has everything that `wanted` has. Fields that others have added do not matter, nor empty ones in
+/// `wanted`: an API server does not store those. Lists have the same length, except for owners.
 pub(crate) fn is_within(wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {
@@ -31,14 +30,14 @@ pub(crate) fn is_within(wanted: &Value, found: &Value) -> bool {
     }
 }
 
-/// A value that is another one than is wanted.
+/// A value that differs from the desired one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
-    /// From the object on, as in `spec.endpoint.addresses[0]`.
+    /// The path from the object on, as in `spec.endpoint.addresses[0]`.
     path: String,
-    /// How it is; null: it is not there.
+    /// The value found; null: there is none.
     found: Value,
-    /// How it is wanted.
+    /// The desired value.
     wanted: Value,
 }
 
@@ -53,7 +52,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Why `wanted` is not within `found`: nothing if it is.
+/// Where `found` differs from `wanted`: empty if `wanted` is within it.
 pub(crate) fn differences(wanted: &Value, found: &Value) -> Vec<Difference> {
     let mut differences = Vec::new();
     collect(String::new(), wanted, found, &mut differences);
@@ -110,7 +109,7 @@ pub(crate) mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_others_is_no_difference() {
+    fn fields_of_others_are_no_difference() {
         let found = json!({
             "metadata": {"uid": "1", "ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true}]},
             "spec": {"mtu": 1340, "list": [1, 2], "ports": [{"port": 1, "nodePort": 7}]},
@@ -154,7 +153,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// Every way to a part of `value`, with that part.
+    /// Every path to a part of `value`, with that part.
     pub(crate) fn parts(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
         let below = |step: &str| format!("{path}/{step}");
         found.push((path.to_owned(), value.clone()));
@@ -171,7 +170,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The slow definition: each part of `wanted` that is something is where it is wanted.
+    /// The slow definition: each part of `wanted` that is not empty is at its path in `found`.
     fn has_all_parts(wanted: &Value, found: &Value) -> bool {
         let mut all = Vec::new();
         parts(wanted, "", &mut all);
@@ -217,13 +216,13 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn it_is_what_every_part_says(wanted in value(), found in value()) {
+        fn is_within_equals_the_slow_definition(wanted in value(), found in value()) {
             prop_assert_eq!(is_within(&wanted, &found), has_all_parts(&wanted, &found));
             prop_assert!(is_within(&found, &found));
         }
 
         #[test]
-        fn what_was_written_is_not_written_again(found in value(), wanted in value()) {
+        fn a_written_object_is_not_written_again(found in value(), wanted in value()) {
             let (mut found, wanted) = (json!({"spec": found}), json!({"spec": wanted}));
 
             json_patch::merge(&mut found, &wanted);

@@ -1,4 +1,4 @@
-//! What users ask of clusters, on two real API servers. Somebody stands in for operators and gateways.
+//! The verbs of users, on two real API servers. A stand-in plays operators and gateways.
 
 #![expect(
     clippy::expect_used,
@@ -7,7 +7,7 @@
     reason = "a test may panic"
 )]
 
-// Under the name that it has in the other crates, whose tests share the harness.
+// Renamed as in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
 #[expect(dead_code, reason = "shared with the tests of the gateway")]
@@ -31,30 +31,30 @@ mod wrong;
 use world::World;
 
 #[tokio::test]
-async fn clusters_are_joined_and_taken_apart() {
+async fn clusters_are_joined_and_separated() {
     let Some(world) = World::start().await else { return };
 
     wrong::changes_nothing(&world).await;
     wrong::is_not_waited_for_longer_than_typed(&world).await;
-    wrong::a_generated_id_beside_a_typed_one_is_warned_of(&world).await;
+    wrong::a_conflicting_generated_id_is_warned_of(&world).await;
     wrong::a_certificate_is_called_untrusted(&world).await;
     tour::two_clusters(&world).await;
     one::verbs_about_one_cluster(&world).await;
 }
 
 #[tokio::test]
-async fn every_wait_ends_with_what_was_found() {
+async fn every_wait_ends_with_the_last_state() {
     let Some(world) = World::start().await else { return };
 
     waits::each_ends(&world).await;
-    waits::what_was_before_is_not_taken_for_done(&world).await;
+    waits::former_generations_are_not_taken_for_done(&world).await;
     waits::a_known_cause_is_named(&world).await;
-    waits::what_stays_without_an_operator_is_named(&world).await;
+    waits::remains_without_an_operator_are_reported(&world).await;
     waits::an_api_server_that_restarts_is_waited_for(world).await;
 }
 
 #[tokio::test]
-async fn what_is_planned_is_what_is_then_done() {
+async fn a_plan_predicts_the_result() {
     let Some(world) = World::start().await else { return };
 
     plan::foretells(&world).await;

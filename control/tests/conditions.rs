@@ -1,4 +1,4 @@
-//! What a gateway tells a cluster about its objects, with the role that it is given and with Liqo's.
+//! The conditions and Events of a gateway, with its shipped role and with Liqo's.
 
 #![expect(
     clippy::expect_used,
@@ -7,7 +7,7 @@
     reason = "a test may panic, and says what it saw"
 )]
 
-// Under the name that it has in the other crates, whose tests share the harness.
+// Renamed as in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
 #[expect(dead_code, reason = "shared with the tests of the gateway")]
@@ -41,7 +41,7 @@ struct World {
 }
 
 impl World {
-    /// `None` if there can be no API server here.
+    /// `None` if no API server can run here.
     async fn new(role: &ClusterRole) -> Option<Self> {
         let tenant = Tenant::start(role).await?;
         let announcer = Announcer::new(&tenant.gateway, identity(), Timestamp::now());
@@ -56,7 +56,7 @@ impl World {
         Api::namespaced(self.tenant.admin.clone(), NAMESPACE)
     }
 
-    /// Makes or changes an object of the remote cluster, its status as well.
+    /// Creates or changes an object of the remote cluster, its status as well.
     async fn put<K>(&self, name: &str, mut object: Value)
     where
         K: Resource<DynamicType = ()>,
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// Makes another schema of `spec` or `status` that of configurations. It takes a moment to count.
+    /// Sets another schema for `spec` or `status` of configurations. It takes a moment to take effect.
     async fn define(&self, part: &str, schema: &Value) {
         let api: Api<CustomResourceDefinition> = Api::all(self.tenant.admin.clone());
         let name = Configuration::crd_name();
@@ -84,14 +84,14 @@ impl World {
         api.patch(name, &PatchParams::default(), &patch).await.expect("a definition");
     }
 
-    /// One round of the gateway, as it sees the objects now.
+    /// One round of the gateway, with the present objects.
     async fn round(&mut self, connection: Option<State>) -> Round {
         let verdicts = self.verdicts().await;
 
         self.announcer.round(&verdicts, connection, Timestamp::now()).await.expect("an answer")
     }
 
-    /// What became of the objects as they are now.
+    /// The verdicts on the present objects.
     async fn verdicts(&self) -> Vec<Verdict> {
         let scope = Scope { remote_cluster_id: Some("milan".to_owned()), ..Scope::default() };
         let found = Objects {
@@ -159,7 +159,7 @@ fn key(byte: u8, bytes: usize) -> Value {
     json!({"spec": {"publicKey": k8s_openapi::ByteString(vec![byte; bytes])}})
 }
 
-/// What Liqo's manager makes of the pods of a remote cluster.
+/// The pods of a remote cluster, as Liqo's manager writes them.
 fn configuration(remote: &[&str], local: &[&str]) -> Value {
     json!({
         "spec": {"remote": {"cidr": {"pod": remote}}},
@@ -178,7 +178,7 @@ fn configuration(remote: &[&str], local: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_configuration_says_what_became_of_it() {
+async fn a_configuration_reports_its_outcome() {
     let Some(mut world) = World::new(&shipped_role()).await else { return };
     world.put::<PublicKey>("milan", key(7, 32)).await;
     let wrong = configuration(&["10.244.0.0/16", "10.9.0.1/16"], &["10.71.0.0/16", "10.72.0.0/16"]);
@@ -197,13 +197,13 @@ async fn a_configuration_says_what_became_of_it() {
     assert_eq!(refused, expected);
     eprintln!("{}", serde_saphyr::to_string(&refused).expect("YAML"));
 
-    // Nothing is news: nothing is written.
+    // Nothing has changed: nothing is written.
     let api = world.api::<Configuration>();
     let before = api.get("milan").await.unwrap();
     world.round(None).await;
     assert_eq!(api.get("milan").await.unwrap().resource_version(), before.resource_version());
 
-    // Liqo's manager writes all of what it owns once more, which says nothing of ours.
+    // Liqo's manager applies all of its fields again, without ours.
     let mended =
         configuration(&["10.244.0.0/16", "10.9.0.0/16"], &["10.71.0.0/16", "10.72.0.0/16"]);
     world.put::<Configuration>("milan", mended.clone()).await;
@@ -217,7 +217,7 @@ async fn a_configuration_says_what_became_of_it() {
     assert_eq!(theirs, mended["status"]["conditions"][0]);
     assert_eq!(conditions.len(), 2);
 
-    // Wrong in the same way once more is the same Event once more.
+    // The same problem again is the same Event again.
     let local = configuration(&["10.244.0.0/16", "10.9.0.1/16"], &["10.71.0.0/16", "10.72.0.0/16"]);
     world.put::<Configuration>("milan", local).await;
     world.round(None).await;
@@ -229,21 +229,21 @@ async fn a_configuration_says_what_became_of_it() {
         ]
     );
 
-    // A gateway that starts anew has nothing new to tell.
+    // A gateway that restarts has nothing to report.
     world.announcer = Announcer::new(&world.tenant.gateway, identity(), Timestamp::now());
     world.round(None).await;
     assert_eq!(world.events().await.len(), 2);
     assert!(world.events().await[1].ends_with("x2"));
 }
 
-/// The rest of the object stays in force.
+/// The other parts of the object stay in force.
 #[tokio::test]
 async fn a_refused_route_makes_the_condition_false() {
     let Some(mut world) = World::new(&shipped_role()).await else { return };
     world.put::<PublicKey>("milan", key(7, 32)).await;
     let good = configuration(&["10.9.0.0/16"], &["10.71.0.0/16"]);
     world.put::<Configuration>("milan", good).await;
-    let said = |condition: &Value| {
+    let summary = |condition: &Value| {
         ["status", "reason", "message"].map(|field| condition[field].as_str().unwrap().to_owned())
     };
     world.round(None).await;
@@ -257,14 +257,14 @@ async fn a_refused_route_makes_the_condition_false() {
     let refused: Vec<_> = refused.collect();
     world.announcer.round(&refused, None, Timestamp::now()).await.expect("an answer");
     let condition = world.condition().await.expect("a condition");
-    assert_eq!(said(&condition), ["False", "RouteRefused", cause]);
+    assert_eq!(summary(&condition), ["False", "RouteRefused", cause]);
 
-    // It can be had again.
+    // The route is possible again.
     world.round(None).await;
-    assert_eq!(said(&world.condition().await.expect("a condition")), said(&in_force));
+    assert_eq!(summary(&world.condition().await.expect("a condition")), summary(&in_force));
 }
 
-/// Liqo's manager writes the whole list as well; neither loses what the other wrote.
+/// Liqo's manager writes the whole list as well; neither loses the writes of the other.
 #[tokio::test]
 async fn two_writers_of_one_list_lose_nothing() {
     let Some(mut world) = World::new(&shipped_role()).await else { return };
@@ -297,7 +297,7 @@ async fn two_writers_of_one_list_lose_nothing() {
         tokio::select! {
             biased;
             () = &mut manager => break,
-            // A round that was cut off is made good by the next.
+            // The next round completes one that was cut off.
             _ = world.round(None) => {}
         }
     }
@@ -310,9 +310,9 @@ async fn two_writers_of_one_list_lose_nothing() {
     assert!(conditions.iter().any(|theirs| theirs.message == format!("write {}", WRITES - 1)));
 }
 
-/// Another release of the API may admit what this one cannot read, or have no conditions at all.
+/// Another release of the API may admit what this one cannot read, or have no conditions.
 #[tokio::test]
-async fn other_definitions_of_the_api_are_coped_with() {
+async fn other_definitions_of_the_api_are_supported() {
     let Some(mut world) = World::new(&shipped_role()).await else { return };
     let api = world.api::<Configuration>();
     let fields = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -379,9 +379,9 @@ async fn keys_and_the_connection_have_events() {
     assert_eq!(lost.involved_object.uid, connection.uid());
 }
 
-/// A gateway with that role reads no `Configuration`; if it did, it could still not write to one.
+/// A gateway with that role reads no `Configuration`; even so it could not write one.
 #[tokio::test]
-async fn with_the_role_of_liqo_one_complaint_stands_for_all_conditions() {
+async fn with_liqos_role_one_complaint_covers_conditions() {
     let Some(mut world) = World::new(&stock_role()).await else { return };
     world.put::<PublicKey>("milan", key(7, 31)).await;
     world.put::<Configuration>("milan", configuration(&["10.9.0.1/16"], &["10.71.0.0/16"])).await;
@@ -396,7 +396,7 @@ async fn with_the_role_of_liqo_one_complaint_stands_for_all_conditions() {
     assert_eq!(second.complaints, [""; 0]);
     assert!(second.again.is_some());
     assert_eq!(world.condition().await, None);
-    // Events are granted.
+    // Events are permitted.
     let events = world.events().await;
     assert!(
         events.contains(&"PublicKey milan: Warning KeyLengthInvalid x1".to_owned()),
@@ -405,7 +405,7 @@ async fn with_the_role_of_liqo_one_complaint_stands_for_all_conditions() {
 }
 
 #[tokio::test]
-async fn without_any_right_nothing_fails_either() {
+async fn without_rights_nothing_fails() {
     let Some(mut world) = World::new(&nobody()).await else { return };
     world.put::<PublicKey>("milan", key(7, 31)).await;
     world.put::<Configuration>("milan", configuration(&["10.9.0.1/16"], &["10.71.0.0/16"])).await;

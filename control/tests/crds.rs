@@ -7,7 +7,7 @@
     reason = "a test may panic"
 )]
 
-// Under the name that it has in the other crates, whose tests share the harness.
+// Renamed as in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
 #[expect(dead_code, reason = "nothing is restarted here")]
@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 #[tokio::test]
-async fn the_api_server_takes_every_definition_and_enforces_it() {
+async fn the_api_server_accepts_and_enforces_every_definition() {
     let Some(server) = ApiServer::start().await else { return };
     let client = server.client().await;
 
@@ -77,7 +77,7 @@ async fn refuses_what_the_rules_forbid(client: &Client) {
     }
 }
 
-/// What we ship for Liqo: a field that the definitions do not know would be gone.
+/// The templates that we ship for Liqo: a field that is not in the definitions would be dropped.
 async fn keeps_the_templates_whole(client: &Client) {
     for text in [
         include_str!("../../deploy/liqo/server.yaml"),
@@ -90,7 +90,7 @@ async fn keeps_the_templates_whole(client: &Client) {
     }
 }
 
-/// As documents of Liqo before 1.0 have them.
+/// As in documents of Liqo before 1.0.
 const FORMER_MANIFESTS: &str = "
 apiVersion: networking.liqo.io/v1alpha1
 kind: Configuration

@@ -1,10 +1,10 @@
-//! What a gateway makes of an API server that refuses, forgets and cuts off.
+//! How a gateway handles an API server that refuses, forgets and disconnects.
 //!
-//! A real one, with the faults put between it and the gateway.
+//! A real one, with injected faults between it and the gateway.
 
 #![expect(clippy::expect_used, reason = "a test may panic, and says what it saw")]
 
-// Under the name that it has in the other crates, whose tests share the harness.
+// Renamed as in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
 #[expect(dead_code, reason = "shared with the tests of the gateway")]
@@ -42,37 +42,36 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tower::{BoxError, service_fn};
 
-/// What a busy machine needs, twice the time after which a silent server counts as away or the file of
-/// a token is read again.
+/// For a busy machine, twice the time after which a silent server counts as away or the file of a token is read again.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// For how long calls meet with a fault.
+/// How long calls meet a fault.
 const FAULT: Duration = Duration::from_millis(250);
 
-/// Within which a watch is attempted again, however many attempts before it have failed: more than the longest
-/// pause, 4 s, and its jitter, as much at most.
+/// Within this time a watch is attempted again after any number of failures: more than the longest pause, 4 s, and its
+/// jitter, at most as much.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
-/// What the API server has instead of an answer.
+/// The answer of the API server under a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It has too much to do.
+    /// It is overloaded.
     TooManyRequests,
-    /// The token is over.
+    /// The token has expired.
     Unauthorized,
-    /// Somebody has taken the role away.
+    /// The role was removed.
     Forbidden,
-    /// What happened since is forgotten; lists are answered.
+    /// The resource version has expired; lists are answered.
     Gone,
-    /// The same, said within a watch.
+    /// The same, within a watch.
     GoneWithin,
     /// The same answer to everything.
     AllGone,
     /// It has lost its own store.
     InternalError,
-    /// Something else listens at its address.
+    /// Another program listens at its address.
     NotFromThere,
-    /// It takes the call and says nothing.
+    /// It accepts the call and does not answer.
     Silent,
 }
 
@@ -89,7 +88,7 @@ impl Fault {
         Self::Silent,
     ];
 
-    /// Whether a request for a watch meets with it, or for anything else.
+    /// Whether it applies to watches, or to other requests.
     fn concerns(self, is_watch: bool) -> bool {
         is_watch || !self.leaves_lists()
     }
@@ -99,7 +98,7 @@ impl Fault {
         matches!(self, Self::Gone | Self::GoneWithin)
     }
 
-    /// `None` if there is none.
+    /// `None` if there is no answer.
     fn answer(self) -> Option<Response<UnsyncBoxBody<Bytes, BoxError>>> {
         let (status, body) = match self {
             Self::TooManyRequests => (429, status(429, "TooManyRequests").to_string()),
@@ -129,8 +128,7 @@ fn status(code: u16, reason: &str) -> Value {
     })
 }
 
-/// A client between which and the server there is whatever `fault` says. One that begins cuts all
-/// watches off.
+/// A client with the present value of `fault` between it and the server. A fault that begins cuts all watches off.
 fn through(fault: watch::Receiver<Option<Fault>>, server: Client) -> Client {
     let send = move |request: Request<Body>| {
         let (server, mut fault) = (server.clone(), fault.clone());
@@ -140,15 +138,15 @@ fn through(fault: watch::Receiver<Option<Fault>>, server: Client) -> Client {
             match now.map(Fault::answer) {
                 Some(Some(answer)) => return Ok(answer),
                 Some(None) => {
-                    // As long as it lasts, or somebody waits.
+                    // For as long as the fault lasts, or the caller waits.
                     let _ = fault.wait_for(Option::is_none).await;
-                    return Err("nobody has answered".into());
+                    return Err("no answer".into());
                 }
                 None => {}
             }
             let answer = server.send(request).await?;
             let begins = async move {
-                // Neither is cut off: what is no watch, and what sees the end of the test.
+                // Never cut off: other requests, and watches until the end of the test.
                 if !is_watch || fault.wait_for(Option::is_some).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -185,7 +183,7 @@ fn clusters(objects: &Objects) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_fault_of_the_api_server_loses_an_object_or_ends_the_watch() {
+async fn no_fault_loses_an_object_or_a_watch() {
     let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&stock_role()).await
     else {
         return;
@@ -204,17 +202,17 @@ async fn no_fault_of_the_api_server_loses_an_object_or_ends_the_watch() {
         keys.delete(&known, &DeleteParams::default()).await.expect("gone");
 
         if !fault.leaves_lists() {
-            let told = timeout(ATTEMPT, unreachable(&mut watch, &known)).await;
-            assert_eq!(told.is_ok(), fault != Fault::Silent, "{fault:?}");
+            let report = timeout(ATTEMPT, unreachable(&mut watch, &known)).await;
+            assert_eq!(report.is_ok(), fault != Fault::Silent, "{fault:?}");
             set_fault.send_replace(None);
         }
-        let is_told = until(&mut watch, [&known, &next]).await;
-        // Another list says all, and nobody need know.
-        assert!(!(is_told && fault.leaves_lists()), "{fault:?}");
+        let is_reported = until(&mut watch, [&known, &next]).await;
+        // Another list has all objects, so no error is reported.
+        assert!(!(is_reported && fault.leaves_lists()), "{fault:?}");
         known = next;
     }
 
-    // The end of an outage is told, also if nothing has changed meanwhile.
+    // The end of an outage is reported, also if nothing has changed meanwhile.
     set_fault.send_replace(Some(Fault::InternalError));
     unreachable(&mut watch, &known).await;
     set_fault.send_replace(None);
@@ -222,7 +220,7 @@ async fn no_fault_of_the_api_server_loses_an_object_or_ends_the_watch() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_written_is_written_when_the_fault_is_over() {
+async fn missing_writes_are_made_after_the_fault() {
     let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&shipped_role()).await
     else {
         return;
@@ -234,7 +232,7 @@ async fn what_could_not_be_written_is_written_when_the_fault_is_over() {
     let mut election = Election::new(gateway.clone(), &identity(), settings());
     let mut announcer = Announcer::new(&gateway, identity(), Timestamp::now());
     kept.ensure().await.expect("it is made");
-    stand(&mut election).await.expect("nobody else stands");
+    stand(&mut election).await.expect("there is no other candidate");
     assert_eq!(election.standing(), Standing::Leader);
 
     let faults = Fault::ALL.into_iter().filter(|fault| !fault.leaves_lists());
@@ -249,14 +247,14 @@ async fn what_could_not_be_written_is_written_when_the_fault_is_over() {
         let refused = async {
             let reported = kept.report(&report, Timestamp::now(), Duration::ZERO).await;
             let stood = stand(&mut election).await;
-            let told = announcer.round(&[], Some(state), Timestamp::now()).await;
-            (reported.is_err(), stood.is_err(), told)
+            let announced = announcer.round(&[], Some(state), Timestamp::now()).await;
+            (reported.is_err(), stood.is_err(), announced)
         };
-        let ((reported, stood, told), ()) = tokio::join!(refused, over);
-        // Silence ends with the first call; those after it are answered.
+        let ((reported, stood, announced), ()) = tokio::join!(refused, over);
+        // Silence ends with the first call; later ones are answered.
         assert!(reported && (stood || fault == Fault::Silent), "{fault:?}");
         assert_eq!(election.standing(), Standing::Leader, "{fault:?}");
-        if let (Ok(round), Fault::Forbidden) = (&told, fault) {
+        if let (Ok(round), Fault::Forbidden) = (&announced, fault) {
             assert_eq!(round.complaints.len(), 1, "{round:?}");
         }
 
@@ -267,28 +265,28 @@ async fn what_could_not_be_written_is_written_when_the_fault_is_over() {
     }
 }
 
-/// As one whose machine is gone, which tells nobody that it is.
+/// Like a server whose machine is gone, without a notice to its clients.
 #[tokio::test]
-async fn an_api_server_that_takes_the_call_and_says_nothing_counts_as_away() {
+async fn a_silent_api_server_counts_as_away() {
     let Some(Tenant { server, admin, .. }) = Tenant::start(&nobody()).await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (gateway, _) = gateway(&server, folder.path()).await;
     let keys: Api<PublicKey> = Api::namespaced(admin, NAMESPACE);
     create(keys, &public_key("oslo", 1)).await;
-    // Leaves a connection, on which to be kept waiting.
+    // Leaves an open connection, which then gets no answer.
     let known = Api::<PublicKey>::namespaced(gateway.clone(), NAMESPACE);
     assert_eq!(known.list(&Default::default()).await.expect("a list").items.len(), 1);
 
     server.freeze();
     let mut watch = Watch::new(&gateway, NAMESPACE, &scope());
-    timeout(PATIENCE, unreachable(&mut watch, "oslo")).await.expect("somebody loses patience");
+    timeout(PATIENCE, unreachable(&mut watch, "oslo")).await.expect("the client times out");
     server.thaw();
     until(&mut watch, ["oslo"; 2]).await;
 }
 
-/// A token is of an account, and over with it. A new one comes in its file, as in a pod.
+/// A token of a service account, which expires. A new one appears in its file, as in a pod.
 #[tokio::test]
-async fn a_token_that_is_over_moves_nothing_until_there_is_another() {
+async fn an_expired_token_changes_nothing_until_its_renewal() {
     let Some(Tenant { mut server, admin, .. }) = Tenant::start(&nobody()).await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (gateway, file) = gateway(&server, folder.path()).await;
@@ -297,17 +295,19 @@ async fn a_token_that_is_over_moves_nothing_until_there_is_another() {
     let mut watch = Watch::new(&gateway, NAMESPACE, &scope());
     until(&mut watch, ["oslo"; 2]).await;
     let mut election = Election::new(gateway, &identity(), settings());
-    stand(&mut election).await.expect("nobody else stands");
+    stand(&mut election).await.expect("there is no other candidate");
 
     let accounts: Api<ServiceAccount> = Api::namespaced(admin, NAMESPACE);
     accounts.delete("strait-gateway", &DeleteParams::default()).await.expect("gone");
-    // What was allowed is remembered for a while, and a watch that has begun goes on.
+    // Authorization is cached for a while, and an open watch goes on.
     server.kill();
     server.restart().await;
     create(keys.clone(), &public_key("milan", 2)).await;
     keys.delete("oslo", &DeleteParams::default()).await.expect("gone");
-    timeout(PATIENCE, unreachable(&mut watch, "oslo")).await.expect("the end of the token shows");
-    let error = stand(&mut election).await.expect_err("the token is over");
+    timeout(PATIENCE, unreachable(&mut watch, "oslo"))
+        .await
+        .expect("the expiry of the token is reported");
+    let error = stand(&mut election).await.expect_err("the token has expired");
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 401), "{error}");
     assert_eq!(election.standing(), Standing::Leader);
 
@@ -316,7 +316,7 @@ async fn a_token_that_is_over_moves_nothing_until_there_is_another() {
     stand(&mut election).await.expect("it is renewed");
 }
 
-/// As it is in a pod, and the file with its token.
+/// The client of a pod, and the file with its token.
 async fn gateway(server: &ApiServer, folder: &Path) -> (Client, PathBuf) {
     let file = folder.join("token");
     fs::write(&file, server.bind(NAMESPACE, &shipped_role()).await).expect("a token");
@@ -326,7 +326,7 @@ async fn gateway(server: &ApiServer, folder: &Path) -> (Client, PathBuf) {
     (control::client::client(config.expect("a configuration")).expect("a client"), file)
 }
 
-/// Everybody's keys, nobody's prefixes.
+/// All keys, and no prefixes.
 fn scope() -> Scope {
     Scope { remapping: Remapping::Elsewhere, ..Scope::default() }
 }
@@ -344,18 +344,18 @@ async fn stand(election: &mut Election) -> kube::Result<bool> {
     stood
 }
 
-/// Until the watch says that there is the key of `to` and no other. Until then there is that of `from`,
-/// or both. Whether it said in between that nobody can be asked.
+/// Waits until the watch reports the key of `to` and no other. Until then there is that of `from`, or both. Returns
+/// whether it reported an unreachable server in between.
 async fn until(watch: &mut Watch, [from, to]: [&str; 2]) -> bool {
-    let told = async {
-        let mut is_told = false;
+    let reached = async {
+        let mut is_reported = false;
         loop {
             match watch.next().await {
-                Update::Unreachable(_) => is_told = true,
+                Update::Unreachable(_) => is_reported = true,
                 Update::Objects(objects) => {
                     let known = clusters(&objects);
                     if known == [to] {
-                        return is_told;
+                        return is_reported;
                     }
                     assert!(known.iter().any(|name| name == from), "{known:?}");
                 }
@@ -363,10 +363,10 @@ async fn until(watch: &mut Watch, [from, to]: [&str; 2]) -> bool {
         }
     };
 
-    timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("{to} is never told"))
+    timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{to} is never reported"))
 }
 
-/// Until the watch says that nobody can be asked. Whatever else it says is what was `known`.
+/// Waits until the watch reports an unreachable server. Every other report has the `known` key.
 async fn unreachable(watch: &mut Watch, known: &str) {
     loop {
         match watch.next().await {

@@ -1,7 +1,7 @@
-//! Whatever an API server hands out, however wrong: nothing panics, what is wrong is said of its object,
-//! and what is right in the same namespace is in force all the same.
+//! Any objects from an API server: nothing panics, problems are reported on their object, and valid objects of the same
+//! namespace are in force.
 //!
-//! The objects are made from the schemas of the API: each field as it should be, or garbage.
+//! The objects are generated from the schemas of the API: each field is valid, or garbage.
 
 #![expect(
     clippy::expect_used,
@@ -10,7 +10,7 @@
     reason = "a test may panic"
 )]
 
-// Under the name that it has in the other crates.
+// Renamed as in the other crates.
 extern crate strait_control as control;
 
 #[path = "garbage/generate.rs"]
@@ -34,7 +34,7 @@ use proptest::strategy::Union;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The name of a kind, and how it is read.
+/// The name of a kind, and its reader.
 type Kind = (&'static str, fn(&Value));
 
 /// Every kind of the API.
@@ -57,7 +57,7 @@ const KINDS: [Kind; 16] = [
     ("WgGatewayServerTemplate", is_read::<api::WgGatewayServerTemplate>),
 ];
 
-/// Of what is not there as it should be, the metadata must be there at least.
+/// An object that cannot be read must at least have its metadata.
 fn is_read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Value) {
     let read = read::<K>(object);
 
@@ -71,14 +71,14 @@ fn is_read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Value) {
 fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Value) -> DeserializeGuard<K> {
     let text = serde_json::to_vec(object).expect("JSON");
 
-    serde_json::from_slice(&text).expect("an object, or why it is none")
+    serde_json::from_slice(&text).expect("an object, or why it is invalid")
 }
 
 fn listed<K: Resource<DynamicType = ()> + DeserializeOwned>(objects: &[Value]) -> Vec<Listed<K>> {
     objects.iter().map(|object| Arc::new(read(object))).collect()
 }
 
-/// A cluster with nothing wrong, and no prefix that a generated object could have.
+/// A cluster without problems, and without a prefix that a generated object could have.
 fn good() -> [Value; 2] {
     let metadata = |kind: &str| {
         json!({
@@ -127,7 +127,7 @@ fn verdict<'a>(verdicts: &'a [Verdict], object: &Value) -> &'a Verdict {
     verdicts.iter().find(|verdict| verdict.object.uid.as_deref() == uid).expect("a verdict")
 }
 
-/// Whether the API takes the condition that tells of a verdict.
+/// Checks that the API accepts the condition of a verdict.
 fn assert_takes(verdict: &Verdict) {
     let conditions =
         merged(&[json!("garbage")], verdict, Timestamp::UNIX_EPOCH).expect("something to write");
@@ -142,7 +142,7 @@ fn assert_takes(verdict: &Verdict) {
     assert_eq!(merged(&conditions, verdict, Timestamp::now()), None);
 }
 
-/// The texts of a list in an object, read as generously as the API once was.
+/// The texts of a list in an object, read as leniently as the API once was.
 fn texts(object: &Value, list: &str) -> Vec<String> {
     let text = |value: &Value| match value {
         Value::Null => String::new(),
@@ -157,7 +157,7 @@ fn texts(object: &Value, list: &str) -> Vec<String> {
     }
 }
 
-/// Each prefix of the remote cluster that an object asks for, and its name here.
+/// Each prefix of the remote cluster in an object, and its local prefix.
 fn pairs(object: &Value) -> Vec<(String, String)> {
     ["pod", "external"]
         .iter()
@@ -185,7 +185,7 @@ fn is_wrong_key(object: &Value) -> bool {
     key.and_then(|key| STANDARD.decode(key).ok()).is_none_or(|key| key.len() != 32)
 }
 
-/// Up to three objects a kind, of up to three clusters.
+/// Up to three objects per kind, of up to three clusters.
 fn objects(kind: &'static str) -> BoxedStrategy<Vec<Value>> {
     proptest::collection::vec(object(kind), 0..4)
         .prop_map(move |objects| {
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wrong_is_said_and_what_is_right_is_in_force(
+    fn problems_are_reported_and_valid_objects_are_applied(
         keys in objects("PublicKey"),
         configurations in objects("Configuration"),
     ) {
@@ -252,13 +252,13 @@ proptest! {
         }
     }
 
-    /// An object of any kind may have gone wrong; reading it says so.
+    /// An object of any kind may be invalid; reading it reports that.
     #[test]
     fn every_kind_is_read_or_refused(
         (read, object) in Union::new_weighted(
             KINDS
                 .map(|(kind, read)| {
-                    // With a whole pod in them these take long and have few fields of their own.
+                    // Those with a whole pod in them take long and have few fields of their own.
                     let weight = if kind.starts_with("Wg") { 1 } else { 10 };
                     (weight, object(kind).prop_map(move |object| (read, object)))
                 })

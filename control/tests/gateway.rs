@@ -1,4 +1,4 @@
-//! What a gateway does with an API server: watches, makes its `Connection`, reports.
+//! A gateway and an API server: it watches, creates its `Connection`, reports.
 //!
 //! With the rights of Liqo's own role for gateways and no others.
 
@@ -8,7 +8,7 @@
     reason = "a test may panic, and says what it saw"
 )]
 
-// Under the name that it has in the other crates, whose tests share the harness.
+// Renamed as in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
 #[expect(dead_code, reason = "shared with the tests of the gateway")]
@@ -46,12 +46,12 @@ fn public_key(cluster: &str, byte: u8) -> PublicKey {
     object
 }
 
-/// Everybody's keys, nobody's prefixes.
+/// All keys, and no prefixes.
 fn scope() -> Scope {
     Scope { remapping: Remapping::Elsewhere, ..Scope::default() }
 }
 
-/// What there is as soon as it is as `wanted`, and after how many updates.
+/// The objects as soon as they are as `wanted`, and the number of updates.
 async fn until(watch: &mut Watch, wanted: impl Fn(&Objects) -> bool) -> (Objects, usize) {
     let mut updates = 0;
     let objects = async {
@@ -70,7 +70,7 @@ async fn until(watch: &mut Watch, wanted: impl Fn(&Objects) -> bool) -> (Objects
 }
 
 #[tokio::test]
-async fn a_connection_is_made_kept_and_reported_with_the_rights_of_a_stock_gateway() {
+async fn a_stock_role_suffices_for_the_connection() {
     let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&stock_role()).await
     else {
         return;
@@ -84,14 +84,14 @@ async fn a_connection_is_made_kept_and_reported_with_the_rights_of_a_stock_gatew
         ..Report::default()
     };
 
-    // Nothing to report to, which is no error.
+    // There is no object to report to, which is no error.
     connections.report(&connected, now, INTERVAL).await.unwrap();
     connections.ensure().await.unwrap();
     let made = api.get("gw-milan").await.unwrap();
     assert_eq!(made.status.clone().unwrap().value.as_deref(), Some("Connecting"));
     assert_eq!(made.owner_references()[0].kind, "GatewayServer");
 
-    // Somebody else writes in between.
+    // Another writer in between.
     let label = json!({"metadata": {"labels": {"team": "net", REMOTE_CLUSTER_ID: "oslo"}}});
     api.patch("gw-milan", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
     connections.report(&connected, now, INTERVAL).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_connection_is_made_kept_and_reported_with_the_rights_of_a_stock_gatew
 }
 
 #[tokio::test]
-async fn a_burst_is_few_updates_and_an_outage_loses_nothing() {
+async fn bursts_are_few_updates_and_outages_lose_nothing() {
     let Some(Tenant { mut server, admin, gateway }) = Tenant::start(&stock_role()).await else {
         return;
     };
@@ -146,7 +146,7 @@ async fn a_burst_is_few_updates_and_an_outage_loses_nothing() {
     let unreachable = async { while !matches!(watch.next().await, Update::Unreachable(_)) {} };
     tokio::time::timeout(Duration::from_secs(60), unreachable).await.expect("the outage shows");
     server.restart().await;
-    // The watch must begin anew: what it last saw is no more.
+    // The watch must start again: its resource version has expired.
     server.compact();
     let mut younger = public_key("cluster-7", 2);
     younger.metadata.resource_version =
@@ -156,19 +156,18 @@ async fn a_burst_is_few_updates_and_an_outage_loses_nothing() {
 
     let (objects, _) =
         until(&mut watch, |objects| objects.public_keys.len() == usize::from(KEYS) - 1).await;
-    let asked = objects::read(&scope(), &objects);
+    let requested = objects::read(&scope(), &objects);
     let key = |name: &str| {
-        asked.peers.iter().find(|peer| peer.wanted.name == name).map(|peer| peer.public_key)
+        requested.peers.iter().find(|peer| peer.wanted.name == name).map(|peer| peer.public_key)
     };
     assert_eq!(key("cluster-8"), None);
-    // Two keys are shared by nobody; all the others are one key for many clusters.
+    // Two keys belong to one cluster each; all the others are one key for many clusters.
     assert_eq!(key("cluster-7"), Some([2; 32]));
 }
 
-/// From the write to the moment at which the plan can begin, on an idle API server. Ten changes a second
-/// are no flood.
+/// From the write to the moment at which the plan can begin, on an idle API server. Ten changes a second are no flood.
 #[tokio::test]
-async fn a_change_is_told_before_anybody_waits_for_it() {
+async fn a_change_is_reported_within_milliseconds() {
     let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&stock_role()).await
     else {
         return;
@@ -187,8 +186,8 @@ async fn a_change_is_told_before_anybody_waits_for_it() {
         let start = Instant::now();
         api.patch("milan", &PatchParams::default(), &Patch::Merge(&key)).await.unwrap();
         until(&mut watch, |objects| {
-            let asked = objects::read(&scope(), objects);
-            asked.peers.first().is_some_and(|peer| peer.public_key == [number; 32])
+            let requested = objects::read(&scope(), objects);
+            requested.peers.first().is_some_and(|peer| peer.public_key == [number; 32])
         })
         .await;
         delays.push(start.elapsed());
@@ -196,14 +195,14 @@ async fn a_change_is_told_before_anybody_waits_for_it() {
 
     delays.sort();
     let (median, p99) = (delays[CHANGES / 2], delays[CHANGES - 2]);
-    eprintln!("told after {median:?} (median), {p99:?} (p99)");
+    eprintln!("reported after {median:?} (median), {p99:?} (p99)");
     // The figure is 50 ms at p99; neighbours of a test machine can take longer than that.
     assert!(median < Duration::from_millis(50) && p99 < Duration::from_millis(500), "{delays:?}");
 }
 
-/// As many as one namespace of a large hub has, written at once; a gateway that starts reads them all.
+/// As many as in one namespace of a large hub, written at once; a gateway that starts reads them all.
 #[tokio::test]
-async fn a_thousand_peers_are_read_and_planned_in_a_moment() {
+async fn a_thousand_peers_are_planned_in_a_moment() {
     let Some(Tenant { admin, gateway, server: _server }) = Tenant::start(&reader()).await else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Who gives prefixes and addresses in a real cluster, with the role that it is given.
+//! IPAM in a real cluster, with its shipped role.
 
 #![expect(
     clippy::expect_used,
@@ -7,7 +7,7 @@
     reason = "a test may panic, and says what it saw"
 )]
 
-// Under the name that it has in the other crates, whose tests share the harness.
+// Renamed as in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
 #[expect(dead_code, reason = "shared with the tests of the gateway")]
@@ -61,7 +61,7 @@ async fn choices_are_those_of_liqo() {
         }
         assert_eq!(world.network(INSTALLED, "internal-cidr").await.as_deref(), Some(internal));
 
-        // Nothing of it is left for the next.
+        // The next case starts without them.
         for number in 0..peers.len() {
             world.delete_peer(&format!("leaf-{number}")).await;
         }
@@ -74,7 +74,7 @@ async fn choices_are_those_of_liqo() {
 
 /// Both are stopped in the middle of it, one comes back, and a third one joins.
 #[tokio::test]
-async fn two_operators_race_and_nobody_has_what_another_has() {
+async fn racing_operators_never_share_an_allocation() {
     const PEERS: usize = 100;
     let Some(world) = World::new().await else { return };
     let client = world.operator_client().await;
@@ -117,7 +117,7 @@ async fn two_operators_race_and_nobody_has_what_another_has() {
     }
     for peer in api.list(&ListParams::default()).await.expect("all") {
         let [pod, external] = names(&peer);
-        let told = |network_type: &str| {
+        let status_of = |network_type: &str| {
             let child = all.iter().find(|network| {
                 let owners = network.owner_references();
                 owners.iter().any(|owner| Some(&owner.uid) == peer.uid().as_ref())
@@ -125,10 +125,10 @@ async fn two_operators_race_and_nobody_has_what_another_has() {
             });
             vec![child.and_then(|child| child.status.clone()?.cidr).expect("one")]
         };
-        assert_eq!((pod, external), (told("pod"), told("external")));
+        assert_eq!((pod, external), (status_of("pod"), status_of("external")));
     }
 
-    // All is said: nobody writes anything any more.
+    // Everything is settled: nothing is written any more.
     let version = async || {
         let versions =
             (api.list(&ListParams::default()).await, networks.list(&ListParams::default()).await);
@@ -152,7 +152,7 @@ async fn two_operators_race_and_nobody_has_what_another_has() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_changes_gives_back_what_it_does_not_ask_for() {
+async fn a_changed_configuration_releases_former_prefixes() {
     let Some(world) = World::new().await else { return };
     let _operator = world.operator().await;
     world.install("10.244.0.0/16", "10.96.0.0/12").await;
@@ -179,7 +179,7 @@ async fn a_configuration_that_changes_gives_back_what_it_does_not_ask_for() {
         let patch = json!({"spec": {"remote": {"cidr": {"pod": pod}}}});
         api.patch("milan", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("it");
     };
-    // The first goes, another one comes before the one that stays.
+    // The first is removed, another one comes before the one that stays.
     change(&["172.24.0.0/16", "172.20.0.0/16"]).await;
     assert_eq!(
         world.names("milan").await,
@@ -187,13 +187,13 @@ async fn a_configuration_that_changes_gives_back_what_it_does_not_ask_for() {
     );
     assert_eq!(world.network(TENANT, "milan-pod-10-244-0-0-16").await, None);
     world.entries(7).await;
-    // What overlaps the orphan is free by the time somebody asks for it.
+    // The orphan's prefix is free by the time of the overlapping request.
     change(&["172.24.128.0/17", "172.24.128.0/17"]).await;
     assert_eq!(
         world.names("milan").await,
         chosen(&["172.24.128.0/17", "172.24.128.0/17"], &["10.68.0.0/16"])
     );
-    // Who comes next gets what was given back.
+    // The next peer gets the released prefixes.
     world.peer("turin", &["10.244.0.0/16"], &["172.20.0.0/16"]).await;
     assert_eq!(world.names("turin").await, chosen(&["10.69.0.0/16"], &["172.20.0.0/16"]));
 
@@ -207,11 +207,11 @@ async fn a_configuration_that_changes_gives_back_what_it_does_not_ask_for() {
 }
 
 #[tokio::test]
-async fn whoever_is_denied_is_told_why_until_the_obstacle_goes() {
+async fn a_denial_is_reported_while_it_lasts() {
     let Some(world) = World::new().await else { return };
     let _operator = world.operator().await;
     world.install("10.244.0.0/16", "10.96.0.0/12").await;
-    // Nothing of its size is left, and another prefix is none at all.
+    // No prefix of one size is left, and another prefix is invalid.
     world.peer("milan", &["10.244.0.0/16", "10.0.0.0/8", "10.9.0.1/16"], &["10.70.0.0/16"]).await;
     let api = world.api::<Configuration>(TENANT);
     let is_denied = async || {
@@ -230,16 +230,16 @@ async fn whoever_is_denied_is_told_why_until_the_obstacle_goes() {
     );
     assert_eq!(names(&milan)[0], ["10.71.0.0/16"]);
     assert!(!milan.labels().contains_key("configuration.liqo.io/configured"));
-    let is_told = async || {
+    let is_reported = async || {
         let events = world.events("Configuration", "milan").await;
         events.iter().any(|(reason, note)| reason == "PoolsExhausted" && *note == message)
     };
-    until(is_told).await;
+    until(is_reported).await;
     let network = "milan-pod-10-0-0-0-8";
     until(async || !world.events("Network", network).await.is_empty()).await;
     assert_eq!(world.events("Network", network).await[0].0, "PoolsExhausted");
 
-    // Another one is in the way of a prefix that takes no other name.
+    // Another network overlaps an immutable one.
     let mut immutable: Network = serde_json::from_value(json!({
         "apiVersion": "ipam.liqo.io/v1alpha1", "kind": "Network",
         "metadata": {"name": "office", "labels": {"ipam.liqo.io/network-not-remapped": "true"}},
@@ -272,7 +272,7 @@ async fn whoever_is_denied_is_told_why_until_the_obstacle_goes() {
 }
 
 #[tokio::test]
-async fn addresses_are_given_in_order_and_given_back() {
+async fn addresses_are_allocated_in_order_and_released() {
     let Some(world) = World::new().await else { return };
     let _operator = world.operator().await;
     let api = world.api::<IP>(TENANT);
@@ -292,19 +292,19 @@ async fn addresses_are_given_in_order_and_given_back() {
         [status.ip, status.cidr].map(Option::unwrap_or_default)
     };
 
-    // There is nothing to take one from yet.
+    // There is no Network to take one from yet.
     ask("early", Value::Null).await;
     until(async || !world.events("IP", "early").await.is_empty()).await;
     assert_eq!(world.events("IP", "early").await[0].0, "NetworkMissing");
     world.install("10.244.0.0/16", "10.96.0.0/12").await;
-    // The first one is that of unknown sources.
+    // The first one masquerades unknown sources.
     assert_eq!(given("early").await, ["10.70.0.1", "10.70.0.0/16"]);
     let early = api.get("early").await.unwrap();
     assert_eq!(early.finalizers(), ["ip.ipam.liqo.io/finalizer"]);
     assert_eq!(early.labels()["ipam.liqo.io/network-namespace"], INSTALLED);
     assert_eq!(early.labels()["ipam.liqo.io/network-name"], "external-cidr");
 
-    // Those that were given back are not given at once.
+    // Released addresses are not allocated again at once.
     ask("second", Value::Null).await;
     assert_eq!(given("second").await[0], "10.70.0.2");
     world.delete::<IP>(TENANT, "early").await;
@@ -336,9 +336,9 @@ async fn addresses_are_given_in_order_and_given_back() {
     world.entries(4).await;
 }
 
-/// Liqo's allocator was there before, and somebody deletes the journal later.
+/// Liqo's allocator was there before, and the journal is deleted later.
 #[tokio::test]
-async fn what_statuses_say_outlives_the_journal() {
+async fn statuses_survive_the_loss_of_the_journal() {
     let Some(world) = World::new().await else { return };
     let tell = async |namespace: &str, name: &str, cidr: &str| {
         let status = json!({"status": {"cidr": cidr}});
@@ -377,7 +377,7 @@ async fn what_statuses_say_outlives_the_journal() {
         &Api::<Network>::all(world.admin.clone()).list(&ListParams::default()).await.unwrap().items,
     );
 
-    // What goes while nobody is there is given back as well.
+    // A resource that is deleted while no operator runs is released as well.
     drop(operator);
     world.delete::<Network>(INSTALLED, "internal-cidr").await;
     let _operator = operate(&world.server.client().await);

@@ -1,5 +1,5 @@
-//! The operator against a real API server, with the role that it is given. Deployments get their pods from a
-//! stand-in for the kubelet.
+//! The operator against a real API server, with its shipped role. Deployments get their pods from a stand-in for the
+//! kubelet.
 
 #![expect(
     clippy::expect_used,
@@ -7,7 +7,7 @@
     reason = "a test may panic, and says what it saw"
 )]
 
-// Under the name that it has in the other crates, whose tests share the harness.
+// Renamed as in the other crates, whose tests share the harness.
 extern crate strait_control as control;
 
 #[path = "operator/bindings.rs"]
@@ -37,13 +37,13 @@ use tokio::time::{Instant, sleep};
 use world::{NETWORKING, PATIENCE, World, addresses, object, server};
 
 #[tokio::test]
-async fn a_gateway_is_made_kept_found_and_taken_away() {
+async fn a_gateway_is_created_kept_and_deleted() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     let start = Instant::now();
     world.ask_for_server().await;
 
-    // All of it is there, and users read where.
+    // All objects exist, and the endpoint is in the status.
     let made = world.until("milan", |server| !addresses(server).is_empty()).await;
     eprintln!("a gateway after {:?}", start.elapsed());
     let status = made.status.clone().expect("a status");
@@ -84,7 +84,7 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
     let bound = bindings.get(&binding).await.expect("a binding");
     assert_eq!(bound.labels()["networking.liqo.io/gateway-namespace"], NAMESPACE);
 
-    // What others destroy or change is mended; what is right is not written again.
+    // Objects that others delete or change are corrected; those that are right are not written again.
     world.api::<Deployment>().delete("gw-milan", &DeleteParams::background()).await.expect("gone");
     let again = world.until::<Deployment>("gw-milan", |_| true).await;
     assert_ne!(again.uid(), deployment.uid());
@@ -99,26 +99,29 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
         .await;
     world.until("milan", |server: &GatewayServer| addresses(server) == ["172.18.0.3"]).await;
 
-    // A node that moves is followed; without a pod the address stays known.
+    // The address follows the node; without a pod it is kept.
     kubelet::move_node(&world.admin, "172.18.0.4").await;
     world.until("milan", |server: &GatewayServer| addresses(server) == ["172.18.0.4"]).await;
 
-    // Another wish reaches the service.
-    let wish = json!({"spec": {"endpoint": {"nodePort": 30800}}});
+    // A change of the spec reaches the service.
+    let change = json!({"spec": {"endpoint": {"nodePort": 30800}}});
     let servers = world.api::<GatewayServer>();
-    servers.patch("milan", &PatchParams::default(), &Patch::Merge(&wish)).await.expect("a wish");
+    servers
+        .patch("milan", &PatchParams::default(), &Patch::Merge(&change))
+        .await
+        .expect("a change");
     let port =
         |server: &GatewayServer| server.status.clone().and_then(|status| status.endpoint?.port);
-    let asked = world.until("milan", |server: &GatewayServer| port(server) == Some(30800)).await;
+    let changed = world.until("milan", |server: &GatewayServer| port(server) == Some(30800)).await;
 
-    // What was made says of which generation of the wish.
-    let generation = asked.metadata.generation.expect("a generation").to_string();
+    // The objects record the generation that they were made from.
+    let generation = changed.metadata.generation.expect("a generation").to_string();
     let deployment: Deployment = world.api().get("gw-milan").await.expect("a deployment");
     assert_eq!(deployment.annotations()["strait.io/generation"], generation);
     let service: Service = world.api().get("gw-milan").await.expect("a service");
     assert_eq!(service.annotations()["strait.io/generation"], generation);
 
-    // With the gateway goes its binding, which nothing can own.
+    // With the gateway its binding is deleted, which cannot have an owner.
     world.api::<WgGatewayServer>().delete("milan", &DeleteParams::default()).await.expect("gone");
     let start = Instant::now();
     while bindings.get(&binding).await.is_ok_and(|found| found.uid() == bound.uid()) {
@@ -128,7 +131,7 @@ async fn a_gateway_is_made_kept_found_and_taken_away() {
 }
 
 #[tokio::test]
-async fn the_condition_of_a_gateway_goes_with_it() {
+async fn the_condition_is_removed_with_its_gateway() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -139,15 +142,15 @@ async fn the_condition_of_a_gateway_goes_with_it() {
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         })
     };
-    let said = json!({
+    let applied = json!({
         "apiVersion": NETWORKING, "kind": "Configuration",
         "metadata": {"name": "milan", "labels": {REMOTE_CLUSTER_ID: "milan"}},
         "status": {"conditions": [condition("strait.io/InForce"), condition("example.com/Other")]},
     });
     let configurations = world.of_kind(NETWORKING, "Configuration", NAMESPACE);
     let parameters = PatchParams::apply("strait-gateway").force();
-    configurations.patch("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
-    configurations.patch_status("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
+    configurations.patch("milan", &parameters, &Patch::Apply(&applied)).await.expect("it");
+    configurations.patch_status("milan", &parameters, &Patch::Apply(&applied)).await.expect("it");
     let types = async || -> Vec<String> {
         let found = configurations.get("milan").await.expect("it");
         let conditions = found.data["status"]["conditions"].as_array().cloned();
@@ -172,16 +175,16 @@ async fn the_condition_of_a_gateway_goes_with_it() {
     }
     assert_eq!(types().await, ["example.com/Other"]);
 
-    // What a gateway of which the operator knows nothing writes again is left to it.
+    // A condition that is written again, by a gateway unknown to the operator, is kept.
     sleep(Duration::from_secs(1)).await;
-    configurations.patch_status("milan", &parameters, &Patch::Apply(&said)).await.expect("it");
+    configurations.patch_status("milan", &parameters, &Patch::Apply(&applied)).await.expect("it");
     sleep(Duration::from_secs(1)).await;
     assert!(types().await.contains(&ours), "it would be written again without end");
 }
 
-/// Where that is comes from the one that is going, with whatever is in front of it.
+/// Its endpoint would be that of the one being deleted, with that one's service.
 #[tokio::test]
-async fn a_gateway_says_nothing_of_one_of_its_name_that_is_going() {
+async fn a_new_gateway_ignores_a_deleted_namesake() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -222,9 +225,9 @@ async fn a_gateway_says_nothing_of_one_of_its_name_that_is_going() {
 }
 
 #[tokio::test]
-async fn a_gateway_goes_whoever_has_held_it_back() {
+async fn a_gateway_with_foreign_finalizers_is_deleted() {
     let Some(mut world) = World::new().await else { return };
-    // As of a copy that was put back: nobody who applies has ever owned the finalizers.
+    // As in a restored copy: no field manager owns the finalizers.
     let finalizers = ["networking.liqo.io/clusterrolebinding", "example.com/archive"];
     let held = json!({
         "metadata": {"name": "milan", "finalizers": finalizers},
@@ -240,7 +243,7 @@ async fn a_gateway_goes_whoever_has_held_it_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_that_is_right_already() {
+async fn objects_that_are_right_are_not_written() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -249,7 +252,7 @@ async fn nothing_is_written_that_is_right_already() {
 
     let before = world.versions().await;
     assert!(before.len() >= 6, "{before:?}");
-    // Every gateway is looked at again by whoever takes over.
+    // The next operator reconciles every gateway again.
     world.tasks.pop().expect("an operator").abort();
     world.start_operator();
     sleep(Duration::from_secs(2)).await;
@@ -284,10 +287,9 @@ impl World {
     }
 }
 
-/// By the name that the operator gives it, and by that of the one that is there already; the reference to
-/// the template is of an older document.
+/// The operator's default name, and that of an existing one; the reference to the template is of an older document.
 #[tokio::test]
-async fn a_template_has_the_name_of_the_secret_in_use() {
+async fn a_template_gets_the_name_of_the_secret() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     let mut template: Value =
@@ -296,10 +298,10 @@ async fn a_template_has_the_name_of_the_secret_in_use() {
     made["metadata"]["annotations"] = json!({"secret": "{{ .SecretName }}"});
     made["spec"]["?extraConfig"] = json!("{{ .Spec.ExtraConfig }}");
     world.apply(&template.to_string()).await;
-    let mut asked = server("wireguard-server");
-    let reference = asked.spec.server_template_ref.as_mut().expect("a reference");
+    let mut requested = server("wireguard-server");
+    let reference = requested.spec.server_template_ref.as_mut().expect("a reference");
     reference.api_version = Some("networking.liqo.io/v1alpha1".to_owned());
-    create(world.api(), &asked).await;
+    create(world.api(), &requested).await;
 
     let names = |secret: &'static str| {
         move |gateway: &WgGatewayServer| {
@@ -333,14 +335,14 @@ async fn a_template_has_the_name_of_the_secret_in_use() {
         world.until("milan", names(secret)).await;
     }
 
-    // Or leaves one.
+    // Or deletes the other.
     name(json!(null)).await;
     world.api::<Secret>().delete("gw-milan", &DeleteParams::default()).await.expect("gone");
     world.until("milan", names("own-keys")).await;
 }
 
 #[tokio::test]
-async fn a_cluster_without_an_id_gets_one_that_stays() {
+async fn a_cluster_without_an_id_gets_one() {
     let Some(world) = World::new().await else { return };
     let maps = Api::<ConfigMap>::namespaced(world.admin.clone(), "liqo");
     let ensure = async || cluster_id::ensure(world.operator.clone(), "liqo".to_owned()).await;
@@ -358,7 +360,7 @@ async fn a_cluster_without_an_id_gets_one_that_stays() {
     ensure().await;
     assert_eq!(maps.get(name).await.expect("it").resource_version(), made.resource_version());
 
-    // One without an id is waited for to go.
+    // One without an id has to be deleted first.
     let deletion = DeleteParams::default();
     maps.delete(name, &deletion).await.expect("gone");
     let empty = json!({"metadata": {"name": name}, "data": {"CLUSTER_ID": ""}});
@@ -370,7 +372,7 @@ async fn a_cluster_without_an_id_gets_one_that_stays() {
     tokio::join!(ensure(), removal);
     assert_eq!(maps.get(name).await.expect("it").annotations()["strait.io/generated"], "true");
 
-    // One that users name is theirs, and none is generated for those who know another one.
+    // Ids that users set are theirs, and none is generated while peers know another one.
     maps.delete(name, &deletion).await.expect("gone");
     let own = json!({"metadata": {"name": "clusterid-configmap"}, "data": {"CLUSTER_ID": "rome"}});
     create(maps.clone(), &object::<ConfigMap>(own)).await;
@@ -383,7 +385,7 @@ async fn a_cluster_without_an_id_gets_one_that_stays() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_and_waited_for() {
+async fn missing_objects_are_reported_and_awaited() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     create(world.api(), &server("strait-server")).await;
@@ -397,7 +399,7 @@ async fn what_is_missing_is_told_and_waited_for() {
     let servers = world.api::<GatewayServer>();
     servers.patch("milan", &PatchParams::default(), &Patch::Merge(&own)).await.expect("a wish");
     world.apply(include_str!("../../deploy/liqo/server.yaml")).await;
-    // Of what the user has made, though the template has made something else of it.
+    // On the user's object, though the template has made another object from it.
     let note = world.told_of("GatewayServer", "MissingSecretRef").await;
     assert_eq!(
         note,
@@ -422,12 +424,12 @@ async fn what_is_missing_is_told_and_waited_for() {
     let made = world.until("milan", |server: &GatewayServer| !addresses(server).is_empty()).await;
     let secret = made.status.and_then(|status| status.secret_ref?.name);
     assert_eq!(secret.as_deref(), Some("own-keys"));
-    assert_eq!(world.told("Reconciled").await, "nothing is in the way any more");
+    assert_eq!(world.told("Reconciled").await, "the problem is solved");
     let labelled: Secret = world.api().get("own-keys").await.expect("it");
     assert_eq!(labelled.labels()[REMOTE_CLUSTER_ID], "milan");
 }
 
-/// Two kinds of somebody else: one of templates, and one of gateways.
+/// Two kinds of others: one of templates, and one of gateways.
 async fn install_other_kinds(world: &World) {
     for (kind, plural, labels) in [
         ("TubeTemplate", "tubetemplates", json!({"networking.liqo.io/gatewaytemplate": "true"})),
@@ -460,7 +462,7 @@ async fn install_other_kinds(world: &World) {
 }
 
 #[tokio::test]
-async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made_goes() {
+async fn labelled_templates_of_other_kinds_are_used() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -479,7 +481,7 @@ async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made
         note.contains("Tube of example.com/v1 is no kind of gateway template: label its"),
         "{note}"
     );
-    // What was made before stays.
+    // The former object stays.
     world.api::<WgGatewayServer>().get("milan").await.expect("it");
 
     install_other_kinds(&world).await;
@@ -511,18 +513,18 @@ async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made
     world.until("milan", |server: &GatewayServer| child(server).as_deref() == Some("Tube")).await;
     let tube = tubes.get("tube-milan").await.expect("a tube");
     assert_eq!(tube.data["spec"]["width"], 1340);
-    // The former one is being deleted, or has gone.
+    // The former one is being deleted, or is gone.
     let start = Instant::now();
     while world.api::<WgGatewayServer>().get_opt("milan").await.expect("an answer").is_some() {
         assert!(start.elapsed() < PATIENCE, "the former gateway stays");
         sleep(Duration::from_millis(20)).await;
     }
 
-    // What a kind of somebody else says is passed on as well.
-    let said = json!({"status": {"endpoint": {"addresses": ["203.0.113.7"], "port": 7, "protocol": "UDP"}}});
-    tubes.patch_status("tube-milan", &parameters, &Patch::Merge(&said)).await.expect("a status");
+    // The status of another kind is passed on as well.
+    let status = json!({"status": {"endpoint": {"addresses": ["203.0.113.7"], "port": 7, "protocol": "UDP"}}});
+    tubes.patch_status("tube-milan", &parameters, &Patch::Merge(&status)).await.expect("a status");
     world.until("milan", |server: &GatewayServer| addresses(server) == ["203.0.113.7"]).await;
-    // And a template that changes makes another one.
+    // And a changed template changes the object.
     let wider = json!({"spec": {"template": {"spec": {"width": "{{ .Spec.Endpoint.Port }}"}}}});
     let templates = world.of_kind("example.com/v1", "TubeTemplate", "liqo");
     templates.patch("t", &parameters, &Patch::Merge(&wider)).await.expect("a template");
@@ -534,7 +536,7 @@ async fn templates_of_other_kinds_are_taken_if_they_are_marked_and_what_was_made
 }
 
 #[tokio::test]
-async fn a_client_has_no_service_and_two_secrets_are_one_too_many() {
+async fn a_client_has_no_service_and_one_secret() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.apply(include_str!("../../deploy/liqo/client.yaml")).await;
@@ -554,7 +556,7 @@ async fn a_client_has_no_service_and_two_secrets_are_one_too_many() {
     });
     create(world.api(), &object::<GatewayClient>(client)).await;
 
-    // Whoever has heard of one of them only may speak of that before.
+    // An operator that has seen only one of them may report that first.
     let note = world.told_that("KeysSecretCheckFailed", "found multiple secrets").await;
     assert!(note.ends_with("one, two: keep one, or name it in spec.secretRef"), "{note}");
     for name in ["one", "two"] {
@@ -574,7 +576,7 @@ async fn a_client_has_no_service_and_two_secrets_are_one_too_many() {
 }
 
 #[tokio::test]
-async fn a_template_that_changes_takes_with_it_what_it_made() {
+async fn a_changed_template_replaces_its_objects() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.ask_for_server().await;
@@ -589,7 +591,7 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
             .expect("a template");
     };
 
-    // What selects pods cannot be changed, so there is another deployment.
+    // Selectors are immutable, so there is another deployment.
     let labels = json!({"example.com/zone": "north"});
     change(json!({"deployment": {"spec": {
         "selector": {"matchLabels": labels, "matchExpressions": []}, "template": {"metadata": {"labels": labels}},
@@ -601,9 +603,9 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
     assert_eq!(selected["example.com/zone"], "north");
     sleep(Duration::from_secs(1)).await;
     let later: Deployment = world.api().get("gw-milan").await.expect("a deployment");
-    assert_eq!(later.uid(), after.uid(), "what is empty in a selector makes no difference");
+    assert_eq!(later.uid(), after.uid(), "empty values in a selector make no difference");
 
-    // Metrics come and go.
+    // Metrics are switched on and off.
     let port = json!([{"name": "metrics", "port": 8084}]);
     let metrics = json!({
         "enabled": true,
@@ -626,7 +628,7 @@ async fn a_template_that_changes_takes_with_it_what_it_made() {
 }
 
 #[tokio::test]
-async fn an_address_has_a_service_in_front_of_it_as_long_as_that_is_asked_for() {
+async fn a_service_exists_while_it_is_requested() {
     let Some(mut world) = World::new().await else { return };
     let ip = |name: &str, template: Value| -> IP {
         object(json!({
@@ -658,11 +660,11 @@ async fn an_address_has_a_service_in_front_of_it_as_long_as_that_is_asked_for() 
         world.until("db", |other: &Service| other.labels() == service.labels()).await;
     }
     let told = world.told("NameTaken").await;
-    assert!(told.contains("Service taken is there and belongs to somebody else"), "{told}");
+    assert!(told.contains("Service taken exists and belongs to another owner"), "{told}");
     let kept = world.api::<Service>().get("taken").await.expect("it");
     assert!(kept.owner_references().is_empty());
     let astray = world.api::<EndpointSlice>().get_opt("taken").await.expect("an answer");
-    assert!(astray.is_none(), "what is sent to somebody else's service goes there");
+    assert!(astray.is_none(), "the service of another owner keeps its traffic");
 
     let patch = Patch::Merge(json!({"spec": {"serviceTemplate": null}}));
     for name in ["db", "taken"] {
@@ -680,7 +682,7 @@ async fn an_address_has_a_service_in_front_of_it_as_long_as_that_is_asked_for() 
 }
 
 #[tokio::test]
-async fn an_api_server_that_was_away_is_served_again() {
+async fn the_operator_survives_an_api_server_outage() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.apply(include_str!("../../deploy/liqo/server.yaml")).await;
@@ -691,7 +693,7 @@ async fn an_api_server_that_was_away_is_served_again() {
 }
 
 #[tokio::test]
-async fn keys_that_do_not_belong_together_make_no_gateway_until_they_do() {
+async fn mismatched_keys_make_no_gateway() {
     let Some(mut world) = World::new().await else { return };
     world.start_operator();
     world.apply(include_str!("../../deploy/liqo/server.yaml")).await;
@@ -700,9 +702,9 @@ async fn keys_that_do_not_belong_together_make_no_gateway_until_they_do() {
         "stringData": {"privateKey": "p".repeat(32), "publicKey": "p".repeat(32)},
     });
     create(world.api(), &object::<Secret>(own)).await;
-    let mut asked = server("strait-server");
-    asked.spec.secret_ref = object(json!({"name": "own-keys"}));
-    create(world.api(), &asked).await;
+    let mut requested = server("strait-server");
+    requested.spec.secret_ref = object(json!({"name": "own-keys"}));
+    create(world.api(), &requested).await;
 
     let note = world.told("KeysSecretCheckFailed").await;
     assert!(
@@ -711,8 +713,8 @@ async fn keys_that_do_not_belong_together_make_no_gateway_until_they_do() {
     );
     assert!(!note.contains("pp"), "{note}");
     assert!(world.api::<Deployment>().get_opt("gw-milan").await.expect("an answer").is_none());
-    let told: GatewayServer = world.api().get("milan").await.expect("it");
-    assert_eq!(told.status.and_then(|status| status.secret_ref), None);
+    let found: GatewayServer = world.api().get("milan").await.expect("it");
+    assert_eq!(found.status.and_then(|status| status.secret_ref), None);
 
     let right = Patch::Merge(json!({"stringData": {"publicKey": "q".repeat(32)}}));
     world.api::<Secret>().patch("own-keys", &PatchParams::default(), &right).await.expect("a key");

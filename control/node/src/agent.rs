@@ -1,4 +1,4 @@
-//! Brings the kernel into line with what objects say, as often as either has changed.
+//! Reconciles the kernel with the objects, as often as either has changed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::kernel::{Found, Kernel, KernelError, within};
 use super::pages::Report;
 use super::state::{Change, State};
 
-/// How long a round may take. The kernel answers at once; who waits for this long waits for an answer that
-/// was lost, and asks again.
+/// The timeout of a round. The kernel answers at once: a longer wait is for an answer that was lost, and the round is
+/// repeated.
 const ROUND_MAX: Duration = Duration::from_secs(30);
 
-/// One node, for as long as the process runs.
+/// The agent of one node, for as long as the process runs.
 pub(super) struct Agent {
     settings: Settings,
     kernel: Kernel,
@@ -29,7 +29,7 @@ pub(super) struct Agent {
     is_settled: bool,
 }
 
-/// What one round came to.
+/// The result of one round.
 #[derive(Default)]
 struct Round {
     wanted: Wanted,
@@ -57,13 +57,13 @@ impl Agent {
         self.is_settled
     }
 
-    /// From now on it goes by `objects`.
+    /// Applies `objects` from now on.
     pub(super) async fn follow(&mut self, objects: Objects) {
         self.objects = Some(objects);
         self.sync().await;
     }
 
-    /// One round. Without objects, none: what a process before this one left stays in force.
+    /// One round. Without objects nothing is done: the routes of a former process stay in force.
     pub(super) async fn sync(&mut self) {
         let Some(objects) = &self.objects else { return };
         let plan = plan(&self.settings.node, objects);
@@ -72,7 +72,7 @@ impl Agent {
             Err(failure) => Round { failures: vec![failure], ..Round::default() },
         };
 
-        // Problems of the way may pass by themselves, as when the network of a pod is being made.
+        // Problems of routes may pass by themselves, as when the network of a pod is being created.
         self.is_settled = failures.is_empty() && wanted.problems.is_empty();
         let of_objects = plan.problems.iter().map(ToString::to_string);
         let problems: Vec<String> =
@@ -84,10 +84,10 @@ impl Agent {
         let facts = Facts::new(&self.settings.node, objects, &plan, &wanted.problems, &refused);
         self.facts.send_if_modified(|known| std::mem::replace(known, facts) != *known);
         let before = self.report.borrow().clone();
-        tell_news(&before.problems, &problems, |problem| warn!("{problem}"));
-        tell_news(&before.refused, &refused, |failure| error!("{failure}"));
+        log_changes(&before.problems, &problems, |problem| warn!("{problem}"));
+        log_changes(&before.refused, &refused, |failure| error!("{failure}"));
         if !before.refused.is_empty() && refused.is_empty() {
-            info!("the kernel has all that it is to have again");
+            info!("the kernel is in the desired state again");
         }
         let failed = u64::try_from(refused.len()).unwrap_or(u64::MAX);
         self.report.send_replace(Report {
@@ -117,9 +117,9 @@ impl Agent {
         let mut before = found.state.clone();
         if let Some(own) = own {
             match device {
-                // It goes, and what is on it with it.
+                // The device is removed, and its entries with it.
                 None => before = before.without_device(own),
-                // It is gone; what was on it is to be on the other one.
+                // The former device is gone; its entries have to be on the new one.
                 Some(device) if device.index != own => {
                     before = before.with_device(own, device.index);
                     found.state = found.state.without_device(own);
@@ -145,7 +145,7 @@ impl Agent {
         Ok(Round { wanted, changed, failures })
     }
 
-    /// The VXLAN device, made or mended to be as `overlay` says.
+    /// The VXLAN device, created or corrected as `overlay` specifies.
     async fn device(
         &self,
         overlay: &Overlay,
@@ -162,7 +162,7 @@ impl Agent {
             }
             Err(failure) => {
                 failures.push(failure);
-                // As it is, it may still carry packets; new ones only if just its settings are not right.
+                // An existing device may still carry packets; new routes use it only if its fixed settings are right.
                 let own = found.own_device()?;
                 let local = own.is_like(overlay).then_some(overlay.local);
                 Some(VxlanDevice { index: own.index, local })
@@ -171,11 +171,11 @@ impl Agent {
     }
 }
 
-/// Removes everything that is ours, and says what that was.
+/// Removes everything that is ours, and returns a summary.
 ///
 /// # Errors
 ///
-/// [`KernelError`] of the first thing that stays.
+/// [`KernelError`] of the first object that stays.
 pub(super) async fn clean_up(
     kernel: &Kernel,
     place: Place,
@@ -198,12 +198,12 @@ pub(super) async fn clean_up(
         return Err(failure);
     }
 
-    let stale = if stale == 0 { String::new() } else { format!(", {stale} of before") };
+    let stale = if stale == 0 { String::new() } else { format!(", {stale} outdated") };
     let device = own.map(|own| format!(", interface {}", own.name)).unwrap_or_default();
     Ok(format!("removed {routes} routes, {rules} rules{stale}{device} (table {})\n", place.table))
 }
 
-/// Makes `changes`, each by itself: one that the kernel refuses keeps no other one back. How many it has
+/// Makes `changes`, each by itself: one that the kernel refuses does not stop the others. Returns the number of changes
 /// made, and the failures.
 async fn make(
     kernel: &Kernel,
@@ -225,7 +225,7 @@ async fn make(
     (made, failures)
 }
 
-fn tell_news(before: &[String], now: &[String], tell: impl Fn(&str)) {
+fn log_changes(before: &[String], now: &[String], tell: impl Fn(&str)) {
     let before: BTreeSet<_> = before.iter().collect();
     for line in now.iter().filter(|line| !before.contains(line)) {
         tell(line);

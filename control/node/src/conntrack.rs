@@ -1,8 +1,8 @@
-//! Which flows of pods have another source by the time they leave this node: what the kernel has done to
-//! them stands in its table of connections, which is read and never written (nfnetlink).
+//! Reads which flows of pods leave this node with another source, from the kernel's table of connections (nfnetlink),
+//! which is never written.
 //!
-//! Exact for flows that there are, and blind to rules that none has met yet. Nothing is seen of what is
-//! translated elsewhere, by a program in front of the kernel's own (eBPF), or by the network between nodes.
+//! Exact for existing flows, and blind to rules that none has met yet. Translation by a program in front of the
+//! kernel's own (eBPF), or by the network between nodes, is not visible.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use rtnetlink::sys::{Socket, SocketAddr};
 /// `NETLINK_NETFILTER`.
 const NETLINK_NETFILTER: isize = 12;
 
-/// "All connections": `IPCTNL_MSG_CT_GET` of `NFNL_SUBSYS_CTNETLINK`.
+/// The request for all connections: `IPCTNL_MSG_CT_GET` of `NFNL_SUBSYS_CTNETLINK`.
 const GET: u16 = 1 << 8 | 1;
 
-/// "A connection": `IPCTNL_MSG_CT_NEW` of the same.
+/// A connection: `IPCTNL_MSG_CT_NEW` of the same subsystem.
 const NEW: u16 = 1 << 8;
 
-/// Of netlink itself.
+/// The error message of netlink itself.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
@@ -30,18 +30,18 @@ const REQUEST_OF_ALL: u16 = 0x301;
 const HEADER_BYTES: u32 = 16;
 const FAMILY_BYTES: usize = 4;
 
-/// Attributes of a connection, of a tuple in it, and of the addresses in that.
+/// Attributes of a connection, of its tuples, and of their addresses.
 const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const TUPLE_IP: u16 = 1;
 const SOURCES: [u16; 2] = [1, 3];
 const DESTINATIONS: [u16; 2] = [2, 4];
 
-/// Who sends to whom, and the source that the next node sees.
+/// Source and destination of a flow, and the source that the next node sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) source: IpAddr,
-    /// Who answers: what packets are sent to may be a Service, in whose place one of its pods stands.
+    /// The source of the answers: packets to a Service have the address of one of its pods here.
     pub(super) destination: IpAddr,
     pub(super) seen_as: IpAddr,
 }
@@ -52,12 +52,12 @@ impl Flow {
     }
 }
 
-/// Shows `look` every connection of this host's network. Takes as long as there are connections; not for
-/// the thread that keeps routes.
+/// Calls `look` with every connection of this network namespace. Takes time in proportion to their number; not for the
+/// thread that keeps routes.
 ///
 /// # Errors
 ///
-/// If the kernel keeps no connections, or does not show them to this process.
+/// If the kernel tracks no connections, or does not show them to this process.
 pub(super) fn for_each(mut look: impl FnMut(Flow)) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
@@ -71,13 +71,13 @@ pub(super) fn for_each(mut look: impl FnMut(Flow)) -> io::Result<()> {
     }
 }
 
-/// All connections of both IP versions.
+/// The request for all connections of both IP versions.
 fn request() -> Vec<u8> {
     let length = HEADER_BYTES.saturating_add(4);
     let mut request = length.to_ne_bytes().to_vec();
     request.extend(GET.to_ne_bytes());
     request.extend(REQUEST_OF_ALL.to_ne_bytes());
-    // Sequence number and port: one question a socket.
+    // Sequence number and port: one request per socket.
     request.extend([0; 8]);
     // Any family, version 0, no resource.
     request.extend([0; FAMILY_BYTES]);
@@ -85,7 +85,7 @@ fn request() -> Vec<u8> {
     request
 }
 
-/// Reads the messages of a datagram; false after the last one of all.
+/// Reads the messages of a datagram; returns false after the last one.
 fn read(datagram: &[u8], look: &mut impl FnMut(Flow)) -> io::Result<bool> {
     let mut rest = datagram;
     while !rest.is_empty() {
@@ -122,7 +122,7 @@ fn flow(attributes: &[u8]) -> Option<Flow> {
     Some(Flow {
         source: address(&within(&original, &SOURCES)?)?,
         destination: address(&within(&reply, &SOURCES)?)?,
-        // Who answers is answered by sends to whom it saw.
+        // The destination of the answers is the source that the other end saw.
         seen_as: address(&within(&reply, &DESTINATIONS)?)?,
     })
 }
@@ -157,7 +157,7 @@ mod tests {
         bytes
     }
 
-    /// As the kernel sends one, with what else a tuple has.
+    /// A message of the kernel, with the other attributes of a tuple.
     fn message(
         source: [u8; 4],
         destination: [u8; 4],
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_that_answers_go_to_is_the_one_that_was_seen() {
+    fn the_destination_of_answers_is_the_seen_source() {
         const REMOTE: [u8; 4] = [10, 71, 2, 7];
         let masqueraded = message([10, 244, 2, 5], REMOTE, REMOTE, [172, 18, 0, 2]);
         let untouched = message([10, 244, 2, 6], REMOTE, REMOTE, [10, 244, 2, 6]);
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_datagram_is_too_odd(
+        fn any_datagram_is_read_without_a_panic(
             noise in proptest::collection::vec(any::<u8>(), 0..200), place in 0..100_usize,
         ) {
             let _ = all(&noise);

@@ -1,4 +1,4 @@
-//! What the task that keeps routes lets others know, who may be slow.
+//! What the task that keeps routes publishes to slower tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use remap::Prefix;
 use super::forwarding::WayProblem;
 use super::masquerade::Findings;
 
-/// Of the last round.
+/// The facts of the last round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
-    /// Whose each prefix is.
+    /// The `Configuration` of each prefix.
     pub(super) owners: BTreeMap<Prefix, ObjectName>,
-    /// Of this cluster.
+    /// The pod prefixes of this cluster.
     pub(super) pods: BTreeSet<Prefix>,
     node: String,
-    /// All that there are. This one is not among them if it has another name, or its Node was deleted.
+    /// The names of all nodes. This one is missing if it has another name, or its Node was deleted.
     nodes: BTreeSet<String>,
-    /// That of them which speaks for all.
+    /// The one that speaks for all.
     speaker: Option<String>,
-    /// What each `Configuration` says already.
+    /// The present condition of each `Configuration`.
     known: BTreeMap<ObjectName, Known>,
-    /// What is wrong with a `Configuration` for all nodes, and for this one.
+    /// The problems of a `Configuration` for all nodes, and for this one.
     of_all: BTreeMap<ObjectName, String>,
     of_own: BTreeMap<ObjectName, String>,
 }
@@ -38,24 +38,24 @@ impl Facts {
         of_way: &[WayProblem],
         refused: &[String],
     ) -> Self {
-        // What is of no object concerns every prefix.
+        // A problem of no object concerns every prefix.
         let whose = |object: Option<&ObjectName>| match object {
             Some(object) => vec![object.clone()],
             None => plan.owners.values().cloned().collect(),
         };
-        let said = |object: Option<&ObjectName>, text: String| {
+        let about = |object: Option<&ObjectName>, text: String| {
             whose(object).into_iter().map(move |object| (object, text.clone()))
         };
         let (of_one, of_all): (Vec<_>, Vec<_>) =
             plan.problems.iter().partition(|problem| problem.is_of_one_node());
         let [of_one, of_all] = [of_one, of_all].map(|problems| {
-            problems.into_iter().flat_map(|problem| said(problem.object(), problem.to_string()))
+            problems.into_iter().flat_map(|problem| about(problem.object(), problem.to_string()))
         });
         let of_way = of_way.iter().flat_map(|problem| {
             let owner = problem.prefix().and_then(|prefix| plan.owners.get(&prefix));
-            said(owner, problem.to_string())
+            about(owner, problem.to_string())
         });
-        let refused = refused.iter().flat_map(|refused| said(None, refused.clone()));
+        let refused = refused.iter().flat_map(|refused| about(None, refused.clone()));
 
         Self {
             owners: plan.owners.clone(),
@@ -70,9 +70,9 @@ impl Facts {
         }
     }
 
-    /// What is to be said that nobody has read yet.
+    /// The statements that are not written yet.
     pub(super) fn news(&self, findings: Option<&Findings>) -> Vec<Statement> {
-        // Who speaks for all would take its word back, and it would say it again, for ever.
+        // The speaker would remove the part of an unknown node, which would write it again, without end.
         if !self.nodes.contains(&self.node) {
             return Vec::new();
         }
@@ -129,12 +129,12 @@ mod tests {
         })
     }
 
-    /// A cluster with the gateway to Rome on node-2, which has but an IPv4 address.
+    /// A cluster with the gateway to Rome on node-2, which has an IPv4 address only.
     fn objects(nodes: &[Value], prefix: &str) -> Objects {
         objects_that_say(nodes, prefix, &[])
     }
 
-    /// With these parts in the condition of Rome already.
+    /// The same, with these parts in the condition of Rome.
     fn objects_that_say(nodes: &[Value], prefix: &str, parts: &[&str]) -> Objects {
         let condition = json!({
             "type": condition::NODE_ROUTES, "status": "False", "reason": "NodeProblem",
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// That of an agent which is ready.
+    /// The pod of an agent which is ready.
     fn agent(node: &str) -> Value {
         json!({
             "metadata": {"name": "strait-node", "namespace": "liqo"},
@@ -181,25 +181,27 @@ mod tests {
         Facts::new(own, objects, &plan(own, objects), of_way, refused)
     }
 
-    /// What the node has to say of Rome; nothing that anybody would have to write down.
-    fn said(facts: &Facts) -> Option<String> {
+    /// The statement on Rome; `None` if there is nothing to write.
+    fn statement(facts: &Facts) -> Option<String> {
         facts.news(None).into_iter().find_map(|statement| statement.problem)
     }
 
     #[test]
-    fn what_one_node_alone_sees_is_said_by_it_and_by_no_other() {
+    fn a_problem_of_one_node_is_its_own() {
         let nodes = [node("node-1", Some("fd00::1")), node("node-2", Some("172.18.0.2"))];
         let objects = objects(&nodes, "fd00:71::/56");
 
         let [first, second] = ["node-1", "node-2"].map(|own| facts(own, &objects, &[], &[]));
 
-        assert!(said(&first).unwrap().contains("node node-2 has no address of the IP version"));
-        // The node with the gateway sends to the pod, and knows nothing of the other problem.
-        assert!(said(&second).unwrap().contains("pod gw has no address of the IP version"));
+        assert!(
+            statement(&first).unwrap().contains("node node-2 has no address of the IP version")
+        );
+        // The node with the gateway sends to the pod, and does not know the other problem.
+        assert!(statement(&second).unwrap().contains("pod gw has no address of the IP version"));
     }
 
     #[test]
-    fn what_is_of_no_prefix_is_said_of_all_of_them() {
+    fn a_problem_without_a_prefix_concerns_all() {
         let whole = [node("node-1", Some("172.18.0.1")), node("node-2", Some("172.18.0.2"))];
         let nameless = [node("node-1", None), node("node-2", Some("172.18.0.2"))];
         let objects = |nodes| objects(nodes, "10.71.0.0/16");
@@ -209,13 +211,15 @@ mod tests {
         let own = facts("node-1", &objects(&nameless), &[], &[]);
         let refused = facts("node-2", &objects(&whole), &[], &refused);
 
-        assert!(said(&lost).unwrap().contains("none of the addresses of the Node is on"));
-        assert!(said(&own).unwrap().contains("node node-1 is not there, or has no InternalIP"));
-        assert_eq!(said(&refused).unwrap(), "cannot list IPv4 rules");
+        assert!(statement(&lost).unwrap().contains("none of the addresses of the Node is on"));
+        assert!(
+            statement(&own).unwrap().contains("node node-1 is not there, or has no InternalIP")
+        );
+        assert_eq!(statement(&refused).unwrap(), "cannot list IPv4 rules");
     }
 
     #[test]
-    fn a_node_without_an_agent_leaves_it_to_the_next_one_to_speak_for_all() {
+    fn a_node_without_an_agent_never_speaks() {
         let all = ["node-1", "node-2", "node-3"];
         let nodes = [1, 2, 3]
             .map(|number| node(&format!("node-{number}"), Some(&format!("172.18.0.{number}"))));
@@ -229,9 +233,9 @@ mod tests {
         let wrong = objects("172.18.0.0/24", &[]);
 
         let of_well = all.map(|own| facts(own, &well, &[], &[]).news(None));
-        let of_wrong = all.map(|own| said(&facts(own, &wrong, &[], &[])));
+        let of_wrong = all.map(|own| statement(&facts(own, &wrong, &[], &[])));
 
-        // It knows who is there, so that the part of node-9 goes.
+        // It knows which nodes exist, so the part of node-9 is removed.
         let [first, speaker, other] = &of_well;
         let [statement] = speaker.as_slice() else { panic!("{speaker:?}") };
         assert_eq!(statement.problem, None);
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_no_node_says_nothing() {
+    fn an_unknown_host_reports_nothing() {
         let nodes = [node("node-1", Some("172.18.0.1")), node("node-2", Some("172.18.0.2"))];
         let objects = objects(&nodes, "10.71.0.0/16");
         let flow = Flow {

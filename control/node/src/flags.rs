@@ -1,11 +1,11 @@
-//! What `strait node` is told, and what it means.
+//! The flags of `strait node`.
 
 use clap::ValueEnum;
 use strait_host::flags::{Bind, bind_address};
 use strait_host::interface::interface_flag;
 use strait_host::usage::UsageError;
 
-/// Tables of the kernel itself: default, main and local. What is in them belongs to others.
+/// Tables of the kernel itself: default, main and local. Their routes belong to others.
 const TABLES_OF_OTHERS: [u32; 3] = [253, 254, 255];
 
 /// `strait node`
@@ -98,17 +98,17 @@ pub(super) enum Vxlan {
     Never,
 }
 
-/// How a node forwards.
+/// The settings of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// Of the Node.
+    /// The name of the Node.
     pub(super) node: String,
     pub(super) vxlan: Vxlan,
     pub(super) overlay: OverlaySettings,
     pub(super) place: Place,
 }
 
-/// The VXLAN device, as far as flags say.
+/// The flags of the VXLAN device.
 #[derive(Clone, Debug)]
 pub(super) struct OverlaySettings {
     pub(super) device: String,
@@ -117,7 +117,7 @@ pub(super) struct OverlaySettings {
     pub(super) mtu_bytes: Option<u16>,
 }
 
-/// Where our routes are.
+/// The table and the rule of our routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) table: u32,
@@ -127,7 +127,7 @@ pub(super) struct Place {
 impl NodeArgs {
     /// # Errors
     ///
-    /// [`UsageError`] with the flag to mend.
+    /// [`UsageError`] with the flag to correct.
     pub(super) fn place(&self) -> Result<Place, UsageError> {
         let Self { table, rule_priority: priority, .. } = *self;
         if table == 0 || TABLES_OF_OTHERS.contains(&table) {
@@ -141,7 +141,7 @@ impl NodeArgs {
 
     /// # Errors
     ///
-    /// [`UsageError`] with the flag to mend.
+    /// [`UsageError`] with the flag to correct.
     pub(super) fn settings(&self) -> Result<Settings, UsageError> {
         let node = self.node_name.clone().filter(|name| !name.is_empty());
 

@@ -1,5 +1,4 @@
-//! From where packets are to go, and what the kernel says of the network around, to what it is to have.
-//! Pure.
+//! Desired routes and neighbours, from next hops and the kernel's view of the network. Pure.
 //!
 //! ```text
 //! gateway on this node      prefix via POD          dev the interface that reaches the pod
@@ -22,17 +21,17 @@ use super::state::{Mac, RouteKey, State, Target, Version};
 /// Outer IPv4 header 20, UDP 8, VXLAN 8, inner Ethernet 14 bytes (RFC 7348 section 5).
 const OVERHEAD_BYTES: u32 = 50;
 
-/// What an outer IPv6 header is longer.
+/// The additional length of an outer IPv6 header.
 const OVERHEAD_BYTES_IPV6: u32 = 20;
 
-/// What the kernel says of the network around.
+/// The kernel's view of the network.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ground {
-    /// How pods here and other nodes are reached; those that are not are missing.
+    /// How pods here and other nodes are reached; those without a route are missing.
     pub(super) reach: BTreeMap<IpAddr, Reach>,
     /// The `InternalIP`s of this node that are on one of its interfaces, in the order of the Node.
     pub(super) own: Vec<OwnAddress>,
-    /// Whether another node is behind a router; `None` while that cannot be told of all of them.
+    /// Whether another node is behind a router; `None` while that is not known of all of them.
     pub(super) has_far_nodes: Option<bool>,
 }
 
@@ -52,38 +51,38 @@ pub(super) struct OwnAddress {
     pub(super) mtu_bytes: u32,
 }
 
-/// The VXLAN device as it is to be.
+/// The desired VXLAN device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Overlay {
     pub(super) device: String,
     pub(super) vni: u32,
     pub(super) port: u16,
-    /// Where datagrams come from, and where those of others go to.
+    /// The source of its datagrams, and the destination of those of other nodes.
     pub(super) local: IpAddr,
     pub(super) mac: Mac,
     pub(super) mtu_bytes: u32,
 }
 
-/// The VXLAN device as it is.
+/// The existing VXLAN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VxlanDevice {
-    /// The number of the interface.
+    /// The index of the interface.
     pub(super) index: u32,
-    /// Where its datagrams come from; `None` if it is not as it should be: then it carries what it carried,
-    /// and nothing else.
+    /// The source of its datagrams; `None` if its settings are wrong: then existing routes stay on it, and no new ones
+    /// are added.
     pub(super) local: Option<IpAddr>,
 }
 
-/// What the kernel is to have, and why not more.
+/// The desired kernel state, and the problems that limit it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wanted {
     pub(super) state: State,
-    /// Of each prefix.
+    /// The path of each prefix.
     pub(super) ways: BTreeMap<Prefix, Way>,
     pub(super) problems: Vec<WayProblem>,
 }
 
-/// Which way packets for a prefix go.
+/// The path of packets for a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// To the pod of the gateway, on this node.
@@ -92,47 +91,47 @@ pub(super) enum Way {
     Direct,
     /// To its node, inside VXLAN.
     Vxlan,
-    /// To where they went before, as no gateway is known.
+    /// To the former next hop, as no gateway is known.
     AsBefore,
-    /// Nowhere.
+    /// The packets are rejected as unreachable.
     Unreachable,
 }
 
-/// Why packets go nowhere, or where they went before, though a gateway is known.
+/// Why packets are rejected, or go to the former next hop, though a gateway is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WayProblem {
-    /// Its interface is not there.
+    /// There is no route to the pod.
     #[error(
         "{prefix}: no route leads to {pod}, the pod of the gateway: has the CNI made its network?"
     )]
     PodNotReached { prefix: Prefix, pod: IpAddr },
-    /// Not even the default route.
+    /// There is no route to the node, not even a default route.
     #[error("{prefix}: no route leads to {address}, node {node} with the gateway")]
     NodeNotReached { prefix: Prefix, node: String, address: IpAddr },
-    /// Somebody has said that there is to be no VXLAN.
+    /// VXLAN is switched off.
     #[error(
         "{prefix}: node {node} with the gateway is behind a router, which does not know the prefix: do without --vxlan=never"
     )]
     Far { prefix: Prefix, node: String },
-    /// The two have no version in common.
+    /// The two have no IP version in common.
     #[error(
         "{prefix}: node {node} has no InternalIP of the version of {own}, where VXLAN begins here"
     )]
     NoCommonVersion { prefix: Prefix, node: String, own: IpAddr },
-    /// Nobody could send anything here.
+    /// Other nodes could not send to this one.
     #[error(
         "none of the addresses of the Node is on an interface here, so there is no VXLAN: is --node-name the name of this host's Node, and is this the network of the host?"
     )]
     NoOwnAddress,
 }
 
-/// The VXLAN device, if packets go through it: to another node, or from one behind a router to a gateway
-/// here. `before` is what the kernel has, if the device is there: then it stays for as long as nobody can
-/// tell that it is not needed. Packets may go by it as before, and those of others come in by it.
+/// The VXLAN device, if it is needed: to reach another node, or for a node behind a router to reach a gateway here.
+/// `before` is the kernel's state, if the device exists: then it is kept while it is not known that it is not needed.
+/// Packets may use it as before, and those of others come in by it.
 ///
 /// # Errors
 ///
-/// [`WayProblem::NoOwnAddress`]; a device that is there stays as it is.
+/// [`WayProblem::NoOwnAddress`]; an existing device stays as it is.
 pub(super) fn overlay(
     plan: &Plan,
     ground: &Ground,
@@ -140,7 +139,7 @@ pub(super) fn overlay(
     settings: &OverlaySettings,
     before: Option<&State>,
 ) -> Result<Option<Overlay>, WayProblem> {
-    // Nothing where it cannot be told.
+    // `None` where it is not known.
     let need = |(prefix, hop): (&Prefix, &Hop)| match (hop, vxlan) {
         (Hop::AsBefore, _) => {
             let before = before.and_then(|before| before.route(prefix.to_net()));
@@ -174,7 +173,7 @@ pub(super) fn overlay(
     }))
 }
 
-/// What the kernel is to have, which had `found` until now.
+/// The desired kernel state; `found` is the present one.
 pub(super) fn wanted(
     plan: &Plan,
     ground: &Ground,
@@ -209,7 +208,7 @@ pub(super) fn wanted(
         wanted.state.rules.insert(Version::of(net));
     }
     if !plan.is_whole {
-        // Any of them may belong to what cannot be read.
+        // Any of the routes may belong to an object that cannot be read.
         let State { routes, rules, neighbours, forwarding } = found.clone();
         let state = &mut wanted.state;
         state.rules.extend(rules);
@@ -229,12 +228,12 @@ pub(super) fn wanted(
     wanted
 }
 
-/// Whether packets for `prefix` may go where they went before: the gateway may be there still.
+/// Whether packets for `prefix` may go to the former next hop: the gateway may still be there.
 fn may_go_on(plan: &Plan, prefix: Prefix, before: Target) -> bool {
     plan.places.get(&prefix).is_some_and(|places| leads_to(before, places))
 }
 
-/// Whether what `target` leads to is one of `places`, or nothing.
+/// Whether `target` leads to one of `places`, or is unreachable.
 fn leads_to(target: Target, places: &Places) -> bool {
     let Target::Via { gateway, .. } = target else { return true };
     let is_there =
@@ -243,7 +242,7 @@ fn leads_to(target: Target, places: &Places) -> bool {
     places.may_be_elsewhere || places.addresses.iter().any(is_there)
 }
 
-/// Everything that decides where a hop leads.
+/// Everything that determines the target of a hop.
 #[derive(Clone, Copy)]
 struct Site<'a> {
     plan: &'a Plan,
@@ -253,7 +252,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Where packets for `prefix` go, if that is known; what it takes beside the route is added to
+    /// The target of packets for `prefix`, if it is known; the entries that it needs beside the route are added to
     /// `state`.
     fn target(
         &self,
@@ -286,8 +285,8 @@ impl Site<'_> {
                     };
                     let far = self.far_end(prefix, name, local)?;
                     let mac = Mac::of_node(far);
-                    // The kernel takes no next hop of IPv6 that it knows on another interface, unless it is
-                    // of the link.
+                    // The kernel refuses an IPv6 next hop that it has a route to on another interface, unless it is
+                    // link-local.
                     let next = match address {
                         IpAddr::V4(_) => *address,
                         IpAddr::V6(_) => IpAddr::V6(mac.link_local()),
@@ -300,7 +299,7 @@ impl Site<'_> {
         }
     }
 
-    /// Where VXLAN ends at the node `name`.
+    /// The outer address of the node `name`.
     fn far_end(&self, prefix: Prefix, name: &str, own: IpAddr) -> Result<IpAddr, WayProblem> {
         let all = self.plan.others.get(name).map(Vec::as_slice).unwrap_or_default();
         let far = all.iter().copied().find(|address| address.is_ipv4() == own.is_ipv4());
@@ -308,7 +307,7 @@ impl Site<'_> {
         far.ok_or_else(|| WayProblem::NoCommonVersion { prefix, node: name.to_owned(), own })
     }
 
-    /// Of packets of this host: an address that the gateway reaches, whatever else the host has.
+    /// The source for packets of this host: an address that the gateway accepts, of all those of the host.
     fn source(&self, prefix: Prefix) -> Option<IpAddr> {
         let own = self.ground.own.iter().map(|own| own.address);
 
@@ -316,7 +315,7 @@ impl Site<'_> {
     }
 }
 
-/// Keeps what the route to `target` needs on the VXLAN device.
+/// Keeps the entries that the route to `target` needs on the VXLAN device.
 fn keep_next_hop(target: Target, vxlan: Option<VxlanDevice>, found: &State, state: &mut State) {
     let Target::Via { gateway, device, .. } = target else { return };
     if vxlan.is_none_or(|vxlan| vxlan.index != device) {
@@ -331,10 +330,10 @@ fn keep_next_hop(target: Target, vxlan: Option<VxlanDevice>, found: &State, stat
 }
 
 impl Mac {
-    /// Of the VXLAN device of the node with this address. All nodes know it without asking.
+    /// The MAC address of the VXLAN device of the node with this address. All nodes compute the same.
     ///
-    /// The first byte says that it was not given by a manufacturer. Of IPv6 addresses all bytes count, so
-    /// that two of one network differ whichever part of theirs does.
+    /// The first byte marks it as locally administered. All bytes of an IPv6 address count, so that any two addresses
+    /// of one network differ.
     pub(super) fn of_node(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => {
@@ -350,7 +349,7 @@ impl Mac {
 }
 
 impl Mac {
-    /// The address that an interface gives itself (RFC 4291 appendix A).
+    /// The link-local address that an interface gives itself (RFC 4291 appendix A).
     fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
         let half = [a ^ 0b10, b, c, 0xff, 0xfe, d, e, f];
@@ -359,8 +358,8 @@ impl Mac {
     }
 }
 
-/// FNV-1a (the 64-bit parameters of draft-eastlake-fnv): nobody attacks it, as whoever can choose the
-/// addresses of nodes has the cluster.
+/// FNV-1a (the 64-bit parameters of draft-eastlake-fnv): not secure against chosen input, but who chooses the addresses
+/// of nodes controls the cluster.
 fn hash(address: Ipv6Addr) -> u64 {
     address.octets().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -368,7 +367,7 @@ fn hash(address: Ipv6Addr) -> u64 {
 }
 
 impl WayProblem {
-    /// Which packets it concerns, if not all.
+    /// The prefix that it concerns, if not all.
     pub(super) const fn prefix(&self) -> Option<Prefix> {
         match self {
             Self::PodNotReached { prefix, .. }

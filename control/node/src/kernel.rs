@@ -1,7 +1,7 @@
-//! What the kernel of a node is asked and told (rtnetlink).
+//! rtnetlink: reads and changes the routes, rules, neighbours and the VXLAN device of a node.
 //!
-//! Ours are the routes of our protocol number in our table, the rules of that number and the tables they
-//! lead to, and VXLAN devices with our alias. Whatever else there is stays as it is.
+//! Ours are the routes of our protocol number in our table, the rules of that number and the tables they lead to, and
+//! VXLAN devices with our alias. Everything else stays as it is.
 
 mod message;
 mod overlay;
@@ -27,7 +27,7 @@ use super::state::{Change, Mac, RouteKey, State, Version};
 use message::{forwarding_message, neighbour_message, route_message, rule_message};
 pub(super) use overlay::Device;
 
-/// What the kernel does not do.
+/// A request that the kernel refuses, or does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation}")]
 pub(super) struct KernelError {
@@ -44,7 +44,7 @@ impl KernelError {
     }
 }
 
-/// What `work` comes to, unless an answer of the kernel keeps it waiting for longer than `limit`.
+/// The result of `work`, unless an answer of the kernel takes longer than `limit`.
 ///
 /// # Errors
 ///
@@ -61,34 +61,33 @@ pub(super) async fn within<T>(
     })
 }
 
-/// Two connections to the kernel, one for questions and one for events. Must live within the runtime that
-/// made it.
+/// Two netlink sockets, one for requests and one for events. Must live within the runtime that created it.
 pub(super) struct Kernel {
     handle: Handle,
     place: Place,
     changes: Changes,
 }
 
-/// What the kernel has of ours.
+/// The present kernel state of ours.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    /// As far as it is where it belongs.
+    /// The part of it in its proper place.
     pub(super) state: State,
-    /// The VXLAN device of ours, whatever it is called; if there is none, whatever has its name.
+    /// Our VXLAN device, under any name; if there is none, the interface that has its name.
     pub(super) device: Option<Device>,
-    /// Further ones of ours, as processes with other flags left them.
+    /// Further devices of ours, left by processes with other flags.
     stale_devices: Vec<Device>,
-    /// Rules of ours that lead elsewhere or have another priority, as a process with other flags left them.
+    /// Rules of ours with another table or priority, left by a process with other flags.
     stale_rules: Vec<RuleMessage>,
-    /// Routes of ours in the tables that those lead to.
+    /// Routes of ours in the tables of those rules.
     stale_routes: Vec<RouteMessage>,
-    /// As the kernel spells what is in [`State`]; so it is told what to remove.
+    /// The messages of the routes in [`State`]; a removal repeats them.
     routes: BTreeMap<RouteKey, RouteMessage>,
     rules: BTreeMap<Version, RuleMessage>,
 }
 
 impl Kernel {
-    /// Opens the connections. To be called within a runtime.
+    /// Opens the sockets. To be called within a runtime.
     ///
     /// # Errors
     ///
@@ -105,7 +104,7 @@ impl Kernel {
         while !self.changes.next().await.is_about_ours() {}
     }
 
-    /// What `plan` needs to know of the network around.
+    /// The part of the network that `plan` depends on.
     pub(super) async fn ground(&self, plan: &Plan, vxlan: Vxlan) -> Result<Ground, KernelError> {
         let mut ground = Ground { own: self.own(&plan.own).await?, ..Ground::default() };
         let mut is_gateway_here = false;
@@ -129,10 +128,10 @@ impl Kernel {
         Ok(ground)
     }
 
-    /// Whether another node is behind a router, as far as that can be told.
+    /// Whether another node is behind a router, as far as it is known.
     async fn has_far_nodes(&self, plan: &Plan, ground: &Ground) -> Option<bool> {
         let own = ground.own.first().map(|own| own.address);
-        // Where VXLAN begins here when this host has its address again.
+        // The source that VXLAN will have when this host has its address again.
         let own = own.or_else(|| plan.own.first().copied())?;
         let mut are_near = true;
         for addresses in plan.others.values() {
@@ -193,7 +192,7 @@ impl Kernel {
         Ok(found)
     }
 
-    /// Makes one change; `device` is the number of the VXLAN device.
+    /// Makes one change; `device` is the index of the VXLAN device.
     pub(super) async fn apply(
         &self,
         change: Change,
@@ -252,17 +251,16 @@ impl Kernel {
         }
     }
 
-    /// Removes what processes with other flags left. Routes after rules, as without one nothing leads to
-    /// them.
+    /// Removes the objects of processes with other flags. Routes after rules, as a table without a rule is not used.
     pub(super) async fn remove_stale(&self, found: &Found) -> Vec<KernelError> {
         let mut errors = Vec::new();
         for rule in &found.stale_rules {
             let outcome = answer(self.handle.rule().del(rule.clone()).execute()).await;
-            errors.extend(outcome.map_err(KernelError::of("remove a rule of before")).err());
+            errors.extend(outcome.map_err(KernelError::of("remove an outdated rule")).err());
         }
         for route in &found.stale_routes {
             let outcome = answer(self.handle.route().del(route.clone()).execute()).await;
-            errors.extend(outcome.map_err(KernelError::of("remove a route of before")).err());
+            errors.extend(outcome.map_err(KernelError::of("remove an outdated route")).err());
         }
         for device in &found.stale_devices {
             errors.extend(self.remove_device(device).await.err());
@@ -281,7 +279,7 @@ impl Kernel {
         let rules =
             answer(self.handle.rule().get(version_of_ip).execute().try_collect::<Vec<_>>()).await;
         let rules = match rules.map_err(KernelError::of(format!("list {version} rules"))) {
-            // A kernel without that version.
+            // The kernel does not support that version.
             Err(error) if is_not_supported(&error.source) => return Ok(Vec::new()),
             rules => rules?,
         };
@@ -310,7 +308,7 @@ impl Kernel {
             .collect())
     }
 
-    /// Of `addresses` those that are on an interface of this host.
+    /// The `addresses` that are on an interface of this host.
     async fn own(&self, addresses: &[IpAddr]) -> Result<Vec<OwnAddress>, KernelError> {
         let found = answer(self.handle.address().get().execute().try_collect::<Vec<_>>()).await;
         let found = found.map_err(KernelError::of("list addresses"))?;
@@ -330,11 +328,12 @@ impl Kernel {
         Ok(own)
     }
 
-    /// How a pod of this node is reached; not through the interface that leads everywhere else.
+    /// How a pod of this node is reached; not through the interface of the default route.
     async fn reach_of_pod(&self, address: IpAddr) -> Option<Reach> {
         let route = self.lookup(address).await?;
-        let elsewhere = NOWHERE.into_iter().find(|other| other.is_ipv4() == address.is_ipv4())?;
-        let default = self.lookup(elsewhere).await;
+        let default_destination =
+            NOWHERE.into_iter().find(|other| other.is_ipv4() == address.is_ipv4())?;
+        let default = self.lookup(default_destination).await;
         if default.is_some_and(|default| way(&default) == way(&route)) {
             return None;
         }
@@ -350,7 +349,7 @@ impl Kernel {
         }
     }
 
-    /// Which route a packet of this host to `address` takes.
+    /// The route that a packet of this host to `address` takes.
     async fn lookup(&self, address: IpAddr) -> Option<RouteMessage> {
         let question = netlink::route_message(address.into(), None);
         let mut answers = Box::pin(self.handle.route().get(question).execute());
@@ -393,7 +392,7 @@ impl Found {
         self.device.as_ref().filter(|device| device.is_ours)
     }
 
-    /// Whether there is anything at all.
+    /// Whether there is nothing of ours.
     pub(super) fn is_empty(&self) -> bool {
         self.state == State::default()
             && self.stale_rules.is_empty()
@@ -402,13 +401,13 @@ impl Found {
             && self.own_device().is_none()
     }
 
-    /// Rules, routes and devices that no longer lead to where they belong.
+    /// The number of outdated rules, routes and devices.
     pub(super) fn stale(&self) -> usize {
         self.stale_rules.len() + self.stale_routes.len() + self.stale_devices.len()
     }
 }
 
-/// Through which interface, and which next hop.
+/// The interface and the next hop.
 fn way(route: &RouteMessage) -> (Option<u32>, Option<&RouteAttribute>) {
     (netlink::output_interface(route), gateway(route))
 }
@@ -420,7 +419,7 @@ fn gateway(route: &RouteMessage) -> Option<&RouteAttribute> {
         .find(|attribute| matches!(attribute, RouteAttribute::Gateway(_) | RouteAttribute::Via(_)))
 }
 
-/// Whether it is as it should be, by somebody else's hand.
+/// Whether the change was already made by another program.
 fn is_settled(change: Change, error: &io::Error) -> bool {
     match change {
         Change::RemoveRule(_)

@@ -1,18 +1,18 @@
-//! `strait node`: the way from pods and processes of a node to the gateways, and no more.
+//! `strait node`: the routes from pods and processes of a node to the gateways, and no more.
 //!
 //! ```text
 //! Configurations, Pods, Nodes ── control::node::plan ──> a hop for each prefix
 //!                                                            │
-//! the network around ── kernel ──> Ground ── forwarding ─────┴──> State as it is to be
+//! the network around ── kernel ──> Ground ── forwarding ─────┴──> desired State
 //! routes of ours ────── kernel ──> Found ──────────────── state ──> changes ──> kernel
 //! ```
 //!
 //! # Invariants
 //!
-//! - While a `Configuration` is there, no packet for its prefixes follows another route: behind each of
-//!   ours is one that says "unreachable", which stays when an interface goes, and when this process does.
+//! - While a `Configuration` exists, no packet for its prefixes follows another route: behind each of our routes is one
+//!   of type "unreachable", which stays when an interface is removed, and when this process ends.
 //! - Nothing is removed before all objects were seen, nor when the process ends.
-//! - What others have made is neither changed nor removed.
+//! - Objects of others in the kernel are neither changed nor removed.
 
 #![forbid(unsafe_code)]
 
@@ -52,21 +52,21 @@ use flags::Settings;
 use kernel::Kernel;
 use pages::{Pages, Report};
 
-/// How soon another attempt follows one that left something to do.
+/// The pause before another attempt after an incomplete one.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often all is compared with the kernel, should somebody else have removed something.
+/// The period of comparisons with the kernel, in case another program has removed something.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// How long changes of interfaces are collected: pods that start make many at once.
+/// How long changes of interfaces are collected: pods that start cause many at once.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Runs `strait node` until a signal ends it, or once with `--clean-up`.
 ///
 /// # Errors
 ///
-/// Wrong flags, ports or netlink sockets that cannot be had, whatever names no API server; with
-/// `--clean-up` also what the kernel does not remove.
+/// Wrong flags, ports or netlink sockets that are not available, no configuration of an API server; with `--clean-up`
+/// also objects that the kernel does not remove.
 pub fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -74,11 +74,11 @@ pub fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
         .context("cannot start the runtime")?;
     if args.clean_up {
         let place = args.place()?;
-        let said = runtime.block_on(async {
+        let summary = runtime.block_on(async {
             let kernel = Kernel::connect(place).context("cannot open a netlink socket")?;
             anyhow::Ok(agent::clean_up(&kernel, place, &args.vxlan_device).await?)
         })?;
-        stdout::print(&said)?;
+        stdout::print(&summary)?;
         return Ok(ExitCode::SUCCESS);
     }
 
@@ -126,9 +126,10 @@ async fn serve(settings: Settings, client: &Client, admins: Vec<Admin>) -> anyho
     Ok(())
 }
 
-/// Has the kernel follow the objects, for ever. To be dropped at any time.
+/// Applies the objects to the kernel, without end. May be dropped at any time.
 async fn follow(mut agent: Agent, mut watch: Watch) {
-    let mut complaint = Complaint::about("ask the API server; what it said last stays in force");
+    let mut complaint =
+        Complaint::about("reach the API server; its last known objects stay in force");
     let mut resync = interval_at(Instant::now() + RESYNC, RESYNC);
     resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut due: Option<Instant> = None;

@@ -1,5 +1,4 @@
-//! Whether this node masquerades what its pods send to remote clusters: then those see one address for
-//! all of them.
+//! Whether this node masquerades packets of its pods to remote clusters: then those see one address for all of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +14,23 @@ use tracing::{info, warn};
 use super::conntrack::{self, Flow};
 use super::facts::Facts;
 
-/// How often connections are looked at. A hundred thousand of them take a tenth of a second.
+/// The period of reads of the connection table. A hundred thousand connections take a tenth of a second.
 const PERIOD: Duration = Duration::from_secs(20);
 
-/// What was found, by the `Configuration` of the remote cluster.
+/// The findings, by the `Configuration` of the remote cluster.
 pub(super) type Findings = BTreeMap<ObjectName, Finding>;
 
 /// Masqueraded flows of pods to one remote cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) flows: usize,
-    /// One of them.
+    /// One of the flows.
     pub(super) example: Flow,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without their number: this goes into objects, where each change is an event for all who watch.
+        // Without the number of flows: this is written into objects, and each change is an event for all watches.
         let Self { flows: _, example: Flow { source, destination, seen_as } } = self;
 
         write!(
@@ -41,8 +40,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at the connections of this node for ever, and says in `findings` what is wrong; `None` while it
-/// cannot see any.
+/// Reads the connections of this node periodically, and publishes what is wrong in `findings`; `None` while they cannot
+/// be read.
 pub(super) async fn look(facts: watch::Receiver<Facts>, findings: watch::Sender<Option<Findings>>) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -86,14 +85,13 @@ fn find(facts: &Facts, former: &Findings) -> io::Result<Findings> {
     Ok(findings)
 }
 
-/// Adds `flow`, if it is a masqueraded one of a pod. The example of `former` stays one for as long as it is
-/// found.
+/// Adds `flow`, if it is a masqueraded one of a pod. The example of `former` is kept for as long as it is found.
 fn add(findings: &mut Findings, flow: Flow, facts: &Facts, former: &Findings) {
-    // Of the most flows nothing else needs to be asked.
+    // Most flows end here.
     if !flow.is_masqueraded() || !facts.pods.iter().any(|pods| pods.contains(flow.source)) {
         return;
     }
-    // The longest one, as routes have it.
+    // The longest prefix, as in routing.
     let owners = facts.owners.iter().filter(|(prefix, _)| prefix.contains(flow.destination));
     if let Some((_, object)) = owners.max_by_key(|(prefix, _)| prefix.len_bits()) {
         let finding = findings.entry(object.clone()).or_insert(Finding { flows: 0, example: flow });
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_stays_the_same_while_flows_come_and_go() {
+    fn a_finding_is_stable_while_flows_change() {
         const NODE: [u8; 4] = [172, 18, 0, 2];
         let object = ObjectName {
             kind: "Configuration".to_owned(),
@@ -144,11 +142,11 @@ mod tests {
         let third = look(&[flow(7, NODE), flow(6, NODE)], &second);
 
         assert_eq!((first[&object].flows, second[&object].flows), (2, 3));
-        let said = "flows of pods leave with another source, as 10.244.2.5 to 10.71.2.7 with \
+        let text = "flows of pods leave with another source, as 10.244.2.5 to 10.71.2.7 with \
                     172.18.0.2: exempt the prefix from the masquerade of the CNI";
-        assert_eq!(first[&object].to_string(), said);
-        assert_eq!(second[&object].to_string(), said);
-        assert_eq!(third[&object].example, flow(7, NODE), "one that is there");
+        assert_eq!(first[&object].to_string(), text);
+        assert_eq!(second[&object].to_string(), text);
+        assert_eq!(third[&object].example, flow(7, NODE), "an existing flow");
         assert_eq!(look(&[untouched, strange], &third), Findings::new());
     }
 }

@@ -1,4 +1,4 @@
-//! What a node agent tells whoever asks over HTTP.
+//! The HTTP pages of a node agent.
 
 use std::net::IpAddr;
 
@@ -16,20 +16,20 @@ use tokio::sync::watch;
 use super::forwarding::Way;
 use super::masquerade::Findings;
 
-/// What there is to tell.
+/// The state to report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     /// Whether all objects were seen.
     pub(super) is_listed: bool,
-    /// Of each prefix.
+    /// The path of each prefix.
     pub(super) ways: Vec<Way>,
-    /// What is wrong with objects or with the network, a line each.
+    /// Problems of objects or of the network, one per line.
     pub(super) problems: Vec<String>,
-    /// What the kernel refused the last time, a line each.
+    /// The refusals of the kernel in the last round, one per line.
     pub(super) refused: Vec<String>,
-    /// Requests to the kernel that went well, since the start.
+    /// Successful requests to the kernel, since the start.
     pub(super) changed: u64,
-    /// Requests to the kernel that it refused, since the start.
+    /// Requests that the kernel refused, since the start.
     pub(super) failed: u64,
 }
 
@@ -58,7 +58,7 @@ impl Pages {
         }
     }
 
-    /// What is wrong with objects is for those to mend who wrote them: another pod would not help.
+    /// Problems of objects do not make it unready: another pod would have them too.
     fn readiness(&self) -> Answer {
         let report = self.report.borrow();
         if !report.is_listed {
@@ -83,7 +83,7 @@ impl Site for Pages {
         }
         match uri.path() {
             "/metrics" => self.metrics(),
-            // Its thread answers, and the other one ends the process if it ends.
+            // An answer proves that its thread runs; the end of the other one ends the process.
             "/healthz" => text(StatusCode::OK, "alive\n"),
             "/readyz" => self.readiness(),
             _ => text(StatusCode::NOT_FOUND, "no such page: /metrics, /healthz, /readyz\n"),
@@ -115,7 +115,7 @@ impl Collector for Scrape {
         }
         ConstGauge::new(count(report.problems.len())).encode(encoder.encode_descriptor(
             "strait_node_problems",
-            "Wrong things in objects or in the network around, which the log names",
+            "Problems in objects or in the network, which the log lists",
             None,
             MetricType::Gauge,
         )?)?;
@@ -123,14 +123,14 @@ impl Collector for Scrape {
             let flows = findings.values().map(|finding| finding.flows).sum();
             ConstGauge::new(count(flows)).encode(encoder.encode_descriptor(
                 "strait_node_masqueraded_flows",
-                "Flows of pods to remote clusters that leave this node with another source; absent if that cannot be seen",
+                "Flows of pods to remote clusters that leave this node with another source; absent if connections cannot be read",
                 None,
                 MetricType::Gauge,
             )?)?;
         }
         let mut changes = encoder.encode_descriptor(
             "strait_node_changes",
-            "Requests to the kernel for routes, rules and neighbours, by how they ended",
+            "Requests to the kernel for routes, rules and neighbours, by outcome",
             None,
             MetricType::Counter,
         )?;

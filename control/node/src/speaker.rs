@@ -1,4 +1,4 @@
-//! Writes down what this node has to say. Whatever takes its time here delays no route.
+//! Writes the conditions of this node. It runs apart from the routes, which it never delays.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tokio::time::sleep;
 use super::facts::Facts;
 use super::masquerade::Findings;
 
-/// How soon what could not be written is tried again.
+/// The pause before a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// For ever. To be dropped at any time.
+/// Runs without end. May be dropped at any time.
 pub(super) async fn speak(
     client: Client,
     mut facts: watch::Receiver<Facts>,

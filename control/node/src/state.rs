@@ -1,4 +1,4 @@
-//! What the kernel has of ours, or is to have, and what must change from the one to the other. Pure.
+//! The present and the desired kernel state of ours, and the changes from one to the other. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,19 +6,19 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Routes that lead somewhere. Lower metrics come first.
+/// The metric of routes with a next hop. Lower metrics come first.
 pub(super) const METRIC: u32 = 100;
 
-/// Routes that say that nothing leads there. They are in force when the kernel takes away the other one,
-/// as it does when an interface goes: then packets must not follow the default route.
+/// The metric of unreachable routes. They take effect when the kernel removes the other one, as it does with an
+/// interface: then packets must not follow the default route.
 pub(super) const METRIC_OF_LAST_RESORT: u32 = 1_000_000;
 
-/// Everything that is ours in the kernel, the VXLAN device apart.
+/// Everything of ours in the kernel, except for the VXLAN device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
-    /// In our table.
+    /// The routes in our table.
     pub(super) routes: BTreeMap<RouteKey, Target>,
-    /// IP versions of which the rule leads to our table.
+    /// The IP versions with a rule for our table.
     pub(super) rules: BTreeSet<Version>,
     /// On the VXLAN device: the next hops.
     pub(super) neighbours: BTreeMap<IpAddr, Mac>,
@@ -26,47 +26,47 @@ pub(super) struct State {
     pub(super) forwarding: BTreeMap<Mac, IpAddr>,
 }
 
-/// What tells a route of a table from all others.
+/// Identifies a route of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RouteKey {
     pub(super) prefix: IpNet,
     pub(super) metric: u32,
 }
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// To this neighbour.
+    /// This neighbour.
     Via {
         gateway: IpAddr,
-        /// The number of the interface.
+        /// The index of the interface.
         device: u32,
-        /// Of packets of this host that have no source yet.
+        /// The source for packets of this host that have none yet.
         source: Option<IpAddr>,
     },
-    /// Nowhere: senders are told so.
+    /// None: senders get an ICMP error.
     Unreachable,
 }
 
-/// Of IP.
+/// The version of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
     V4,
     V6,
 }
 
-/// Of an Ethernet interface.
+/// The MAC address of an Ethernet interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mac(pub(super) [u8; 6]);
 
 /// One request to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Also in place of another target.
+    /// Also replaces another target.
     SetNeighbour(IpAddr, Mac),
-    /// Also in place of another address.
+    /// Also replaces another address.
     SetForwarding(Mac, IpAddr),
-    /// Also in place of another target.
+    /// Also replaces another target.
     SetRoute(RouteKey, Target),
     AddRule(Version),
     RemoveRule(Version),
@@ -76,12 +76,12 @@ pub(super) enum Change {
 }
 
 impl RouteKey {
-    /// Of the route that leads somewhere.
+    /// The key of the route with a next hop.
     pub(super) const fn of(prefix: IpNet) -> Self {
         Self { prefix, metric: METRIC }
     }
 
-    /// Of the one that is in force when nothing else is.
+    /// The key of the route of last resort.
     pub(super) const fn of_last_resort(prefix: IpNet) -> Self {
         Self { prefix, metric: METRIC_OF_LAST_RESORT }
     }
@@ -99,13 +99,12 @@ impl Version {
 }
 
 impl State {
-    /// The route that leads somewhere, if there is one.
+    /// The route with a next hop, if there is one.
     pub(super) fn route(&self, prefix: IpNet) -> Option<Target> {
         self.routes.get(&RouteKey::of(prefix)).copied()
     }
 
-    /// What is left after the VXLAN device, interface `device`, has gone: the kernel takes what is on an
-    /// interface away with it.
+    /// The state after the VXLAN device, interface `device`, is removed: the kernel removes its entries with it.
     pub(super) fn without_device(&self, device: u32) -> Self {
         let mut state = self.clone();
         state.routes.retain(|_, target| target.device() != Some(device));
@@ -129,8 +128,8 @@ impl State {
         state
     }
 
-    /// What to do, in this order, for `self` to become `wanted`. At no moment between is a wanted prefix
-    /// without a route that was not so before, and nothing is touched that stays.
+    /// The changes, in this order, from `self` to `wanted`. At no moment between has a desired prefix no route that had
+    /// one before, and nothing is changed that stays.
     pub(super) fn changes(&self, wanted: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         changes.extend(
@@ -141,14 +140,14 @@ impl State {
             news(&self.forwarding, &wanted.forwarding)
                 .map(|(mac, ip)| Change::SetForwarding(mac, ip)),
         );
-        // The last resort first: what was not routed at all until now must not leak for a moment.
+        // The last resort first: a prefix without a route must not leak for a moment.
         let mut routes: Vec<_> = news(&self.routes, &wanted.routes).collect();
         routes.sort_by_key(|(key, _)| std::cmp::Reverse(key.metric));
         changes.extend(routes.into_iter().map(|(key, target)| Change::SetRoute(key, target)));
         changes.extend(wanted.rules.difference(&self.rules).copied().map(Change::AddRule));
 
         changes.extend(self.rules.difference(&wanted.rules).copied().map(Change::RemoveRule));
-        // The other way round, for the same reason: what stays without a target keeps its last resort.
+        // In reverse order, for the same reason: a prefix whose target is removed keeps its last resort.
         changes.extend(gone(&self.routes, &wanted.routes).map(Change::RemoveRoute));
         changes.extend(gone(&self.neighbours, &wanted.neighbours).map(Change::RemoveNeighbour));
         changes.extend(gone(&self.forwarding, &wanted.forwarding).map(Change::RemoveForwarding));
@@ -158,7 +157,7 @@ impl State {
 }
 
 impl Target {
-    /// The number of the interface, if it leads anywhere.
+    /// The index of the interface, if it has one.
     pub(super) const fn device(&self) -> Option<u32> {
         match self {
             Self::Via { device, .. } => Some(*device),
@@ -291,7 +290,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changes_lead_to_what_is_wanted_and_nothing_that_stays_is_touched(
+        fn changes_reach_the_desired_state_and_keep_routes(
             found in states(), wanted in states(),
         ) {
             let changes = found.changes(&wanted);
@@ -302,7 +301,7 @@ mod tests {
                     prop_assert_ne!(found.routes.get(key), Some(target));
                 }
                 apply(&mut state, *change);
-                // What was routed and is to be routed is routed all the time.
+                // A prefix that is routed before and after is routed all the time.
                 let staying = &routed(&found) & &routed(&wanted);
                 prop_assert!(staying.is_subset(&routed(&state)), "{change:?}");
             }
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_takes_what_is_on_it_away_and_another_one_can_have_it() {
+    fn removing_a_device_removes_its_entries() {
         let via = |device| Target::Via { gateway: [172, 18, 0, 2].into(), device, source: None };
         let mac = Mac([0x0e, 0x53, 172, 18, 0, 2]);
         let state = |device| State {
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_route_has_its_last_resort_and_its_next_hop_before_it() {
+    fn a_new_route_follows_its_last_resort() {
         let via = Target::Via { gateway: [172, 18, 0, 2].into(), device: 7, source: None };
         let mac = Mac([0x0e, 0x53, 172, 18, 0, 2]);
         let wanted = State {

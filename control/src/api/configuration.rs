@@ -1,4 +1,4 @@
-//! `Configuration`: which prefixes a remote cluster has, and what they are called here.
+//! `Configuration`: the prefixes of a remote cluster, and their local prefixes.
 
 use std::ops::Deref;
 
@@ -62,7 +62,7 @@ pub struct ConfigurationSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub local: Option<Cluster>,
-    /// The prefixes of the remote cluster, as it calls them.
+    /// The prefixes of the remote cluster, in its own addresses.
     #[serde(
         default,
         deserialize_with = "lenient::structure",
@@ -71,10 +71,10 @@ pub struct ConfigurationSpec {
     pub remote: Option<Cluster>,
 }
 
-/// What is in force for a remote cluster.
+/// The prefixes that are in force for a remote cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ConfigurationStatus {
-    /// `NetworkCIDRsConfigured` says whether every prefix has its name here.
+    /// `NetworkCIDRsConfigured`: whether every prefix has a local prefix.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -82,7 +82,7 @@ pub struct ConfigurationStatus {
     )]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The prefixes of the remote cluster, as they are called here; place by place those of the spec.
+    /// The local prefixes for those of the remote cluster; place by place those of the spec.
     #[serde(
         default,
         deserialize_with = "lenient::structure",
@@ -94,7 +94,7 @@ pub struct ConfigurationStatus {
 /// The prefixes of one cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Cluster {
-    /// By what they are for.
+    /// By purpose.
     #[serde(
         default,
         deserialize_with = "lenient::structure",
@@ -103,10 +103,10 @@ pub struct Cluster {
     pub cidr: Option<ClusterCidr>,
 }
 
-/// The prefixes of one cluster, by what they are for. One that nobody has chosen yet is empty.
+/// The prefixes of one cluster, by purpose. One that is not chosen yet is empty.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ClusterCidr {
-    /// Addresses for what has none of the cluster's own: hosts, nodes, pods of others.
+    /// Addresses for hosts that have none of the cluster's own: hosts, nodes, pods of others.
     #[serde(default, skip_serializing_if = "Cidrs::is_empty")]
     #[schemars(schema_with = "schema::cidrs")]
     pub external: Cidrs,
@@ -116,8 +116,7 @@ pub struct ClusterCidr {
     pub pod: Cidrs,
 }
 
-/// Prefixes as they are written, place by place. A string is read as a list of one, as documents and
-/// releases before 1.0 have it.
+/// Prefixes as texts, place by place. A string is read as a list of one, as in documents and releases before 1.0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Cidrs {

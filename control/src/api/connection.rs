@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One per gateway, `gw-<gateway>`, made and kept by the gateway itself.
+/// One per gateway, `gw-<gateway>`, created and kept by the gateway itself.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "networking.liqo.io",
@@ -40,7 +40,7 @@ pub struct ConnectionSpec {
     pub type_: String,
 }
 
-/// What the gateway last found.
+/// The result of the last check of the gateway.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ConnectionStatus {
     /// The round trip between the gateways.
@@ -54,7 +54,7 @@ pub struct ConnectionStatus {
 /// A round trip, and when it was measured.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ConnectionLatency {
-    /// When it was measured; missing if it could not be.
+    /// When it was measured; missing if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Time>,
     /// A duration such as `12ms` or `850μs`, or `N/A`.

@@ -1,7 +1,7 @@
-//! The `CustomResourceDefinition`s of the API, made from its types.
+//! The `CustomResourceDefinition`s of the API, generated from its types.
 //!
-//! They accept more than Liqo's in two places, so that manifests of any release can be applied:
-//! [`FORMER_VERSION`], and one prefix where a list of them stands.
+//! They accept more than Liqo's in two places, so that manifests of any release can be applied: [`FORMER_VERSION`], and
+//! one prefix in place of a list.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
@@ -16,15 +16,15 @@ use super::{
     WgGatewayClientTemplate, WgGatewayServer, WgGatewayServerTemplate,
 };
 
-/// The version in which releases before 1.0 had the kinds that people write. It is served as well;
-/// objects are stored as `v1beta1`, which has the same fields.
+/// The version in which releases before 1.0 had the kinds that users write. It is served as well; objects are stored as
+/// `v1beta1`, which has the same fields.
 pub const FORMER_VERSION: &str = "v1alpha1";
 
-/// Of every kind, sorted by name.
+/// The definitions of all kinds, sorted by name.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
-        // These two make no sense without a spec; the API lets the others begin empty.
+        // These two require a spec; for the others the API permits an object without one.
         IP::crd(),
         Network::crd(),
         also_former(begins_empty(accept_single_prefixes(Configuration::crd()))),
@@ -60,16 +60,16 @@ pub fn spec_schema<K: CustomResourceExt>() -> Value {
     serde_json::to_value(spec).unwrap_or_default()
 }
 
-/// A definition as a document of YAML, for `kubectl`.
+/// A definition as a YAML document, for `kubectl`.
 ///
 /// # Errors
 ///
-/// None that a definition of [`all`] is known to cause.
+/// No definition of [`all`] is known to cause one.
 pub fn manifest(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser_error::Error> {
     serde_saphyr::to_string(crd).map(|text| format!("---\n{text}"))
 }
 
-/// The name of the file for a definition, as everybody calls it: `GROUP_PLURAL.yaml`.
+/// The usual name of the file of a definition: `GROUP_PLURAL.yaml`.
 #[must_use]
 pub fn file_name(crd: &CustomResourceDefinition) -> String {
     format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
@@ -88,7 +88,7 @@ fn also_former(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let former = crd.spec.versions.first().map(|stored| CustomResourceDefinitionVersion {
         name: FORMER_VERSION.to_owned(),
         storage: false,
-        // The API server warns those who apply it, and names the version to write.
+        // The API server warns users of it, and names the version to use.
         deprecated: Some(true),
         ..stored.clone()
     });
@@ -97,11 +97,11 @@ fn also_former(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// Lets every list of prefixes in the spec be a string, which is read as a list of one: so it was before
-/// 1.0, and so documents have it.
+/// Permits a string in place of every list of prefixes in the spec, which is read as a list of one, as before 1.0 and
+/// in documents.
 ///
-/// A structural schema cannot name two types. One with a format and no type is for strings and for lists,
-/// whose elements it checks, and for nothing else.
+/// A structural schema cannot name two types. One with a format and no type accepts strings, and lists whose elements
+/// it checks, and nothing else.
 fn accept_single_prefixes(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     fn relax(schema: &mut JSONSchemaProps) {
         if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items

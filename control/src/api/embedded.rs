@@ -10,34 +10,34 @@ use serde_json::Value;
 
 use super::{lenient, schema};
 
-/// What an object made from this one is called.
+/// The metadata of an object that is made from this one.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct EmbeddedMetadata {
-    /// Of the object that is made.
+    /// The annotations of that object.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub annotations: BTreeMap<String, String>,
-    /// Of the object that is made.
+    /// The finalizers of that object.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub finalizers: Vec<String>,
-    /// Of the object that is made.
+    /// The labels of that object.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub labels: BTreeMap<String, String>,
-    /// Of the object that is made.
+    /// The name of that object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Of the object that is made.
+    /// The namespace of that object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -45,7 +45,7 @@ pub struct EmbeddedMetadata {
 /// A reference to an object of the same namespace.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct LocalReference {
-    /// Of the object.
+    /// The name of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -53,10 +53,10 @@ pub struct LocalReference {
 /// A `Deployment` to be made.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct DeploymentTemplate {
-    /// What it is called.
+    /// Its metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<EmbeddedMetadata>,
-    /// What runs.
+    /// Its spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::brief::<DeploymentSpec>")]
     pub spec: Option<DeploymentSpec>,
@@ -65,10 +65,10 @@ pub struct DeploymentTemplate {
 /// A `Service` to be made.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ServiceTemplate {
-    /// What it is called.
+    /// Its metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<EmbeddedMetadata>,
-    /// What it exposes.
+    /// Its spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::brief::<ServiceSpec>")]
     pub spec: Option<ServiceSpec>,
@@ -77,25 +77,25 @@ pub struct ServiceTemplate {
 /// A `ServiceMonitor` of the Prometheus operator to be made.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ServiceMonitorTemplate {
-    /// What it is called.
+    /// Its metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<EmbeddedMetadata>,
-    /// What is scraped; the operator that reads it knows its fields.
+    /// Its spec, whose fields are those of that operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::anything")]
     pub spec: Option<Value>,
 }
 
-/// How a gateway is scraped.
+/// How the metrics of a gateway are scraped.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metrics {
-    /// Whether it is.
+    /// Whether they are.
     pub enabled: bool,
-    /// Where.
+    /// The service that exposes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceTemplate>,
-    /// By whom.
+    /// The monitor that has them scraped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_monitor: Option<ServiceMonitorTemplate>,
 }

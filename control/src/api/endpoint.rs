@@ -1,5 +1,5 @@
-//! Where a gateway is to be found.
-#![expect(unreachable_pub, reason = "KubeSchema repeats the type where nobody reaches it")]
+//! The endpoint of a gateway.
+#![expect(unreachable_pub, reason = "KubeSchema repeats the type in a private place")]
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::{lenient, schema};
     validation = Rule::new("!(has(self.ports)) || self.ports.all(p, self.ports.filter(q, q == p).size() == 1)").message("ports must not contain duplicates"),
 )]
 pub struct Endpoint {
-    /// Addresses and names, each of them as good as the others.
+    /// Addresses and names, all equivalent.
     #[serde(default, deserialize_with = "lenient::strings", skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
     /// The port of the only tunnel.
@@ -37,11 +37,11 @@ pub struct Endpoint {
 /// The address of a gateway inside its cluster.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 pub struct InternalEndpoint {
-    /// Of the active pod.
+    /// The address of the active pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ipv4")]
     pub ip: Option<String>,
-    /// Where that pod runs.
+    /// The node of that pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }

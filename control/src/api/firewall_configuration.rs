@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::lenient;
 use super::route_configuration::HostCondition;
 
-/// Its labels say who applies it.
+/// Its labels select who applies it.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "networking.liqo.io",
@@ -30,34 +30,34 @@ pub struct FirewallConfigurationSpec {
     pub table: FirewallTable,
 }
 
-/// A table, as nftables has them.
+/// A table of nftables.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct FirewallTable {
-    /// In any order; their hooks and priorities say when they apply.
+    /// In any order; their hooks and priorities determine when they apply.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub chains: Vec<Chain>,
-    /// Of addresses.
+    /// The address family.
     #[schemars(extend("enum" = ["INET", "IPV4", "IPV6", "ARP", "NETDEV", "BRIDGE"]))]
     pub family: String,
     /// Unique where it applies.
     pub name: String,
 }
 
-/// Rules that a packet passes at one point of its way.
+/// Rules that a packet passes at one hook.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-// What has a default is still required: the API server fills it in first.
+// A field with a default is still required: the API server fills it in first.
 #[schemars(extend("required" = ["hook", "name", "policy", "priority", "rules", "type"]))]
 pub struct Chain {
-    /// That point.
+    /// The hook.
     #[schemars(extend("enum" = ["prerouting", "input", "forward", "output", "postrouting", "ingress"]))]
     pub hook: String,
     /// Unique in the table.
     pub name: String,
-    /// What becomes of a packet that no rule decides about.
+    /// The verdict on a packet that no rule decides on.
     #[schemars(extend("enum" = ["drop", "accept"]))]
     pub policy: String,
     /// Lower ones come first.
@@ -66,7 +66,7 @@ pub struct Chain {
     /// Of one kind only.
     #[schemars(extend("maxProperties" = 1))]
     pub rules: Rules,
-    /// Which kind that is.
+    /// The kind of the rules.
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["filter", "route", "nat"]))]
     pub type_: String,
@@ -76,21 +76,21 @@ pub struct Chain {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rules {
-    /// They decide about packets.
+    /// Rules that accept or drop packets.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub filter_rules: Vec<FilterRule>,
-    /// They change addresses.
+    /// Rules that translate addresses.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub nat_rules: Vec<NatRule>,
-    /// Nobody implements them.
+    /// Not implemented by Liqo or Strait.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -99,11 +99,11 @@ pub struct Rules {
     pub route_rules: Vec<NamedRule>,
 }
 
-/// What is done with packets that match.
+/// A rule that filters packets.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[schemars(extend("required" = ["action", "counter", "match"]))]
 pub struct FilterRule {
-    /// What is done.
+    /// The action.
     #[schemars(extend("enum" = ["ctmark", "metamarkfromctmark", "tcpmssclamp", "accept", "drop", "reject", "notrack"]))]
     pub action: String,
     /// Whether packets are counted.
@@ -116,12 +116,12 @@ pub struct FilterRule {
     /// Unique in the chain; a webhook gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Of a mark, or of a segment size.
+    /// A mark, or a segment size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
-/// To which address packets that match are changed.
+/// A rule that translates addresses.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NatRule {
@@ -131,10 +131,10 @@ pub struct NatRule {
     /// Unique in the chain; a webhook gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Which address is changed.
+    /// Which address is translated.
     #[schemars(extend("enum" = ["dnat", "snat", "masquerade"]))]
     pub nat_type: String,
-    /// Whom it is about.
+    /// The object that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<ObjectReference>,
     /// An address, or a prefix that keeps the host bits; none masquerades.
@@ -150,7 +150,7 @@ pub struct NamedRule {
     pub name: Option<String>,
 }
 
-/// What a packet must be like. Whatever is given must match.
+/// What a packet must be like. Every field that is set must match.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Match {
     /// The interface.
@@ -173,20 +173,20 @@ pub struct Match {
 /// An interface.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct MatchDevice {
-    /// The one it came in by, or the one it goes out by.
+    /// The input or the output interface.
     #[schemars(extend("enum" = ["in", "out"]))]
     pub position: String,
     /// Its name.
     pub value: String,
 }
 
-/// Something of one end of a flow.
+/// A property of one end of a flow.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct MatchEnd {
-    /// Which end.
+    /// The end: source or destination.
     #[schemars(extend("enum" = ["src", "dst"]))]
     pub position: String,
-    /// What it must be.
+    /// The value.
     pub value: String,
 }
 
@@ -198,10 +198,10 @@ pub struct MatchProtocol {
     pub value: String,
 }
 
-/// What became of it.
+/// Where it was applied.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct FirewallConfigurationStatus {
-    /// One of each place that applies it.
+    /// One for each host that applies it.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",

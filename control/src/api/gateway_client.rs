@@ -1,5 +1,5 @@
 //! `GatewayClient`: a gateway of this cluster that connects to the server of another one.
-#![expect(unreachable_pub, reason = "KubeSchema repeats the type where nobody reaches it")]
+#![expect(unreachable_pub, reason = "KubeSchema repeats the type in a private place")]
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{CustomResource, KubeSchema};
@@ -53,32 +53,32 @@ use super::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayClientSpec {
-    /// What the gateway is made from.
+    /// The template of the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_template_ref: Option<ObjectReference>,
-    /// Where the server is.
+    /// The endpoint of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
-    /// Of the tunnel, in bytes.
+    /// The MTU of the tunnel, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub mtu: Option<i64>,
-    /// The secret with the keys; made if none is named.
+    /// The Secret with the keys; created if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalReference>,
 }
 
-/// What was made.
+/// The objects of the gateway.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayClientStatus {
-    /// What the template gave.
+    /// The object that the template made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_ref: Option<ObjectReference>,
     /// The active pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internal_endpoint: Option<InternalEndpoint>,
-    /// The secret in use.
+    /// The Secret in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<ObjectReference>,
 }

@@ -1,5 +1,5 @@
 //! `GatewayServer`: a gateway of this cluster that a client of another one connects to.
-#![expect(unreachable_pub, reason = "KubeSchema repeats the type where nobody reaches it")]
+#![expect(unreachable_pub, reason = "KubeSchema repeats the type in a private place")]
 
 use std::collections::BTreeMap;
 
@@ -58,24 +58,24 @@ pub struct GatewayServerSpec {
     /// How it is to be exposed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<ServerEndpoint>,
-    /// Of the tunnel, in bytes.
+    /// The MTU of the tunnel, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub mtu: Option<i64>,
-    /// The secret with the keys; made if none is named.
+    /// The Secret with the keys; created if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalReference>,
-    /// What the gateway is made from.
+    /// The template of the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_template_ref: Option<ObjectReference>,
-    /// Of the service.
+    /// Annotations of the service.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub service_annotations: BTreeMap<String, String>,
-    /// Of the service.
+    /// Labels of the service.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -95,10 +95,10 @@ pub struct GatewayServerSpec {
     validation = Rule::new("!(has(self.nodePorts)) || self.nodePorts.all(p, self.nodePorts.filter(q, q == p).size() == 1)").message("nodePorts must not contain duplicates"),
 )]
 pub struct ServerEndpoint {
-    /// The address a load balancer is asked for.
+    /// The address that is requested from a load balancer.
     #[serde(default, rename = "loadBalancerIP", skip_serializing_if = "Option::is_none")]
     pub load_balancer_ip: Option<String>,
-    /// The port asked for on the nodes.
+    /// The requested node port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i32>,
     /// The same for several tunnels.
@@ -120,26 +120,26 @@ pub struct ServerEndpoint {
     )]
     #[schemars(schema_with = "schema::ports")]
     pub ports: Vec<i32>,
-    /// As in a service.
+    /// The type of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"], "default" = "ClusterIP"))]
     pub service_type: Option<String>,
 }
 
-/// What was made.
+/// The objects of the gateway.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayServerStatus {
-    /// Where clients find it.
+    /// The endpoint for clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
     /// The active pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internal_endpoint: Option<InternalEndpoint>,
-    /// The secret in use.
+    /// The Secret in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<ObjectReference>,
-    /// What the template gave.
+    /// The object that the template made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_ref: Option<ObjectReference>,
 }

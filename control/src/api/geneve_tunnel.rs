@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GeneveTunnelSpec {
-    /// The virtual network identifier, 24 bits. 0 is one like any other.
+    /// The virtual network identifier, 24 bits. 0 is valid too.
     pub id: i32,
     /// The gateway's end.
     pub internal_fabric_ref: ObjectReference,

@@ -24,17 +24,17 @@ use super::{lenient, schema};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct InternalFabricSpec {
-    /// Of the active gateway pod.
+    /// The address of the active gateway pod.
     #[serde(rename = "gatewayIP")]
     #[schemars(schema_with = "schema::ipv4")]
     pub gateway_ip: String,
-    /// Both ends of the way from a node to the gateway.
+    /// Both ends of the link between a node and the gateway.
     pub interface: FabricInterface,
-    /// Of that way, in bytes.
+    /// The MTU of that link, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub mtu: Option<i64>,
-    /// The prefixes of the remote cluster, as they are called here.
+    /// The local prefixes for those of the remote cluster.
     #[serde(
         rename = "remoteCIDRs",
         default,
@@ -45,7 +45,7 @@ pub struct InternalFabricSpec {
     pub remote_cidrs: Vec<String>,
 }
 
-/// Both ends of the way from a node to the gateway.
+/// Both ends of the link between a node and the gateway.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct FabricInterface {
     /// The end in the gateway.

@@ -24,11 +24,11 @@ use super::schema;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct InternalNodeSpec {
-    /// Both ends of the way from the node to a gateway.
+    /// Both ends of the link between the node and a gateway.
     pub interface: NodeInterface,
 }
 
-/// Both ends of the way from a node to a gateway.
+/// Both ends of the link between a node and a gateway.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct NodeInterface {
     /// The end in the gateway.
@@ -47,12 +47,12 @@ pub struct InterfaceName {
 /// An interface by address.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct InterfaceAddress {
-    /// Inside the tunnel between node and gateway.
+    /// The address inside the tunnel between node and gateway.
     #[schemars(schema_with = "schema::ipv4")]
     pub ip: String,
 }
 
-/// What was found out about the node.
+/// The addresses of the node.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct InternalNodeStatus {
     /// The addresses from which it reaches gateways.
@@ -63,11 +63,11 @@ pub struct InternalNodeStatus {
 /// The addresses from which a node reaches gateways.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct NodeIp {
-    /// One on the same node.
+    /// For gateways on the same node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ipv4")]
     pub local: Option<String>,
-    /// One on another node.
+    /// For gateways on other nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ipv4")]
     pub remote: Option<String>,

@@ -1,5 +1,5 @@
 //! `IP`: one address that other clusters are to reach under an address of the external prefix.
-#![expect(unreachable_pub, reason = "KubeSchema repeats the type where nobody reaches it")]
+#![expect(unreachable_pub, reason = "KubeSchema repeats the type in a private place")]
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{CustomResource, KubeSchema};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::embedded::ServiceTemplate;
 use super::schema;
 
-/// Named as its maker likes.
+/// It may have any name.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "ipam.liqo.io",
@@ -31,7 +31,7 @@ pub struct IPSpec {
     #[schemars(schema_with = "schema::ipv4")]
     #[x_kube(validation = Rule::new("self == oldSelf").message("IP field is immutable"))]
     pub ip: String,
-    /// Whether whoever has it sees the node instead of the remote pod.
+    /// Whether the host with the address sees the node instead of the remote pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<bool>,
     /// The network the address is taken from; the external prefix if none is named.
@@ -42,7 +42,7 @@ pub struct IPSpec {
     pub service_template: Option<ServiceTemplate>,
 }
 
-/// What was chosen.
+/// The allocated address.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 pub struct IPStatus {
     /// The prefix the address is from.

@@ -1,7 +1,7 @@
-//! Reading what other releases of the API wrote.
+//! Deserializers for what other releases of the API wrote.
 //!
-//! A list may be a single value (releases before 1.0), or be missing, or be `null`. What is wrong in a
-//! value is for the plan to say, which can name it; here everything is read that has a meaning.
+//! A list may be a single value (releases before 1.0), or be missing, or be `null`. Invalid values are left to the
+//! plan, which can report them; here every value with a meaning is read.
 
 use serde::de::{DeserializeOwned, Error as _, Unexpected};
 use serde::{Deserialize, Deserializer};
@@ -20,7 +20,7 @@ pub(super) fn strings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
     Ok(values.into_iter().map(text).collect())
 }
 
-/// What is `null` where something with a default is expected.
+/// The default in place of `null`.
 pub(super) fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Default + Deserialize<'de>,
@@ -29,7 +29,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A structure. A list is none, though serde would take it for the fields of one in their order.
+/// A structure. A list is an error, though serde would read it as the fields in their order.
 pub(super) fn structure<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: DeserializeOwned,
@@ -49,7 +49,7 @@ where
     Err(D::Error::invalid_type(unexpected, &"an object"))
 }
 
-/// The value as somebody would have to see it to find it.
+/// The value in the notation in which it can be found in the object.
 fn text(value: Value) -> String {
     match value {
         Value::String(text) => text,
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_from_whatever_has_a_meaning() {
+    fn a_list_is_read_from_every_valid_form() {
         let read = |value: Value| strings(value).unwrap();
 
         assert_eq!(read(json!(["10.0.0.0/8", ""])), ["10.0.0.0/8", ""]);

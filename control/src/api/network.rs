@@ -1,12 +1,12 @@
-//! `Network`: a prefix that somebody uses, and what it is called here.
-#![expect(unreachable_pub, reason = "KubeSchema repeats the type where nobody reaches it")]
+//! `Network`: a prefix in use, and its local prefix.
+#![expect(unreachable_pub, reason = "KubeSchema repeats the type in a private place")]
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::schema;
 
-/// Its label `ipam.liqo.io/network-type` says what it is for.
+/// Its label `ipam.liqo.io/network-type` names its purpose.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "ipam.liqo.io",
@@ -25,21 +25,21 @@ use super::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkSpec {
-    /// As it is called where it belongs.
+    /// The prefix in the addresses of its own cluster.
     #[schemars(schema_with = "schema::cidr")]
     #[x_kube(validation = Rule::new("self == oldSelf").message("CIDR field is immutable"))]
     pub cidr: String,
-    /// How many addresses at its beginning are taken from the start.
+    /// The number of addresses at its beginning that are reserved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("PreAllocated field is immutable"))]
     pub pre_allocated: Option<i32>,
 }
 
-/// What was chosen.
+/// The allocated prefix.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 pub struct NetworkStatus {
-    /// As it is called here.
+    /// The local prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::cidr")]
     pub cidr: Option<String>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{lenient, schema};
 
-/// Its labels say who applies it.
+/// Its labels select who applies it.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "networking.liqo.io",
@@ -36,17 +36,17 @@ pub struct RouteConfigurationSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteTable {
-    /// Its number follows from it.
+    /// Its number follows from the name.
     pub name: String,
-    /// Each with routes of its own, all in the same table.
+    /// Each with its own routes, all in the same table.
     #[schemars(length(min = 1))]
     pub rules: Vec<RouteRule>,
-    /// Whom it is about.
+    /// The object that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<ObjectReference>,
 }
 
-/// What leads to the table. Whatever is given must match.
+/// A rule that leads to the table. Every field that is set must match.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteRule {
@@ -58,13 +58,13 @@ pub struct RouteRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub fwmark: Option<i64>,
-    /// Interface it came in by.
+    /// The input interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iif: Option<String>,
-    /// Interface it goes out by.
+    /// The output interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oif: Option<String>,
-    /// Lower ones are asked first.
+    /// Lower ones come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub priority: Option<i64>,
@@ -75,7 +75,7 @@ pub struct RouteRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::cidr")]
     pub src: Option<String>,
-    /// Whom it is about.
+    /// The object that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<ObjectReference>,
 }
@@ -84,7 +84,7 @@ pub struct RouteRule {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Route {
-    /// Interface.
+    /// The output interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dev: Option<String>,
     /// Prefix of the destination.
@@ -97,23 +97,23 @@ pub struct Route {
     /// Whether the next hop is taken to be on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub onlink: Option<bool>,
-    /// How far the destination is.
+    /// The scope of the destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["global", "link", "host", "site", "nowhere"]))]
     pub scope: Option<String>,
-    /// The source address it prefers.
+    /// The preferred source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ipv4")]
     pub src: Option<String>,
-    /// Whom it is about.
+    /// The object that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<ObjectReference>,
 }
 
-/// What became of it.
+/// Where it was applied.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct RouteConfigurationStatus {
-    /// One of each place that applies it.
+    /// One for each host that applies it.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -122,11 +122,11 @@ pub struct RouteConfigurationStatus {
     pub conditions: Vec<HostCondition>,
 }
 
-/// What became of it in one place.
+/// The result on one host.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostCondition {
-    /// The gateway or the fabric pod that says so.
+    /// The gateway or the fabric pod that reports it.
     pub host: String,
     /// When `status` last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

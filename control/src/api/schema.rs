@@ -1,5 +1,5 @@
-//! Schemas of the scalars of the API. They are strings here, so that a value the schema of another
-//! release admits can still be read, and be named if it makes no sense.
+//! Schemas of the scalars of the API. They are strings here, so that a value that the schema of another release admits
+//! can still be read, and be reported if it is invalid.
 
 use schemars::transform::{RecursiveTransform, Transform as _};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -24,7 +24,7 @@ pub(super) fn ports(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "array", "maxItems": 64, "items": {"type": "integer", "format": "int32"}})
 }
 
-/// A number whose width nobody fixed.
+/// A number without a fixed width.
 pub(super) fn integer(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "integer"})
 }
@@ -34,13 +34,13 @@ pub(super) fn bytes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "byte"})
 }
 
-/// Whatever somebody writes.
+/// Any value.
 pub(super) fn anything(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// What Kubernetes itself defines, without its descriptions: with those a definition is larger than
-/// what `kubectl apply` may note in an annotation, 256 KiB.
+/// A type of Kubernetes itself, without its descriptions: with those a definition exceeds the 256 KiB that `kubectl
+/// apply` may record in an annotation.
 pub(super) fn brief<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = generator.subschema_for::<T>();
     let mut forget = RecursiveTransform(|schema: &mut Schema| {

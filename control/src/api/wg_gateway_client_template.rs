@@ -1,4 +1,4 @@
-//! `WgGatewayClientTemplate`: what a `WgGatewayClient` is made from.
+//! `WgGatewayClientTemplate`: the template of a `WgGatewayClient`.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::embedded::ObjectKind;
 use super::schema;
 
-/// A `GatewayClient` names one.
+/// A `GatewayClient` refers to it.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "networking.liqo.io",
@@ -25,10 +25,10 @@ use super::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WgGatewayClientTemplateSpec {
-    /// What is made.
+    /// The kind of object that is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_kind: Option<ObjectKind>,
-    /// The object, with expressions where the gateway's own values go.
+    /// The object, with expressions for the values of the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::anything")]
     pub template: Option<Value>,

@@ -1,5 +1,5 @@
-//! `WgGatewayServer`: the objects of one WireGuard gateway server, as a template gave them.
-#![expect(unreachable_pub, reason = "KubeSchema repeats the type where nobody reaches it")]
+//! `WgGatewayServer`: the objects of one WireGuard gateway server, as a template rendered them.
+#![expect(unreachable_pub, reason = "KubeSchema repeats the type in a private place")]
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{CustomResource, KubeSchema};
@@ -27,27 +27,27 @@ use super::endpoint::{Endpoint, InternalEndpoint};
 pub struct WgGatewayServerSpec {
     /// The pods.
     pub deployment: DeploymentTemplate,
-    /// How they are scraped.
+    /// How their metrics are scraped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
-    /// The secret with the keys; made if none is named.
+    /// The Secret with the keys; created if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalReference>,
-    /// How clients reach them.
+    /// The service by which clients reach them.
     pub service: ServiceTemplate,
 }
 
-/// What was made.
+/// The objects of the gateway.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WgGatewayServerStatus {
-    /// Where clients find it.
+    /// The endpoint for clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
     /// The active pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internal_endpoint: Option<InternalEndpoint>,
-    /// The secret in use.
+    /// The Secret in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<ObjectReference>,
 }

@@ -1,4 +1,4 @@
-//! Why a gateway is not as it was asked for, as the Events of it and of what belongs to it say.
+//! Finds the cause of a failure of a gateway in the Events of its objects.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use super::CommandError;
 use super::contact::End;
 use crate::conditions::shortened;
 
-/// An error has no cause if the Events are not listed within this time.
+/// An error is reported without a cause if the Events are not listed within this time.
 const CALL: Duration = Duration::from_secs(3);
 
 /// The reason of the Event that ends the Warnings of the operator before it.
 const IS_OVER: &str = "Reconciled";
 
-/// The kinds of a gateway itself: the operator tells of those.
+/// The kinds of a gateway itself, on which the operator reports.
 const GATEWAYS: [&str; 4] =
     ["GatewayServer", "GatewayClient", "WgGatewayServer", "WgGatewayClient"];
 
 /// A Warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
-    /// Of the object that it is about.
+    /// The kind of its object.
     pub(super) kind: String,
-    /// Of the object that it is about.
+    /// The name of its object.
     pub(super) name: String,
-    /// Of the Event.
+    /// The reason of the Event.
     pub(super) reason: String,
-    /// Of the Event.
+    /// The message of the Event.
     pub(super) message: String,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Adds what is known of the cause to an error of waiting for `gateway`.
+/// Adds the cause, as far as it is known, to an error of waiting for `gateway`.
 pub(super) async fn explained<T>(
     end: &End<'_>,
     gateway: &str,
@@ -63,8 +63,7 @@ pub(super) async fn explained<T>(
     Err(CommandError::Timeout(error))
 }
 
-/// The cause of what is wrong with `gateway` in `namespace`, if an Event tells it and may be seen before the
-/// deadline.
+/// The cause of the failure of `gateway` in `namespace`, if an Event has it and can be read before the deadline.
 pub(super) async fn find(end: &End<'_>, namespace: &str, gateway: &str) -> Option<Cause> {
     let until = (Instant::now() + CALL).min(end.session.deadline.at);
 
@@ -161,7 +160,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Clients before and after `events.k8s.io` have it in other fields.
+    /// Clients before and after `events.k8s.io` have it in different fields.
     fn at(second: u8) -> String {
         let fraction = if second.is_multiple_of(2) { "" } else { ".000000" };
 
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_warning_that_is_not_over_is_the_cause() {
+    fn the_last_open_warning_is_the_cause() {
         let server = ["GatewayServer", "rome"];
         let mut events = vec![
             event(["GatewayServer", "milan"], "Warning", "OfAnother", 9),
@@ -185,7 +184,7 @@ mod tests {
         events.push(event(["Pod", "gw-rome-7d9f-x"], "Warning", "Failed", 8));
         assert_eq!(reason(&events).as_deref(), Some("Failed"));
 
-        // What the operator says of the gateway comes first.
+        // A Warning of the operator on the gateway takes precedence.
         events.push(event(server, "Warning", "TemplateMissing", 1));
         events.push(event(["WgGatewayServer", "rome"], "Warning", "Refused", 2));
         assert_eq!(reason(&events).as_deref(), Some("Refused"));

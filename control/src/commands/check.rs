@@ -1,10 +1,10 @@
-//! What is wrong in a cluster, or between two, each with a remedy: `check`. Reads, and writes nothing.
+//! `check`: finds problems in a cluster, or between two, each with a remedy. Reads, and writes nothing.
 //!
 //! ```text
-//! look    what there is, and what may not be seen      asks the API server
+//! look    reads the objects that the user may read     asks the API server
 //! api, installation, gateway, peering, pair            pure: facts in, findings out
-//! rights  what accounts may not do                     asks the API server
-//! fold    what is a consequence of something else      pure
+//! rights  missing rights of the accounts               asks the API server
+//! fold    puts consequences under their causes         pure
 //! ```
 //!
 //! # Not here
@@ -32,42 +32,42 @@ use super::contact::{End, are_two};
 use super::{CommandError, Contact, Session, Side};
 use look::Facts;
 
-/// What is wrong. Its JSON form is public interface.
+/// A problem. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Of two clusters, in which.
+    /// The cluster, of two.
     #[serde(skip_serializing_if = "Side::is_only")]
     pub side: Side,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// Which object it is about, as `KIND NAMESPACE/NAME`.
+    /// The object, as `KIND NAMESPACE/NAME`.
     pub object: String,
-    /// One word, which stays the same from release to release.
+    /// The reason, the same in every release.
     pub reason: &'static str,
-    /// What is wrong with it.
+    /// What is wrong.
     pub message: String,
-    /// What helps.
+    /// The remedy.
     pub remedy: String,
-    /// The namespace of the gateway that it is about, if the object is in another one.
+    /// The namespace of the gateway, if the object is in another one.
     #[serde(skip)]
     tenant: Option<String>,
-    /// What else is wrong because of that, and is right once it is.
+    /// Problems that follow from this one, and are solved with it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<Self>,
 }
 
-/// How bad something is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Packets do not pass, or will not one day.
+    /// Packets do not pass, or will not in future.
     Error,
-    /// It may be so on purpose, or something could not be looked at.
+    /// It may be intended, or something could not be read.
     Warning,
 }
 
 impl Severity {
-    /// As JSON has it.
+    /// The label in JSON.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -91,10 +91,10 @@ impl Finding {
     }
 }
 
-/// All that was found. Its JSON form is public interface.
+/// All problems found. Its JSON form is public interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
-    /// The worst first.
+    /// The most severe first.
     pub findings: Vec<Finding>,
 }
 
@@ -108,26 +108,25 @@ impl Findings {
         Self { findings }
     }
 
-    /// How many there are of one severity.
+    /// The number of problems of one severity.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 }
 
-/// Looks at one cluster.
+/// Checks one cluster.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if it does not answer, or is another one than was typed. What may not be seen is a
-/// finding.
+/// [`CommandError`] if it does not answer, or is another one than was typed. What may not be read is a finding.
 pub async fn check(contact: &Contact, session: Session<'_>) -> Result<Findings, CommandError> {
     let (_, findings) = alone(contact, session).await?;
 
     Ok(Findings::new(findings, &[]))
 }
 
-/// Looks at two clusters, and at what is between them.
+/// Checks two clusters, and the connection between them.
 ///
 /// # Errors
 ///
@@ -156,7 +155,7 @@ async fn alone(
     let facts = Facts::look(contact, &end).await?;
     let mut findings = facts.blind.clone();
     findings.extend(api::findings(&facts.served));
-    // What the API server does not know at all need not be missed one by one.
+    // Without the API its missing objects are not reported one by one.
     if api::is_served(&facts.served) {
         findings.extend(installation::findings(&facts));
         findings.extend(peering::findings(&facts));
@@ -195,7 +194,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// How an object is called in a finding.
+/// The name of an object in a finding.
 fn named(kind: &str, namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => format!("{kind} {namespace}/{name}"),

@@ -13,9 +13,9 @@
 //!   12   waits: Connection is established                waits: Connection is established
 //! ```
 //!
-//! Step 5 says that all prefixes are known, step 6 ends here if the clusters are joined the other way
-//! round. What step 4 finds is known before step 2 writes, and so is what there is already: a flag that is left
-//! out keeps it, and a server that is in use is replaced only after a question.
+//! Step 5 reports that all prefixes are known, step 6 ends the verb if the clusters are joined the other way round.
+//! Step 4 is evaluated before step 2 writes, and so are existing objects: a flag that is left out keeps their values,
+//! and a server that is in use is replaced only after a question.
 
 mod gateways;
 mod links;
@@ -44,40 +44,40 @@ pub(super) use links::established;
 pub(super) use rollout::{Asked, until_rolled_out};
 pub use wanted::{Connect, ExposureWanted, TemplateWanted};
 
-/// As Liqo's documentation says that a cluster has told its id.
+/// The line of Liqo's documentation on a cluster whose id is known.
 const IDENTIFIED: &str = "Cluster identity correctly retrieved";
 
-/// What was found before anything was written.
+/// What was read before the first write.
 pub(super) struct Found {
     /// The prefixes of the local cluster.
     pub(super) local: Prefixes,
     /// The prefixes of the remote cluster.
     pub(super) remote: Prefixes,
-    /// The gateway server that is there.
+    /// The existing gateway server.
     pub(super) former_server: Option<GatewayServer>,
-    /// The gateway client that is there.
+    /// The existing gateway client.
     pub(super) former_client: Option<GatewayClient>,
     /// Whether the clusters are joined with the server on the local side.
     pub(super) is_reversed: bool,
-    /// What the server is to be made from.
+    /// The template of the server.
     pub(super) server: TemplateRef,
-    /// What the client is to be made from.
+    /// The template of the client.
     pub(super) client: TemplateRef,
     /// How the server is to be exposed.
     pub(super) exposure: Exposure,
-    /// Of the tunnel, in bytes.
+    /// The MTU of the tunnel, in bytes.
     pub(super) mtu: u16,
-    /// What the Service of the server has that cannot become what is wanted: another server takes its place.
+    /// The difference of the server's Service that cannot be changed in place: the server is replaced.
     pub(super) replaced: Option<String>,
-    /// Where the client connects to, if that is to stay as it is.
+    /// The endpoint of the client, if it is to stay as it is.
     pub(super) kept_endpoint: Option<Endpoint>,
 }
 
-/// Tells each cluster the prefixes of the other one, steps 1 to 3.
+/// Exchanges the prefixes of both clusters, steps 1 to 3.
 ///
 /// # Errors
 ///
-/// [`CommandError`]; if it is about what was typed, nothing was written.
+/// [`CommandError`]; if it is a usage error, nothing was written.
 pub async fn initialize(pair: &Pair, session: Session<'_>) -> Result<(), CommandError> {
     let ends = Ends::meet(pair, session).await?;
     for end in ends.both() {
@@ -88,12 +88,11 @@ pub async fn initialize(pair: &Pair, session: Session<'_>) -> Result<(), Command
     exchange_prefixes(&ends, [&of_local, &of_remote]).await
 }
 
-/// Joins two clusters, all steps. Where it was interrupted it goes on when it is called again.
+/// Joins two clusters, all steps. After an interruption it continues when it is called again.
 ///
 /// # Errors
 ///
-/// [`CommandError`]; if it is about what was typed, or if the user was asked and does not want it, nothing was
-/// written.
+/// [`CommandError`]; if it is a usage error, or if the user declines, nothing was written.
 pub async fn connect(
     pair: &Pair,
     wanted: &Connect,
@@ -112,7 +111,7 @@ pub async fn connect(
     }
     exchange_prefixes(&ends, [&found.local, &found.remote]).await?;
     if !wanted.skips_validation {
-        say_checked(&ends, &found);
+        report_checked(&ends, &found);
     }
     let ends = ends.in_session(session);
     for end in ends.both() {
@@ -150,7 +149,7 @@ async fn own_prefixes(ends: &Ends<'_>) -> Result<[Prefixes; 2], CommandError> {
     Ok(prefixes)
 }
 
-/// Step 1, what can be wrong in step 4, and what there is already.
+/// Step 1, the checks of step 4, and the existing objects.
 pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> {
     let Ends { local, remote } = ends;
     let [of_local, of_remote] = own_prefixes(ends).await?;
@@ -177,14 +176,14 @@ pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, Com
         preflight::check_fields(remote.side, &server_template.name, &spec, &exposure)?;
     }
     let difference = service.as_ref().map(|service| exposure.difference(service));
-    // A port that the gateway has already cannot be asked for a second time.
+    // A port that the gateway has already cannot be requested a second time.
     if is_checked && difference != Some(None) {
         preflight::node_port(remote, &exposure).await?;
     }
-    // A template may make another Service than the gateway asks for.
+    // A template may make another Service than the gateway requests.
     let is_other = former.is_none() || ExposureWanted::default().or(former) != exposure;
     let replaced = difference.flatten().filter(|_| is_other);
-    // A Connection may still say that it reached a server that is gone or is to be another one.
+    // A Connection may still report a server that was deleted or is to be replaced.
     let kept_endpoint = match &client {
         Some(client) if !is_other && gateways::is_connected(local, client).await? => {
             client.spec.endpoint.clone()
@@ -207,8 +206,8 @@ pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, Com
     })
 }
 
-/// Asks before a gateway server that clients may use is replaced. The session to go on with: thinking about the
-/// answer takes none of its time.
+/// Asks before a gateway server that clients may use is replaced. Returns the session to continue with: the time until
+/// the answer does not count.
 fn ask<'a>(
     remote: &End<'_>,
     found: &Found,
@@ -261,15 +260,15 @@ async fn exchange_prefixes(
     Ok(())
 }
 
-/// Step 4, whose work is done before step 2.
-fn say_checked(ends: &Ends<'_>, found: &Found) {
+/// Step 4, which was evaluated before step 2.
+fn report_checked(ends: &Ends<'_>, found: &Found) {
     let TemplateRef { name, namespace, .. } = &found.server;
     ends.remote.done(&format!("Gateway server template \"{name}/{namespace}\" correctly checked"));
     let TemplateRef { name, namespace, .. } = &found.client;
     ends.local.done(&format!("Gateway client template \"{name}/{namespace}\" correctly checked"));
 }
 
-/// That of the Configuration of the other cluster: whoever wrote one by hand may have named it otherwise.
+/// The name of the Configuration of the other cluster: one that was written by hand may have another name.
 pub(super) async fn configuration_name(end: &End<'_>) -> Result<String, CommandError> {
     let found = end.list::<Configuration>().await?;
     let is_default = |found: &&Configuration| found.name_any() == end.other;
@@ -278,7 +277,7 @@ pub(super) async fn configuration_name(end: &End<'_>) -> Result<String, CommandE
     Ok(chosen.map_or_else(|| end.other.clone(), Configuration::name_any))
 }
 
-/// Waits until all prefixes of a Configuration have their names.
+/// Waits until all prefixes of a Configuration have a local prefix.
 pub(super) async fn until_configured(end: &End<'_>, name: &str) -> Result<(), CommandError> {
     let namespace = &end.namespace;
     let awaited = Awaited {
@@ -296,7 +295,7 @@ pub(super) async fn until_configured(end: &End<'_>, name: &str) -> Result<(), Co
     .await
 }
 
-/// Whether all prefixes have their names, as releases from 1.2 on say it and those before.
+/// Whether all prefixes have a local prefix, as reported by releases from 1.2 on and by older ones.
 pub(super) fn configured(configuration: &Configuration) -> Progress<()> {
     let generation = configuration.metadata.generation;
     let conditions = configuration.status.as_ref().map(|status| status.conditions.as_slice());
@@ -307,7 +306,7 @@ pub(super) fn configured(configuration: &Configuration) -> Progress<()> {
     let is_labelled = label.is_some_and(|value| value == TRUE);
 
     match condition {
-        // The label says nothing of a spec that has changed since.
+        // The label does not follow later changes of the spec.
         None if is_labelled => Progress::Done(()),
         None => Progress::NotYet(format!(
             "no condition {CONFIGURED_CONDITION} in it: is the operator of this cluster running?"
@@ -315,7 +314,7 @@ pub(super) fn configured(configuration: &Configuration) -> Progress<()> {
         Some(condition)
             if condition.observed_generation.is_some_and(|of| Some(of) < generation) =>
         {
-            Progress::NotYet(format!("a condition {CONFIGURED_CONDITION} of what it was before"))
+            Progress::NotYet(format!("a condition {CONFIGURED_CONDITION} of a former generation"))
         }
         Some(condition) if condition.status == "True" => Progress::Done(()),
         Some(condition) => Progress::NotYet(format!(

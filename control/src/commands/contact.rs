@@ -1,4 +1,4 @@
-//! The clusters of a verb: who they are, and which of their namespaces it is about.
+//! The clusters of a verb: their ids, and the namespaces to work in.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::api::Network;
 use crate::objects::REMOTE_CLUSTER_ID;
 use crate::operator::cluster_id::{self, SYSTEM_NAMESPACE, Written};
 
-/// Marks the namespace of a peering.
+/// The label of the namespace of a peering.
 const TENANT_NAMESPACE: &str = "liqo.io/tenant-namespace";
 
 /// The longest id: the name of a namespace has at most 63 bytes.
@@ -26,31 +26,31 @@ const ID_BYTES_MAX: usize = 63 - "liqo-tenant-".len();
 /// A cluster as the user named it.
 #[derive(Clone)]
 pub struct Contact {
-    /// Of its API server.
+    /// The client of its API server.
     pub client: Client,
     /// Which of the clusters it is.
     pub side: Side,
-    /// Its id, where the user says so; else it is asked.
+    /// Its id, where the user names it; default: as read from the cluster.
     pub cluster_id: Option<String>,
-    /// Where the objects are; else where the verb says.
+    /// The namespace of the objects; default: that of the verb.
     pub namespace: Option<String>,
-    /// Where Liqo or Strait is installed.
+    /// The namespace in which Liqo or Strait is installed.
     pub liqo_namespace: String,
-    /// What is put on every object that is made.
+    /// Labels and annotations for every object that is created.
     pub marks: Marks,
 }
 
-/// Labels and annotations for every object that a verb makes. What the verb itself says wins.
+/// Labels and annotations for every object that a verb creates. Those of the verb itself take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// To select them by.
+    /// Labels, to select the objects by.
     pub labels: BTreeMap<String, String>,
-    /// For whoever reads them.
+    /// Annotations, for readers of the objects.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Marks {
-    /// Puts them on `object`.
+    /// Adds them to `object`.
     pub(super) fn put_on<K: Resource>(&self, object: &mut K) {
         for (key, value) in &self.labels {
             object.labels_mut().entry(key.clone()).or_insert_with(|| value.clone());
@@ -64,19 +64,19 @@ impl Marks {
 /// Two clusters to be joined.
 #[derive(Clone)]
 pub struct Pair {
-    /// That of the gateway client.
+    /// The cluster of the gateway client.
     pub local: Contact,
-    /// That of the gateway server.
+    /// The cluster of the gateway server.
     pub remote: Contact,
 }
 
-/// The namespace of a peering with the cluster `id`, unless somebody names another.
+/// The namespace of a peering with the cluster `id`, by default.
 #[must_use]
 pub fn tenant_namespace(id: &str) -> String {
     format!("liqo-tenant-{id}")
 }
 
-/// One cluster, seen from a verb that is about a peering with another one.
+/// One cluster of a peering, as a verb sees it.
 pub(super) struct End<'a> {
     pub(super) client: Client,
     pub(super) side: Side,
@@ -97,7 +97,7 @@ pub(super) struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// Asks both who they are. Writes nothing.
+    /// Reads the ids of both. Writes nothing.
     pub(super) async fn meet(pair: &Pair, session: Session<'a>) -> Result<Self, CommandError> {
         let local_id = own_id(&pair.local, session).await?;
         let remote_id = own_id(&pair.remote, session).await?;
@@ -129,7 +129,7 @@ impl<'a> End<'a> {
         let namespace = contact.namespace.clone().unwrap_or_else(|| default.clone());
         let end = Self::alone(contact, namespace.clone(), session).with(other);
         end.has_answered.set(true);
-        // One that a peering makes is made by the peering; a name that was typed may be a mistake.
+        // The default namespace is created when needed; a name that was typed may be a mistake.
         if contact.namespace.is_some() && end.find_namespace().await?.is_none() {
             return Err(CommandError::NoNamespace { side: contact.side, namespace, default });
         }
@@ -137,7 +137,7 @@ impl<'a> End<'a> {
         Ok(end)
     }
 
-    /// The cluster of `contact`, whoever it is.
+    /// The cluster of `contact`, without a peering.
     pub(super) fn alone(contact: &Contact, namespace: String, session: Session<'a>) -> Self {
         Self {
             client: contact.client.clone(),
@@ -171,23 +171,23 @@ impl<'a> End<'a> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Says that a step is done.
+    /// Reports that a step is done.
     pub(super) fn done(&self, text: &str) {
         self.session.report.done(self.side, text);
     }
 
-    /// Selects what belongs to the peering.
+    /// The label selector of the peering's objects.
     pub(super) fn label_selector(&self) -> String {
         format!("{REMOTE_CLUSTER_ID}={}", self.other)
     }
 
-    /// What became of `doing` something.
+    /// The error of `doing` something.
     pub(super) fn failed(&self, doing: &str, error: &kube::Error) -> CommandError {
         failed(self.side, doing, error)
     }
 
-    /// Calls the API server until it has an answer, while there is time; connecting counts. One that has never answered is
-    /// called once: its address may be wrong.
+    /// Calls the API server until it answers, within the deadline, which includes connecting. One that has never
+    /// answered is called once: its address may be wrong.
     pub(super) async fn call<T>(
         &self,
         doing: &str,
@@ -209,11 +209,11 @@ impl<'a> End<'a> {
             sleep(pause).await;
         }
 
-        // The pauses have no end.
+        // The pauses never end.
         std::future::pending().await
     }
 
-    /// The same of something that a verb can do without; `None` for whoever may not ask.
+    /// The same for something that a verb can do without; `None` if the user may not ask.
     pub(super) async fn ask<T>(
         &self,
         doing: &str,
@@ -235,7 +235,7 @@ impl<'a> End<'a> {
         self.call(&doing, async || api.list(&parameters).await.map(|list| list.items)).await
     }
 
-    /// The prefixes that this cluster says are its own.
+    /// The cluster's own prefixes.
     pub(super) async fn prefixes(&self) -> Result<Prefixes, CommandError> {
         let api = Api::<Network>::namespaced(self.client.clone(), &self.liqo_namespace);
         let doing = format!("listing networks in namespace {}", self.liqo_namespace);
@@ -254,12 +254,12 @@ impl<'a> End<'a> {
         self.call(&doing, async || api.get_opt(&self.namespace).await).await
     }
 
-    /// Whether the namespace of the peering is there.
+    /// Whether the namespace of the peering exists.
     pub(super) async fn has_namespace(&self) -> Result<bool, CommandError> {
         Ok(self.find_namespace().await?.is_some())
     }
 
-    /// Makes the namespace of the peering if nobody has.
+    /// Creates the namespace of the peering if needed.
     pub(super) async fn make_namespace(&self) -> Result<(), CommandError> {
         if self.has_namespace().await? {
             return Ok(());
@@ -293,7 +293,7 @@ pub(super) fn failed(side: Side, doing: &str, error: &kube::Error) -> CommandErr
     }
 }
 
-/// What `call` answers, unless the time of `session` is over before.
+/// The answer of `call`, within the time of `session`.
 async fn in_time<T>(
     side: Side,
     session: Session<'_>,
@@ -312,7 +312,7 @@ async fn in_time<T>(
     })
 }
 
-/// Whether `contacts`, which call themselves `ids`, are two clusters with an id each.
+/// Whether `contacts`, with these `ids`, are two clusters with different ids.
 ///
 /// # Errors
 ///
@@ -336,7 +336,7 @@ pub(super) async fn are_two(
     }
 }
 
-/// What tells a cluster from all others; `None` for an account that may not ask.
+/// The unique identity of a cluster; `None` for an account that may not ask.
 async fn cluster_uid(
     contact: &Contact,
     session: Session<'_>,
@@ -349,8 +349,8 @@ async fn cluster_uid(
     Ok(found.flatten().and_then(|namespace| namespace.uid()))
 }
 
-/// Which cluster this is. The first question to its API server: one that does not answer is not waited
-/// for, as its address may be wrong.
+/// The id of a cluster. This is the first request to its API server: one that does not answer is not waited for, as its
+/// address may be wrong.
 pub(super) async fn own_id(
     contact: &Contact,
     session: Session<'_>,
@@ -387,8 +387,8 @@ pub(super) async fn own_id(
     }
 }
 
-/// It becomes the value of labels and part of the names of objects and of the tenant namespace, whose
-/// length is what limits its own.
+/// It becomes the value of labels and part of the names of objects and of the tenant namespace, whose length limits its
+/// own.
 pub(super) fn check_id(side: Side, id: &str) -> Result<(), CommandError> {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends = [id.bytes().next(), id.bytes().last()];

@@ -19,14 +19,13 @@ use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use crate::identity::Mode;
 use crate::objects::KEY_BYTES;
 
-/// What is to be there. Each has a name of its own and is about one remote cluster.
+/// The object to create. Each has its own name and is about one remote cluster.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the documentation of a variant names its fields")]
 pub enum Create {
     /// The `prefixes` of the remote cluster.
     Configuration { name: String, remote_cluster_id: String, prefixes: Prefixes },
-    /// A gateway that waits, made from `template`: its type, its name and its namespace. `mtu` is in
-    /// bytes.
+    /// A gateway server, made from `template`: its type, its name and its namespace. `mtu` is in bytes.
     GatewayServer {
         name: String,
         remote_cluster_id: String,
@@ -34,7 +33,7 @@ pub enum Create {
         exposure: Exposure,
         mtu: u16,
     },
-    /// A gateway that connects to `endpoint`, made from `template`.
+    /// A gateway client that connects to `endpoint`, made from `template`.
     GatewayClient {
         name: String,
         remote_cluster_id: String,
@@ -46,14 +45,14 @@ pub enum Create {
     PublicKey { name: String, remote_cluster_id: String, key: [u8; KEY_BYTES] },
 }
 
-/// The longest name of a gateway: its Service, whose name has `gw-` before, has at most 63 bytes.
+/// The longest name of a gateway: its Service, whose name has the prefix `gw-`, has at most 63 bytes.
 const GATEWAY_NAME_MAX: usize = 63 - "gw-".len();
 
 /// The longest name of other objects.
 const NAME_MAX: usize = 253;
 
 impl Create {
-    /// Whether what belongs to the object can be named after it.
+    /// Whether dependent objects can be named after it.
     fn check_name(&self, side: Side) -> Result<(), CommandError> {
         let (kind, name, longest) = match self {
             Self::Configuration { name, .. } => ("Configuration", name, NAME_MAX),
@@ -88,7 +87,7 @@ impl Create {
     }
 }
 
-/// An object that was asked for.
+/// A requested object.
 enum Object {
     Configuration(Configuration),
     GatewayServer(GatewayServer),
@@ -118,24 +117,24 @@ impl Object {
     }
 }
 
-/// How an object is made.
+/// How an object is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Making {
-    /// It is written down in this format instead of being made.
+    /// Print it in this format instead of creating it.
     pub format: Option<Format>,
-    /// Whether an object of the same name that differs is overwritten.
+    /// Whether a differing object of the same name is overwritten.
     pub overwrites: bool,
     /// Whether the verb ends only when the object is in use.
     pub waits: bool,
 }
 
-/// Makes an object in the namespace of `contact`; the text of one that is only written down is the answer.
+/// Creates an object in the namespace of `contact`; returns the text of one that is only printed.
 ///
-/// The tenant namespace of the peering is made if it is not there.
+/// The tenant namespace of the peering is created if needed.
 ///
 /// # Errors
 ///
-/// [`CommandError`]; if it is about what was typed, nothing was written.
+/// [`CommandError`]; if it is a usage error, nothing was written.
 pub async fn create(
     contact: &Contact,
     wanted: &Create,
@@ -161,7 +160,7 @@ pub async fn create(
     Ok(None)
 }
 
-/// The object, and for a gateway whether there can be one like it if that `is_checked`.
+/// The object; for a gateway also checks whether it can be created, if `is_checked`.
 async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Object, CommandError> {
     let namespace = Some(end.namespace.as_str());
     let typed = |mode, template| {
@@ -210,7 +209,7 @@ async fn forged(end: &End<'_>, wanted: &Create, is_checked: bool) -> Result<Obje
     })
 }
 
-/// Whether the gateway has its port on the nodes already: then nobody else could have it.
+/// Whether the gateway has its node port already: then it is not free for another.
 async fn has_server(end: &End<'_>, name: &str, exposure: &Exposure) -> Result<bool, CommandError> {
     let service = super::connect::service(end, name).await?;
 
@@ -250,7 +249,7 @@ async fn put(end: &End<'_>, object: &Object, making: Making) -> Result<(), Comma
     Ok(())
 }
 
-/// Makes `object`; one that is there is left as it is, or overwritten if the user says so.
+/// Writes `object`; an existing one is kept, or overwritten if the user says so.
 async fn write<K>(end: &End<'_>, object: &K, making: Making) -> Result<(), CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -281,7 +280,7 @@ where
     Ok(())
 }
 
-/// Whether a client has been made what it is to be.
+/// Whether the child of a client was made.
 fn is_client_ready(client: &GatewayClient) -> Progress<()> {
     match client.status.as_ref().and_then(|status| status.client_ref.as_ref()) {
         Some(_) => Progress::Done(()),
@@ -316,7 +315,7 @@ where
     .await
 }
 
-/// Deletes an object of the kind `K`, and waits until it is gone if it `waits`.
+/// Deletes an object of the kind `K`, and waits until it is gone if `waits`.
 ///
 /// # Errors
 ///

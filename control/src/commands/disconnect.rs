@@ -1,4 +1,4 @@
-//! Taking apart what `network connect` has made: `network disconnect` and `network reset`.
+//! Reverts `network connect`: `network disconnect` and `network reset`.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -20,11 +20,11 @@ use crate::api::{
 };
 use crate::operator::COMPONENT;
 
-/// Deletes both gateways. What belongs to them goes with them.
+/// Deletes both gateways, with the objects that they own.
 ///
 /// # Errors
 ///
-/// [`CommandError`]. What is left can be deleted by calling it again.
+/// [`CommandError`]. Another call deletes the rest.
 pub async fn disconnect(
     pair: &Pair,
     waits: bool,
@@ -35,11 +35,11 @@ pub async fn disconnect(
     delete_gateways(&ends, waits).await
 }
 
-/// [`disconnect`], and both clusters forget the prefixes of each other.
+/// [`disconnect`], and deletes the prefixes of each other in both clusters.
 ///
 /// # Errors
 ///
-/// [`CommandError`]. What is left can be deleted by calling it again.
+/// [`CommandError`]. Another call deletes the rest.
 pub async fn reset(pair: &Pair, waits: bool, session: Session<'_>) -> Result<(), CommandError> {
     let ends = meet(pair, session).await?;
     delete_gateways(&ends, waits).await?;
@@ -68,7 +68,7 @@ async fn delete_gateways(ends: &Ends<'_>, waits: bool) -> Result<(), CommandErro
     }
     if waits {
         for end in ends.both() {
-            // The last thing that a gateway says of itself.
+            // The Connection is the last object of a gateway.
             let selection = watcher::Config::default().labels(&end.label_selector());
             until_gone::<Connection>(end, selection).await?;
         }
@@ -77,8 +77,7 @@ async fn delete_gateways(ends: &Ends<'_>, waits: bool) -> Result<(), CommandErro
     Ok(())
 }
 
-/// [`delete`] of a gateway that is asked for by a `K`, of which a template makes a `C`. It is gone when
-/// nothing of it runs any more.
+/// [`delete`] of a gateway: a `K`, from which a template makes a `C`. It is gone when none of its pods runs any more.
 async fn delete_gateway<K, C>(end: &End<'_>, what: &str, waits: bool) -> Result<(), CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -90,7 +89,7 @@ where
         return delete::<K>(end, what, waits).await;
     }
     let mut names: BTreeSet<_> = end.list::<K>().await?.iter().map(K::name_any).collect();
-    // Without an operator there may be one from before that is still held.
+    // Without an operator a former one may still have its finalizer.
     let made = made::<C>(end).await?;
     names.extend(made.iter().flatten().map(C::name_any));
     let was_there = delete_all::<K>(end).await?;
@@ -110,7 +109,7 @@ where
     Ok(())
 }
 
-/// What templates made for the peering; `None` where that may not be listed, or where the kind is not there.
+/// The children of the peering; `None` where they may not be listed, or where the kind does not exist.
 async fn made<C>(end: &End<'_>) -> Result<Option<Vec<C>>, CommandError>
 where
     C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -127,7 +126,7 @@ where
     Ok(found.await?.flatten())
 }
 
-/// Waits until the operator has removed its finalizer from what a template made, and that is gone.
+/// Waits until the operator has removed its finalizer from a child, and the child is gone.
 async fn until_released<C>(end: &End<'_>, selection: watcher::Config) -> Result<(), CommandError>
 where
     C: Resource<DynamicType = (), Scope = NamespaceResourceScope>,

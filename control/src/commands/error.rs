@@ -1,4 +1,4 @@
-//! Why a verb did not do what it was asked for.
+//! Why a verb failed.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use super::wait::is_for_good;
 use super::{PrefixesError, Side};
 use crate::ipam::RehearsalError;
 
-/// Each names the cluster, the value and the remedy.
+/// Each variant has the cluster, the value and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the documentation of a variant names its fields")]
 pub enum CommandError {
-    /// A call of the API server of `side` failed while the verb was `doing` something. It `is_forbidden` if
-    /// whoever asks lacks a right, and nothing else is wrong.
+    /// A call of the API server of `side` failed while the verb was `doing` something. It `is_forbidden` if the user
+    /// lacks a right, and nothing else is wrong.
     #[error("{side}An error occurred while {doing}: {said}{remedy}")]
     Call { side: Side, doing: String, said: String, remedy: &'static str, is_forbidden: bool },
-    /// A condition did not come to hold.
+    /// A condition was not reached in time.
     #[error(transparent)]
     Timeout(Box<TimeoutError>),
-    /// Nothing in `namespace` of `side` says which cluster it is.
+    /// No object in `namespace` of `side` has the cluster id.
     #[error(
         "{side}no ConfigMap liqo-clusterid-configmap with the key CLUSTER_ID in namespace {namespace}: pass {flag}, or name the namespace of the installation"
     )]
     NoClusterId { side: Side, namespace: String, flag: &'static str },
-    /// The id that was typed is not that of the cluster.
+    /// The typed id is not that of the cluster.
     #[error(
         "{side}this is cluster {found:?}, not {typed:?}: leave {flag} out, or choose another context"
     )]
     OtherCluster { side: Side, typed: String, found: String, flag: &'static str },
-    /// No object could be named after it.
+    /// It is not valid as part of object names.
     #[error(
         "{side}{id:?} is no cluster id: it has 1 to 51 lower case letters, digits and dashes between them"
     )]
@@ -37,41 +37,41 @@ pub enum CommandError {
         "both sides are cluster {id:?}: name another one with --remote-kubeconfig or --remote-context"
     )]
     SameCluster { id: String },
-    /// Two clusters call themselves the same.
+    /// Two clusters have one id.
     #[error(
         "two clusters have the id {id:?}: give one of them another, in CLUSTER_ID of its ConfigMap (`clusterID` of the chart)"
     )]
     SameId { id: String },
-    /// The user was asked, and does not want it.
+    /// The user was asked, and declined.
     #[error("action aborted: nothing was changed; answer y, or pass --yes")]
     Aborted,
-    /// An object of this name is there, with `differences` to what is wanted.
+    /// An object of this name exists, with `differences` from the desired one.
     #[error(
         "{side}{kind} {name:?} already exists in namespace {namespace} and differs: {differences}; pass --yes to overwrite it, or choose another name"
     )]
     Exists { side: Side, kind: String, name: String, namespace: String, differences: String },
-    /// Nothing that belongs to a gateway of this name could be made.
+    /// It is not valid as part of dependent objects' names.
     #[error(
         "{side}{name:?} is not a valid name of a {kind}: write 1 to {longest} lower case letters, digits and dashes between them"
     )]
     Name { side: Side, kind: &'static str, name: String, longest: usize },
-    /// The `namespace` that was asked for is not there.
+    /// The `namespace` that was typed does not exist.
     #[error(
         "{side}namespace {namespace} does not exist: make it, or leave the flag out for {default}"
     )]
     NoNamespace { side: Side, namespace: String, default: String },
-    /// The prefixes of a cluster cannot be told.
+    /// The prefixes of a cluster are not known.
     #[error("{side}{cause}")]
     Prefixes { side: Side, cause: PrefixesError },
-    /// A template is not there.
+    /// A template does not exist.
     #[error(
         "{side}{kind} {name:?} is not in namespace {namespace}: choose one with --{flag}template-name and --{flag}template-namespace"
     )]
     NoTemplate { side: Side, kind: String, name: String, namespace: String, flag: &'static str },
-    /// The server of `side` has no such kind.
+    /// The server of `side` does not know that kind.
     #[error("{side}there is no resource {typed:?}: write GROUP/VERSION/PLURAL as in {example:?}")]
     NoTemplateType { side: Side, typed: String, example: &'static str },
-    /// A template would drop what was asked for.
+    /// A template would drop a requested field.
     #[error(
         "{side}template {name:?} has no {field} in {place}: add `?{field}: \"{{{{ {expression} }}}}\"` there, or leave --{flag} out"
     )]
@@ -83,17 +83,17 @@ pub enum CommandError {
         expression: &'static str,
         flag: &'static str,
     },
-    /// The API server would not take the Service.
+    /// The API server rejects the Service.
     #[error("{side}port {port} cannot be had on the nodes: {said}; choose another --{flag}")]
     NodePort { side: Side, port: u16, said: String, flag: &'static str },
-    /// No node gives that port away, unless somebody has told the API server otherwise.
+    /// The port is not a node port, unless the API server was configured otherwise.
     #[error(
         "{side}port {port} is not among those of nodes, 30000 to 32767: choose another --{flag}, or {way_out} if this cluster has others"
     )]
     NodePortRange { side: Side, port: u16, flag: &'static str, way_out: &'static str },
-    /// Nobody could tell which keys are meant.
+    /// Which keys are meant is not defined.
     #[error(
-        "{side}found multiple secrets associated to WireGuard gateway {gateway:?}: {names}; delete those that nobody uses"
+        "{side}found multiple secrets associated to WireGuard gateway {gateway:?}: {names}; delete those that are not in use"
     )]
     SeveralSecrets { side: Side, gateway: String, names: String },
     /// A Secret without a key.
@@ -106,18 +106,18 @@ pub enum CommandError {
         "{side}{kind} {name:?} in namespace {namespace} has no Secret with keys yet: is the operator running?"
     )]
     NoSecret { side: Side, kind: &'static str, name: String, namespace: String },
-    /// An object is not there.
+    /// An object does not exist.
     #[error("{side}{kind} {name:?} is not in namespace {namespace}: name another with --namespace")]
     NoObject { side: Side, kind: String, name: String, namespace: String },
-    /// A `Network` of the installation is not there.
+    /// A `Network` of the installation does not exist.
     #[error(
         "{side}Network {name:?} is not in namespace {namespace}: see `kubectl get networks -n {namespace}`, or name the namespace of the installation with --liqo-namespace"
     )]
     NoNetwork { side: Side, name: String, namespace: String },
-    /// An object is none of its kind.
+    /// An object is invalid.
     #[error("{what} cannot be read: {said}")]
     Malformed { what: String, said: String },
-    /// What IPAM would do cannot be told.
+    /// The result of IPAM cannot be predicted.
     #[error("{side}{cause}")]
     Rehearsal { side: Side, cause: RehearsalError },
     /// The operator could not start with its pools.
@@ -125,17 +125,16 @@ pub enum CommandError {
         "{side}the operator is told the pools {text:?}, which are none: name others with --pools"
     )]
     Pools { side: Side, text: String },
-    /// Nobody peers with this cluster.
+    /// There is no peering with this cluster.
     #[error("{side}no peering with cluster {id:?}; there is {known}")]
     NoPeer { side: Side, id: String, known: String },
-    /// An object cannot be written down.
+    /// An object cannot be serialized.
     #[error(transparent)]
     Format(#[from] super::FormatError),
 }
 
 impl CommandError {
-    /// Whether what was typed is wrong, rather than the clusters not ready for it. Then nothing was
-    /// written.
+    /// Whether it is a usage error, rather than a state of the clusters. Then nothing was written.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         match self {
@@ -173,7 +172,7 @@ impl CommandError {
     }
 }
 
-/// `None` for whoever may not ask.
+/// `None` if the user may not ask.
 pub(super) fn if_allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(error) if is_forbidden(&error) => Ok(None),
@@ -186,7 +185,7 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_forbidden())
 }
 
-/// What did not come in time.
+/// A wait that timed out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{side}Failed waiting for {awaited}: not within {}; found {found}{}; look at `{look_at}`",
@@ -194,21 +193,21 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
     cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default()
 )]
 pub struct TimeoutError {
-    /// Where.
+    /// The cluster.
     pub side: Side,
     /// What was waited for.
     pub awaited: String,
-    /// For how long the whole verb could go on.
+    /// The time limit of the whole verb.
     pub timeout: Duration,
     /// What was seen last.
     pub found: String,
-    /// What an Event says of why, if one does.
+    /// The cause from an Event, if there is one.
     pub cause: Option<String>,
     /// A command that shows more.
     pub look_at: String,
 }
 
-/// What the API server said, or why it said nothing, without what only programs want to know.
+/// The message of the API server, or why there is none, without details for programs only.
 pub(super) fn said(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         let message = status.message.trim();
@@ -235,16 +234,16 @@ pub(super) fn said(error: &kube::Error) -> String {
     }
 }
 
-/// How a certificate that is not accepted is called by what verifies it.
+/// The beginning of a verifier's error on a certificate.
 const UNTRUSTED: &str = "invalid peer certificate: ";
 
-/// What helps against `error`, if that is known.
+/// The remedy for `error`, if it is known.
 pub(super) fn remedy(error: &kube::Error) -> &'static str {
     if let kube::Error::Api(status) = error {
         return match status.code {
             401 => "; log in again, or choose another context",
             403 => "; ask for these rights, or choose another context",
-            // Of an object somebody else says so; this is about the kind.
+            // A missing object has its own error; this is about the kind.
             404 => "; install the API with `strait crds | kubectl apply --server-side -f -`",
             _ => "",
         };

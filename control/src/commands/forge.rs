@@ -1,4 +1,4 @@
-//! The objects that verbs write, made of what was typed and what was found. Pure.
+//! Builds the objects that verbs write, from the typed values and the existing state. Pure.
 
 use std::fmt;
 
@@ -18,22 +18,22 @@ use crate::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
 use crate::operator::GATEWAY_RESOURCE;
 
-/// The MTU of a tunnel where no other is wanted, in bytes: that of Liqo.
+/// The default MTU of a tunnel, in bytes: that of Liqo.
 pub const DEFAULT_MTU: u16 = 1340;
 
-/// The port of gateway servers where no other is wanted: that of Liqo.
+/// The default port of gateway servers: that of Liqo.
 pub const DEFAULT_PORT: u16 = 51840;
 
-/// The template of gateway servers by default: that of Liqo, whose name ours has as well.
+/// The default template of gateway servers: that of Liqo, whose name ours has as well.
 pub const SERVER_TEMPLATE: &str = "wireguard-server";
 
-/// The template of gateway clients by default: that of Liqo, whose name ours has as well.
+/// The default template of gateway clients: that of Liqo, whose name ours has as well.
 pub const CLIENT_TEMPLATE: &str = "wireguard-client";
 
 /// How a gateway server is exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceType {
-    /// To clients of the same cluster.
+    /// For clients of the same cluster.
     ClusterIp,
     /// On a port of every node.
     NodePort,
@@ -42,10 +42,10 @@ pub enum ServiceType {
 }
 
 impl ServiceType {
-    /// Where no other is wanted: that of Liqo.
+    /// The default: that of Liqo.
     pub const DEFAULT: Self = Self::LoadBalancer;
 
-    /// As the API spells it; `None` for a type that is none of a gateway.
+    /// From the spelling of the API; `None` for a type that gateways do not use.
     pub(super) fn of_api(text: &str) -> Option<Self> {
         [Self::ClusterIp, Self::NodePort, Self::LoadBalancer]
             .into_iter()
@@ -63,30 +63,30 @@ impl fmt::Display for ServiceType {
     }
 }
 
-/// Where clients are to find a gateway server.
+/// How clients reach a gateway server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposure {
-    /// Of the Service.
+    /// The type of the Service.
     pub service_type: ServiceType,
-    /// UDP, of the Service and of the gateway.
+    /// The UDP port, of the Service and of the gateway.
     pub port: u16,
-    /// UDP, on the nodes.
+    /// The UDP port on the nodes.
     pub node_port: PortWanted,
-    /// The address that the load balancer is asked for; `None` leaves it to the balancer.
+    /// The address that is requested from the load balancer; `None` leaves it to the balancer.
     pub load_balancer_ip: Option<String>,
 }
 
 /// A port on the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortWanted {
-    /// As Kubernetes chooses.
+    /// Chosen by Kubernetes.
     Any,
     /// This one.
     Exactly(u16),
 }
 
 impl PortWanted {
-    /// The number, if one is wanted.
+    /// The number, if one is requested.
     #[must_use]
     pub const fn number(self) -> Option<u16> {
         match self {
@@ -97,7 +97,7 @@ impl PortWanted {
 }
 
 impl Exposure {
-    /// What `service` has that this cannot become without an interruption; `None` if it fits.
+    /// The difference of `service` that cannot be changed without an interruption; `None` if it fits.
     pub(super) fn difference(&self, service: &Service) -> Option<String> {
         let spec = service.spec.clone().unwrap_or_default();
         let type_ = spec.type_.unwrap_or_else(|| "ClusterIP".to_owned());
@@ -122,7 +122,7 @@ impl Exposure {
     }
 }
 
-/// The template that a gateway is made from.
+/// The template of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateRef {
     /// `GROUP/VERSION` of its kind.
@@ -147,7 +147,7 @@ impl TemplateRef {
     }
 }
 
-/// What every object of a peering has. Without a namespace it is for whoever applies it to say.
+/// The metadata of every object of a peering. Without a namespace the user who applies it chooses one.
 fn metadata(name: &str, namespace: Option<&str>, remote_cluster_id: &str) -> ObjectMeta {
     let labels = [(REMOTE_CLUSTER_ID.to_owned(), remote_cluster_id.to_owned())];
 
@@ -159,7 +159,7 @@ fn metadata(name: &str, namespace: Option<&str>, remote_cluster_id: &str) -> Obj
     }
 }
 
-/// The prefixes of the remote cluster, as it calls them. The rest of the object is for others to write.
+/// The prefixes of the remote cluster, in its own addresses. The rest of the object is written by others.
 pub(super) fn configuration(
     name: &str,
     namespace: Option<&str>,
@@ -178,7 +178,7 @@ pub(super) fn configuration(
     }
 }
 
-/// A gateway that waits for the one of `remote_cluster_id`.
+/// A gateway server for the client of `remote_cluster_id`.
 pub(super) fn gateway_server(
     name: &str,
     namespace: Option<&str>,
@@ -207,7 +207,7 @@ pub(super) fn gateway_server(
     }
 }
 
-/// A gateway that connects to the one of `remote_cluster_id` at `endpoint`.
+/// A gateway client for the server of `remote_cluster_id` at `endpoint`.
 pub(super) fn gateway_client(
     name: &str,
     namespace: Option<&str>,
@@ -228,7 +228,7 @@ pub(super) fn gateway_client(
     }
 }
 
-/// The key of the gateway of `remote_cluster_id`. It goes with `owner`.
+/// The key of the gateway of `remote_cluster_id`, owned by `owner`.
 pub(super) fn public_key(
     name: &str,
     namespace: Option<&str>,

@@ -1,4 +1,4 @@
-//! What the administrator of the other cluster is to apply there: `generate`.
+//! `generate`: prints objects of this cluster to be applied in the other one.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::ListParams;
@@ -9,7 +9,7 @@ use crate::api::{GatewayClient, GatewayServer};
 use crate::identity::Mode;
 use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
 
-/// What is to be told the other cluster of this one.
+/// The object to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the documentation of a variant names its fields")]
 pub enum Generate {
@@ -19,13 +19,13 @@ pub enum Generate {
     PublicKey { mode: Mode, name: String },
 }
 
-/// Writes down what the other cluster is to know; writes nothing to this one.
+/// Prints the object for the other cluster; writes nothing to this one.
 ///
-/// The object has no namespace: that is for whoever applies it to choose.
+/// The object has no namespace: the user who applies it chooses one.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if something of it is not known yet.
+/// [`CommandError`] if a part is not known yet.
 pub async fn generate(
     contact: &Contact,
     wanted: &Generate,
@@ -77,7 +77,7 @@ struct Gateway {
     /// The cluster that it is for.
     other: String,
     uid: Option<String>,
-    /// What it says of its Secret.
+    /// The reference to its Secret in its status.
     reference: Option<ObjectReference>,
 }
 

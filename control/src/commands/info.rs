@@ -1,4 +1,4 @@
-//! What there is: `info`, `info peer` and `status`.
+//! The state of clusters and peerings: `info`, `info peer` and `status`.
 
 mod peer;
 mod words;
@@ -22,13 +22,13 @@ use crate::objects::{cluster_id, of_cluster};
 use peer::Objects;
 pub use peer::{CidrPair, Health, PeerCidr, PeerGateway, PeerInfo, PeerNetwork};
 
-/// What a cluster says of itself. Its JSON form is public interface.
+/// The state of a cluster. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Info {
-    /// Which cluster it is.
+    /// The cluster id.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// Where Liqo or Strait is installed.
+    /// The namespace in which Liqo or Strait is installed.
     pub namespace: String,
     /// Its prefixes.
     pub network: NetworkInfo,
@@ -37,13 +37,13 @@ pub struct Info {
 /// The prefixes of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NetworkInfo {
-    /// Of pods.
+    /// Pod prefixes.
     #[serde(rename = "podCIDRs")]
     pub pod: Vec<String>,
-    /// Of services.
+    /// Service prefixes.
     #[serde(rename = "serviceCIDR")]
     pub service: Vec<String>,
-    /// For what has no address of the cluster's own.
+    /// For hosts without an address of the cluster.
     #[serde(rename = "externalCIDR")]
     pub external: Vec<String>,
     /// Between nodes and gateways.
@@ -51,7 +51,7 @@ pub struct NetworkInfo {
     pub internal: Vec<String>,
 }
 
-/// Asks a cluster about itself.
+/// Reads the state of a cluster.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub async fn info(contact: &Contact, session: Session<'_>) -> Result<Info, Comma
     Ok(Info { cluster_id, namespace, network })
 }
 
-/// Asks a cluster about its peerings with `ids`, or about all if there are none.
+/// Reads the peerings of a cluster with `ids`, or all if there are none.
 ///
 /// # Errors
 ///
@@ -106,10 +106,10 @@ pub async fn peers(
         }
     }
     let of_all: Vec<_> = known.iter().map(|id| (*id).to_owned()).collect();
-    let asked = if ids.is_empty() { &of_all } else { ids };
+    let requested = if ids.is_empty() { &of_all } else { ids };
 
-    let mut found = Vec::with_capacity(asked.len());
-    for id in asked {
+    let mut found = Vec::with_capacity(requested.len());
+    for id in requested {
         let server = of_cluster(&servers, id);
         let client = of_cluster(&clients, id);
         let gateway = server
@@ -156,7 +156,7 @@ where
     end.call(&doing, async || api.list(&parameters).await.map(|list| list.items)).await
 }
 
-/// Those of all gateways, by namespace and name of the gateway.
+/// The Deployments of all gateways, by namespace and name of the gateway.
 async fn deployments(
     end: &End<'_>,
     servers: &[GatewayServer],
@@ -178,8 +178,7 @@ async fn deployments(
     Ok(found)
 }
 
-/// The part of `value` at `path`: names of fields with dots between them, in whatever case, and numbers
-/// for elements.
+/// The part of `value` at `path`: names of fields with dots between them, in any case, and numbers for elements.
 #[must_use]
 pub fn select<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     let mut steps = path.split('.').filter(|step| !step.is_empty());

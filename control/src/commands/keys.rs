@@ -1,4 +1,4 @@
-//! The keys of a gateway: which Secret has them, and the public half of it.
+//! The keys of a gateway: which Secret has them, and the public one.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::ResourceExt as _;
@@ -8,7 +8,7 @@ use super::{CommandError, Side};
 use crate::objects::KEY_BYTES;
 use crate::operator::GATEWAY_RESOURCE;
 
-/// The data of a Secret that everybody may know.
+/// The public entry of a Secret.
 const PUBLIC_KEY: &str = "publicKey";
 
 /// Selects the Secrets of the gateways to one cluster.
@@ -18,9 +18,8 @@ pub(super) fn selector(of_peering: &str) -> String {
     format!("{of_peering},{label}={value}")
 }
 
-/// The one of `secrets`, all with the labels of a gateway, that `reference` in the status of `gateway`
-/// names, or the only one; `None` if there is none yet. Those of a gateway before it with another `uid`
-/// do not count.
+/// The one of `secrets`, all with the labels of a gateway, that `reference` in the status of `gateway` names, or the
+/// only one; `None` if there is none yet. Those of a former gateway with another `uid` do not count.
 pub(super) fn of_gateway<'a>(
     side: Side,
     gateway: &str,
@@ -46,7 +45,7 @@ pub(super) fn of_gateway<'a>(
     }
 }
 
-/// The public key in `secret`, raw as Liqo keeps it.
+/// The public key in `secret`, raw as Liqo stores it.
 pub(super) fn public(side: Side, secret: &Secret) -> Result<[u8; KEY_BYTES], CommandError> {
     let bytes = secret.data.as_ref().and_then(|data| data.get(PUBLIC_KEY));
 

@@ -1,8 +1,8 @@
-//! What a change would do, before it is done: `plan`. Reads, and writes nothing.
+//! `plan`: predicts the effects of a change. Reads, and writes nothing.
 //!
-//! Prefixes and addresses are what IPAM would give: its own code runs on a copy of the objects (see
-//! [`crate::ipam::Rehearsal`]). What is shown is the difference to how things are now, so it has also in
-//! it what the operator has yet to do.
+//! Prefixes and addresses are those that IPAM would allocate: its own code runs on a copy of the objects (see
+//! [`crate::ipam::Rehearsal`]). The result is the difference from the present state, so it includes what the operator
+//! has yet to do.
 
 mod change;
 mod connect;
@@ -32,61 +32,60 @@ pub use disconnect::{plan_disconnect, plan_reset};
 pub use file::objects;
 pub(super) use surroundings::{NodeConflict, node_conflicts};
 
-/// What would be different. Its JSON form is public interface.
+/// The predicted differences. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Plan {
-    /// Each cluster that the change is about.
+    /// Each cluster that the change affects.
     pub clusters: Vec<ClusterPlan>,
 }
 
-/// What would be different in one cluster.
+/// The predicted differences in one cluster.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ClusterPlan {
     /// Which of two it is.
     #[serde(skip_serializing_if = "Side::is_only")]
     pub side: Side,
-    /// Which cluster it is.
+    /// The cluster id.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
     /// In the order of kinds and names.
     pub changes: Vec<Change>,
-    /// What could not be had, or would be in the way.
+    /// What could not be allocated, or would conflict.
     pub conflicts: Vec<Conflict>,
-    /// What else is to be known.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 
 impl Plan {
-    /// Whether anything would be different.
+    /// Whether anything would change.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.clusters.iter().any(|cluster| !cluster.changes.is_empty())
     }
 
-    /// Whether not all of it can be had.
+    /// Whether a part cannot be done.
     #[must_use]
     pub fn has_conflicts(&self) -> bool {
         self.clusters.iter().any(|cluster| !cluster.conflicts.is_empty())
     }
 }
 
-/// What may be done to one cluster.
+/// A change of one cluster.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the documentation of a variant names its fields")]
 pub enum Proposal {
     /// `objects` are applied: `Network`s, `IP`s and `Configuration`s.
     Apply { objects: Vec<Value> },
-    /// The Network `name` of the installation has the prefix `cidr` from then on, which takes another
-    /// object of the same name.
+    /// The Network `name` of the installation gets the prefix `cidr`, which takes another object of the same name.
     Network { name: String, cidr: Prefix },
 }
 
-/// What `proposal` would do to the cluster of `contact`. IPAM takes prefixes from `pools`; without them
-/// from those that its Deployment names.
+/// The effects of `proposal` on the cluster of `contact`. IPAM allocates from `pools`; by default from those of its
+/// Deployment.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if something of it cannot be read, or makes no sense.
+/// [`CommandError`] if a part cannot be read, or is invalid.
 pub async fn plan(
     contact: &Contact,
     proposal: &Proposal,
@@ -107,7 +106,7 @@ pub async fn plan(
     Ok(Plan { clusters: vec![copied.compare(&end, cluster_id).await?] })
 }
 
-/// Puts `objects` there, each in its namespace or in that of the context.
+/// Puts `objects` into the copy, each in its namespace or in that of the context.
 async fn apply(end: &End<'_>, copied: &mut Copied, objects: &[Value]) -> Result<(), CommandError> {
     let mut namespaces = BTreeSet::new();
     for object in objects {
@@ -157,20 +156,20 @@ async fn replace(
         "spec": spec,
     });
     copied.delete("Network", namespace, name);
-    // What it had is free only then.
+    // Only then is its former prefix free.
     copied.settle(end).await?;
     copied.put(end, &object)?;
     let label = format!("/metadata/labels/{}", NETWORK_TYPE.replace('/', "~1"));
     let type_ = text(&label).unwrap_or_default();
     if [POD_CIDR, EXTERNAL_CIDR].contains(&type_) {
-        copied.notes.extend(who_must_learn(&copied.before));
+        copied.notes.extend(outdated_peers(&copied.before));
     }
 
     Ok(())
 }
 
-/// Who has been told the former prefix, and does not ask again.
-fn who_must_learn(objects: &[Value]) -> impl Iterator<Item = String> {
+/// Notes for clusters that know the former prefix, and do not update it.
+fn outdated_peers(objects: &[Value]) -> impl Iterator<Item = String> {
     let configurations = objects
         .iter()
         .filter(|object| object.get("kind").and_then(Value::as_str) == Some("Configuration"));
@@ -197,7 +196,7 @@ fn networks(objects: &[Value]) -> Vec<Network> {
     of_kind.filter_map(|object| serde_json::from_value(object.clone()).ok()).collect()
 }
 
-/// How a `Network` is spoken of: by whose prefix it names, if that of a remote cluster.
+/// The description of a `Network`: the remote prefix that it stands for, if any.
 fn described(network: &Network) -> String {
     match cluster_id(network) {
         Some(id) => format!("the name of {} of {id}", network.spec.cidr),

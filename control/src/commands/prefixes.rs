@@ -1,4 +1,4 @@
-//! The prefixes of a cluster, as it knows them itself.
+//! A cluster's own prefixes.
 
 use kube::ResourceExt as _;
 use remap::Prefix;
@@ -9,27 +9,27 @@ use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR, SHARED, TRUE};
 /// The prefixes that another cluster has to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
-    /// Of the pods; at least one.
+    /// The pod prefixes; at least one.
     pub pod: Vec<Prefix>,
-    /// For what has no address of the cluster's own; at least one.
+    /// For hosts without an address of the cluster; at least one.
     pub external: Vec<Prefix>,
 }
 
-/// Why the prefixes of a cluster cannot be told.
+/// Why the prefixes of a cluster are not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the documentation of a variant names its fields")]
 pub enum PrefixesError {
-    /// No `Network` in `namespace` has prefixes for what `wanted` names.
+    /// No `Network` in `namespace` has the type `wanted`.
     #[error(
         "no Network with the label {NETWORK_TYPE}={wanted} in namespace {namespace}: name the namespace of the installation with --liqo-namespace or --remote-liqo-namespace, or add the Network"
     )]
     Missing { wanted: &'static str, namespace: String },
-    /// `cidr` in the Network `name` is no prefix.
+    /// `cidr` in the Network `name` is invalid.
     #[error("Network {name:?} has the prefix {cidr:?}: {cause}")]
     Invalid { name: String, cidr: String, cause: String },
 }
 
-/// The prefixes that `networks`, all of `namespace`, say are those of their cluster.
+/// The prefixes of a cluster, from `networks`, all of `namespace`.
 pub(super) fn of_cluster(networks: &[Network], namespace: &str) -> Result<Prefixes, PrefixesError> {
     let of_type = |wanted: &'static str| {
         let prefixes = of_type(networks, wanted)?;
@@ -43,7 +43,7 @@ pub(super) fn of_cluster(networks: &[Network], namespace: &str) -> Result<Prefix
     Ok(Prefixes { pod: of_type(POD_CIDR)?, external: of_type(EXTERNAL_CIDR)? })
 }
 
-/// Those of one type, in the order of their names: `pod-cidr-2` is before `pod-cidr-10`.
+/// The prefixes of one type, in the order of their names: `pod-cidr-2` is before `pod-cidr-10`.
 pub(super) fn of_type(networks: &[Network], wanted: &str) -> Result<Vec<Prefix>, PrefixesError> {
     let mut networks: Vec<_> = networks
         .iter()
@@ -64,7 +64,7 @@ pub(super) fn of_type(networks: &[Network], wanted: &str) -> Result<Vec<Prefix>,
         .collect()
 }
 
-/// The prefix that `network` has, once it has one, and whether it says that others may have it too.
+/// The prefix of `network`, once it is allocated, and whether it may be shared.
 pub(super) fn given(network: &Network) -> Option<(Prefix, bool)> {
     let prefix = network.status.as_ref()?.cidr.as_deref()?.parse().ok()?;
     let is_shared = network.labels().get(SHARED).is_some_and(|value| value == TRUE);
@@ -72,11 +72,11 @@ pub(super) fn given(network: &Network) -> Option<(Prefix, bool)> {
     Some((prefix, is_shared))
 }
 
-/// One prefix of IPv4, which is what the API knows.
+/// Parses a prefix of IPv4, the only version of the API.
 ///
 /// # Errors
 ///
-/// What is wrong with it, and how it is to be.
+/// What is wrong with it, and how to write it.
 pub fn parse_prefix(text: &str) -> Result<Prefix, String> {
     let prefix: Prefix = text.parse().map_err(|error| format!("{error}"))?;
 

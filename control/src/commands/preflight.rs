@@ -1,5 +1,5 @@
-//! What can be known to be wrong before anything is written: templates that are not there or would drop
-//! what was asked for, ports that cannot be had.
+//! The checks before the first write: templates that do not exist or would drop a requested field, ports that are
+//! taken.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use super::forge::{Exposure, ServiceType, TemplateRef};
 use super::{CommandError, PortWanted, Side};
 use crate::identity::Mode;
 
-/// The kinds of Liqo's templates, by how they are called in paths.
+/// The kinds of Liqo's templates, by their plurals in paths.
 const KNOWN: [(&str, &str); 2] = [
     ("wggatewayservertemplates", "WgGatewayServerTemplate"),
     ("wggatewayclienttemplates", "WgGatewayClientTemplate"),
@@ -24,15 +24,15 @@ const KNOWN: [(&str, &str); 2] = [
 /// The group and the version of those.
 const KNOWN_VERSION: &str = "networking.liqo.io/v1beta1";
 
-/// Where in a template the Service is, and how errors name the place.
+/// The path of the Service in a template, and its name in errors.
 const SERVICE: (&str, &str) = ("/template/spec/service/spec", "spec.template.spec.service.spec");
 const FIRST_PORT: (&str, &str) =
     ("/template/spec/service/spec/ports/0", "spec.template.spec.service.spec.ports[0]");
 
-/// The ports of nodes, unless an API server is told otherwise.
+/// The node ports, unless an API server was configured otherwise.
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// What a kind of templates is called in paths of the API.
+/// A kind of templates, by its path in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateType {
     /// `GROUP/VERSION`.
@@ -42,9 +42,9 @@ pub struct TemplateType {
 }
 
 impl TemplateType {
-    /// That of gateway servers, as Liqo has it.
+    /// The kind for gateway servers, as in Liqo.
     pub const SERVER: &str = "networking.liqo.io/v1beta1/wggatewayservertemplates";
-    /// That of gateway clients.
+    /// The kind for gateway clients.
     pub const CLIENT: &str = "networking.liqo.io/v1beta1/wggatewayclienttemplates";
 
     /// [`Self::SERVER`].
@@ -57,7 +57,7 @@ impl TemplateType {
         Self { api_version: KNOWN_VERSION.to_owned(), plural: KNOWN[1].0.to_owned() }
     }
 
-    /// That of a template which a gateway refers to. A reference has no plural: it is taken for the usual one.
+    /// The kind of a template which a gateway refers to. A reference has no plural: the usual one is assumed.
     pub(super) fn of_reference(reference: &ObjectReference) -> Option<Self> {
         let (api_version, kind) = (reference.api_version.clone()?, reference.kind.as_ref()?);
 
@@ -68,7 +68,7 @@ impl TemplateType {
     ///
     /// # Errors
     ///
-    /// How it is to be written.
+    /// How to write it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("write GROUP/VERSION/PLURAL, as in {}", Self::SERVER);
         let (api_version, plural) = text.rsplit_once('/').ok_or_else(wrong)?;
@@ -83,7 +83,7 @@ impl TemplateType {
         }
     }
 
-    /// Its kind, if everybody knows that.
+    /// Its kind, if it is one of Liqo's.
     pub(super) fn known_kind(&self) -> Option<&'static str> {
         let (_, kind) = KNOWN.iter().find(|(plural, _)| *plural == self.plural)?;
 
@@ -103,11 +103,11 @@ pub(super) struct TypedTemplate<'a> {
     pub(super) mode: Mode,
     pub(super) type_: &'a TemplateType,
     pub(super) name: &'a str,
-    /// Else where Liqo or Strait is installed.
+    /// Default: the namespace of the installation.
     pub(super) namespace: Option<&'a str>,
 }
 
-/// Its kind, and what it makes of a gateway; `None` if nobody is to look.
+/// Its kind, and the spec of the template; `None` if it is not to be checked.
 pub(super) async fn template(
     end: &End<'_>,
     typed: &TypedTemplate<'_>,
@@ -141,7 +141,7 @@ pub(super) async fn template(
     Ok((template, found.data.get("spec").cloned()))
 }
 
-/// How flags about templates begin: where there is but one gateway they need not say which.
+/// The prefix of flags about templates: where there is only one gateway they do not name it.
 const fn flag(side: Side, mode: Mode) -> &'static str {
     match (side, mode) {
         (Side::Only, _) => "",
@@ -150,7 +150,7 @@ const fn flag(side: Side, mode: Mode) -> &'static str {
     }
 }
 
-/// How the API server calls the kind.
+/// The API resource of the kind.
 async fn resource(end: &End<'_>, typed: &TypedTemplate<'_>) -> Result<ApiResource, CommandError> {
     let TypedTemplate { mode, type_, .. } = typed;
     let unknown = || CommandError::NoTemplateType {
@@ -182,7 +182,7 @@ async fn resource(end: &End<'_>, typed: &TypedTemplate<'_>) -> Result<ApiResourc
         .ok_or_else(unknown)
 }
 
-/// Whether a template with this `spec` passes on what is wanted.
+/// Whether a template with this `spec` passes on the requested fields.
 pub(super) fn check_fields(
     side: Side,
     name: &str,
@@ -214,8 +214,8 @@ pub(super) fn check_fields(
     Ok(())
 }
 
-/// Whether the port on the nodes that is wanted can be had. The API server is asked who has it; which
-/// ports there are it says only when a Service is really made.
+/// Whether the requested node port is free. A dry run asks the API server; whether the port is in its range it tells
+/// only on a real creation.
 pub(super) async fn node_port(end: &End<'_>, exposure: &Exposure) -> Result<(), CommandError> {
     let PortWanted::Exactly(port) = exposure.node_port else { return Ok(()) };
     if exposure.service_type == ServiceType::ClusterIp {
@@ -232,13 +232,13 @@ pub(super) async fn node_port(end: &End<'_>, exposure: &Exposure) -> Result<(), 
         };
         return Err(CommandError::NodePortRange { side: end.side, port, flag, way_out });
     }
-    // It need not be that of the gateway, which may not be there yet: ports are those of the cluster.
+    // Any namespace will do: that of the gateway may not exist yet, and ports belong to the cluster.
     let api = Api::<Service>::namespaced(end.client.clone(), &end.liqo_namespace);
     let parameters = PostParams { dry_run: true, ..PostParams::default() };
-    let asked = service(exposure);
+    let request = service(exposure);
     let tried = end
         .ask("asking for a port on the nodes", async || {
-            match api.create(&parameters, &asked).await {
+            match api.create(&parameters, &request).await {
                 Err(kube::Error::Api(status)) if status.is_invalid() => Ok(Some(status.message)),
                 made => made.map(|_| None),
             }
@@ -246,16 +246,17 @@ pub(super) async fn node_port(end: &End<'_>, exposure: &Exposure) -> Result<(), 
         .await?;
 
     match tried {
-        // Who may not make Services may still make gateways; the operator learns it then.
+        // A user who may not create Services may still create gateways; the operator detects it then.
         None | Some(None) => Ok(()),
-        Some(Some(said)) => {
-            let said = said.rsplit_once("nodePort: ").map_or(said.as_str(), |(_, said)| said);
-            Err(CommandError::NodePort { side: end.side, port, said: said.to_owned(), flag })
+        Some(Some(message)) => {
+            let message =
+                message.rsplit_once("nodePort: ").map_or(message.as_str(), |(_, message)| message);
+            Err(CommandError::NodePort { side: end.side, port, said: message.to_owned(), flag })
         }
     }
 }
 
-/// A Service like that of the gateway; it is never made.
+/// A Service like that of the gateway; it is never created.
 fn service(exposure: &Exposure) -> Service {
     let port = ServicePort {
         port: exposure.port.into(),

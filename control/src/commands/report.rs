@@ -1,4 +1,4 @@
-//! What a verb says while it works, and for how long it may.
+//! The output of a verb while it works, and its time limit.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::{Serialize, Serializer};
 use super::Deadline;
 use crate::operator::PublicOf;
 
-/// Which cluster something is said of. Displayed it is the beginning of a line.
+/// The cluster of a line of output. Displayed it is the beginning of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The only one that the verb has to do with.
+    /// The only cluster of the verb.
     Only,
     /// Of two, the one whose gateway is the client.
     Local,
@@ -19,7 +19,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// As JSON has it; empty if there is no other one.
+    /// The label in JSON; empty if there is only one cluster.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Side {
         }
     }
 
-    /// Whether there is no other one.
+    /// Whether there is only one cluster.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
     pub(super) fn is_only(&self) -> bool {
         *self == Self::Only
@@ -52,19 +52,19 @@ impl fmt::Display for Side {
     }
 }
 
-/// Who is told what happens.
+/// Receives the output of a verb.
 pub trait Report {
     /// A step is done.
     fn done(&self, side: Side, text: &str);
-    /// Something that the user had better know, and that does not stop the verb.
+    /// A warning, which does not stop the verb.
     fn warn(&self, side: Side, text: &str);
-    /// A step takes as long as others need. Ends with whatever is said next.
+    /// A step waits for others. The line ends with the next output.
     fn waiting(&self, side: Side, text: &str);
-    /// Whether the user goes on in spite of `warning`.
+    /// Whether the user continues in spite of `warning`.
     fn allows(&self, side: Side, warning: &str) -> bool;
 }
 
-/// Says what is wrong, and not what is done.
+/// Passes warnings on, and not the steps.
 pub(super) struct Quiet<'a>(pub(super) &'a dyn Report);
 
 impl Report for Quiet<'_> {
@@ -86,10 +86,10 @@ impl Report for Quiet<'_> {
 /// One run of a verb.
 #[derive(Clone, Copy)]
 pub struct Session<'a> {
-    /// Who is told.
+    /// The receiver of the output.
     pub report: &'a dyn Report,
-    /// Until when all of it must be done.
+    /// The deadline of the whole verb.
     pub deadline: Deadline,
-    /// Tells whether two keys belong together.
+    /// Computes the public key of a private one.
     pub public_of: PublicOf,
 }

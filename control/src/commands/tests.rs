@@ -29,7 +29,7 @@ fn network(name: &str, type_: &str, spec: &str, status: Option<&str>) -> Network
 }
 
 #[test]
-fn the_prefixes_of_a_cluster_are_those_that_its_networks_have_in_force() {
+fn prefixes_of_a_cluster_are_those_in_force() {
     let networks = [
         network("pod-cidr-10", "pod-cidr", "10.3.0.0/16", None),
         network("pod-cidr-2", "pod-cidr", "10.2.0.0/16", Some("")),
@@ -64,7 +64,7 @@ fn a_prefix_is_one_of_ipv4() {
 }
 
 #[test]
-fn a_service_is_left_where_it_is_unless_something_else_is_wanted() {
+fn a_service_is_kept_unless_it_differs() {
     let service = |spec: Value| object::<Service>(json!({"spec": spec}));
     let found = service(json!({
         "type": "NodePort", "ports": [{"port": 51840, "nodePort": 30742}],
@@ -90,7 +90,7 @@ fn a_service_is_left_where_it_is_unless_something_else_is_wanted() {
 }
 
 #[test]
-fn the_shipped_template_passes_everything_on() {
+fn the_shipped_template_passes_every_field_on() {
     let text = include_str!("../../../deploy/liqo/server.yaml");
     let template: Value = serde_saphyr::from_str(text).unwrap();
     let everything = Exposure {
@@ -110,7 +110,7 @@ fn the_shipped_template_passes_everything_on() {
 }
 
 #[test]
-fn a_configuration_is_ready_as_every_release_says_it() {
+fn a_configuration_is_ready_in_every_release() {
     let configuration = |labels: Value, condition: Option<Value>| {
         object::<Configuration>(json!({
             "apiVersion": "networking.liqo.io/v1beta1", "kind": "Configuration",
@@ -134,8 +134,8 @@ fn a_configuration_is_ready_as_every_release_says_it() {
     assert_eq!(found(json!({"configuration.liqo.io/configured": "true"}), None), "ready");
     assert!(found(json!({}), None).contains("no condition NetworkCIDRsConfigured"));
     let labelled = json!({"configuration.liqo.io/configured": "true"});
-    assert!(found(labelled, condition("True", 1)).contains("of what it was before"));
-    assert!(found(json!({}), condition("True", 1)).contains("of what it was before"));
+    assert!(found(labelled, condition("True", 1)).contains("of a former generation"));
+    assert!(found(json!({}), condition("True", 1)).contains("of a former generation"));
     assert_eq!(
         found(json!({}), condition("False", 2)),
         "NetworkCIDRsConfigured False, WaitingForNetworks: Waiting for all networks to be ready"
@@ -143,7 +143,7 @@ fn a_configuration_is_ready_as_every_release_says_it() {
 }
 
 #[test]
-fn the_keys_are_those_that_the_gateway_names_or_the_only_ones() {
+fn the_named_keys_or_the_only_ones_count() {
     let secret = |name: &str, key: &str| {
         object::<Secret>(json!({"metadata": {"name": name}, "data": {"publicKey": key}}))
     };
@@ -165,7 +165,7 @@ fn the_keys_are_those_that_the_gateway_names_or_the_only_ones() {
     assert_eq!(
         error,
         "found multiple secrets associated to WireGuard gateway \"milan\": old, new; delete those \
-         that nobody uses"
+         that are not in use"
     );
     let owned = |uids: &[&str]| {
         let owner =
@@ -181,7 +181,7 @@ fn the_keys_are_those_that_the_gateway_names_or_the_only_ones() {
 }
 
 #[test]
-fn the_type_of_a_template_is_a_path_of_the_api() {
+fn a_template_type_is_an_api_path() {
     let type_ = TemplateType::parse("networking.liqo.io/v1beta1/wggatewayclienttemplates").unwrap();
     assert_eq!(type_.known_kind(), Some("WgGatewayClientTemplate"));
     let type_ = TemplateType::parse("example.com/v1/wggatewayclienttemplates").unwrap();
@@ -193,7 +193,7 @@ fn the_type_of_a_template_is_a_path_of_the_api() {
 }
 
 #[test]
-fn a_verb_may_take_for_ever() {
+fn a_timeout_may_be_unlimited() {
     assert!(Deadline::after(Duration::MAX).at > Deadline::after(Duration::from_secs(60)).at);
 }
 
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cluster_id_can_be_part_of_a_name(id in "[a-zA-Z0-9.-]{0,54}") {
+    fn a_cluster_id_fits_into_names(id in "[a-zA-Z0-9.-]{0,54}") {
         // RFC 1123, as Kubernetes reads it, for the name of the tenant namespace.
         let is_label = |text: &str| {
             let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

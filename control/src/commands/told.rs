@@ -1,9 +1,9 @@
-//! What the command in a container is told. Pure.
+//! Reads flags and environment variables of a container. Pure.
 
 use k8s_openapi::api::core::v1::Container;
 
-/// The value of `flag`, or else that of `variable` in its environment, as far as the container itself says
-/// it. A flag without a value is empty, unless a word follows it.
+/// The value of `flag`, or else that of `variable` in its environment, as far as the spec of the container has it. A
+/// flag without a value is empty, unless a word follows it.
 pub(super) fn told(container: &Container, flag: &str, variable: &str) -> Option<String> {
     let command = container.command.iter().flatten();
     let words: Vec<_> = command.chain(container.args.iter().flatten()).collect();
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_wins_over_its_variable() {
+    fn a_flag_takes_precedence_over_its_variable() {
         let pools = |container: Value| {
             let container = serde_json::from_value::<Container>(container).unwrap();
             told(&container, "--pools", "STRAIT_POOLS")

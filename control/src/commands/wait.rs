@@ -1,4 +1,4 @@
-//! Waiting until objects are as they should be, by watching them.
+//! Waits for a state of objects by watching them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,10 +17,10 @@ use super::error::said;
 use super::{CommandError, TimeoutError, cause};
 use crate::watch::{WATCH_SECONDS, backoff};
 
-/// Longer than anybody waits, and short enough for every clock.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// Effectively without limit, and short enough for every clock.
+const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// Until when a verb must be done.
+/// The deadline of a verb.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     pub(super) at: Instant,
@@ -28,21 +28,21 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// From now on.
+    /// Starting now.
     #[must_use]
     pub fn after(timeout: Duration) -> Self {
         let now = Instant::now();
 
-        Self { at: now + timeout.min(FOR_EVER), timeout }
+        Self { at: now + timeout.min(UNLIMITED), timeout }
     }
 }
 
-/// How far it is.
+/// The progress towards a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress<T> {
     /// It holds.
     Done(T),
-    /// What there is instead.
+    /// The present state.
     NotYet(String),
 }
 
@@ -68,7 +68,7 @@ impl Awaited {
     }
 }
 
-/// Watches what `selection` selects until `judge` is content with all of that.
+/// Watches the objects of `selection` until `judge` accepts them.
 pub(super) async fn until<K, T>(
     end: &End<'_>,
     api: Api<K>,
@@ -84,7 +84,7 @@ where
     let mut pauses = pauses();
     let mut found = "no answer of the API server".to_owned();
     loop {
-        // Begun anew after an error, as one that goes on asks for a past that may be gone.
+        // A new watch after each error: one that resumes may request an expired version.
         let mut events = pin!(watcher(api.clone(), selection.clone()));
         let mut objects = BTreeMap::new();
         let mut is_listed = false;
@@ -132,8 +132,8 @@ where
     }
 }
 
-/// The same of something that belongs to the gateway called `gateway`: if it does not come, the error says
-/// what is known of the cause.
+/// The same for an object of the gateway called `gateway`: on a timeout, the error has the cause, as far as it is
+/// known.
 pub(super) async fn until_of_gateway<K, T>(
     end: &End<'_>,
     gateway: &str,
@@ -147,8 +147,8 @@ where
     cause::explained(end, gateway, until(end, api, selection, awaited, judge).await).await
 }
 
-/// Whether `object` is left of a gateway that was there before the one with this `uid`, and about to go
-/// as that one did. What a user made belongs to no gateway.
+/// Whether `object` is left of a former gateway, not of the one with this `uid`, and about to be deleted with it. An
+/// object of a user belongs to no gateway.
 pub(super) fn is_left_over<K: Resource>(object: &K, uid: Option<&String>) -> bool {
     let is_gateway = |kind: &str| ["GatewayServer", "GatewayClient"].contains(&kind);
     let mut gateways =
@@ -162,12 +162,12 @@ pub(super) fn named(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
-/// Between attempts to reach an API server that is away; without end.
+/// The pauses between attempts to reach an API server that is away; without end.
 pub(super) fn pauses() -> impl Iterator<Item = Duration> {
     backoff().build()
 }
 
-/// What the watch ran into.
+/// The error of a watch.
 fn cause(error: watcher::Error) -> Option<kube::Error> {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -178,7 +178,7 @@ fn cause(error: watcher::Error) -> Option<kube::Error> {
     }
 }
 
-/// Whether the server has understood the question and would say the same again.
+/// Whether the server has understood the request and would answer the same again.
 pub(super) fn is_for_good(error: &kube::Error) -> bool {
     if let kube::Error::Api(status) = error {
         return matches!(status.code, 400..=409 | 411..=428 | 431..=499);

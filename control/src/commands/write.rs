@@ -1,4 +1,4 @@
-//! Writing what is not right already, and writing it down.
+//! Writes objects that differ, and serializes them.
 
 use std::fmt::Debug;
 
@@ -14,10 +14,10 @@ use super::contact::End;
 use super::wait::{Awaited, Progress, until};
 use crate::within::{Difference, differences, is_within};
 
-/// Who writes, as the API server notes it.
+/// The field manager of verbs.
 const FIELD_MANAGER: &str = "strait";
 
-/// How an object is written down.
+/// The format of a serialized object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// One document, without the line of dashes.
@@ -26,7 +26,7 @@ pub enum Format {
     Json,
 }
 
-/// Why something cannot be written down. Nothing that is made here is known to cause it.
+/// Why an object cannot be serialized. No object here is known to cause it.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// As YAML.
@@ -37,11 +37,11 @@ pub enum FormatError {
     Json(#[from] serde_json::Error),
 }
 
-/// Writes `value` down, with a line feed at its end.
+/// Serializes `value`, with a line feed at its end.
 ///
 /// # Errors
 ///
-/// [`FormatError`] if it cannot be.
+/// [`FormatError`] if that fails.
 pub fn text(value: &impl Serialize, format: Format) -> Result<String, FormatError> {
     let mut text = match format {
         Format::Yaml => serde_saphyr::to_string(value)?,
@@ -54,16 +54,16 @@ pub fn text(value: &impl Serialize, format: Format) -> Result<String, FormatErro
     Ok(text)
 }
 
-/// What there is in the place of an object.
+/// The present state of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Place {
-    /// Nothing.
+    /// It does not exist.
     Free,
-    /// The object, with these differences to what is wanted of it.
+    /// It exists, with these differences from the desired one.
     Taken(Vec<Difference>),
 }
 
-/// What there is in the place of `object`.
+/// The present state of `object`.
 pub(super) async fn place_of<K>(end: &End<'_>, object: &K) -> Result<Place, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -81,9 +81,9 @@ where
     Ok(Place::Taken(differences(&wanted, &found)))
 }
 
-/// Makes `object` be there as it is, what others say of it aside; the object as the server has it then.
+/// Applies `object`, without the fields of others; returns the object as the server has it then.
 ///
-/// The verb is the word of the user: it wins over whoever wrote the same fields before.
+/// The verb acts for the user: it takes fields over from other managers.
 pub(super) async fn apply<K>(end: &End<'_>, object: &K) -> Result<K, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -109,7 +109,7 @@ where
     .await
 }
 
-/// Deletes the objects of a kind that belong to the peering; whether there were any.
+/// Deletes the objects of a kind that belong to the peering; returns whether there were any.
 pub(super) async fn delete_all<K>(end: &End<'_>) -> Result<bool, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -123,7 +123,7 @@ where
     Ok(!objects.is_empty())
 }
 
-/// Deletes one object; whether it was there.
+/// Deletes one object; returns whether it existed.
 pub(super) async fn delete<K>(end: &End<'_>, name: &str) -> Result<bool, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -140,7 +140,7 @@ where
     .await
 }
 
-/// Waits until no object of a kind is left among those that `selection` selects.
+/// Waits until none of the objects that `selection` selects is left.
 pub(super) async fn until_gone<K>(
     end: &End<'_>,
     selection: watcher::Config,

@@ -1,4 +1,4 @@
-//! What keeps objects from being in force, and with that what became of each.
+//! Computes the verdict on each object from refusals and rejections.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::api::Configuration;
 use crate::objects::{self, Asked, Listed, Objects, Problem, Scope};
 use crate::plan::Rejection;
 
-/// What became of every object that concerns a gateway, in the order of kinds and names.
+/// The verdicts on all objects that concern a gateway, in the order of kinds and names.
 #[must_use]
 pub(crate) fn verdicts(
     scope: &Scope,
@@ -60,11 +60,11 @@ where
     }
 }
 
-/// All that keeps objects from being in force.
+/// The causes that keep objects from being in force.
 struct Causes<'a> {
-    /// Of the object of this kind, namespace and name.
+    /// The problems of the object of this kind, namespace and name.
     refusals: BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Problem>>,
-    /// Of what this remote cluster's `Configuration` asks for.
+    /// The rejections of the `Configuration` of this remote cluster.
     rejections: BTreeMap<&'a str, Vec<&'a Rejection>>,
     /// The remote clusters that have a key.
     peers: BTreeSet<&'a str>,
@@ -87,13 +87,13 @@ impl<'a> Causes<'a> {
         Self { refusals, rejections, peers }
     }
 
-    /// Everything that is wrong with an object, if something is.
+    /// Everything that is wrong with an object, if anything is.
     fn refused<K: Resource<DynamicType = ()>>(&self, object: &K) -> Option<Outcome> {
         let kind = K::kind(&());
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let problems = self.refusals.get(&(&*kind, &*namespace, &*name));
         let problems = problems.map(Vec::as_slice).unwrap_or_default();
-        // Only what was read has asked for something that could be rejected.
+        // Only an object that was read can have rejections.
         let is_read = kind == Configuration::kind(&())
             && !problems.iter().any(|problem| reason::is_of_whole_object(problem));
         let rejections = objects::cluster_id(object).filter(|_| is_read);
@@ -108,7 +108,7 @@ impl<'a> Causes<'a> {
         Some(Outcome::Refused { reason, message })
     }
 
-    /// What a `Configuration` with nothing wrong in it waits for, if it does.
+    /// What a `Configuration` without a problem waits for, if it does.
     fn waiting(&self, object: &Configuration) -> Option<Outcome> {
         let cluster = objects::cluster_id(object).unwrap_or_default();
         if !self.peers.contains(cluster) {

@@ -1,4 +1,4 @@
-//! The reasons of conditions and Events. Scripts read them, so they never change with a type's name.
+//! The reasons of conditions and Events. Scripts read them, so they do not change when a type is renamed.
 
 use remap::Conflict;
 
@@ -11,18 +11,18 @@ pub(crate) const IN_FORCE: &str = "InForce";
 /// The remote cluster has no key yet.
 pub(super) const NO_PUBLIC_KEY: &str = "WaitingForPublicKey";
 
-/// A prefix has no name here yet.
+/// A prefix has no local prefix yet.
 pub(super) const NO_NAME: &str = "WaitingForLocalPrefix";
 
 /// The device of the gateway cannot have a route.
 pub(super) const ROUTE: &str = "RouteRefused";
 
-/// Whether it is one of those that wait.
+/// Whether the reason is one of waiting.
 pub(super) fn is_of_waiting(reason: &str) -> bool {
     [NO_PUBLIC_KEY, NO_NAME].contains(&reason)
 }
 
-/// Of what is wrong with an object by itself.
+/// The reason for a problem of an object by itself.
 pub(crate) const fn of_problem(problem: &Problem) -> &'static str {
     match problem {
         Problem::Malformed { .. } => "Malformed",
@@ -44,7 +44,7 @@ pub(crate) const fn of_problem(problem: &Problem) -> &'static str {
     }
 }
 
-/// Of what is wrong with an object beside others.
+/// The reason for a contradiction with other objects.
 pub(super) const fn of_rejection(rejection: &Rejection) -> &'static str {
     match rejection {
         Rejection::DuplicateName { .. } => "PeerNameShared",
@@ -66,12 +66,12 @@ const fn of_conflict(conflict: &Conflict) -> &'static str {
         Conflict::HostMap { .. } | Conflict::Chain { .. } | Conflict::Shared { .. } => {
             "HostMapConflict"
         }
-        // The list may grow in a crate that does not know about conditions.
+        // The enum is of another crate and may grow.
         _ => "Conflict",
     }
 }
 
-/// Whether nothing of an object was read because of this.
+/// Whether the problem keeps the whole object from being read.
 pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
     match problem {
         Problem::Malformed { .. } | Problem::NoCluster | Problem::Superseded { .. } => true,
@@ -92,7 +92,7 @@ pub(super) const fn is_of_whole_object(problem: &Problem) -> bool {
     }
 }
 
-/// The peer whose wish was rejected, if it was the wish of one.
+/// The peer whose request was rejected, if it is that of a peer.
 pub(super) fn peer(rejection: &Rejection) -> Option<&str> {
     match rejection {
         Rejection::DuplicateName { name: peer }

@@ -55,7 +55,7 @@ fn judge(keys: &[Value], configurations: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn an_object_is_in_force_when_everything_in_it_is() {
+fn an_object_without_problems_is_in_force() {
     let good = configuration("milan", "milan", &["10.9.0.0/16"], &["10.71.0.0/16"]);
     let unnamed = configuration("oslo", "oslo", &["10.9.0.0/16", "10.8.0.0/16"], &["10.72.0.0/16"]);
     let keyless = configuration("rome", "rome", &["10.9.0.0/16"], &["10.73.0.0/16"]);
@@ -73,7 +73,7 @@ fn an_object_is_in_force_when_everything_in_it_is() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_in_the_verdict_on_its_object() {
+fn a_verdict_has_every_problem_of_its_object() {
     let first = configuration("milan", "milan", &["10.9.0.0/16"], &["10.71.0.0/16"]);
     let second = configuration(
         "oslo",
@@ -82,7 +82,7 @@ fn everything_that_is_wrong_is_in_the_verdict_on_its_object() {
         &["10.71.0.0/16", "10.72.0.0/16", "10.73.0.0/17"],
     );
     let older = configuration("a-twin", "oslo", &["10.9.0.0/16"], &["10.71.0.0/16"]);
-    // Wrong without a key as well.
+    // Refused without a key too.
     let keyless = configuration("rome", "rome", &["10.9.0.0/16"], &["names"]);
 
     let lines = judge(&[key("milan", 1), key("oslo", 2)], &[first, second, older, keyless]);
@@ -135,7 +135,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
 }
 
 #[test]
-fn the_time_of_a_condition_is_that_of_its_last_transition() {
+fn a_condition_keeps_its_last_transition_time() {
     let others = [json!({"type": "NetworkCIDRsConfigured", "status": "Maybe"}), json!("garbage")];
     let times = |conditions: &[Value]| {
         let last = conditions.last().unwrap();
@@ -168,7 +168,7 @@ fn a_condition_about_another_generation_is_written_again() {
 }
 
 proptest! {
-    /// Whatever is there already: the others stay, in their order, and ours is there once.
+    /// For any existing conditions: those of others are kept in their order, and ours is there once.
     #[test]
     fn conditions_of_others_stay(
         former in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! Messages of a bounded length, whatever an object contains.
+//! Messages of a bounded length, for any content of an object.
 
 /// The longest message, in bytes. The API takes more in a condition, but not in an Event.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
@@ -6,10 +6,10 @@ pub const MESSAGE_BYTES_MAX: usize = 1024;
 /// The longest part of a message that is about one problem.
 const PART_BYTES_MAX: usize = 320;
 
-/// Room for the number of those that found none.
+/// Room for the count of the parts that are left out.
 const REST_BYTES_MAX: usize = 32;
 
-/// All of `parts` that there is room for, and how many more there are.
+/// The `parts` that fit, joined, and the number of those left out.
 pub(crate) fn list(parts: impl IntoIterator<Item = String>) -> String {
     let mut message = String::new();
     let mut left_out = 0_usize;
@@ -32,8 +32,7 @@ pub(crate) fn list(parts: impl IntoIterator<Item = String>) -> String {
     message
 }
 
-/// The beginning and the end of what is too long for a line: the one names the value, the other the
-/// remedy.
+/// The beginning and the end of a text that is too long for a line: the beginning has the value, the end the remedy.
 #[must_use]
 pub fn shortened(text: &str) -> String {
     if text.len() <= PART_BYTES_MAX {
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_room_is_counted() {
+    fn parts_left_out_are_counted() {
         assert_eq!(list(["a".to_owned(), "b".to_owned()]), "a; b");
         let long = "x".repeat(300);
         let message = list(vec![long.clone(); 7]);

@@ -1,9 +1,8 @@
 //! Writes the condition of a `Configuration`.
 //!
-//! In the API `status.conditions` is one value, not a map by type: who applies it owns all of it, so
-//! server-side apply would take the conditions of Liqo's manager away. Hence the list is read, ours is
-//! put into it, and the list alone is patched, on the condition that nobody has written in between.
-//! Nothing else of the object is sent, so fields that only another release knows stay.
+//! In the API `status.conditions` is one value, not a map by type: server-side apply would own all of it, and take the
+//! conditions of Liqo's manager away. Hence the list is read, ours is put into it, and the list alone is patched, on
+//! the condition that there was no write in between. No other field is sent, so fields of other releases are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,45 +14,45 @@ use serde_json::{Value, json};
 use super::{IN_FORCE, Key, Outcome, Verdict, merged};
 use crate::api::Configuration;
 
-/// Who writes, as `managedFields` names it.
+/// The field manager, as in `managedFields`.
 const FIELD_MANAGER: &str = "strait-gateway";
 
 /// How often an update is tried when others write at the same time.
 const ATTEMPTS: usize = 5;
 
-/// What became of an attempt to write.
+/// The result of an attempt to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// The object says it, or somebody else is to: it has changed, or is no more.
+    /// The condition is written, or a later verdict decides: the object has changed or was deleted.
     Settled,
-    /// Others write to the object all the time. Another call may be luckier.
+    /// Others write to the object all the time. Another call may succeed.
     Contended,
-    /// The API of this cluster has no place for conditions: it is of a release before 1.2.
+    /// The schema of this cluster has no conditions: it is of a release before 1.2.
     NoPlace,
 }
 
-/// Writes conditions, each only if it is news.
+/// Writes conditions, each only if it has changed.
 pub struct ConditionWriter {
     client: Client,
-    /// The version of an object that is known to say this, for objects that cannot be read whole.
+    /// The resource version and the outcome that is known to be written, for objects that cannot be read whole.
     settled: BTreeMap<Key, (Option<String>, Outcome)>,
 }
 
 impl ConditionWriter {
-    /// Asks nothing yet.
+    /// Sends no request yet.
     #[must_use]
     pub const fn new(client: Client) -> Self {
         Self { client, settled: BTreeMap::new() }
     }
 
-    /// Forgets about objects that have no verdict any more.
+    /// Forgets objects that no longer have a verdict.
     pub fn forget_others(&mut self, verdicts: &[Verdict]) {
         let keys: BTreeSet<_> = verdicts.iter().map(Verdict::key).collect();
 
         self.settled.retain(|key, _| keys.contains(key));
     }
 
-    /// Whether there is something to write.
+    /// Whether the verdict has to be written.
     #[must_use]
     pub fn is_news(&self, verdict: &Verdict) -> bool {
         let is_said = verdict.known.as_ref().is_some_and(|known| verdict.is_said_by(known));
@@ -67,11 +66,11 @@ impl ConditionWriter {
             && !is_settled
     }
 
-    /// Writes what is news.
+    /// Writes the condition, if it has changed.
     ///
     /// # Errors
     ///
-    /// What the API server says. Nothing is lost: the next call writes what is news then.
+    /// The error of the API server. The next call writes what is missing.
     pub async fn write(&mut self, verdict: &Verdict, now: Timestamp) -> kube::Result<Written> {
         if !self.is_news(verdict) {
             return Ok(Written::Settled);
@@ -87,7 +86,7 @@ impl ConditionWriter {
             let Some(found) = api.get_opt(name).await? else {
                 return Ok(Written::Settled);
             };
-            // The watch will bring another verdict.
+            // The watch will cause another verdict.
             if found.uid() != object.uid || found.metadata.generation != verdict.generation {
                 return Ok(Written::Settled);
             }
@@ -120,7 +119,7 @@ impl ConditionWriter {
         Ok(Written::Contended)
     }
 
-    /// Takes a verdict for written that cannot be: the API server refuses the object as it is.
+    /// Treats a verdict as written that cannot be: the API server rejects the object as it is.
     pub fn give_up(&mut self, verdict: &Verdict) {
         let settled = (verdict.resource_version.clone(), verdict.outcome.clone());
 
@@ -140,7 +139,7 @@ fn conditions(object: &DynamicObject) -> &[Value] {
     conditions.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether the condition is there. A definition without conditions makes the API server forget them.
+/// Whether the condition was stored. An API server whose schema has no conditions drops them.
 fn is_kept(object: &DynamicObject) -> bool {
     let type_ = |condition: &Value| condition.get("type").and_then(Value::as_str) == Some(IN_FORCE);
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::MESSAGE_BYTES_MAX;
 
-/// Question or answer.
+/// The two kinds of messages.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Kind {
@@ -13,22 +13,21 @@ pub(super) enum Kind {
     Pong,
 }
 
-/// What gateways say to each other. An answer repeats the question, all of it but the kind.
+/// A message between gateways. An answer repeats the question except for the kind.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Message {
-    /// The one who is asked, as the one who asks calls it.
+    /// The id of the cluster that is asked, as in the cluster that asks.
     #[serde(rename = "clusterID")]
     pub(super) cluster_id: String,
     #[serde(rename = "msgType")]
     pub(super) kind: Kind,
-    /// When it was asked, RFC 3339 with up to nine digits; never read, as a peer may write it in its
-    /// own way.
+    /// When the question was sent, RFC 3339 with up to nine digits; never read, as a peer may format it differently.
     #[serde(rename = "timeStamp")]
     pub(super) time_stamp: String,
-    /// Of ours; stock gateways lose it on the way.
+    /// Ours alone; stock gateways do not repeat it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hex")]
     pub(super) nonce: Option<u64>,
-    /// What newer releases may add.
+    /// Fields that newer releases may add.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -56,13 +55,13 @@ impl Message {
         Self { kind: Kind::Pong, ..self }
     }
 
-    /// What cannot be written is an empty datagram; no message is known to be one.
+    /// A message that cannot be serialized gives an empty datagram; none is known.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
-/// 64 bits as sixteen digits: numbers of JSON have 53.
+/// 64 bits as sixteen hexadecimal digits: numbers of JSON have 53 bits.
 mod hex {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -6,7 +6,7 @@ use super::*;
 const INTERVAL: Duration = Duration::from_secs(2);
 const MS: Duration = Duration::from_millis(1);
 
-/// Both ends, and the time between them.
+/// Both ends, and a virtual clock.
 struct Pair {
     now: Instant,
     wall_clock: Timestamp,
@@ -41,7 +41,7 @@ impl Pair {
         self.wall_clock += time;
     }
 
-    /// Until the client's next PING is due.
+    /// Advances until the client's next PING is due.
     fn next_ping(&mut self, nonce: u64) -> Vec<u8> {
         loop {
             let wait = self.client.next_timeout().saturating_duration_since(self.now);
@@ -52,7 +52,7 @@ impl Pair {
         }
     }
 
-    /// What the server says to a datagram of the client.
+    /// The server's answer to a datagram of the client.
     fn answer(&mut self, ping: &[u8]) -> Vec<u8> {
         match self.server.handle_datagram(address(2), ping, self.now) {
             Reaction::Answer(pong) => pong,
@@ -65,7 +65,7 @@ impl Pair {
     }
 }
 
-/// What a stock gateway makes of a PING: the fields it knows, the time in its own words.
+/// The answer of a stock gateway to a PING: the fields it knows, the time in its own format.
 fn stock_answer(ping: &[u8]) -> Vec<u8> {
     let ping: Value = serde_json::from_slice(ping).unwrap();
 
@@ -75,7 +75,7 @@ fn stock_answer(ping: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_ping_is_what_a_stock_gateway_reads() {
+fn a_ping_has_a_stock_gateways_fields() {
     let mut pair = Pair::new();
 
     let ping: Value = serde_json::from_slice(&pair.next_ping(0x1f)).unwrap();
@@ -93,7 +93,7 @@ fn a_ping_is_what_a_stock_gateway_reads() {
 }
 
 #[test]
-fn an_answer_repeats_the_question_to_the_letter() {
+fn an_answer_repeats_the_question_exactly() {
     let mut pair = Pair::new();
     let question = r#"{"clusterID":"milan","msgType":"PING","timeStamp":"2026-11-21T09:15:30.1+01:00","more":[1]}"#;
 
@@ -107,7 +107,7 @@ fn an_answer_repeats_the_question_to_the_letter() {
 }
 
 #[test]
-fn who_answers_is_connected_and_who_falls_silent_is_lost() {
+fn answers_connect_and_silence_loses() {
     let mut pair = Pair::new();
 
     for nonce in 0..3 {
@@ -133,7 +133,7 @@ fn who_answers_is_connected_and_who_falls_silent_is_lost() {
 }
 
 #[test]
-fn who_never_answers_is_lost_after_the_threshold_and_not_before() {
+fn without_answers_it_is_lost_at_the_threshold() {
     let mut pair = Pair::new();
     let start = pair.now;
 
@@ -147,7 +147,7 @@ fn who_never_answers_is_lost_after_the_threshold_and_not_before() {
 }
 
 #[test]
-fn a_gateway_of_ours_must_go_on_repeating_nonces() {
+fn our_gateways_must_keep_repeating_nonces() {
     let mut pair = Pair::new();
     let ping = pair.next_ping(1);
     let pong = pair.answer(&ping);
@@ -164,17 +164,17 @@ fn a_gateway_of_ours_must_go_on_repeating_nonces() {
 }
 
 #[test]
-fn what_nobody_asked_for_changes_nothing() {
+fn unexpected_pongs_are_ignored() {
     let mut pair = Pair::new();
     let ping = pair.next_ping(1);
     let pong = stock_answer(&ping);
     let before = pair.client.report();
-    let elsewhere = address(9);
+    let other_source = address(9);
     let ignored = |why| Reaction::Ignored(why);
     let other_cluster = String::from_utf8(pong.clone()).unwrap().replace("milan", "oslo");
     let other_time = String::from_utf8(pong.clone()).unwrap().replace("2026", "2027");
 
-    let foreign = pair.client.handle_datagram(elsewhere, &pong, pair.now);
+    let foreign = pair.client.handle_datagram(other_source, &pong, pair.now);
     assert_eq!(foreign, ignored(Ignored::ForeignSource));
     assert_eq!(pair.hear(other_cluster.as_bytes()), ignored(Ignored::OtherCluster));
     assert_eq!(pair.hear(other_time.as_bytes()), ignored(Ignored::NotAsked));
@@ -187,7 +187,7 @@ fn what_nobody_asked_for_changes_nothing() {
 }
 
 #[test]
-fn an_overtaken_answer_is_no_loss_and_no_latency() {
+fn an_overtaken_answer_changes_neither_loss_nor_latency() {
     let mut pair = Pair::new();
     let first = pair.next_ping(1);
     let second = pair.next_ping(2);
@@ -202,7 +202,7 @@ fn an_overtaken_answer_is_no_loss_and_no_latency() {
 }
 
 #[test]
-fn loss_is_the_share_of_the_last_probes_and_jitter_follows_their_differences() {
+fn loss_and_jitter_follow_the_last_probes() {
     let mut pair = Pair::new();
 
     for nonce in 0..200 {
@@ -222,7 +222,7 @@ fn loss_is_the_share_of_the_last_probes_and_jitter_follows_their_differences() {
 }
 
 #[test]
-fn a_process_that_slept_sends_one_ping_and_not_what_it_missed() {
+fn after_a_sleep_one_ping_is_sent() {
     let mut pair = Pair::new();
 
     pair.pass(100 * INTERVAL);
@@ -249,9 +249,9 @@ proptest! {
         prop_assert_eq!(pair.client.report().state, State::Connecting);
     }
 
-    /// Whatever the network does, loss is a share, and only probes that were sent are answered.
+    /// On any network loss is a share, and only probes that were sent are answered.
     #[test]
-    fn any_network_makes_a_report_that_adds_up(
+    fn loss_is_a_share_on_any_network(
         fates in proptest::collection::vec((any::<bool>(), 0_u32..5_000, any::<bool>()), 1..150),
     ) {
         let mut pair = Pair::new();

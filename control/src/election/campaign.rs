@@ -1,4 +1,4 @@
-//! Stands for election again and again, and says what is worth a word.
+//! Runs the rounds of an election, and logs changes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,57 +10,57 @@ use tracing::{info, warn};
 use super::{Election, Standing};
 use crate::complaint::Complaint;
 
-/// A round has two calls and a pause: with this part of the time to renew in, one that hangs leaves
-/// room for another round before the Lease is over.
+/// A round has two calls and a pause: with a call limited to this part of the renew deadline, one that hangs leaves
+/// room for another round before the Lease expires.
 const CALLS_PER_DEADLINE: u32 = 3;
 
-/// Whoever waits for the Lease asks for it once in a retry period, and is then given another for its call.
+/// A candidate on standby reads the Lease once in a retry period, and may take another for its call.
 const PERIODS_PER_SUCCESSION: u32 = 2;
 
-/// How often a replica that has given the Lease up looks for its successor in one retry period.
+/// How often a replica that has released the Lease looks for its successor in one retry period.
 const LOOKS_PER_PERIOD: u32 = 10;
 
-/// How often, and for how long.
+/// The periods of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// After how long without a renewal that is worth a word.
+    /// After how long without a renewal a warning is logged.
     pub renew_deadline: Duration,
-    /// Between two rounds.
+    /// The pause between two rounds.
     pub retry_period: Duration,
 }
 
 impl Times {
-    /// The longest that one call may take.
+    /// The timeout of one call.
     #[must_use]
     pub fn call(&self) -> Duration {
         self.renew_deadline / CALLS_PER_DEADLINE
     }
 
-    /// Within this another replica takes a Lease that is free, if there is one.
+    /// Within this time another replica takes a free Lease, if there is one.
     #[must_use]
     pub fn succession(&self) -> Duration {
         self.retry_period * PERIODS_PER_SUCCESSION
     }
 }
 
-/// An [`Election`], and what was said of it.
+/// An [`Election`], and what was logged of it.
 #[derive(Debug)]
 pub struct Campaign {
     election: Election,
     times: Times,
     renewed: Instant,
     complaint: Complaint,
-    told: Standing,
+    logged: Standing,
     was_answered: bool,
     holds: bool,
 }
 
 impl Campaign {
-    /// Has not stood yet.
+    /// No round was run yet.
     #[must_use]
     pub fn new(election: Election, times: Times) -> Self {
         Self {
-            told: election.standing(),
+            logged: election.standing(),
             election,
             times,
             renewed: Instant::now(),
@@ -70,13 +70,13 @@ impl Campaign {
         }
     }
 
-    /// Whether the API server has answered so far.
+    /// Whether the API server has answered any call yet.
     #[must_use]
     pub const fn was_answered(&self) -> bool {
         self.was_answered
     }
 
-    /// Whether the last round has got or renewed the Lease. A leader without that may have a successor.
+    /// Whether the last round has acquired or renewed the Lease. A leader without that may have a successor.
     #[must_use]
     pub const fn holds(&self) -> bool {
         self.holds
@@ -99,7 +99,7 @@ impl Campaign {
         self.election.leave(endpoint);
     }
 
-    /// Tries to get or to renew the lease; to be called every retry period.
+    /// Tries to acquire or to renew the lease; to be called every retry period.
     pub async fn round(&mut self) -> Standing {
         let now = Instant::now();
         let stood = self.election.stand(now.into_std(), Timestamp::now());
@@ -116,34 +116,34 @@ impl Campaign {
             self.election.failed();
         }
         let is_overdue = Instant::now() - self.renewed >= self.times.renew_deadline;
-        // A leader may miss a few.
+        // A leader may miss a few renewals before it is logged.
         if stood.is_ok() || is == Standing::Standby || is_overdue {
             self.complaint.say(&stood);
         }
-        if is != self.told {
+        if is != self.logged {
             info!(standing = %is, "leader election");
         }
-        self.told = is;
+        self.logged = is;
 
         is
     }
 
-    /// Gives up what it has, so that nobody has to wait.
+    /// Releases the Lease if this replica holds it, so that the next leader need not wait.
     pub async fn end(mut self) {
         self.release().await;
     }
 
-    /// Gives up what it has, and waits for as long as it takes another one to see that and to begin. Says
-    /// whether one has.
+    /// Releases the Lease, and waits for as long as another replica needs to see that and to start. Returns whether one
+    /// holds it.
     pub async fn hand_over(mut self) -> bool {
         if !self.release().await {
             return false;
         }
-        info!(patience = ?self.times.succession(), "the Lease is given up; waiting for another replica");
+        info!(patience = ?self.times.succession(), "the Lease is released; waiting for another replica");
 
-        let asked = timeout(self.times.succession(), async {
+        let taken = timeout(self.times.succession(), async {
             loop {
-                // Who cannot ask knows nothing, and asks again.
+                // A failed call proves nothing, and is repeated.
                 if self.election.has_successor().await.unwrap_or(false) {
                     return;
                 }
@@ -151,10 +151,10 @@ impl Campaign {
             }
         });
 
-        asked.await.is_ok()
+        taken.await.is_ok()
     }
 
-    /// Whether there was something to give up, and it was.
+    /// Whether a Lease was held, and was released.
     async fn release(&mut self) -> bool {
         let released = timeout(
             self.times.call(),
@@ -166,7 +166,7 @@ impl Campaign {
             Ok(Err(error)) => error.to_string(),
             Err(silent) => silent.to_string(),
         };
-        warn!(%error, "the Lease was not given up; another replica takes it when it is over");
+        warn!(%error, "the Lease was not released; another replica takes it when it expires");
 
         false
     }

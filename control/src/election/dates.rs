@@ -1,33 +1,33 @@
-//! What time it is for a leader: no earlier than it was for the one before.
+//! The clock of a leader, which is never earlier than that of the leader before.
 //!
-//! A peer takes no initiation that is dated earlier than one that it has taken. A leader whose clock is behind
-//! would have no session until its clock has caught up, so it goes by that of the one before, as far as the
-//! Lease tells it, which it passes on.
+//! A peer rejects an initiation that is dated earlier than one that it has accepted. A leader whose clock is behind
+//! would have no session until its clock has caught up. So it follows the clock of the leader before, as far as the
+//! Lease records it, and records its own.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tracing::warn;
 
-/// Who is further ahead has a clock that is wrong: nobody follows it, or one moment of that would date
-/// everything for ever.
+/// A clock that is further ahead is wrong and is not followed: otherwise one wrong moment would date all later
+/// initiations.
 const MAX_AHEAD: Duration = Duration::from_secs(15 * 60);
 
-/// How much later than was read in the Lease it may have been: it is read every few seconds.
+/// The Lease is read every few seconds: at the last read the clock may have been this much later than recorded.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// The clock of a leader. It never goes back: nor do the initiations of this process.
+/// The clock of a leader. It never goes back, and neither do the dates of this process's initiations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dates {
-    /// At this instant it was not earlier than that.
+    /// At this instant the time was at least that.
     floor: Option<(Instant, Timestamp)>,
-    /// Whether another leader is followed, whose initiations may be dated as late.
+    /// Whether there was a leader before, whose initiations may be dated up to that time.
     has_predecessor: bool,
 }
 
 impl Dates {
-    /// This one takes the Lease at `now`, by its own clock at `wall`. At `since` it was `renewed` for the one
-    /// before.
+    /// This replica takes the Lease at `now`, when its own clock is at `wall`. The leader before renewed it to
+    /// `renewed`, seen at `since`.
     pub(super) fn follow(
         &mut self,
         (since, renewed): (Instant, Timestamp),
@@ -42,7 +42,7 @@ impl Dates {
         if ahead > MAX_AHEAD {
             warn!(
                 ?ahead,
-                "the clock of the replica before was too far ahead to be followed: it, or that of this node, is wrong; what goes by dates, as the peer of a gateway does, may wait until that is mended"
+                "the clock of the former leader is too far ahead to be followed: it, or that of this node, is wrong; until it is corrected, the peer of a gateway may reject initiations by their date"
             );
             return;
         }
@@ -50,7 +50,7 @@ impl Dates {
         self.floor = Some((now, self.date(now, wall).max(date)));
     }
 
-    /// The time at `now`, when the own clock says `wall`; nothing earlier is said from then on.
+    /// The time at `now`, when the own clock is at `wall`; it is never earlier afterwards.
     pub(super) fn tell(&mut self, now: Instant, wall: Timestamp) -> Timestamp {
         let date = self.date(now, wall);
         self.floor = Some((now, date));
@@ -58,8 +58,7 @@ impl Dates {
         date
     }
 
-    /// What initiations are to be dated after that are made from `now` on, since 1970, if there was a leader
-    /// before this one.
+    /// The date, since 1970, that initiations from `now` on have to exceed, if there was a leader before this one.
     pub(super) fn continue_after(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
         let date = self.has_predecessor.then(|| self.date(now, wall))?;
 

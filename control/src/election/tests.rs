@@ -1,4 +1,4 @@
-//! Virtual time: two and more replicas, one lease, an API server that is away now and then.
+//! Virtual time: two and more replicas, one lease, an API server with outages.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn candidate(holder: &str) -> Candidate {
     Candidate::new(Settings { holder: holder.to_owned(), lease_duration: LEASE })
 }
 
-/// An API server with one lease, and what time it is.
+/// An API server with one lease, and the time.
 struct World {
     lease: Option<LeaseSpec>,
     start: Instant,
@@ -29,12 +29,12 @@ impl World {
         Timestamp::UNIX_EPOCH + self.now.duration_since(self.start)
     }
 
-    /// One attempt of `candidate`; whatever it wants to write is written.
+    /// One attempt of `candidate`; its write succeeds.
     fn stand(&mut self, candidate: &mut Candidate) -> Standing {
         self.stand_at(candidate, self.wall())
     }
 
-    /// The same, of one whose clock says `wall`.
+    /// The same, for a candidate whose clock is at `wall`.
     fn stand_at(&mut self, candidate: &mut Candidate, wall: Timestamp) -> Standing {
         if let Step::Write(spec) = candidate.decide(self.lease.as_ref(), self.now, wall) {
             self.lease = Some(*spec);
@@ -46,12 +46,12 @@ impl World {
 }
 
 #[test]
-fn the_first_leads_and_the_second_waits_until_it_is_silent() {
+fn the_second_takes_over_when_renewals_stop() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
     assert_eq!(world.stand(&mut first), Standing::Leader);
     assert_eq!(world.stand(&mut second), Standing::Standby);
 
-    // Renewed, it stays where it is.
+    // While it is renewed, the leader does not change.
     for _ in 0..20 {
         world.now += RETRY;
         assert_eq!(world.stand(&mut first), Standing::Leader);
@@ -67,14 +67,14 @@ fn the_first_leads_and_the_second_waits_until_it_is_silent() {
     let lease = world.lease.clone().unwrap();
     assert_eq!(lease.lease_transitions, Some(1));
     assert_eq!(lease.acquire_time, lease.renew_time);
-    // It was only asleep: it sees who leads now.
+    // The first was only asleep: it sees the new leader.
     assert_eq!(world.stand(&mut first), Standing::Standby);
 }
 
 #[test]
-fn a_lease_is_promised_for_no_shorter_than_it_was_asked_for() {
-    for (asked, promised) in [(400, 1), (1_000, 1), (1_001, 2), (1_900, 2), (15_000, 15)] {
-        let lease_duration = Duration::from_millis(asked);
+fn lease_durations_are_rounded_up() {
+    for (requested, promised) in [(400, 1), (1_000, 1), (1_001, 2), (1_900, 2), (15_000, 15)] {
+        let lease_duration = Duration::from_millis(requested);
         let settings = Settings { holder: "a".to_owned(), lease_duration };
         let (mut first, mut second, mut world) =
             (Candidate::new(settings), candidate("b"), World::new());
@@ -90,7 +90,7 @@ fn a_lease_is_promised_for_no_shorter_than_it_was_asked_for() {
 }
 
 #[test]
-fn a_lease_that_was_given_up_is_taken_at_once() {
+fn a_released_lease_is_taken_at_once() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
     world.stand(&mut first);
     assert_eq!(world.stand(&mut second), Standing::Standby);
@@ -102,10 +102,10 @@ fn a_lease_that_was_given_up_is_taken_at_once() {
     assert_eq!(second.release(&LeaseSpec::default(), world.now, world.wall()), None, "not its own");
 }
 
-/// However far the clock of each is from the right time, as long as no two are a quarter of an hour apart: what
-/// a leader dates is never older than what the one before did.
+/// For any offset of the clocks, as long as no two are a quarter of an hour apart: a leader's dates are never earlier
+/// than those of the leader before.
 #[test]
-fn whoever_takes_the_lease_dates_what_it_says_after_all_that_was_said_before() {
+fn a_new_leader_dates_after_the_former_one() {
     let minutes = |minutes: i64| jiff::SignedDuration::from_mins(minutes);
     for clocks in [[60, 50, 47], [60, 60, 60], [50, 60, 50], [55, 60, 46]] {
         let mut world = World::new();
@@ -121,12 +121,12 @@ fn whoever_takes_the_lease_dates_what_it_says_after_all_that_was_said_before() {
             assert_eq!(after.is_some(), number > 0);
             let first = after.unwrap_or_default().max(since_1970(wall(&world)));
             assert!(first > newest, "{clocks:?}: {first:?} {newest:?}");
-            // It renews for a while, and is not seen to die.
+            // It renews for a while; the others see that it is alive.
             for _ in 0..100 {
                 world.now += RETRY;
                 let before = world.lease.clone();
                 world.stand_at(&mut replica, wall(&world));
-                assert_ne!(before, world.lease, "that it lives must show");
+                assert_ne!(before, world.lease, "a renewal must change the lease");
             }
             let since = RETRY * 100;
             newest = (first + since).max(since_1970(wall(&world)));
@@ -134,9 +134,9 @@ fn whoever_takes_the_lease_dates_what_it_says_after_all_that_was_said_before() {
     }
 }
 
-/// What it has dated does not become earlier by that.
+/// The dates it has used do not become earlier by that.
 #[test]
-fn a_leader_whose_clock_is_set_back_tells_how_late_it_was() {
+fn setting_the_clock_back_keeps_the_recorded_date() {
     let minutes = jiff::SignedDuration::from_mins;
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
     let ahead = world.wall() + minutes(65);
@@ -150,12 +150,12 @@ fn a_leader_whose_clock_is_set_back_tells_how_late_it_was() {
     world.stand_at(&mut second, right);
     let after = second.dates.continue_after(world.now, right).unwrap();
     assert!(after > since_1970(ahead), "{after:?}");
-    assert_eq!(first.dates.continue_after(world.now, right), None, "nobody was before it");
+    assert_eq!(first.dates.continue_after(world.now, right), None, "there was no leader before");
 }
 
-/// Nobody knows how long ago a Lease was given up, but it was less than a retry period.
+/// How long ago a Lease was released is not known, but it is less than a retry period.
 #[test]
-fn whoever_finds_the_lease_given_up_dates_after_what_was_said_meanwhile() {
+fn a_released_lease_counts_for_a_retry_period() {
     for behind in [0, 1, 300] {
         let behind = jiff::SignedDuration::from_secs(behind);
         let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
@@ -172,7 +172,7 @@ fn whoever_finds_the_lease_given_up_dates_after_what_was_said_meanwhile() {
 }
 
 #[test]
-fn a_clock_that_is_far_ahead_is_not_followed() {
+fn a_clock_far_ahead_is_not_followed() {
     let mut world = World::new();
     let year = jiff::SignedDuration::from_hours(24 * 365);
     world.stand_at(&mut candidate("a"), world.wall() + year);
@@ -189,7 +189,7 @@ fn since_1970(date: Timestamp) -> Duration {
 }
 
 #[test]
-fn an_outage_of_the_api_server_moves_nothing() {
+fn an_api_server_outage_changes_no_leader() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
     world.stand(&mut first);
     world.stand(&mut second);
@@ -200,7 +200,7 @@ fn an_outage_of_the_api_server_moves_nothing() {
         second.failed();
     }
     assert_eq!(first.standing(), Standing::Leader);
-    // The one on standby is the first to get through, and asks once more before the leader does.
+    // The standby is the first to reach the server, and reads the lease once more before the leader renews.
     assert_eq!(world.stand(&mut second), Standing::Standby);
     world.now += RETRY;
     assert_eq!(world.stand(&mut second), Standing::Standby);
@@ -225,10 +225,10 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// The lease has one holder; another one takes it only after it was given up, or after nobody
-    /// had renewed it for as long as the holder asked for.
+    /// The lease has one holder; another candidate takes it only after its release, or after it was not renewed for its
+    /// duration.
     #[test]
-    fn nobody_takes_a_lease_that_is_kept(events in prop::collection::vec(event(), 1..200)) {
+    fn a_renewed_lease_is_never_taken(events in prop::collection::vec(event(), 1..200)) {
         let mut replicas = ["a", "b", "c"].map(candidate);
         let mut world = World::new();
         let mut renewed = world.now;
@@ -255,13 +255,13 @@ proptest! {
 }
 
 #[test]
-fn who_gives_the_lease_up_sees_who_takes_it() {
+fn the_former_leader_sees_its_successor() {
     let (mut first, mut second, mut world) = (candidate("a"), candidate("b"), World::new());
     world.stand(&mut first);
     assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it is its own");
 
     world.lease = first.release(world.lease.as_ref().unwrap(), world.now, world.wall());
-    assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it is nobody's");
+    assert!(!first.has_successor(world.lease.as_ref().unwrap()), "it has no holder");
 
     world.stand(&mut second);
     assert!(first.has_successor(world.lease.as_ref().unwrap()));

@@ -8,7 +8,7 @@ fn waiting() -> Verdict {
     verdict(Outcome::Waiting { reason: "WaitingForPublicKey", message: String::new() })
 }
 
-/// What is told, as kind and message; and it is written.
+/// The type and message of the due Event; it counts as written.
 fn tell(news: &mut News, verdict: &Verdict) -> Option<(Kind, String)> {
     news.see(std::slice::from_ref(verdict));
     let event = news.of_verdict(verdict)?;
@@ -18,7 +18,7 @@ fn tell(news: &mut News, verdict: &Verdict) -> Option<(Kind, String)> {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_its_end_too() {
+fn a_refusal_and_its_end_are_reported_once() {
     let mut news = News::new(at(0));
     let warning = |text: &str| Some((Kind::Warning, text.to_owned()));
     let in_force = verdict(Outcome::InForce);
@@ -34,13 +34,13 @@ fn a_refusal_is_told_once_and_its_end_too() {
 }
 
 #[test]
-fn what_could_not_be_told_is_told_later_if_it_is_still_true() {
+fn an_unwritten_event_is_due_again_while_true() {
     let mut news = News::new(at(0));
     let first = refused("a");
     news.see(std::slice::from_ref(&first));
     assert!(news.of_verdict(&first).is_some());
 
-    // The condition was written meanwhile, the Event was not.
+    // Meanwhile the condition was written, but not the Event.
     let known = first.condition(None, at(1));
     let again = Verdict { known: Some(known), ..refused("a") };
     assert!(tell(&mut news, &again).is_some());
@@ -48,7 +48,7 @@ fn what_could_not_be_told_is_told_later_if_it_is_still_true() {
 }
 
 #[test]
-fn a_restart_tells_nothing_that_the_object_says_already() {
+fn after_a_restart_known_conditions_give_no_event() {
     let known = |verdict: &Verdict| -> Option<Condition> { Some(verdict.condition(None, at(1))) };
     let after_restart = |former: &Verdict, now: Verdict| {
         tell(&mut News::new(at(2)), &Verdict { known: known(former), ..now })
@@ -62,9 +62,9 @@ fn a_restart_tells_nothing_that_the_object_says_already() {
 }
 
 #[test]
-fn a_connection_is_told_of_when_it_is_had_or_lost() {
+fn changes_of_the_connection_are_reported() {
     let mut news = News::new(at(0));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for state in [
         State::Connecting,
         State::Connected,
@@ -77,37 +77,37 @@ fn a_connection_is_told_of_when_it_is_had_or_lost() {
         if let Some(event) = news.of_connection(state, "milan") {
             assert!(event.message.contains("milan"));
             news.has_told_of_connection(state);
-            told.push((event.kind, event.reason));
+            reported.push((event.kind, event.reason));
         }
     }
 
     assert_eq!(
-        told,
+        reported,
         [(Kind::Normal, "Connected"), (Kind::Warning, "Lost"), (Kind::Normal, "Connected")]
     );
 }
 
 proptest! {
-    /// However time goes by, there are no more than a burst and one each refill.
+    /// In any time there are at most a burst and one Event each refill.
     #[test]
-    fn there_is_never_a_flood(steps in proptest::collection::vec(0_i64..25, 1..400)) {
+    fn events_never_exceed_the_limit(steps in proptest::collection::vec(0_i64..25, 1..400)) {
         let mut news = News::new(at(0));
-        let (mut now, mut told) = (0, 0);
+        let (mut now, mut reported) = (0, 0);
         for step in steps {
             now += step;
             while news.room(at(now)).is_ok() {
                 news.take_room();
-                told += 1;
+                reported += 1;
             }
             let next = news.room(at(now)).unwrap_err();
             prop_assert!(at(now) < next && next <= at(now) + REFILL);
-            prop_assert!(told <= i64::from(BURST) + now / REFILL.as_secs());
+            prop_assert!(reported <= i64::from(BURST) + now / REFILL.as_secs());
         }
     }
 }
 
 #[test]
-fn a_clock_that_was_set_back_does_not_silence_for_long() {
+fn a_clock_set_back_delays_events_briefly() {
     let mut news = News::new(at(1_000_000));
     while news.room(at(1_000_000)).is_ok() {
         news.take_room();

@@ -1,4 +1,4 @@
-//! Writes Events, the same one again as a higher count.
+//! Writes Events; a repeated one becomes a higher count.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource};
@@ -10,31 +10,31 @@ use serde_json::json;
 use super::{Event, Kind};
 use crate::digest::digest;
 
-/// Who writes, as `kubectl describe` names it.
+/// The component, as `kubectl describe` shows it.
 const COMPONENT: &str = "strait-gateway";
 
-/// The longest part of an object's name in that of an Event; all of it has at most 253 bytes.
+/// The longest part of an object's name in the name of an Event, which has at most 253 bytes.
 const NAME_BYTES_MAX: usize = 200;
 
 /// Writes Events.
 pub struct EventWriter {
     client: Client,
-    /// Of the gateway.
+    /// The name of the gateway.
     instance: String,
 }
 
 impl EventWriter {
-    /// For the gateway of this name; asks nothing yet.
+    /// For the gateway `instance`; sends no request yet.
     #[must_use]
     pub const fn new(client: Client, instance: String) -> Self {
         Self { client, instance }
     }
 
-    /// Counts the Event if it was there already, also in a former life of the gateway; makes it if not.
+    /// Increases the count of the Event if it exists, also from before a restart; creates it otherwise.
     ///
     /// # Errors
     ///
-    /// What the API server says.
+    /// The error of the API server.
     pub async fn write(&self, event: &Event, now: Timestamp) -> kube::Result<()> {
         let namespace = event.object.namespace.as_deref().unwrap_or("default");
         let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace);
@@ -46,13 +46,13 @@ impl EventWriter {
                 "count": count, "lastTimestamp": Time(now), "message": event.message,
             });
             match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-                // Events do not live long.
+                // The Event has expired.
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 counted => return counted.map(|_| ()),
             }
         }
         match api.create(&PostParams::default(), &self.made(event, name, now)).await {
-            // A sibling has told it at the same moment.
+            // Another replica has created it at the same moment.
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             made => made.map(|_| ()),
         }
@@ -87,7 +87,7 @@ const fn type_of(event: &Event) -> &'static str {
     }
 }
 
-/// The same for whatever is to be counted together.
+/// The same for all Events that are counted together.
 fn name(event: &Event) -> String {
     let [kind, uid] =
         [&event.object.kind, &event.object.uid].map(|text| text.as_deref().unwrap_or_default());

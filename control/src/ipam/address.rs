@@ -1,15 +1,14 @@
-//! One address of a prefix.
+//! Allocates one address of a prefix.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use remap::Prefix;
 
-/// The address of `network` that is next after the `last` one that was given, the first without one;
-/// over and over from the beginning, without those in `used` and without the first `reserved` ones.
-/// `None` if there is none.
+/// The first free address of `network` after `last`, the one allocated before, wrapping around at its end; without
+/// those in `used` and without the first `reserved` ones. `None` if there is none.
 ///
-/// The lowest and the highest address are as good as any: nothing listens to them.
+/// The lowest and the highest address count too: the prefix is on no link, so they are no network or broadcast address.
 #[must_use]
 pub fn next_address(
     network: Prefix,
@@ -25,7 +24,7 @@ pub fn next_address(
     let last = last.filter(|last| network.contains(*last)).map(|last| bits(last) - base);
     let first = last.map_or(lowest, |last| last.saturating_add(1)).max(lowest);
 
-    // Each place at most once, and no further than to the first one that is free.
+    // Each address at most once, up to the first that is free.
     (first..=highest)
         .chain(lowest..first.min(highest.saturating_add(1)))
         .filter_map(|place| address(base | place, network.is_ipv4()))

@@ -1,59 +1,59 @@
-//! One prefix: the one that was asked for, or the next free one of its length.
+//! Chooses one prefix: the requested one, or the next free one of its length.
 
 use remap::Prefix;
 
 use super::Pools;
 
-/// A prefix that somebody has.
+/// A prefix that is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Which.
+    /// The prefix.
     pub prefix: Prefix,
-    /// Whether others that are shared may overlap it.
+    /// Whether other shared prefixes may overlap it.
     pub is_shared: bool,
 }
 
-/// A prefix that somebody wants.
+/// A request for a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// This one, if it can be had.
+    /// The prefix, if it is free.
     pub prefix: Prefix,
-    /// Whether another one of the same length would not do.
+    /// Whether no other prefix of the same length will do.
     pub is_immutable: bool,
-    /// Whether others that are shared may overlap it.
+    /// Whether other shared prefixes may overlap it.
     pub is_shared: bool,
 }
 
-/// Why a prefix cannot be had.
+/// Why a prefix cannot be allocated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// Somebody has it, or a part of it, or all around it.
+    /// It overlaps an allocated one.
     #[error("{prefix} overlaps {taken}, which is taken: release that, or allow another prefix")]
     Taken {
-        /// What was asked for.
+        /// The requested prefix.
         prefix: Prefix,
-        /// One that is in the way.
+        /// An allocated prefix that it overlaps.
         taken: Prefix,
     },
-    /// Nobody could see that it stays exclusive.
+    /// Outside of the pools it could not be kept exclusive.
     #[error("{prefix} lies in no pool: allow another prefix, or share this one, or add a pool")]
     NoPool {
-        /// What was asked for.
+        /// The requested prefix.
         prefix: Prefix,
     },
-    /// Nothing of this length is free.
+    /// No prefix of this length is free.
     #[error("no /{len} is left in any pool: release one, or add a pool")]
     Exhausted {
-        /// In bits.
+        /// The length, in bits.
         len: u8,
     },
 }
 
-/// What `request` gets, now that others have what is `taken`.
+/// The prefix for `request`, beside the allocated ones in `taken`.
 ///
 /// # Errors
 ///
-/// [`Denied`]; nothing is changed by asking.
+/// [`Denied`] if there is none.
 pub fn choose(pools: &Pools, taken: &[Taken], request: Request) -> Result<Prefix, Denied> {
     let Request { prefix, is_immutable, is_shared } = request;
     let rivals = rivals(taken, is_shared).filter(|rival| rival.overlaps(prefix));
@@ -61,7 +61,7 @@ pub fn choose(pools: &Pools, taken: &[Taken], request: Request) -> Result<Prefix
 
     match rivals.min() {
         None if is_covered => Ok(prefix),
-        // As Liqo has it: such are the pods and services of the cluster itself, wherever they are.
+        // As in Liqo: the pods and services of the cluster itself are of this kind, and may lie outside of the pools.
         None if is_shared && is_immutable => Ok(prefix),
         _ if !is_immutable => {
             let len = prefix.len_bits();
@@ -72,7 +72,7 @@ pub fn choose(pools: &Pools, taken: &[Taken], request: Request) -> Result<Prefix
     }
 }
 
-/// What somebody must not overlap who shares, or does not.
+/// The prefixes that a shared request, or an exclusive one, must not overlap.
 pub(super) fn rivals(taken: &[Taken], is_shared: bool) -> impl Iterator<Item = Prefix> {
     let rivals = taken.iter().filter(move |taken| !(is_shared && taken.is_shared));
 
@@ -95,14 +95,14 @@ fn free_within(node: Prefix, taken: &[Prefix], len: u8) -> Option<Prefix> {
         return None;
     }
     if node.len_bits() == len {
-        // Something below it is taken otherwise.
+        // A prefix below it is taken.
         return taken.is_empty().then_some(node);
     }
 
     let [left, right] = halves(node)?;
     let [of_left, of_right] = [left, right].map(|half| overlapping(half, taken));
     let (left, right) = ((left, of_left), (right, of_right));
-    // What is broken into is used up first: larger ones stay whole.
+    // Split prefixes are used up first, so that larger ones stay whole.
     let order =
         if left.1.is_empty() && !right.1.is_empty() { [right, left] } else { [left, right] };
 
@@ -113,7 +113,7 @@ fn overlapping(node: Prefix, taken: &[Prefix]) -> Vec<Prefix> {
     taken.iter().copied().filter(|taken| taken.overlaps(node)).collect()
 }
 
-/// The two prefixes of one more bit; `None` of a single address.
+/// The two prefixes that are one bit longer; `None` for a single address.
 fn halves(node: Prefix) -> Option<[Prefix; 2]> {
     let len = node.len_bits().checked_add(1)?;
     let mut halves = node.to_net().subnets(len).ok()?;

@@ -1,4 +1,4 @@
-//! What a round asks of the cluster, and how an API server is asked.
+//! The calls of a round to the cluster, and their implementation on an API server.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,54 +20,54 @@ use crate::api::{Configuration, IP, Network};
 use crate::conditions::shortened;
 use crate::objects::Listed;
 
-/// The object that holds the journal.
+/// The `ConfigMap` with the journal.
 pub const JOURNAL: &str = "strait-ipam";
 
-/// Its key that holds the allocations. Without it the journal has yet to be begun.
+/// Its key with the allocations. Without it the journal is not initialized yet.
 pub(crate) const ALLOCATIONS: &str = "allocations";
 
-/// Who writes, as `managedFields` and Events name it.
+/// The field manager, as in `managedFields` and Events.
 const FIELD_MANAGER: &str = "strait";
 
-/// Who tells of problems.
+/// The component that reports problems.
 const COMPONENT: &str = "strait-operator";
 
-/// After this a server that took the call and says nothing counts as away.
+/// Timeout of one call.
 const CALL: Duration = Duration::from_secs(10);
 
 /// The journal as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// Another one for each journal that was ever made.
+    /// Unique for each journal ever created.
     pub(super) uid: String,
-    /// Another one for each time that it was written.
+    /// Unique for each write of the journal.
     pub(super) version: String,
-    /// `None`: it was made and nothing is in it.
+    /// `None`: it was created and is not initialized.
     pub(super) text: Option<String>,
 }
 
-/// Why a call led to nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
-    /// Somebody else was faster.
+    /// Another writer was faster.
     #[error("it has changed meanwhile")]
     Conflict,
     /// There is no such object, or another one of its name.
     #[error("it is gone")]
     Gone,
-    /// The API server does not take it, and would not another time.
+    /// The API server rejects the call, and would again.
     #[error("{0}")]
     Refused(String),
-    /// The call may have been heard or not. Another one may succeed.
+    /// The call may or may not have been executed. Another one may succeed.
     #[error("{0}")]
     Away(String),
 }
 
-/// The calls of a round. Each either is made or not, once; a lost answer is [`Failure::Away`].
+/// The calls of a round. Each is executed at most once; a lost answer is [`Failure::Away`].
 pub(super) trait Cluster: Sync {
     /// The journal, if there is one.
     fn journal(&self) -> impl Future<Output = Result<Option<Stored>, Failure>> + Send;
-    /// Makes a journal without anything in it.
+    /// Creates a journal that is not initialized.
     fn create_journal(&self) -> impl Future<Output = Result<Stored, Failure>> + Send;
     /// Writes the journal, if it is still the `former` one.
     fn replace_journal(
@@ -75,7 +75,7 @@ pub(super) trait Cluster: Sync {
         former: &Stored,
         text: String,
     ) -> impl Future<Output = Result<Stored, Failure>> + Send;
-    /// All networks and addresses as they are now, not as they were seen last.
+    /// All networks and addresses as they are now, not from a cache.
     fn networks(&self) -> impl Future<Output = Result<Vec<Listed<Network>>, Failure>> + Send;
     /// As [`Self::networks`].
     fn ips(&self) -> impl Future<Output = Result<Vec<Listed<IP>>, Failure>> + Send;
@@ -86,9 +86,9 @@ pub(super) trait Cluster: Sync {
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
-    /// Writes to an object. If somebody has written to it since, that is a [`Failure::Conflict`].
+    /// Writes to an object. If it has changed since it was read, that is a [`Failure::Conflict`].
     fn write(&self, write: &Write) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Tells of a problem.
+    /// Reports a denial.
     fn tell(&self, denial: &Denial) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
@@ -100,7 +100,7 @@ pub(super) struct KubeCluster {
 }
 
 impl KubeCluster {
-    /// With the journal in `namespace`. Asks nothing yet.
+    /// With the journal in `namespace`. Sends no request yet.
     pub(super) fn new(client: Client, namespace: String) -> Self {
         let recorder = Recorder::new(client.clone(), Reporter::from(COMPONENT));
 
@@ -121,7 +121,7 @@ impl KubeCluster {
         K: Clone + Debug + DeserializeOwned,
     {
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
-        // Without a version the API server answers with what there is, not with what it remembers.
+        // Without a resource version the API server reads from its storage, not from its cache.
         let list = call(api.list(&ListParams::default())).await?;
 
         Ok(list.items.into_iter().map(Into::into).collect())
@@ -227,7 +227,7 @@ impl KubeCluster {
                 }
                 (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(patch))
             }
-            // The list of conditions has several writers, and whoever applies it owns all of it.
+            // The list of conditions has several writers, and server-side apply would own all of it.
             Kind::Configuration => (merging(), Patch::Merge(patch)),
         };
 
@@ -235,7 +235,7 @@ impl KubeCluster {
     }
 }
 
-/// Makes `patch` one of this object in this version alone.
+/// Restricts `patch` to this object in this version.
 fn pin(patch: &mut Value, target: &Target) {
     let Some(patch) = patch.as_object_mut() else { return };
     let metadata = patch.entry("metadata").or_insert_with(|| json!({}));

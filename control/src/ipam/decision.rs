@@ -1,5 +1,4 @@
-//! Who gets what: from the journal and all resources to the next journal and what each may be told.
-//! Pure.
+//! Allocates: from the journal and all resources to the next journal and what may be written to each resource. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,27 +9,27 @@ use super::journal::{BYTES_MAX, Entry, Held, Journal};
 use super::resources::{IpFacts, NetworkFacts, NoNetwork, Resources};
 use super::{Asked, Denied, Outcome, Pools, Request, Taken, assign, next_address};
 
-/// What follows from a journal and the resources.
+/// The result for a journal and the resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// To be written before anybody is told anything.
+    /// To be written before any status.
     pub(super) journal: Journal,
-    /// By the UID of the resource. Who waits for something else has none.
+    /// By the UID of the resource. A resource that waits for another has none.
     pub(super) outcomes: BTreeMap<String, Result<Given, Problem>>,
-    /// Who has something and was not seen. Whoever is gone for good is to be named next time.
+    /// Resources in the journal that were not seen. Those that are deleted are to be passed in `gone` next time.
     pub(super) suspects: Vec<String>,
 }
 
-/// What a resource may be told that it has.
+/// The allocation that may be written into the status of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// To a `Network`.
+    /// For a `Network`.
     Prefix(Prefix),
-    /// To an `IP`, from `network`. Without one nothing is to be told: its status says it all.
+    /// For an `IP`, from `network`. Without `network` its status is complete already.
     Address { address: IpAddr, network: Option<Prefix> },
 }
 
-/// Why a resource gets nothing.
+/// Why a resource gets no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Problem {
     #[error(transparent)]
@@ -48,13 +47,13 @@ pub(super) enum Problem {
     #[error("its address {address} is none of its Network {network}: delete it and make it again")]
     Stray { address: IpAddr, network: Prefix },
     #[error(
-        "the journal of allocations is full ({entries} entries, at most {BYTES_MAX} bytes): delete Networks or IPs that nobody needs"
+        "the journal of allocations is full ({entries} entries, at most {BYTES_MAX} bytes): delete Networks or IPs that are not needed"
     )]
     JournalFull { entries: usize },
 }
 
 impl Problem {
-    /// One word for conditions and Events, which stays the same from release to release.
+    /// The reason in conditions and Events, the same in every release.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::Denied(Denied::Taken { .. }) => "CIDRTaken",
@@ -74,23 +73,23 @@ impl Problem {
 struct Chosen {
     address: IpAddr,
     network: Prefix,
-    /// What the journal is to say of the `Network` from now on.
+    /// The journal entry of the `Network` from now on.
     source: Option<(String, Entry)>,
 }
 
-/// Whether something may be given, or only taken note of what was given before.
+/// Which allocations are permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giving {
-    /// To whoever has nothing.
+    /// New ones too.
     Anew,
-    /// Nothing that is in no status yet: others may be writing one.
+    /// Only those that a status shows: others may be writing one.
     Nothing,
 }
 
-/// What follows from what `known`s and the resources; those with a UID in `gone` are no more.
+/// The result for the journal `known` and the resources; those with a UID in `gone` are deleted.
 ///
-/// What the journal says stands. What a status says that the journal does not know of was chosen before
-/// there was one: it is taken over, if nobody has it.
+/// An entry of the journal stands. A prefix in a status without an entry was chosen before there was a journal: it is
+/// entered, if it is free.
 pub(super) fn decide(
     pools: &Pools,
     known: &Journal,
@@ -116,7 +115,7 @@ pub(super) fn decide(
 
 impl Decision {
     fn give_prefixes(&mut self, pools: &Pools, resources: &Resources<'_>, giving: Giving) {
-        let mut newcomers = Vec::new();
+        let mut unallocated = Vec::new();
         for facts in resources.networks.iter().filter(|facts| !facts.is_going) {
             if let Some(prefix) = self.prefix(facts.uid) {
                 self.outcomes.insert(facts.uid.to_owned(), Ok(Given::Prefix(prefix)));
@@ -124,19 +123,19 @@ impl Decision {
             }
             match asked(facts) {
                 Ok(asked) if asked.chosen.is_some() || giving == Giving::Anew => {
-                    newcomers.push((facts, asked));
+                    unallocated.push((facts, asked));
                 }
                 Ok(_) => {}
                 Err(error) => self.deny(facts.uid, error),
             }
         }
-        if newcomers.is_empty() {
+        if unallocated.is_empty() {
             return;
         }
 
-        let asked: Vec<_> = newcomers.iter().map(|(_, asked)| asked.clone()).collect();
+        let asked: Vec<_> = unallocated.iter().map(|(_, asked)| asked.clone()).collect();
         let outcomes = assign(pools, &self.taken(&asked), &asked);
-        for ((facts, asked), outcome) in newcomers.into_iter().zip(outcomes) {
+        for ((facts, asked), outcome) in unallocated.into_iter().zip(outcomes) {
             match outcome {
                 Outcome::Gets(_) if giving == Giving::Nothing => {}
                 Outcome::Keeps(prefix) | Outcome::Gets(prefix) => {
@@ -149,7 +148,7 @@ impl Decision {
         }
     }
 
-    /// What nobody may have who asks now.
+    /// The prefixes that no new request may have.
     fn taken(&self, asked: &[Asked]) -> Vec<Taken> {
         let mut addresses = Vec::new();
         let mut taken: Vec<_> = Vec::with_capacity(self.journal.len());
@@ -175,7 +174,7 @@ impl Decision {
             let held = self.address(ip.uid);
             held.is_some() && (ip.chosen.is_none() || ip.chosen == held)
         });
-        // Only who wants something need know what others have.
+        // The addresses of others are needed only if there is something to allocate.
         let mut used = if has_all { BTreeSet::new() } else { self.addresses() };
 
         for ip in staying() {
@@ -198,7 +197,7 @@ impl Decision {
         }
     }
 
-    /// A status that says something is the truth, as nobody can change it.
+    /// An address in a status is entered as it is: a status cannot be changed.
     fn take_over(&mut self, ip: &IpFacts<'_>, address: IpAddr, used: &mut BTreeSet<IpAddr>) {
         let given = Given::Address { address, network: None };
         let held = self.address(ip.uid);
@@ -214,7 +213,7 @@ impl Decision {
         }
     }
 
-    /// The address of an `IP` without status; `None` if its prefix has yet to come.
+    /// The address of an `IP` without status; `None` if its prefix is not allocated yet.
     fn give_address(
         &self,
         resources: &Resources<'_>,
@@ -244,7 +243,7 @@ impl Decision {
         Ok(Some(Chosen { address, network: prefix, source }))
     }
 
-    /// Enters what a resource has, and that it may be told so.
+    /// Enters an allocation of a resource, and permits writing it to the resource.
     fn enter(&mut self, uid: &str, namespace: &str, name: &str, held: Held, given: Given) {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let is_known = self.journal.entry(uid).is_some_and(|entry| entry.held == held);
@@ -260,7 +259,7 @@ impl Decision {
         self.outcomes.insert(uid.to_owned(), Err(problem.into()));
     }
 
-    /// The prefix that the journal says a resource has.
+    /// The prefix of a resource in the journal.
     pub(super) fn prefix(&self, uid: &str) -> Option<Prefix> {
         match self.journal.entry(uid)?.held {
             Held::Prefix { prefix, .. } => Some(prefix),
@@ -290,7 +289,7 @@ fn asked(facts: &NetworkFacts<'_>) -> Result<Asked, PrefixError> {
     let NetworkFacts { place, chosen, .. } = facts;
     let request = match (&facts.request, chosen) {
         (Ok(request), _) => *request,
-        // Whoever chose that could read what we cannot.
+        // A status with a prefix proves that the allocator which wrote it could read the spec.
         (Err(_), Some(prefix)) => {
             Request { prefix: *prefix, is_immutable: false, is_shared: false }
         }

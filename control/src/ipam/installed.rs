@@ -1,4 +1,4 @@
-//! The `Network`s of an installation: what the cluster itself uses, which nobody else may get. Pure.
+//! The `Network`s of an installation: the prefixes that the cluster itself uses, which are not allocated. Pure.
 
 use kube::api::ObjectMeta;
 use remap::Prefix;
@@ -9,35 +9,34 @@ use super::names::{
 use crate::api::Network;
 use crate::api::network::NetworkSpec;
 
-/// The external prefix where nobody wants another one.
+/// The default external prefix.
 const DEFAULT_EXTERNAL: &str = "10.70.0.0/16";
 
-/// The internal prefix where nobody wants another one.
+/// The default internal prefix.
 const DEFAULT_INTERNAL: &str = "10.80.0.0/16";
 
-/// The first external address stands for sources that remote clusters do not know.
+/// The first external address masquerades sources that remote clusters do not know.
 const EXTERNAL_RESERVED: i32 = 1;
 
-/// What a cluster uses.
+/// The prefixes that a cluster uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// Of the objects.
+    /// The namespace of the objects.
     pub namespace: String,
-    /// Of its pods; at least one.
+    /// The pod prefixes; at least one.
     pub pod_cidrs: Vec<Prefix>,
-    /// Of its services.
+    /// The service prefix.
     pub service_cidr: Prefix,
-    /// For what has no address of the cluster's own: this one and no other. `None`: 10.70.0.0/16, or
-    /// another one if that is in use.
+    /// The external prefix, immutable. `None`: 10.70.0.0/16, or another one if that is in use.
     pub external_cidr: Option<Prefix>,
-    /// For the way from pods to gateways: this one and no other. `None`: 10.80.0.0/16, or another one
-    /// if that is in use.
+    /// The internal prefix, between pods and gateways, immutable. `None`: 10.80.0.0/16, or another one if that is in
+    /// use.
     pub internal_cidr: Option<Prefix>,
-    /// What else is in use around the cluster.
+    /// Other prefixes in use around the cluster.
     pub reserved: Vec<Prefix>,
 }
 
-/// The `Network`s to apply, in this order: those that can have another prefix come last.
+/// The `Network`s to apply, in this order: those that can be remapped come last.
 #[must_use]
 pub fn installed_networks(installation: &Installation) -> Vec<Network> {
     let Installation { namespace, pod_cidrs, service_cidr, external_cidr, internal_cidr, reserved } =

@@ -1,6 +1,6 @@
-//! Who has what, as one text: the allocations of a cluster in one object.
+//! The journal: all allocations of a cluster as one text in one object.
 //!
-//! A line an allocation below the namespace of its resource: what it has, its name, its UID in base 36.
+//! One line per allocation, below the namespace of its resource: the prefix or address, the name, the UID in base 36.
 //!
 //! ```text
 //! [liqo]
@@ -19,7 +19,7 @@ use remap::Prefix;
 
 use super::work::Kind;
 
-/// What a `ConfigMap` may hold is 1 MiB, keys included.
+/// A `ConfigMap` may hold 1 MiB, keys included.
 pub(super) const BYTES_MAX: usize = 1_000_000;
 
 /// The base of the digits of a UID.
@@ -28,32 +28,32 @@ const BASE: u32 = 36;
 /// An allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Of the resource that has it.
+    /// The namespace of the resource.
     pub namespace: String,
-    /// Of the resource that has it.
+    /// The name of the resource.
     pub name: String,
-    /// What it has.
+    /// The prefix or address.
     pub held: Held,
 }
 
-/// What a resource can have.
+/// The allocation of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// A `Network` has a prefix.
+    /// Of a `Network`.
     Prefix {
-        /// Which.
+        /// The prefix.
         prefix: Prefix,
-        /// Whether others that are shared may overlap it.
+        /// Whether other shared prefixes may overlap it.
         is_shared: bool,
-        /// The address of it that was given last.
+        /// The address of it that was allocated last.
         last: Option<IpAddr>,
     },
-    /// An `IP` has an address.
+    /// Of an `IP`.
     Address(IpAddr),
 }
 
 impl Held {
-    /// Of the resource that has it.
+    /// The kind of the resource.
     pub(super) const fn kind(self) -> Kind {
         match self {
             Self::Prefix { .. } => Kind::Network,
@@ -62,31 +62,31 @@ impl Held {
     }
 }
 
-/// All allocations, by the UID of the resource that has them.
+/// All allocations, by the UID of the resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
     entries: BTreeMap<String, Entry>,
-    /// How many entries each namespace has.
+    /// The number of entries of each namespace.
     namespaces: BTreeMap<String, usize>,
     bytes: usize,
 }
 
-/// Why a text is no journal.
+/// Why a text is not a journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the allocations is none: {text:?}")]
 pub struct JournalError {
-    /// Counted from one.
+    /// The line, counted from one.
     pub line: usize,
-    /// What stands there.
+    /// The text of the line.
     pub text: String,
 }
 
 impl Journal {
-    /// Reads what [`Self::text`] wrote.
+    /// Parses the text of [`Self::text`].
     ///
     /// # Errors
     ///
-    /// [`JournalError`] names the first line without a meaning.
+    /// [`JournalError`] has the first invalid line.
     pub fn read(text: &str) -> Result<Self, JournalError> {
         let mut journal = Self::default();
         let mut namespace = String::new();
@@ -103,7 +103,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// All of it, namespace by namespace.
+    /// The whole text, namespace by namespace.
     #[must_use]
     pub fn text(&self) -> String {
         let mut sorted: Vec<_> = self.entries.iter().collect();
@@ -126,30 +126,30 @@ impl Journal {
         self.bytes
     }
 
-    /// What the resource with this UID has.
+    /// The entry of the resource with this UID.
     #[must_use]
     pub fn entry(&self, uid: &str) -> Option<&Entry> {
         self.entries.get(uid)
     }
 
-    /// All of it, by UID.
+    /// All entries, by UID.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Entry)> {
         self.entries.iter()
     }
 
-    /// How many allocations there are.
+    /// The number of allocations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nobody has anything.
+    /// Whether there is no allocation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Gives something to the resource with this UID, in place of what it has.
+    /// Sets the entry of the resource with this UID.
     pub fn put(&mut self, uid: String, entry: Entry) {
         self.remove(&uid);
         let count = self.namespaces.entry(entry.namespace.clone()).or_default();
@@ -173,7 +173,7 @@ impl Journal {
         fits
     }
 
-    /// Takes away what the resource with this UID has.
+    /// Removes the entry of the resource with this UID.
     pub fn remove(&mut self, uid: &str) {
         let Some(entry) = self.entries.remove(uid) else { return };
         self.bytes -= line(uid, &entry).len();
@@ -231,7 +231,7 @@ fn entry(namespace: &str, line: &str) -> Option<(String, Entry)> {
     Some((uid, entry))
 }
 
-/// A UID in fewer digits. One that is not as Kubernetes makes them stays as it is, behind a sign.
+/// A UID in fewer digits. One that is not in the format of Kubernetes is kept as it is, after a sign.
 fn short(uid: &str) -> String {
     let number = u128::from_str_radix(&uid.replace('-', ""), 16).ok();
     let Some(mut number) = number.filter(|number| dashed(*number) == uid) else {

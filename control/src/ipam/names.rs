@@ -1,19 +1,19 @@
-//! Labels, finalizers and names, letter by letter those of Liqo.
+//! Labels, finalizers and names, exactly those of Liqo.
 
 use remap::Prefix;
 
-/// What a `Network` is for.
+/// The purpose of a `Network`.
 pub(crate) const NETWORK_TYPE: &str = "ipam.liqo.io/network-type";
-/// Of [`NETWORK_TYPE`]: the pods of this cluster.
+/// Value of [`NETWORK_TYPE`]: the pods of this cluster.
 pub(crate) const POD_CIDR: &str = "pod-cidr";
-/// Of [`NETWORK_TYPE`]: addresses for what has none of the cluster's own.
+/// Value of [`NETWORK_TYPE`]: addresses for hosts that have none of the cluster's own.
 pub(crate) const EXTERNAL_CIDR: &str = "external-cidr";
 
-/// `"true"` on a `Network` that takes no other prefix.
+/// `"true"` on an immutable `Network`, whose prefix cannot be remapped.
 pub(super) const NOT_REMAPPED: &str = "ipam.liqo.io/network-not-remapped";
 /// `"true"` on a `Network` that may overlap others that have it.
 pub(crate) const SHARED: &str = "ipam.liqo.io/network-shared";
-/// `"true"` as annotation of what the installation made: it has no finalizer.
+/// `"true"` as annotation of the objects of the installation: they have no finalizer.
 pub(super) const PREINSTALLED: &str = "liqo.io/preinstalled";
 
 /// On an `IP`: the namespace of the `Network` that its address is from.
@@ -21,9 +21,9 @@ pub(super) const NETWORK_NAMESPACE: &str = "ipam.liqo.io/network-namespace";
 /// On an `IP`: the name of that `Network`.
 pub(super) const NETWORK_NAME: &str = "ipam.liqo.io/network-name";
 
-/// On a `Network` that a `Configuration` asks for: which list it is from.
+/// On a `Network` of a `Configuration`: which list it is from.
 pub(super) const CIDR_TYPE: &str = "configuration.liqo.io/cidr-type";
-/// `"true"` on a `Configuration` all of whose prefixes have their name here.
+/// `"true"` on a `Configuration` all of whose prefixes have a local prefix.
 pub(crate) const CONFIGURED: &str = "configuration.liqo.io/configured";
 
 /// Keeps a `Network` until its prefix is released.
@@ -31,7 +31,7 @@ pub(super) const NETWORK_FINALIZER: &str = "network.ipam.liqo.io/finalizer";
 /// Keeps an `IP` until its address is released.
 pub(super) const IP_FINALIZER: &str = "ip.ipam.liqo.io/finalizer";
 
-/// Annotation of ours: the UID of the journal since which nothing older is written to an object.
+/// Annotation of ours: the UID of the journal before which no write to the object can be outstanding.
 pub(super) const SINCE: &str = "ipam.strait.io/since-journal";
 
 /// The longest name of an object.
@@ -40,7 +40,7 @@ const NAME_BYTES_MAX: usize = 253;
 /// The value of a label that is set.
 pub(crate) const TRUE: &str = "true";
 
-/// `prefix` where a name can have it.
+/// `prefix` in the form for a name.
 pub(super) fn in_name(prefix: Prefix) -> String {
     prefix.to_string().replace(['.', '/', ':'], "-")
 }

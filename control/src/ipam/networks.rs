@@ -1,4 +1,4 @@
-//! All newcomers at once: who keeps what was chosen, who gets something, who gets nothing.
+//! Assigns prefixes to all requests at once: who keeps one, gets one, or is denied.
 
 use jiff::Timestamp;
 use remap::Prefix;
@@ -6,43 +6,43 @@ use remap::Prefix;
 use super::choice::rivals;
 use super::{Denied, Pools, Request, Taken, choose};
 
-/// Which resource, the oldest first. Who comes first in this order has the better claim.
+/// Identifies a resource and orders requests, the oldest first. The first in this order has the better claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// When it was made, as the API server says.
+    /// When it was created, by the clock of the API server.
     pub created: Option<Timestamp>,
-    /// Of the resource.
+    /// The namespace of the resource.
     pub namespace: String,
-    /// Of the resource.
+    /// The name of the resource.
     pub name: String,
-    /// Which of those that one `Configuration` asks for. They have the rest of its place.
+    /// The position among the prefixes of one `Configuration`, which share the rest of the place.
     pub turn: usize,
 }
 
-/// What one resource wants, and what was chosen for it before.
+/// The request of one resource, and its former allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Which resource.
+    /// The resource.
     pub place: Place,
-    /// What it wants.
+    /// The request.
     pub request: Request,
-    /// What its status says.
+    /// The prefix in its status.
     pub chosen: Option<Prefix>,
 }
 
-/// What becomes of it.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What was chosen stands.
+    /// The prefix in its status stands.
     Keeps(Prefix),
-    /// This is to be its status. It had none, or that of somebody older.
+    /// This prefix is to be its status. It had none, or that of an older resource.
     Gets(Prefix),
-    /// There is nothing for it.
+    /// There is none for it.
     Denied(Denied),
 }
 
 impl Outcome {
-    /// What it has from now on.
+    /// The prefix that it has from now on.
     #[must_use]
     pub const fn prefix(&self) -> Option<Prefix> {
         match self {
@@ -52,11 +52,11 @@ impl Outcome {
     }
 }
 
-/// What becomes of everybody who asks, in the order of `asked`, which does not matter otherwise. What
-/// others have beyond dispute is `held`.
+/// The outcome of each request, in the order of `asked`, which has no other effect. `held` are the allocations that are
+/// settled.
 ///
-/// Two resources can have a prefix in their status that only one of them can have, if others chose it.
-/// The older one keeps it. Of those without, who would take no other prefix comes first.
+/// Two resources can have one prefix in their statuses, if others allocated it. The older one keeps it. Of those
+/// without, immutable requests come first.
 #[must_use]
 pub fn assign(pools: &Pools, held: &[Taken], asked: &[Asked]) -> Vec<Outcome> {
     let mut by_age: Vec<_> = asked.iter().enumerate().collect();

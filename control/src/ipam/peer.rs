@@ -1,4 +1,4 @@
-//! One `Configuration`: the `Network`s that it needs, and what it is told of them. Pure.
+//! One `Configuration`: the `Network`s that it needs, and its status. Pure.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ use crate::api::{Configuration, Network};
 use crate::conditions;
 use crate::objects::{LISTS, REMOTE_CLUSTER_ID, judge, lists};
 
-/// The type of the condition: whether every prefix has its name here.
+/// The type of the condition: whether every prefix has a local prefix.
 pub const CONFIGURED_CONDITION: &str = "NetworkCIDRsConfigured";
 
-/// All `Network`s, as those see them who ask for one.
+/// All `Network`s, indexed for `Configuration`s.
 pub(super) struct Children<'a> {
     networks: &'a [NetworkFacts<'a>],
     decision: &'a Decision,
@@ -35,20 +35,20 @@ pub(super) struct Children<'a> {
     by_name: BTreeMap<(&'a str, &'a str), &'a NetworkFacts<'a>>,
 }
 
-/// What is to be done about one `Configuration`.
+/// The writes for one `Configuration`.
 pub(super) struct Peer {
-    /// To it; see [`Chain::First`](super::work::Chain::First).
+    /// To the object itself; see [`Chain::First`](super::work::Chain::First).
     pub(super) writes: Vec<Write>,
     /// To its `Network`s.
     pub(super) children: Vec<Write>,
     pub(super) denial: Option<Denial>,
 }
 
-/// What is known of the names of one `Configuration`.
+/// The local prefixes of one `Configuration`, as far as they are known.
 #[derive(Default)]
 struct Names {
-    /// As in [`LISTS`], place by place, up to the first that has no name: the schema of Liqo lets nobody
-    /// write the empty string that is to stand there, and a list that is too short says the same.
+    /// As in [`LISTS`], place by place, up to the first that has no local prefix: the schema of Liqo forbids the empty
+    /// string that should stand there, and a list that is too short means the same.
     lists: [Vec<String>; 2],
     is_waiting: bool,
     /// Reason and message.
@@ -73,7 +73,7 @@ impl<'a> Children<'a> {
         self.by_owner.get(configuration.uid).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The one that was made for a wish. Other releases name it otherwise, so the name does not count.
+    /// The child for a prefix. Other releases use other names, so the name does not count.
     fn child(
         &self,
         configuration: &ConfigurationFacts<'_>,
@@ -85,7 +85,7 @@ impl<'a> Children<'a> {
         children.find(|child| !child.is_going && is_for(child, list, prefix))
     }
 
-    /// What the networks of the installation of a type are called here; `None` while that is open.
+    /// The local prefixes of the installation's networks of a type; `None` while one has none.
     fn installed(&self, settings: &Settings, network_type: &str) -> Option<Vec<String>> {
         let installed = self.networks.iter().filter(|facts| {
             let is_of_type = label(facts.object, NETWORK_TYPE) == Some(network_type);
@@ -104,7 +104,7 @@ fn is_for(child: &NetworkFacts<'_>, list: &str, prefix: Prefix) -> bool {
     is_of_list && child.request.as_ref().is_ok_and(|request| request.prefix == prefix)
 }
 
-/// What is to be done about `facts`.
+/// The writes for `facts`.
 pub(super) fn peer(
     settings: &Settings,
     children: &Children<'_>,
@@ -143,7 +143,7 @@ pub(super) fn peer(
         let status = json!({"conditions": conditions, "remote": remote});
         writes.push(Write::Status(target.clone(), status));
     }
-    // Older readers look at nothing else, so it comes last.
+    // Older readers look only at this label, so it is written last.
     let is_configured = names.is_complete();
     if is_configured != (label(facts.object, CONFIGURED) == Some(TRUE)) {
         let value = if is_configured { json!(TRUE) } else { Value::Null };
@@ -205,7 +205,7 @@ fn names(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Names {
     names
 }
 
-/// `object` as it will be, to be judged as its readers will.
+/// `object` with these local prefixes, to be judged as its readers will.
 fn named(object: &Configuration, [pod, external]: &[Vec<String>; 2]) -> Configuration {
     let cidr = ClusterCidr { pod: pod.clone().into(), external: external.clone().into() };
     let mut object = object.clone();
@@ -214,7 +214,7 @@ fn named(object: &Configuration, [pod, external]: &[Vec<String>; 2]) -> Configur
     object
 }
 
-/// What `prefix` is called here, or why it never will be; `None` while that is open.
+/// The local prefix for `prefix`, or why there never will be one; `None` while that is open.
 fn name(
     children: &Children<'_>,
     facts: &ConfigurationFacts<'_>,
@@ -236,17 +236,17 @@ fn name(
         return Err(("NameTooLong", why));
     };
     match children.by_name.get(&(facts.namespace, name.as_str())) {
-        // That of a Configuration of this name that was deleted, or one that goes for another reason.
+        // That of a deleted Configuration of this name, or one that is being deleted for another reason.
         Some(other) if other.is_going || other.asked_by.is_some() => Ok(None),
         Some(_) => {
-            let why = format!("the Network {name} belongs to somebody else: delete it");
+            let why = format!("the Network {name} belongs to another owner: delete it");
             Err(("NetworkNameTaken", why))
         }
         None => Ok(None),
     }
 }
 
-/// Networks that nobody asks for any more go first: theirs may be the prefix that others want.
+/// Networks that are no longer needed are deleted first: their prefixes may be what others need.
 fn to_children(children: &Children<'_>, facts: &ConfigurationFacts<'_>) -> Vec<Write> {
     let wishes = facts.wishes.prefixes();
     let is_wanted =
@@ -287,8 +287,8 @@ fn made(facts: &ConfigurationFacts<'_>, list: &str, prefix: Prefix) -> Option<Wr
     Some(Write::Create(Box::new(Network { metadata, spec, status: None })))
 }
 
-/// What the spec lacks, and what it has that clients of the API written in Go cannot read: a string where
-/// a list stands. The columns of `kubectl get` are of lists as well.
+/// Completes the spec, and corrects what API clients written in Go cannot read: a string in place of a list. The
+/// columns of `kubectl get` expect lists as well.
 fn spec(
     settings: &Settings,
     children: &Children<'_>,

@@ -1,24 +1,24 @@
-//! The prefixes to choose from.
+//! The prefixes to allocate from.
 
 use remap::Prefix;
 
 /// Private prefixes (RFC 1918) in Liqo's order of preference.
 const DEFAULT: [&str; 3] = ["10.0.0.0/8", "192.168.0.0/16", "172.16.0.0/12"];
 
-/// Prefixes to choose from, the best first. No two overlap.
+/// The pools, the preferred ones first. No two overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pools(Vec<Prefix>);
 
-/// Why prefixes cannot be pools.
+/// Why prefixes are not valid pools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolsError {
-    /// There is nothing to choose from.
+    /// There is none.
     #[error("no pool: name at least one, as 10.0.0.0/8")]
     None,
-    /// Whoever is in both could be chosen twice.
+    /// A prefix in both could be allocated twice.
     #[error("pool {second} overlaps pool {first}: leave one of them out")]
     Overlap {
-        /// The one that was named first.
+        /// The first of the two.
         first: Prefix,
         /// The other.
         second: Prefix,
@@ -45,7 +45,7 @@ impl Pools {
         Ok(Self(pools))
     }
 
-    /// All of them, the best first.
+    /// All of them, the preferred ones first.
     pub fn iter(&self) -> impl Iterator<Item = Prefix> {
         self.0.iter().copied()
     }

@@ -1,11 +1,11 @@
-//! What would be given: the rounds of an operator on a copy of a cluster.
+//! A dry run: the rounds of an operator on a copy of a cluster.
 //!
-//! The allocator is the one that runs, with the journal, the finalizers and the conditions; only what is
-//! behind its calls is in memory. So whatever it does is what an operator would do that is alone.
+//! The allocator is the real one, with the journal, the finalizers and the conditions; only the API server behind its
+//! calls is in memory. The result is that of a single operator.
 //!
 //! # Not here
 //!
-//! Reading a cluster, and telling what is different (see [`crate::commands`]).
+//! Reading a cluster, and reporting the differences (see [`crate::commands`]).
 
 mod sandbox;
 
@@ -18,59 +18,59 @@ use super::round::Allocator;
 use super::work::{Denial, Kind};
 use sandbox::Sandbox;
 
-/// How many rounds it may take until nobody has anything to do. A change takes fewer than ten.
+/// The maximum number of rounds until nothing is left to do. A change takes fewer than ten.
 const ROUNDS_MAX: usize = 100;
 
-/// What a cluster has, as far as it matters to who gets what.
+/// The state of a cluster, as far as it affects allocations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Every `Network`, `IP` and `Configuration`, as an API server says it. Others do not matter.
+    /// Every `Network`, `IP` and `Configuration`, as the API server returns it. Other kinds have no effect.
     pub objects: Vec<Value>,
-    /// What the journal says, if there is one.
+    /// The journal, if there is one.
     pub journal: Option<String>,
 }
 
-/// A cluster in which everything may be tried.
+/// A copy of a cluster for changes.
 pub struct Rehearsal {
     allocator: Allocator<Sandbox>,
     now: Timestamp,
 }
 
-/// Who would get nothing.
+/// An object that would get no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unserved {
-    /// Of the object.
+    /// The kind of the object.
     pub kind: String,
-    /// Of the object.
+    /// The namespace of the object.
     pub namespace: String,
-    /// Of the object.
+    /// The name of the object.
     pub name: String,
-    /// One word, which stays the same from release to release.
+    /// The reason, the same in every release.
     pub reason: &'static str,
-    /// Why, and the remedy.
+    /// The cause, and the remedy.
     pub message: String,
 }
 
-/// Why nobody can tell what would be given.
+/// Why the result cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RehearsalError {
-    /// What was to be put there is none of the kinds that matter, or has no name.
+    /// The object is of another kind, or has no name.
     #[error(
         "{0} is none of Network and IP of ipam.liqo.io/v1alpha1 and Configuration of networking.liqo.io/v1beta1 with a name and a namespace: leave it out"
     )]
     Unknown(String),
-    /// Something could not be done even here.
-    #[error("nobody could be given anything: {0}")]
+    /// A call fails here too.
+    #[error("no allocation is possible: {0}")]
     Failed(String),
-    /// There is no end to it.
+    /// The rounds do not end.
     #[error(
-        "there is something to do even after {ROUNDS_MAX} rounds: who gets what cannot be foretold"
+        "there is something to do even after {ROUNDS_MAX} rounds: the allocations cannot be predicted"
     )]
     Restless,
 }
 
 impl Rehearsal {
-    /// A copy of what is in `snapshot`, at the time `now`. What is to be made is made then.
+    /// A copy of `snapshot` at the time `now`, which is the creation time of new objects.
     #[must_use]
     pub fn new(settings: Settings, snapshot: Snapshot, now: Timestamp) -> Self {
         let sandbox = Sandbox::new(snapshot, now);
@@ -78,17 +78,17 @@ impl Rehearsal {
         Self { allocator: Allocator::new(sandbox, settings), now }
     }
 
-    /// Makes `object`, or changes what is there of it as `kubectl apply` does: maps are merged, lists
-    /// replaced, and what was applied the last time and is not in `object` goes.
+    /// Creates `object`, or changes it as `kubectl apply` does: maps are merged, lists replaced, and fields that were
+    /// applied the last time and are not in `object` are removed.
     ///
     /// # Errors
     ///
-    /// [`RehearsalError::Unknown`] if it is none that could be there.
+    /// [`RehearsalError::Unknown`] if it is of another kind, or has no name.
     pub fn put(&self, object: &Value) -> Result<(), RehearsalError> {
         self.allocator.cluster().put(object)
     }
 
-    /// Deletes an object; whether it was there. It is gone once everything is settled.
+    /// Deletes an object, and returns whether it existed. It is gone after [`Self::settle`].
     #[must_use]
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) -> bool {
         let Some(kind) = Kind::named(kind) else { return false };
@@ -96,11 +96,11 @@ impl Rehearsal {
         self.allocator.cluster().delete(&(kind, namespace.to_owned(), name.to_owned()))
     }
 
-    /// Lets the operator work until it has nothing to do. Says who gets nothing.
+    /// Runs the operator until it has nothing to do. Returns the objects without an allocation.
     ///
     /// # Errors
     ///
-    /// [`RehearsalError`] if it does not come to an end.
+    /// [`RehearsalError`] if it does not end.
     pub async fn settle(&mut self) -> Result<Vec<Unserved>, RehearsalError> {
         for _ in 0..ROUNDS_MAX {
             let before = self.allocator.cluster().version();
@@ -119,7 +119,7 @@ impl Rehearsal {
         Err(RehearsalError::Restless)
     }
 
-    /// All that there is now, by kind, namespace and name.
+    /// All objects, by kind, namespace and name.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         self.allocator.cluster().objects()
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_there_is_applied_as_kubectl_does_it() {
+    fn put_applies_as_kubectl_does() {
         let last =
             configuration(&json!({"labels": {"a": "b"}}), &json!({"external": ["10.70.0.0/16"]}));
         let note = json!({"kubectl.kubernetes.io/last-applied-configuration": last.to_string()});
@@ -173,7 +173,7 @@ mod tests {
             configuration(&json!({"labels": {"c": "d"}}), &json!({"pod": ["10.3.0.0/16"]}));
 
         for (metadata, cidr, labels) in [
-            // Somebody else wrote it: what is not in it stays.
+            // It was created by another tool: fields that are not in `object` stay.
             (
                 json!({"labels": {"a": "b"}}),
                 json!({"pod": ["10.3.0.0/16"], "external": ["10.70.0.0/16"]}),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_one_of_its_group_and_version() {
+    fn a_kind_has_its_group_and_version() {
         let rehearsal = rehearsal(Vec::new());
         let network = |api_version: &str| {
             json!({

@@ -1,4 +1,4 @@
-//! What the objects say, as far as it matters to who gets what. Pure.
+//! The content of the objects, as far as it affects allocations. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub(super) struct Objects {
     pub(super) configurations: Vec<Listed<Configuration>>,
 }
 
-/// What of them can be read.
+/// Those that can be read.
 pub(super) struct Resources<'a> {
     /// By place.
     pub(super) networks: Vec<NetworkFacts<'a>>,
@@ -47,11 +47,11 @@ pub(super) struct NetworkFacts<'a> {
     pub(super) is_preinstalled: bool,
     pub(super) place: Place,
     pub(super) request: Result<Request, PrefixError>,
-    /// How many addresses at the beginning nobody gets.
+    /// The number of addresses at the beginning that are not allocated.
     pub(super) reserved: u32,
-    /// What its status says.
+    /// The prefix in its status.
     pub(super) chosen: Option<Prefix>,
-    /// The UID of the `Configuration` that asks for it, and from which list of it.
+    /// The UID of the `Configuration` that it belongs to, and from which list of it.
     pub(super) asked_by: Option<(&'a str, &'a str)>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct IpFacts<'a> {
     pub(super) name: &'a str,
     pub(super) is_going: bool,
     pub(super) place: Place,
-    /// What its status says. The API lets nobody change that.
+    /// The address in its status, which the API does not permit to change.
     pub(super) chosen: Option<IpAddr>,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Resources<'a> {
         Self { networks, ips, configurations, uids, network_of, external }
     }
 
-    /// Whether something that is written to has this UID.
+    /// Whether one of the objects has this UID.
     pub(super) fn has(&self, uid: &str) -> bool {
         self.uids.contains(uid) || self.configurations.iter().any(|facts| facts.uid == uid)
     }
@@ -133,7 +133,7 @@ impl<'a> Resources<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoNetwork {
     #[error(
-        "spec.networkRef names the Network {namespace}/{name}, which is not there: make it, or name another one"
+        "spec.networkRef names the Network {namespace}/{name}, which does not exist: create it, or name another one"
     )]
     Named { namespace: String, name: String },
     #[error(
@@ -173,7 +173,7 @@ fn network<'a>(
     let owner = owner(object);
     let asked_by = owner.and_then(|owner| Some((owner, label(object, CIDR_TYPE)?)));
 
-    // Those of one Configuration are as old as it is, in its order.
+    // Those of one Configuration have its age, and its order.
     let asking = asked_by.and_then(|(uid, _)| configurations.get(uid));
     let place = asking.and_then(|asking| {
         let (_, cidr_type) = asked_by?;
@@ -205,7 +205,7 @@ fn ip(object: &IP) -> Option<IpFacts<'_>> {
     Some(IpFacts { object, uid, namespace, name, is_going, place, chosen })
 }
 
-/// The `Configuration` that an object belongs to.
+/// The `Configuration` that owns an object.
 fn owner(object: &Network) -> Option<&str> {
     let owners = object.metadata.owner_references.as_ref()?;
     let is_configuration = owners.iter().find(|owner| owner.kind == Configuration::kind(&()));

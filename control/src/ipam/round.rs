@@ -1,13 +1,13 @@
-//! One round: decide, agree on it by the journal, write.
+//! One round: decide, agree through the journal, write.
 //!
-//! Why nobody is told what another was told, whoever else runs, in whatever order:
+//! Why no two resources get the same allocation, with any number of operators in any order:
 //!
 //! 1. The objects were seen before the journal is read or written in the round.
-//! 2. A status is written only if the journal says so after that, and only to the version of the object
-//!    that was seen.
-//! 3. The journal forgets what an object has only if that is deleted, which is for ever.
-//! 4. A journal that is new has nothing to say until every object was written to once since it was made:
-//!    so no write of a round under a former journal can land any more, and what has landed is known.
+//! 2. A status is written only if the journal has the allocation after that, and only to the version of the object that
+//!    was seen.
+//! 3. An entry is removed from the journal only if its resource is deleted, which is final.
+//! 4. A new journal permits no allocation until every object was written to once since its creation: so no write of a
+//!    round under a former journal can succeed any more, and those that have are known.
 
 use std::collections::BTreeSet;
 
@@ -24,13 +24,13 @@ use super::resources::{Objects, Resources};
 use super::work::{Chain, Denial, Kind, Target, Work, Write, target, work};
 use super::{Settings, SkipVersions};
 
-/// How many calls are under way at once.
+/// The number of concurrent calls.
 const CALLS_MAX: usize = 16;
 
-/// How often a round begins anew, as others were faster, until it leaves that to the next one.
+/// The attempts of a round that conflicts with others, until it is left to the next one.
 const ATTEMPTS: usize = 5;
 
-/// What one operator does, round by round.
+/// The allocator of one operator.
 pub(super) struct Allocator<C> {
     cluster: C,
     settings: Settings,
@@ -40,19 +40,19 @@ pub(super) struct Allocator<C> {
     handled: SkipVersions,
 }
 
-/// What a round leaves behind.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Whether there may be more to do even if nothing changes.
+    /// Whether there may be more to do even without a change.
     pub(super) is_unfinished: bool,
-    /// What the API server would not take.
+    /// What the API server rejected.
     pub(super) complaints: Vec<String>,
-    /// Who gets nothing, and why.
+    /// The resources without an allocation, and why.
     pub(super) denials: Vec<Denial>,
 }
 
 impl<C: Cluster> Allocator<C> {
-    /// Knows nothing yet.
+    /// Nothing is known yet.
     pub(super) const fn new(cluster: C, settings: Settings) -> Self {
         Self { cluster, settings, known: None, handled: SkipVersions::new() }
     }
@@ -61,18 +61,17 @@ impl<C: Cluster> Allocator<C> {
         &self.cluster
     }
 
-    /// Forgets what cannot be written, as it may be possible now, and what the journal said, as there may
-    /// be none any more.
+    /// Forgets which writes failed, as they may succeed now, and the known journal, as it may have been deleted.
     pub(super) fn look_again(&mut self) {
         self.handled.clear();
         self.known = None;
     }
 
-    /// Brings everything to where the journal says, and the journal to where `objects` ask for.
+    /// Brings the journal in line with `objects`, and the statuses with the journal.
     ///
     /// # Errors
     ///
-    /// [`Failure::Away`], or [`Failure::Refused`] if it concerns the journal. The next round goes on.
+    /// [`Failure::Away`], or [`Failure::Refused`] if it concerns the journal. The next round continues.
     pub(super) async fn round(
         &mut self,
         objects: &Objects,
@@ -97,14 +96,14 @@ impl<C: Cluster> Allocator<C> {
         Ok(round)
     }
 
-    /// What is to be written, after the journal says so as well; `None` if that takes another round.
+    /// The writes, after the journal has their allocations; `None` if that takes another round.
     async fn agree(
         &mut self,
         resources: &Resources<'_>,
         now: Timestamp,
     ) -> Result<Option<Work>, Failure> {
         for _ in 0..ATTEMPTS {
-            // Taken: a call that is cut off leaves nothing that could be out of date.
+            // Taken: a call that is cut off must not leave an outdated journal here.
             let (stored, journal) = match self.known.take() {
                 Some(known) => known,
                 None => match self.read().await? {
@@ -147,7 +146,7 @@ impl<C: Cluster> Allocator<C> {
         Ok(if gone.is_empty() { decision } else { decide(&gone) })
     }
 
-    /// Those of `suspects` that are gone. That they were not seen is no proof: who entered them may have
+    /// The `suspects` that are deleted. That they were not seen is no proof: the operator that entered them may have
     /// seen more.
     async fn gone(
         &self,
@@ -169,8 +168,7 @@ impl<C: Cluster> Allocator<C> {
         Ok(gone)
     }
 
-    /// Reads the journal, makes one if there is none, and begins it if nobody has; `None` if others are
-    /// at it.
+    /// Reads the journal, creates one if there is none, and initializes it if needed; `None` if others are doing so.
     async fn read(&self) -> Result<Option<(Stored, Journal)>, Failure> {
         let stored = match self.cluster.journal().await? {
             Some(stored) => stored,
@@ -187,12 +185,12 @@ impl<C: Cluster> Allocator<C> {
         };
         match stored.text.as_deref().map(Journal::read) {
             Some(Ok(journal)) => Ok(Some((stored, journal))),
-            // One that makes no sense is as good as none: the statuses say it all.
+            // An invalid journal is treated as none: the statuses restore it.
             Some(Err(error)) => {
                 let uid = stored.uid.clone();
                 let begun = self.begin(stored).await?;
                 if begun.is_some() {
-                    self.tell_of(&error, uid).await?;
+                    self.report_invalid(&error, uid).await?;
                 }
                 Ok(begun)
             }
@@ -200,10 +198,10 @@ impl<C: Cluster> Allocator<C> {
         }
     }
 
-    /// Tells that what the journal said is lost. Whoever has written into it by hand learns why.
-    async fn tell_of(&self, error: &JournalError, uid: String) -> Result<(), Failure> {
+    /// Reports that the journal was invalid, and so why an edit by hand is lost.
+    async fn report_invalid(&self, error: &JournalError, uid: String) -> Result<(), Failure> {
         let message = format!(
-            "{error}; it was made anew from what the Networks and IPs say, and what no status said is free: write nothing into it by hand"
+            "{error}; it was created again from the statuses of the Networks and IPs, and allocations without a status are free: do not edit it by hand"
         );
         tracing::warn!("ConfigMap {}/{JOURNAL}: {message}", self.settings.namespace);
         let object = ObjectReference {
@@ -216,13 +214,13 @@ impl<C: Cluster> Allocator<C> {
         };
         let denial = Denial { object, reason: "JournalUnreadable", message, is_said: false };
         match self.cluster.tell(&denial).await {
-            // The log has it.
+            // It is in the log.
             Ok(()) | Err(Failure::Conflict | Failure::Gone | Failure::Refused(_)) => Ok(()),
             Err(error @ Failure::Away(_)) => Err(error),
         }
     }
 
-    /// Enters what statuses say, once nobody writes any by what another journal said.
+    /// Enters the allocations of all statuses, once no write under another journal is outstanding.
     async fn begin(&self, stored: Stored) -> Result<Option<(Stored, Journal)>, Failure> {
         let objects = Objects {
             networks: self.cluster.networks().await?,
@@ -273,7 +271,7 @@ fn is_marked<K: kube::Resource>(object: &K, journal: &str) -> bool {
     annotations.and_then(|annotations| annotations.get(SINCE)).is_some_and(|uid| uid == journal)
 }
 
-/// What became of a chain.
+/// The result of a chain.
 #[derive(Default)]
 struct Done {
     handled: SkipVersions,
@@ -292,7 +290,7 @@ async fn carry_out<C: Cluster>(cluster: &C, chain: Chain) -> Result<Done, Failur
             done.handled.insert(target.uid.clone(), target.version.clone());
         }
         match written {
-            // If somebody else has written, that will be seen.
+            // A write by others will be seen by the watch.
             Ok(()) | Err(Failure::Conflict | Failure::Gone) if is_one_enough => break,
             Ok(()) | Err(Failure::Conflict | Failure::Gone) => {}
             Err(Failure::Refused(error)) => done.complaints.push(format!("{write}: {error}")),

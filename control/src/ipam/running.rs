@@ -1,4 +1,4 @@
-//! Rounds for ever: one soon after something has changed, and one now and then.
+//! Runs rounds without end: one soon after each change, and one periodically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -28,19 +28,19 @@ use crate::complaint::Complaint;
 use crate::events;
 use crate::watch::{BACKOFF, WATCH_SECONDS, backoff, unending};
 
-/// From the beginning of one round to that of the next at least.
+/// The shortest time between the starts of two rounds.
 const GAP: Duration = Duration::from_millis(50);
 
-/// A round without any change, which finds what nobody told of.
+/// The period of rounds without a change, for changes that the watch missed.
 const RESYNC: Duration = Duration::from_secs(120);
 
-/// How many complaints are remembered, so as not to make them again.
+/// The number of failures that are remembered, to log each once.
 const COMPLAINTS_MAX: usize = 1_000;
 
-/// Gives names and addresses to whoever asks, until it is dropped; that may be at any time.
+/// Allocates prefixes and addresses until it is dropped, which may be at any time.
 ///
-/// Several may run at once, on one machine or on many. An API server that is away is waited for; the log
-/// says so once, of what cannot be seen and of what cannot be given.
+/// Several may run at once, on one machine or on many. An API server that is away is waited for; that it cannot be
+/// watched, or written to, is logged once.
 pub async fn run(client: Client, settings: Settings) -> Infallible {
     let (networks, of_networks) = watched::<Network>(&client, 0);
     let (ips, of_ips) = watched::<IP>(&client, 1);
@@ -51,27 +51,27 @@ pub async fn run(client: Client, settings: Settings) -> Infallible {
         configurations: configurations.state(),
     };
 
-    let (tell, told) = channel::channel([false; KINDS]);
+    let (tell, listed) = channel::channel([false; KINDS]);
     let changes = stream::select_all([of_networks, of_ips, of_configurations]).boxed();
     let cluster = KubeCluster::new(client, settings.namespace.clone());
     let rounds = Rounds::new(Allocator::new(cluster, settings));
     let follow = follow(changes, tell).boxed();
-    let go_on = rounds.go_on(seen, told).boxed();
+    let go_on = rounds.go_on(seen, listed).boxed();
 
     select(follow, go_on).await.factor_first().0
 }
 
-/// How many kinds are watched.
+/// The number of kinds that are watched.
 const KINDS: usize = 3;
 
-/// Something of a kind, by its number, was seen.
+/// An object of the kind of this number was seen.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     kind: usize,
     is_listed: bool,
 }
 
-/// The objects of one kind in all namespaces, and what keeps them up to date.
+/// The objects of one kind in all namespaces, and the stream that keeps them up to date.
 fn watched<K>(
     client: &Client,
     kind: usize,
@@ -92,7 +92,7 @@ where
     (store, changes.boxed())
 }
 
-/// Keeps what was seen up to date, and tells which kinds were listed.
+/// Keeps the objects up to date, and publishes which kinds were listed.
 async fn follow(
     mut changes: BoxStream<'static, Result<Change, watcher::Error>>,
     tell: channel::Sender<[bool; KINDS]>,
@@ -109,15 +109,15 @@ async fn follow(
         }
     }
 
-    // A watch has no end; if it had, there would be nothing more to see.
+    // A watch never ends; if one did, there would be no more changes.
     std::future::pending().await
 }
 
-/// Rounds, and what they have to say.
+/// Runs rounds, and reports their problems.
 struct Rounds<C> {
     allocator: Allocator<C>,
     complaints: BTreeSet<String>,
-    /// By UID: what was told last of who gets nothing.
+    /// By UID: the last report on a resource without an allocation.
     told: BTreeMap<String, String>,
     limit: events::News,
 }
@@ -132,19 +132,19 @@ impl<C: Cluster> Rounds<C> {
     async fn go_on(
         mut self,
         seen: impl Fn() -> Objects,
-        mut told: channel::Receiver<[bool; KINDS]>,
+        mut listed: channel::Receiver<[bool; KINDS]>,
     ) -> Infallible {
-        let mut complaint = Complaint::about("give prefixes and addresses");
+        let mut complaint = Complaint::about("allocate prefixes and addresses");
         let mut delays = backoff().build();
         let mut resync = Instant::now();
         let mut is_unfinished = false;
-        // Half of the objects would look like the deletion of the other half.
-        if told.wait_for(|listed| listed.iter().all(|is_listed| *is_listed)).await.is_err() {
+        // A part of the objects would look like the deletion of the others.
+        if listed.wait_for(|listed| listed.iter().all(|is_listed| *is_listed)).await.is_err() {
             return std::future::pending().await;
         }
         loop {
             let is_due = Instant::now() >= resync;
-            if !is_unfinished && !is_due && timeout_at(resync, told.changed()).await.is_err() {
+            if !is_unfinished && !is_due && timeout_at(resync, listed.changed()).await.is_err() {
                 continue;
             }
             if is_due {
@@ -152,7 +152,7 @@ impl<C: Cluster> Rounds<C> {
                 resync = Instant::now() + RESYNC;
             }
             let start = Instant::now();
-            told.mark_unchanged();
+            listed.mark_unchanged();
             let round = self.round(&seen()).await;
             complaint.say(&round);
             match round {
@@ -170,7 +170,7 @@ impl<C: Cluster> Rounds<C> {
         }
     }
 
-    /// Whether there may be more to do even if nothing changes.
+    /// Whether there may be more to do even without a change.
     async fn round(&mut self, objects: &Objects) -> Result<bool, Failure> {
         let now = Timestamp::now();
         let Round { is_unfinished, complaints, denials } =
@@ -190,7 +190,7 @@ impl<C: Cluster> Rounds<C> {
         Ok(is_unfinished)
     }
 
-    /// Tells of those who get nothing, each once as long as that is so.
+    /// Reports resources without an allocation, each once while that lasts.
     async fn tell(&mut self, denials: Vec<Denial>, now: Timestamp) -> Result<(), Failure> {
         let mut former = std::mem::take(&mut self.told);
         for denial in denials {
@@ -204,7 +204,7 @@ impl<C: Cluster> Rounds<C> {
                 let Denial { object, message, .. } = &denial;
                 let [kind, namespace, name] = [&object.kind, &object.namespace, &object.name]
                     .map(|text| text.as_deref().unwrap_or_default());
-                tracing::warn!("{kind} {namespace}/{name} gets nothing: {message}");
+                tracing::warn!("{kind} {namespace}/{name} gets no allocation: {message}");
                 match self.allocator.cluster().tell(&denial).await {
                     Ok(()) | Err(Failure::Conflict | Failure::Gone) => {}
                     Err(Failure::Refused(error)) => {

@@ -1,4 +1,4 @@
-//! Against a tree that is split and merged as Liqo's is, and the choices that Liqo is known to make.
+//! Against a tree that is split and merged as Liqo's is, and known choices of Liqo.
 
 mod allocations;
 mod simulation;
@@ -29,7 +29,7 @@ fn shared(text: &str) -> Request {
     Request { is_shared: true, ..immutable(text) }
 }
 
-/// What each gets, one after the other.
+/// The outcome of each request, one after the other.
 fn in_turn(requests: &[Request]) -> Vec<String> {
     let mut taken = Vec::new();
     let mut chosen = Vec::new();
@@ -42,7 +42,7 @@ fn in_turn(requests: &[Request]) -> Vec<String> {
     chosen
 }
 
-/// What the installation takes: pods, services, external and internal prefix.
+/// The requests of an installation: pods, services, external and internal prefix.
 fn installed(pods: &str, services: &str) -> Vec<Request> {
     vec![shared(pods), shared(services), exclusive("10.70.0.0/16"), exclusive("10.80.0.0/16")]
 }
@@ -73,7 +73,7 @@ fn choices_are_those_of_liqo() {
     let k3s = [shared("10.42.0.0/16"), shared("10.43.0.0/16"), exclusive("10.70.0.0/16")];
     let requests = [&k3s[..], &peer("10.42.0.0/16")].concat();
     assert_eq!(in_turn(&requests)[3..], ["10.40.0.0/16", "10.41.0.0/16"]);
-    // The internal prefix has to give way to services.
+    // Services take precedence over the internal prefix.
     assert_eq!(
         chosen("10.200.0.0/16", "10.80.0.0/12", 1),
         ["10.71.0.0/16", "10.68.0.0/16", "10.69.0.0/16"]
@@ -81,7 +81,7 @@ fn choices_are_those_of_liqo() {
 }
 
 #[test]
-fn what_lies_outside_the_pools_is_shared_or_gets_another_name_or_is_refused() {
+fn prefixes_outside_the_pools_follow_their_flags() {
     let pools = Pools::default();
     let ask = |request| choose(&pools, &[], request);
     let outside = "100.64.0.0/16";
@@ -94,7 +94,7 @@ fn what_lies_outside_the_pools_is_shared_or_gets_another_name_or_is_refused() {
 }
 
 #[test]
-fn who_cannot_have_another_is_told_what_is_in_the_way() {
+fn an_immutable_request_names_its_conflict() {
     let taken = [Taken { prefix: prefix("10.9.0.0/24"), is_shared: true }];
 
     let denied = choose(&Pools::default(), &taken, immutable("10.9.0.0/16")).unwrap_err();
@@ -106,7 +106,7 @@ fn who_cannot_have_another_is_told_what_is_in_the_way() {
 }
 
 #[test]
-fn pools_that_overlap_are_none() {
+fn overlapping_pools_are_refused() {
     let pools = |texts: &[&str]| Pools::new(texts.iter().map(|text| prefix(text)).collect());
 
     assert_eq!(Pools::default().iter().count(), 3);
@@ -117,7 +117,7 @@ fn pools_that_overlap_are_none() {
 }
 
 #[test]
-fn of_two_with_the_same_prefix_the_older_one_keeps_it() {
+fn of_two_equal_prefixes_the_older_stays() {
     let place = |second: i64, name: &str| Place {
         created: jiff::Timestamp::from_second(second).ok(),
         name: name.to_owned(),
@@ -148,8 +148,7 @@ fn of_two_with_the_same_prefix_the_older_one_keeps_it() {
     );
 }
 
-/// A tree as Liqo keeps one, in the plainest form: nodes that were split, and how often what was
-/// acquired.
+/// A tree as Liqo keeps one, in the plainest form: the nodes that were split, and how each allocation was made.
 #[derive(Default)]
 struct Tree {
     is_split: BTreeSet<(u32, u8)>,
@@ -163,7 +162,7 @@ impl Tree {
         [(network, len + 1), (network | 1 << (31 - len), len + 1)]
     }
 
-    /// Splits whatever is around `wanted`, and marks it.
+    /// Splits the nodes around `wanted`, and marks it.
     fn acquire(&mut self, wanted: (u32, u8)) {
         let mut node = Self::ROOT;
         while node.1 < wanted.1 {
@@ -183,7 +182,7 @@ impl Tree {
         self.merge(Self::ROOT);
     }
 
-    /// Whether nothing is left at or below `node`.
+    /// Whether `node` and all below it are free.
     fn merge(&mut self, node: (u32, u8)) -> bool {
         if self.is_split.contains(&node) {
             let [left, right] = Self::halves(node);
@@ -215,14 +214,14 @@ fn of_tree((network, len): (u32, u8)) -> Prefix {
     Prefix::new(IpAddr::from(Ipv4Addr::from_bits(network)), len).unwrap()
 }
 
-/// One step in the life of a tree.
+/// One operation on a tree.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A prefix that is shared, wherever it is free for that.
+    /// A shared prefix, wherever it is free for that.
     Share(u32, u8),
     /// The next free one.
     Choose(u8),
-    /// Gives one back.
+    /// Releases one.
     Release(Index),
 }
 
@@ -260,9 +259,9 @@ fn any_asked() -> impl Strategy<Value = Asked> {
 }
 
 proptest! {
-    /// The tree is nowhere kept, and still every choice is that of one that was split and merged.
+    /// Without a tree, every choice is that of a tree that was split and merged.
     #[test]
-    fn a_choice_is_that_of_a_tree(steps in vec(step(), 0..60)) {
+    fn a_choice_equals_that_of_a_tree(steps in vec(step(), 0..60)) {
         let pools = Pools::new(vec![of_tree(Tree::ROOT)]).unwrap();
         let mut tree = Tree::default();
         let mut held: Vec<((u32, u8), bool)> = Vec::new();
@@ -282,7 +281,7 @@ proptest! {
                     }
                 }
                 Step::Choose(len) => {
-                    // Nobody can have the pool itself, so all ask for another one of their length.
+                    // The pool itself is never free, so every request is for another prefix of its length.
                     let other = Prefix::new(IpAddr::from([203, 0, 0, 0]), len.max(8)).unwrap();
                     let request = Request { prefix: other, is_immutable: false, is_shared: false };
                     let expected = tree.find(Tree::ROOT, len);
@@ -302,9 +301,9 @@ proptest! {
         }
     }
 
-    /// Whatever stands in the resources, in whatever order.
+    /// For any resources in any order.
     #[test]
-    fn nobody_has_what_somebody_else_has(
+    fn no_two_have_the_same_allocation(
         held in vec((any_prefix(), any::<bool>()), 0..6),
         asked in vec(any_asked(), 0..24),
         turn in any::<Index>(),
@@ -313,7 +312,7 @@ proptest! {
         let held: Vec<_> =
             held.into_iter().map(|(prefix, is_shared)| Taken { prefix, is_shared }).collect();
         let mut asked: Vec<_> = asked;
-        // The API server lets no two have one name.
+        // In an API server names are unique.
         let mut names = BTreeSet::new();
         asked.retain(|asked| names.insert(asked.place.clone()));
 
@@ -345,7 +344,7 @@ proptest! {
         expected.rotate_left(by);
         prop_assert_eq!(assign(&pools, &held, &turned), expected);
 
-        // Once written, all of it stands.
+        // Once written, all allocations stand.
         for (asked, outcome) in asked.iter_mut().zip(&outcomes) {
             asked.chosen = outcome.prefix();
         }
@@ -357,9 +356,9 @@ proptest! {
         }
     }
 
-    /// Everybody gets an address until there is none, in order, from wherever it goes on.
+    /// Addresses are allocated in order from any start, until there is none.
     #[test]
-    fn addresses_are_given_one_after_the_other(
+    fn addresses_are_allocated_in_order(
         len in 26..=32_u8,
         reserved in 0..70_u32,
         last in proptest::option::of(any::<u8>()),

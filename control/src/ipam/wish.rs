@@ -1,17 +1,17 @@
-//! Which prefixes a `Configuration` asks names for. Pure.
+//! The prefixes for which a `Configuration` requests local prefixes. Pure.
 
 use remap::Prefix;
 
 use crate::api::Configuration;
 use crate::objects::{LISTS, judge};
 
-/// All that one `Configuration` asks for: list by list as in [`LISTS`], place by place as in the spec;
-/// `None` for what asks for nothing.
+/// All requests of one `Configuration`: list by list as in [`LISTS`], place by place as in the spec; `None` where there
+/// is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wishes(pub(super) [Vec<Option<Prefix>>; 2]);
 
 impl Wishes {
-    /// Every prefix once, with its list, in the order in which names are given.
+    /// Every prefix once, with its list, in the order of allocation.
     pub(super) fn prefixes(&self) -> Vec<(&'static str, Prefix)> {
         let mut prefixes = Vec::new();
         for (list, wishes) in LISTS.into_iter().zip(&self.0) {
@@ -25,13 +25,13 @@ impl Wishes {
         prefixes
     }
 
-    /// When it is the turn of `prefix`; `None` if nobody asks for it.
+    /// The position of `prefix` in the order of allocation; `None` if it is not requested.
     pub(super) fn turn(&self, list: &str, prefix: Prefix) -> Option<usize> {
         self.prefixes().into_iter().position(|wish| wish == (list, prefix))
     }
 }
 
-/// What `object` asks for.
+/// The requests of `object`.
 pub(super) fn wishes(object: &Configuration) -> Wishes {
     Wishes(judge(object).remote)
 }

@@ -1,5 +1,5 @@
-//! What is to be written, once the journal says who has what: each object at most once a round, and
-//! nothing that is right already. Pure.
+//! The writes of a round, once the journal has the allocations: each object at most once a round, and only what
+//! differs. Pure.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::{Settings, SkipVersions};
 use crate::api::{Configuration, IP, Network};
 use crate::finalizer;
 
-/// A kind of which objects are written.
+/// A kind of objects that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Network,
@@ -26,14 +26,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The one that the API calls `kind`.
+    /// The kind with this name in the API.
     pub(super) fn named(kind: &str) -> Option<Self> {
         [Self::Network, Self::Ip, Self::Configuration]
             .into_iter()
             .find(|known| known.to_string() == kind)
     }
 
-    /// The one that the API calls `kind` in the group and version `api_version`.
+    /// The kind with this name in the group and version `api_version`.
     pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
         Self::named(kind).filter(|known| known.api_version() == api_version)
     }
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// An object in the version that something was decided about.
+/// An object in the version that a decision is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) kind: Kind,
@@ -62,9 +62,9 @@ pub(super) struct Target {
 pub(super) enum Write {
     Create(Box<Network>),
     Delete(Target),
-    /// Merges this into the object, if nobody has written to it since.
+    /// Merges this into the object, if it has not changed since.
     Main(Target, Value),
-    /// Merges this into the status, if nobody has written to the object since.
+    /// Merges this into the status, if the object has not changed since.
     Status(Target, Value),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Write {
                 (kind, namespace, name, "be changed")
             }
             Self::Status(Target { kind, namespace, name, .. }, _) => {
-                (kind, namespace, name, "be told what it has")
+                (kind, namespace, name, "be given its allocation")
             }
         };
 
@@ -105,28 +105,28 @@ impl fmt::Display for Kind {
 pub(super) enum Chain {
     /// All of them, one after the other.
     All(Vec<Write>),
-    /// Those about one object, the first that is not refused: the next round makes the others.
+    /// Calls on one object, up to the first that is accepted: the next round makes the others.
     First(Vec<Write>),
 }
 
-/// Why something gets nothing or is lost, for those who look at it.
+/// Why a resource gets no allocation or loses it, for its users.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Denial {
     pub(super) object: ObjectReference,
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// Whether the object itself says so already.
+    /// Whether the conditions of the object report it already.
     pub(super) is_said: bool,
 }
 
-/// All that there is to do.
+/// All writes of a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Work {
     pub(super) chains: Vec<Chain>,
     pub(super) denials: Vec<Denial>,
 }
 
-/// What is to be done after `decision`. Objects in a version that was `handled` are left alone.
+/// The writes for `decision`. Objects in a version that was `handled` are skipped.
 pub(super) fn work(
     settings: &Settings,
     resources: &Resources<'_>,
@@ -209,7 +209,7 @@ fn of_ip(
     writes
 }
 
-/// Puts finalizer and labels on, if they are not there.
+/// Adds finalizer and labels, if they are missing.
 fn metadata<K: Resource>(
     object: &K,
     finalizer: &str,
@@ -221,7 +221,7 @@ fn metadata<K: Resource>(
         merge(&mut wanted, "finalizers", json!(all));
     }
     for (key, value) in labels {
-        // What makes no label is too long for one.
+        // A name may be too long for a label.
         if label(object, key) != Some(value) && value.len() <= LABEL_BYTES_MAX {
             merge(&mut wanted, "labels", json!({*key: value}));
         }
@@ -257,7 +257,7 @@ fn without_finalizer<K: Resource>(
     write.into_iter().collect()
 }
 
-/// Why networks and addresses get nothing.
+/// The networks and addresses without an allocation, and why.
 fn denied<'a>(
     resources: &'a Resources<'_>,
     decision: &'a Decision,

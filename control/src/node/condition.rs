@@ -1,15 +1,13 @@
-//! What nodes have to say of the way to a remote cluster, as the condition [`NODE_ROUTES`] of its
-//! `Configuration`.
+//! What nodes report on the routes to a remote cluster, as the condition [`NODE_ROUTES`] of its `Configuration`.
 //!
-//! All nodes share one condition, as all of them together decide whether it holds. Its message is a list
-//! of what single nodes said, each behind the name of its node. A node changes its own part and nobody
-//! else's; [one of them](speaker) also says that all is well where nobody has anything to say, and removes
-//! the parts of nodes that are no more.
+//! All nodes share one condition, as its status depends on all of them. Its message is a list of the reports of single
+//! nodes, each after the name of its node. A node changes its own part only; [one of them](speaker) also writes the
+//! condition where no node has a problem, and removes the parts of deleted nodes.
 //!
 //! # Invariants
 //!
 //! - Conditions of other types stay as they are, garbage as well.
-//! - Once each node has said what it has to say, nobody writes again.
+//! - Once the report of each node is written, there is no further write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,21 +26,21 @@ use crate::objects::ObjectName;
 /// The type of the condition: whether no node reports a problem on the way to the gateway.
 pub const NODE_ROUTES: &str = "strait.io/NodeRoutes";
 
-/// Nobody has anything to say.
+/// No node reports a problem.
 const ROUTED: &str = "Routed";
 
-/// Somebody has.
+/// A node reports a problem.
 const NODE_PROBLEM: &str = "NodeProblem";
 
 const ALL_IS_WELL: &str = "no node reports a problem on its way to the gateway";
 
-/// Who writes, as `managedFields` names it.
+/// The field manager, as in `managedFields`.
 const FIELD_MANAGER: &str = "strait-node";
 
-/// Nodes that are named. What is wrong on more of them is wrong everywhere, and a message must end.
+/// The number of nodes in a message. More of them show no more, and the length of a message is bounded.
 const NODES_MAX: usize = 5;
 
-/// Of what one node says; five of them, with names of the longest kind, fit into 3 KiB.
+/// The longest report of one node; five of them, with names of the longest kind, fit into 3 KiB.
 const PART_BYTES_MAX: usize = 320;
 
 /// Between parts of a message.
@@ -51,27 +49,27 @@ const SEPARATOR: &str = "; ";
 /// How often an update is tried when others write at the same time.
 const ATTEMPTS: usize = 5;
 
-/// What one node has to say of one `Configuration`.
+/// What one node reports on one `Configuration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Of which one.
+    /// The `Configuration`.
     pub object: ObjectName,
-    /// Who says it.
+    /// The node.
     pub node: String,
-    /// What is wrong, if something is.
+    /// What is wrong, if anything is.
     pub problem: Option<String>,
-    /// All nodes, if this is the one that speaks for all.
+    /// All nodes, if this one is the [`speaker`].
     pub speaks_for: Option<BTreeSet<String>>,
 }
 
-/// What a `Configuration` says already.
+/// The present condition of a `Configuration`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
     condition: Option<Condition>,
     generation: Option<i64>,
 }
 
-/// What each `Configuration` that can be read says already.
+/// The present condition of each `Configuration` that can be read.
 #[must_use]
 pub fn known(objects: &Objects) -> BTreeMap<ObjectName, Known> {
     let readable = objects.configurations.iter().filter_map(|listed| listed.0.as_ref().ok());
@@ -84,11 +82,11 @@ pub fn known(objects: &Objects) -> BTreeMap<ObjectName, Known> {
     known.collect()
 }
 
-/// The node that speaks for all, which all of them see alike: the first by name on which an agent is ready.
+/// The node that speaks for all, the same for all of them: the first by name on which an agent is ready.
 ///
-/// Not every node has one: it may be of another system, exist in name only, be left out on purpose, or be dead.
-/// While none is ready it is the first that has one. Where nobody has seen any it is the first of all: agents
-/// may run outside of pods, as any service of the host.
+/// Not every node has an agent: it may run another system, exist in name only, be left out on purpose, or be dead.
+/// While no agent is ready it is the first node that has one. Where no agent pod is seen it is the first of all: agents
+/// may run outside of pods, as a service of the host.
 #[must_use]
 pub fn speaker(objects: &Objects) -> Option<String> {
     let nodes: BTreeSet<_> = objects.nodes.iter().map(|node| node.name_any()).collect();
@@ -102,7 +100,7 @@ pub fn speaker(objects: &Objects) -> Option<String> {
 }
 
 impl Statement {
-    /// Whether nothing of this is news.
+    /// Whether the condition has all of this already.
     #[must_use]
     pub fn is_said_by(&self, known: &Known) -> bool {
         let Known { condition, generation } = known;
@@ -110,7 +108,7 @@ impl Statement {
         self.condition(condition.as_ref(), *generation, Timestamp::UNIX_EPOCH).is_none()
     }
 
-    /// The condition that says this in place of `former`; `None` if that says it already.
+    /// The condition with this report in place of `former`; `None` if that has it already.
     fn condition(
         &self,
         former: Option<&Condition>,
@@ -127,7 +125,7 @@ impl Statement {
         if let Some(problem) = &self.problem
             && after.len() < NODES_MAX
         {
-            // Nothing in it may look like the next part.
+            // The text must not look like the beginning of another part.
             let problem = problem.replace(SEPARATOR, ", ");
             after.push((&self.node, shortened(&problem)));
         }
@@ -135,7 +133,7 @@ impl Statement {
 
         let is_same = after.iter().map(|(node, text)| (*node, text.as_str())).eq(before);
         let is_up_to_date = former.is_some_and(|former| former.observed_generation == generation);
-        // Of others nobody waits for a word.
+        // Only the speaker writes for other nodes.
         if is_same && (self.speaks_for.is_none() || is_up_to_date) {
             return None;
         }
@@ -158,7 +156,7 @@ impl Statement {
     }
 }
 
-/// What single nodes said, in the order of their names.
+/// The parts of single nodes, in the order of their names.
 fn parts(condition: &Condition) -> Vec<(&str, &str)> {
     if condition.status != "False" {
         return Vec::new();
@@ -173,7 +171,7 @@ fn shortened(text: &str) -> String {
     text.get(..end.unwrap_or_default()).unwrap_or(text).to_owned()
 }
 
-/// The conditions to write in place of `conditions`, if those do not say it already.
+/// The conditions to write in place of `conditions`, if those do not have this report already.
 fn merged(
     conditions: &[Value],
     statement: &Statement,
@@ -192,11 +190,11 @@ fn merged(
     Some(others.chain(serde_json::to_value(condition)).collect())
 }
 
-/// Writes `statement`, if it is news.
+/// Writes `statement`, if it has changed.
 ///
 /// # Errors
 ///
-/// What the API server says, a conflict if others write all the time. To be called again.
+/// The error of the API server, a conflict if others write all the time. May be called again.
 pub async fn state(client: &Client, statement: &Statement, now: Timestamp) -> kube::Result<()> {
     let resource = ApiResource::erase::<Configuration>(&());
     let ObjectName { namespace, name, .. } = &statement.object;
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_share_a_condition_and_leave_those_of_others_alone() {
+    fn nodes_share_a_condition_and_keep_others() {
         let others = [json!({"type": "strait.io/InForce", "status": "True"}), json!(7)];
         let mut conditions = others.to_vec();
         let all = ["node-1", "node-2", "node-3"];
@@ -274,7 +272,7 @@ mod tests {
         assert_eq!(message(&conditions), "node-2: a: b; node-3: no, way");
         assert_eq!(conditions[2]["reason"], "NodeProblem");
         assert!(!say(&mut conditions, &statement("node-1", None, Some(&all))));
-        // A node that is no more has no word.
+        // The part of a deleted node is removed.
         assert!(say(&mut conditions, &statement("node-1", None, Some(&all[..2]))));
         assert_eq!(message(&conditions), "node-2: a: b");
         assert!(say(&mut conditions, &statement("node-2", None, None)));
@@ -303,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_with_an_agent_that_is_ready_speaks_for_all() {
+    fn the_first_node_with_a_ready_agent_speaks() {
         for (agents, first) in [
             (&[("a", true), ("b", true), ("c", true)][..], "a"),
             (&[("c", true), ("b", true)], "b"),
             (&[("b", false), ("c", true)], "c"),
             (&[("c", false), ("b", false)], "b"),
             (&[], "a"),
-            // Its Node was deleted a moment ago.
+            // Its Node was just deleted.
             (&[("0", true), ("c", true)], "c"),
             (&[("0", true)], "a"),
         ] {
@@ -319,19 +317,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_everywhere_is_said_of_some() {
+    fn a_problem_everywhere_names_some_nodes() {
         let mut conditions = Vec::new();
         for number in 1..=9 {
-            let said = say(&mut conditions, &statement(&format!("node-{number}"), Some("x"), None));
-            assert_eq!(said, number <= NODES_MAX);
+            let written =
+                say(&mut conditions, &statement(&format!("node-{number}"), Some("x"), None));
+            assert_eq!(written, number <= NODES_MAX);
         }
         assert_eq!(message(&conditions).matches(": x").count(), NODES_MAX);
     }
 
     proptest! {
-        /// Whoever speaks in whatever order, in the end all is said and nobody writes any more.
+        /// In any order of writes, in the end every report is written and there is no further write.
         #[test]
-        fn the_talk_ends(
+        fn reports_converge(
             problems in proptest::collection::vec(proptest::option::of("[a-z;: ]{1,9}"), 1..9),
             order in proptest::collection::vec(0..9_usize, 0..30),
         ) {

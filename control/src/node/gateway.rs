@@ -28,11 +28,11 @@ impl<'a> Gateways<'a> {
         Self(gateways)
     }
 
-    /// Where the node `own` sends packets for `prefix`, one of `configuration`; `plan` has all nodes.
+    /// The next hop from the node `own` for `prefix`, one of `configuration`; `plan` has all nodes.
     ///
     /// # Errors
     ///
-    /// What is wrong with the gateway; nothing if there is none, which may be so for a moment.
+    /// What is wrong with the gateway; `None` if there is none, which may be so for a moment.
     pub(super) fn hop(
         &self,
         configuration: &Configuration,
@@ -72,8 +72,8 @@ impl<'a> Gateways<'a> {
         places(self.0.values().flatten().copied(), own, plan)
     }
 
-    /// The pod that carries the packets of `configuration`. Of several, as while one replaces another,
-    /// the one that is ready, and of those the youngest.
+    /// The pod that carries the packets of `configuration`. Of several, as during a rollout, a ready one, and of those
+    /// the youngest.
     fn active(&self, configuration: &Configuration) -> Option<&'a Pod> {
         let pods = self.of(configuration).filter(|pod| is_usable(pod));
 
@@ -86,7 +86,7 @@ impl<'a> Gateways<'a> {
         let namespace = configuration.metadata.namespace.as_deref().unwrap_or_default();
         let pods = self.0.get(namespace).filter(|_| cluster.is_some());
 
-        // The templates of Liqo give pods no label with the cluster: there is one gateway a namespace.
+        // The templates of Liqo set no label with the cluster on pods: there is one gateway per namespace.
         pods.into_iter().flatten().copied().filter(move |pod| {
             let id = pod.labels().get(REMOTE_CLUSTER_ID).filter(|id| !id.is_empty());
             id.is_none_or(|id| Some(id.as_str()) == cluster)
@@ -111,7 +111,7 @@ fn places<'a>(pods: impl Iterator<Item = &'a Pod>, own: &str, plan: &Plan) -> Pl
     places
 }
 
-/// Whether it is a pod of a gateway and has its addresses, or may have them still.
+/// Whether it is a pod of a gateway that has addresses, or may still have them.
 fn is_there(pod: &Pod) -> bool {
     let (label, value) = COMPONENT;
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -120,7 +120,7 @@ fn is_there(pod: &Pod) -> bool {
         && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether it is the active one of a gateway, runs, and is to go on running.
+/// Whether it is the active pod of a gateway, runs, and is not being deleted.
 fn is_usable(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
 

@@ -1,57 +1,57 @@
-//! Why a prefix has no route, or not the one that it should have.
+//! Why a prefix has no route, or a wrong one.
 
 use remap::Prefix;
 
 use crate::objects::{self, ObjectName, REMOTE_CLUSTER_ID};
 
-/// Something that keeps packets from their way. The text is for an operator who sees nothing else.
+/// A problem that keeps packets from being routed. The text is for an operator who sees nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the variant documentation names every field")]
 pub enum Problem {
-    /// A field is of another type than its schema says.
+    /// A field has another type than its schema says.
     #[error("{object} cannot be read: {cause}; until it can, no route is removed")]
     Malformed { object: ObjectName, cause: String },
-    /// A name of a prefix is none.
+    /// A local prefix is invalid.
     #[error("{object}: {problem}; until that is mended, no route is removed")]
     Name { object: ObjectName, problem: objects::Problem },
-    /// Something else in it is refused, by gateways as well.
+    /// Another field is refused, by gateways as well.
     #[error("{object}: {problem}")]
     Refused { object: ObjectName, problem: objects::Problem },
-    /// Nobody knows which gateway it is for.
+    /// It is not known for which gateway it is.
     #[error(
         "{object}: label {REMOTE_CLUSTER_ID} is missing: set it to the id of the remote cluster"
     )]
     NoCluster { object: ObjectName },
-    /// The default route, or the like.
+    /// A default route, or half of one.
     #[error("{object}: {prefix} would take everything else with it: give it another name")]
     Everything { object: ObjectName, prefix: Prefix },
-    /// The node, or its pods, could not be reached any more.
+    /// The node, or its pods, would become unreachable.
     #[error("{object}: {prefix} overlaps {address} of node {node}: give it another name")]
     HoldsNode { object: ObjectName, prefix: Prefix, node: String, address: String },
-    /// Pods could not be reached any more.
+    /// Pods would become unreachable.
     #[error(
         "{object}: {prefix} overlaps {pods}, the pods of this cluster (spec.local of {by}): give it another name"
     )]
     HoldsPods { object: ObjectName, prefix: Prefix, pods: Prefix, by: ObjectName },
-    /// Packets can go one way only.
+    /// A prefix has only one next hop.
     #[error("{object}: {prefix} is a prefix of {by} too, which keeps it: give it another name")]
     Shared { object: ObjectName, prefix: Prefix, by: ObjectName },
-    /// There is no pod to send packets to, apart from the node.
+    /// The pod has no address of its own.
     #[error(
         "{object}: pod {pod} of the gateway uses the network of its node: give it one of its own"
     )]
     HostNetwork { object: ObjectName, pod: String },
-    /// Nothing of that version of IP can be sent there.
+    /// The node or pod has no address of that version of IP.
     #[error("{object}: {what} has no address of the IP version of {prefix}")]
     NoAddress { object: ObjectName, prefix: Prefix, what: String },
-    /// Without it nobody knows which of the addresses of this host others use.
+    /// Without its addresses it is not known which of the host's addresses others use.
     #[error("node {node} is not there, or has no InternalIP: is --node-name its name?")]
     OwnNode { node: String },
 }
 
 impl Problem {
-    /// Which object it is about, if it is one.
+    /// The object that it is about, if any.
     #[must_use]
     pub const fn object(&self) -> Option<&ObjectName> {
         match self {
@@ -69,7 +69,7 @@ impl Problem {
         }
     }
 
-    /// Whether each node has to say it for itself, as others may not have it. All nodes see the rest alike.
+    /// Whether each node has to report it for itself. All nodes find the other problems alike.
     #[must_use]
     pub const fn is_of_one_node(&self) -> bool {
         matches!(self, Self::NoAddress { .. } | Self::OwnNode { .. })

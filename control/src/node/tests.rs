@@ -1,4 +1,4 @@
-//! Three nodes, two remote clusters, and everything that can be wrong with them.
+//! Three nodes, two remote clusters, and the problems that they can have.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn configuration(cluster: &str, pods: &[&str]) -> Listed<Configuration> {
     configuration_here(cluster, pods, &["10.244.0.0/16"])
 }
 
-/// One that knows `local` for the pods of this cluster.
+/// A `Configuration` with `local` as the pod prefixes of this cluster.
 fn configuration_here(cluster: &str, pods: &[&str], local: &[&str]) -> Listed<Configuration> {
     of_value(json!({
         "metadata": {
@@ -78,12 +78,12 @@ fn to_node(number: u8, address: &str) -> Hop {
     Hop::Node { name: format!("node-{number}"), address: address.parse().unwrap() }
 }
 
-fn said(plan: &Plan) -> String {
+fn problems(plan: &Plan) -> String {
     plan.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn the_node_of_the_gateway_sends_to_its_pod_and_all_others_to_that_node() {
+fn nodes_send_to_the_pod_or_its_node() {
     let configurations = vec![configuration("rome", &["10.71.0.0/16", "fd00:71::/56"])];
     let objects = objects(configurations, vec![pod("rome", 2, 7)]);
 
@@ -105,15 +105,15 @@ fn the_node_of_the_gateway_sends_to_its_pod_and_all_others_to_that_node() {
 }
 
 #[test]
-fn a_prefix_without_a_gateway_goes_where_it_went_before() {
+fn without_a_gateway_the_former_hop_is_kept() {
     type Change = fn(&mut Pod);
-    // Whether the pod is there, for its own node and for another one.
+    // Whether the pod may be there, for its own node and for another one.
     let changes: [(&str, bool, bool, Change); 8] = [
         ("standby", true, true, |pod| label(pod, "networking.liqo.io/active", "false")),
         ("going", true, true, |pod| {
             pod.metadata.deletion_timestamp = Some(object(json!("2026-01-01T00:00:00Z")));
         }),
-        ("elsewhere", false, false, |pod| {
+        ("other namespace", false, false, |pod| {
             pod.metadata.namespace = Some("liqo-tenant-oslo".to_owned());
         }),
         ("for another", false, false, |pod| label(pod, "liqo.io/remote-cluster-id", "oslo")),
@@ -152,7 +152,7 @@ fn a_prefix_without_a_gateway_goes_where_it_went_before() {
 }
 
 #[test]
-fn a_node_that_does_not_say_where_it_is_may_be_where_it_was_and_one_that_is_gone_is_nowhere() {
+fn only_existing_nodes_may_be_anywhere() {
     let rome = configuration("rome", &["10.71.0.0/16"]);
     let mut objects = objects(vec![rome], vec![pod("rome", 2, 7)]);
     let places = |objects: &Objects| {
@@ -175,7 +175,7 @@ fn label(pod: &mut Pod, label: &str, value: &str) {
 }
 
 #[test]
-fn of_two_pods_the_ready_one_is_used_and_of_those_the_youngest() {
+fn the_youngest_ready_pod_is_used() {
     let with = |host: u8, age: &str, is_ready: bool| {
         let mut pod = pod("rome", 2, host);
         let ready = if is_ready { "True" } else { "False" };
@@ -196,7 +196,7 @@ fn of_two_pods_the_ready_one_is_used_and_of_those_the_youngest() {
 }
 
 #[test]
-fn what_would_cut_a_node_off_gets_no_route_and_a_word() {
+fn prefixes_that_cut_nodes_off_are_refused() {
     for (name, problem) in [
         ("0.0.0.0/0", "would take everything else with it"),
         ("172.18.0.0/16", "overlaps 172.18.0.1/32 of node node-1"),
@@ -210,14 +210,14 @@ fn what_would_cut_a_node_off_gets_no_route_and_a_word() {
         let plan = plan("node-1", &objects);
 
         assert_eq!(plan.hops, BTreeMap::new(), "{name}");
-        let said = said(&plan);
-        assert!(said.contains(name) && said.contains(problem), "{said}");
-        assert!(said.contains("Configuration liqo-tenant-rome/rome"), "{said}");
+        let problems = problems(&plan);
+        assert!(problems.contains(name) && problems.contains(problem), "{problems}");
+        assert!(problems.contains("Configuration liqo-tenant-rome/rome"), "{problems}");
     }
 }
 
 #[test]
-fn pods_that_one_configuration_knows_are_safe_from_the_names_of_all() {
+fn pods_of_one_configuration_bind_all_names() {
     let oslo = configuration_here("oslo", &["10.96.0.0/16"], &[]);
     let rome = configuration_here("rome", &["10.71.0.0/16"], &["10.96.0.0/14"]);
     let objects = objects(vec![oslo, rome], Vec::new());
@@ -226,7 +226,7 @@ fn pods_that_one_configuration_knows_are_safe_from_the_names_of_all() {
 
     assert_eq!(plan.hops.keys().collect::<Vec<_>>(), [&prefix("10.71.0.0/16")]);
     assert_eq!(
-        said(&plan),
+        problems(&plan),
         "Configuration liqo-tenant-oslo/oslo: 10.96.0.0/16 overlaps 10.96.0.0/14, the pods of this \
          cluster (spec.local of Configuration liqo-tenant-rome/rome): give it another name"
     );
@@ -254,9 +254,9 @@ fn a_name_over_own_pods_is_reported_once() {
     assert_eq!(plan.hops.keys().collect::<Vec<_>>(), [&prefix("10.97.1.0/24")]);
 }
 
-/// Milan leads Rome to Naples: it names the prefixes of each to the other one as if they were its own.
+/// Milan is a hub: it lists the prefixes of Rome for Naples, and those of Naples for Rome, as its own.
 #[test]
-fn a_hub_goes_on_to_lead_to_those_that_it_tells_others_of() {
+fn a_hub_keeps_routes_to_both_sides() {
     const PODS: &str = "10.244.0.0/16";
     let naples = configuration_here("naples", &["10.69.0.0/16"], &[PODS, "10.68.0.0/16"]);
     let rome = configuration_here("rome", &["10.68.0.0/16"], &[PODS, "10.69.0.0/16"]);
@@ -270,7 +270,7 @@ fn a_hub_goes_on_to_lead_to_those_that_it_tells_others_of() {
 }
 
 #[test]
-fn one_of_two_equal_prefixes_is_kept_whatever_the_order() {
+fn of_two_equal_prefixes_one_is_kept() {
     let [oslo, rome] = ["oslo", "rome"].map(|name| configuration(name, &["10.71.0.0/16"]));
     let pods = || vec![pod("rome", 2, 7), pod("oslo", 3, 9)];
 
@@ -279,12 +279,12 @@ fn one_of_two_equal_prefixes_is_kept_whatever_the_order() {
 
     assert_eq!(one, other);
     assert_eq!(one.hops[&prefix("10.71.0.0/16")], to_node(3, "172.18.0.3"));
-    let said = said(&one);
-    assert!(said.contains("liqo-tenant-rome/rome: 10.71.0.0/16 is a prefix of"), "{said}");
+    let problems = problems(&one);
+    assert!(problems.contains("liqo-tenant-rome/rome: 10.71.0.0/16 is a prefix of"), "{problems}");
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_holds_back_every_removal() {
+fn an_unreadable_object_prevents_removals() {
     let mut wrong_name =
         serde_json::to_value(configuration("rome", &["10.71.0.0/33"]).0.as_ref().unwrap()).unwrap();
     wrong_name["apiVersion"] = json!("networking.liqo.io/v1beta1");
@@ -297,30 +297,36 @@ fn what_cannot_be_read_is_named_and_holds_back_every_removal() {
 
         assert!(!plan.is_whole, "{value}");
         assert_eq!(plan.hops, BTreeMap::new());
-        assert!(said(&plan).contains("Configuration liqo-tenant-rome/rome"), "{}", said(&plan));
+        assert!(
+            problems(&plan).contains("Configuration liqo-tenant-rome/rome"),
+            "{}",
+            problems(&plan)
+        );
     }
 }
 
 #[test]
-fn what_is_wrong_with_a_gateway_or_a_node_is_named() {
+fn problems_of_gateways_and_nodes_are_reported() {
     let mut on_host = pod("rome", 2, 7);
     on_host.spec.as_mut().unwrap().host_network = Some(true);
     let rome = || vec![configuration("rome", &["10.71.0.0/16"])];
 
     let plan_on_host = plan("node-1", &objects(rome(), vec![on_host]));
-    assert!(said(&plan_on_host).contains("pod gw-rome-7 of the gateway uses the network"));
+    assert!(problems(&plan_on_host).contains("pod gw-rome-7 of the gateway uses the network"));
     assert_eq!(plan_on_host.hops[&prefix("10.71.0.0/16")], Hop::AsBefore);
 
-    let elsewhere = plan("node-1", &objects(rome(), vec![pod("rome", 9, 7)]));
-    assert!(said(&elsewhere).contains("node node-9 has no address of the IP version"));
-    assert!(elsewhere.problems[0].is_of_one_node() && !plan_on_host.problems[0].is_of_one_node());
+    let on_unknown_node = plan("node-1", &objects(rome(), vec![pod("rome", 9, 7)]));
+    assert!(problems(&on_unknown_node).contains("node node-9 has no address of the IP version"));
+    assert!(
+        on_unknown_node.problems[0].is_of_one_node() && !plan_on_host.problems[0].is_of_one_node()
+    );
 
-    let nobody = plan("node-9", &objects(rome(), vec![pod("rome", 2, 7)]));
-    assert!(said(&nobody).contains("node node-9 is not there, or has no InternalIP"));
-    assert_eq!(nobody.hops[&prefix("10.71.0.0/16")], to_node(2, "172.18.0.2"));
+    let of_unknown_node = plan("node-9", &objects(rome(), vec![pod("rome", 2, 7)]));
+    assert!(problems(&of_unknown_node).contains("node node-9 is not there, or has no InternalIP"));
+    assert_eq!(of_unknown_node.hops[&prefix("10.71.0.0/16")], to_node(2, "172.18.0.2"));
 }
 
-/// A cluster that may be half made, or half gone.
+/// A cluster in any state of setup or removal.
 fn clusters() -> impl Strategy<Value = (Vec<Listed<Configuration>>, Vec<Pod>)> {
     let name = prop_oneof![
         (0..20_u8).prop_map(|number| format!("10.{}.0.0/16", 60 + number)),
@@ -332,7 +338,7 @@ fn clusters() -> impl Strategy<Value = (Vec<Listed<Configuration>>, Vec<Pod>)> {
         Just("nonsense".to_owned()),
         Just(String::new()),
     ];
-    // Not each of them says which pods are here.
+    // Some specify no pod prefixes.
     let local =
         prop_oneof![Just(&[][..]), Just(&["10.244.0.0/16"][..]), Just(&["10.65.0.0/16"][..])];
     let clusters = (0..6_u8, proptest::collection::vec(name, 0..4), local);
@@ -345,7 +351,7 @@ fn clusters() -> impl Strategy<Value = (Vec<Listed<Configuration>>, Vec<Pod>)> {
         });
         listed.collect::<Vec<_>>()
     });
-    // As an API server has them: by name, so no two pods share one.
+    // As an API server returns them: by name, so names are unique.
     let pods = proptest::collection::btree_map((0..6_u8, 1..250_u8), 1..5_u8, 0..9);
     let pods = pods.prop_map(|pods| {
         let pods = pods.into_iter();
@@ -357,7 +363,7 @@ fn clusters() -> impl Strategy<Value = (Vec<Listed<Configuration>>, Vec<Pod>)> {
 
 proptest! {
     #[test]
-    fn nodes_agree_and_cut_nobody_off((configurations, pods) in clusters()) {
+    fn nodes_agree_and_cut_no_node_off((configurations, pods) in clusters()) {
         let forwards = objects(configurations, pods);
         let reversed = |mut objects: Objects| {
             objects.configurations.reverse();
@@ -371,10 +377,10 @@ proptest! {
             let local = listed.0.as_ref().unwrap().spec.local.as_ref().unwrap();
             local.cidr.as_ref().unwrap().pod.iter().map(|pods| prefix(pods)).collect()
         };
-        let said: Vec<_> = forwards.configurations.iter().map(local).collect();
-        let told_to_all =
-            |pods: &&Prefix| said.iter().all(|others| others.is_empty() || others.contains(pods));
-        taken.extend(said.iter().flatten().filter(told_to_all));
+        let specified: Vec<_> = forwards.configurations.iter().map(local).collect();
+        let in_all =
+            |pods: &&Prefix| specified.iter().all(|others| others.is_empty() || others.contains(pods));
+        taken.extend(specified.iter().flatten().filter(in_all));
         let plans: Vec<_> = (1..=3)
             .map(|number| plan(&format!("node-{number}"), &forwards))
             .collect();
@@ -388,7 +394,7 @@ proptest! {
             );
             for (prefix, hop) in &plan_of_one.hops {
                 prop_assert!(!taken.iter().any(|taken| taken.overlaps(*prefix)), "{prefix}");
-                // Who is sent to is a node that sends to its own pod.
+                // A packet that is sent to a node goes on to a pod there.
                 let target = match hop {
                     Hop::Node { name, .. } => name.strip_prefix("node-").unwrap().parse().unwrap(),
                     Hop::Pod(_) => number,

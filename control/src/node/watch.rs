@@ -1,4 +1,4 @@
-//! Watches what concerns nodes, in all namespaces; agents in our own, where no other tenant makes pods.
+//! Watches the objects that concern nodes, in all namespaces; agents in our own, where no other tenant creates pods.
 
 use std::fmt::Debug;
 
@@ -15,16 +15,16 @@ use crate::api::Configuration;
 use crate::operator::COMPONENT;
 use crate::watch::{Bundle, Changes, WATCH_SECONDS, changes, unending};
 
-/// What a watch has to say.
+/// A report of a watch.
 #[derive(Debug)]
 pub enum Update {
-    /// What there is now.
+    /// The current objects.
     Objects(Objects),
-    /// The API server cannot be asked. The watch goes on by itself.
+    /// The API server cannot be reached. The watch goes on by itself.
     Unreachable(watcher::Error),
 }
 
-/// Watches every kind that a node reads. Nothing is told before all of them were listed.
+/// Watches every kind that a node reads. Nothing is reported before all of them were listed.
 pub struct Watch {
     configurations: Store<DeserializeGuard<Configuration>>,
     pods: Store<Pod>,
@@ -34,8 +34,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch. What the configuration of `client` names is the namespace of the agents. To be called
-    /// within a runtime.
+    /// Starts to watch. The namespace of the agents is the default one of `client`. To be called within a runtime.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
@@ -56,7 +55,7 @@ impl Watch {
         Self { configurations, pods, nodes, agents, bundle }
     }
 
-    /// Waits until there is something to say. Cancel safe.
+    /// Waits for the next report. Cancel safe.
     pub async fn next(&mut self) -> Update {
         match self.bundle.next().await {
             Ok(()) => Update::Objects(Objects {
@@ -70,7 +69,7 @@ impl Watch {
     }
 }
 
-/// Of all objects that `api` has, for ever.
+/// The events of all objects of `api`, without end.
 fn events<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -81,7 +80,7 @@ where
     unending(move || watcher(api.clone(), config.clone()))
 }
 
-/// The objects that `events` speak of, and their changes, which keep them up to date.
+/// The objects of `events`, and the stream of changes that keeps them up to date.
 fn kept<K>(
     kind: &'static str,
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
@@ -94,7 +93,7 @@ where
     (store, changes(kind, reflector::reflector(writer, events)))
 }
 
-/// Of a node its addresses and its pods are asked for; images and volumes fill the most of it.
+/// Keeps the addresses and pod prefixes of a node; images and volumes are most of its size.
 fn slim(node: &mut Node) {
     if let Some(status) = &mut node.status {
         status.images = None;
@@ -103,7 +102,7 @@ fn slim(node: &mut Node) {
     }
 }
 
-/// Of the pod of an agent only where it is and whether it is ready is asked for, and there are as many as nodes.
+/// Keeps where the pod of an agent runs and whether it is ready: there are as many as nodes.
 fn slim_agent(pod: &mut Pod) {
     let node_name = pod.spec.take().and_then(|spec| spec.node_name);
     let conditions = pod.status.take().and_then(|status| status.conditions);

@@ -1,5 +1,4 @@
-//! What a `Configuration` says, judged once for all who read it: gateways, the operator, the agents of
-//! nodes and the commands. Pure.
+//! Judges a `Configuration`, once for all readers: gateways, the operator, the agents of nodes and the commands. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +8,20 @@ use super::refusal::Problem;
 use crate::api::Configuration;
 use crate::api::configuration::Cluster;
 
-/// The lists of prefixes, as fields and labels call them, in the order in which names are given: those
-/// that a peering cannot do without first.
+/// The lists of prefixes, as fields and labels name them, in the order of allocation: the one that a peering cannot do
+/// without first.
 pub(crate) const LISTS: [&str; 2] = ["pod", "external"];
 
-/// What one `Configuration` comes to, whatever others say.
+/// The judgement on one `Configuration`, regardless of others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Judgement {
-    /// The prefixes of the remote cluster, by [`LISTS`] and place; `None` where there is nothing, or what
-    /// is refused.
+    /// The prefixes of the remote cluster, by [`LISTS`] and place; `None` where there is none, or it is refused.
     pub(crate) remote: [Vec<Option<Prefix>>; 2],
-    /// Each of them once that has a name here, or may yet have one.
+    /// Each of them once, if it has a local prefix or may yet have one.
     pub(crate) pairs: Vec<Pair>,
-    /// All names that can be read, also those of prefixes that are refused.
+    /// All local prefixes that can be read, also those of prefixes that are refused.
     pub(crate) names: BTreeSet<Prefix>,
-    /// What this cluster's own prefixes are, by [`LISTS`], as far as that can be read.
+    /// The prefixes of this cluster, by [`LISTS`], as far as they can be read.
     pub(crate) own: [Vec<Prefix>; 2],
     /// What is refused.
     pub(crate) problems: Vec<Problem>,
@@ -34,18 +32,18 @@ pub(crate) struct Judgement {
 pub(crate) struct Pair {
     /// One of [`LISTS`].
     pub(crate) field: &'static str,
-    /// In that list, from 0.
+    /// The place in that list, from 0.
     pub(crate) place: usize,
     pub(crate) remote: Prefix,
     pub(crate) name: Name,
 }
 
-/// What a prefix of the remote cluster is called here.
+/// The local prefix for a prefix of the remote cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     /// None has been chosen yet: the prefix is withheld.
     None,
-    /// The same.
+    /// The prefix itself.
     Same,
     /// Another prefix of its length.
     Remapped(Rule),
@@ -56,7 +54,7 @@ pub(crate) enum Name {
 struct Seen {
     /// Field and place of each prefix of the remote cluster.
     remotes: BTreeMap<Prefix, (&'static str, usize)>,
-    /// Each of them with its name.
+    /// Each of them with its local prefix.
     pairs: BTreeSet<(Prefix, Option<Prefix>)>,
 }
 
@@ -113,7 +111,7 @@ impl Judgement {
             self.problems.push(Problem::NeverRouted { field, place, prefix, block });
             return None;
         }
-        // In one list both have one name.
+        // A prefix that is in one list twice has one local prefix.
         let (first, at) = *seen.remotes.entry(prefix).or_insert((field, place));
         if first != field {
             self.problems.push(Problem::Twice { field, place, prefix, first, at });
@@ -123,7 +121,7 @@ impl Judgement {
         Some(prefix)
     }
 
-    /// What is at one place of the status, for the prefix at that place of the spec.
+    /// The local prefix at one place of the status, for the prefix at that place of the spec.
     fn name(
         &mut self,
         field: &'static str,
@@ -174,7 +172,7 @@ impl Judgement {
     }
 }
 
-/// What this cluster has, and what cannot be read of that.
+/// The prefixes of this cluster, and the problems of reading them.
 fn own(object: &Configuration) -> ([Vec<Prefix>; 2], Vec<Problem>) {
     let mut own: [Vec<Prefix>; 2] = Default::default();
     let mut problems = Vec::new();

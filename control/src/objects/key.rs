@@ -3,8 +3,8 @@
 use super::{KEY_BYTES, Problem};
 use crate::api::PublicKey;
 
-/// The points that have the same in common with every private key, so that everybody has it: those of low
-/// order, each in all ways to write it but for the highest bit (RFC 7748, sections 5 and 6.1).
+/// The points whose shared secret is the same with every private key and so is public: those of low order, each in all
+/// encodings but for the highest bit (RFC 7748, sections 5 and 6.1).
 const LOW_ORDER: [[u8; KEY_BYTES]; 7] = [
     number(0x00, 0x00, 0x00),
     number(0x01, 0x00, 0x00),
@@ -24,7 +24,7 @@ const LOW_ORDER: [[u8; KEY_BYTES]; 7] = [
     number(0xee, 0xff, 0x7f),
 ];
 
-/// What the curve takes no notice of.
+/// The bit that X25519 ignores.
 const HIGHEST_BIT: u8 = 0x80;
 
 /// The key in `object`.
@@ -42,7 +42,7 @@ fn is_of_low_order(mut key: [u8; KEY_BYTES]) -> bool {
     LOW_ORDER.contains(&key)
 }
 
-/// Little-endian: the lowest byte, all that are alike, the highest.
+/// Little-endian: the lowest byte, the equal ones between, the highest.
 const fn number(low: u8, middle: u8, high: u8) -> [u8; KEY_BYTES] {
     let mut number = [middle; KEY_BYTES];
     let [first, .., last] = &mut number;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_is_of_low_order_if_it_has_zeros_in_common_with_a_key() {
+    fn low_order_is_a_zero_shared_secret() {
         let set = TestSet::load(TestName::X25519).unwrap();
         let (mut strong, mut weak) = (0, 0);
         for test in set.test_groups.iter().flat_map(|group| &group.tests) {

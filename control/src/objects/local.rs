@@ -1,5 +1,5 @@
-//! What a `Configuration` says of this cluster: the addresses that the remote knows, and the one that
-//! stands for everybody else here.
+//! The prefixes of this cluster in a `Configuration`: those that the remote knows, and the address that masquerades all
+//! other sources.
 
 use std::net::IpAddr;
 
@@ -8,11 +8,11 @@ use remap::{Cluster, Prefix};
 use super::configuration::Judgement;
 use super::refusal::Problem;
 
-/// Adds to `cluster` what a `Configuration` says of it.
+/// Adds the prefixes of a `Configuration` to `cluster`.
 ///
-/// The first address of the external prefix stands for sources that the remote does not know, as in Liqo,
-/// whose allocator and ours set it aside for that. Without the pods nobody could tell who is known: then,
-/// and if one of them cannot be read, nobody is given it.
+/// The first address of the external prefix masquerades sources that the remote does not know, as in Liqo, whose
+/// allocator and ours reserve it. Without the pod prefixes, or if one cannot be read, known sources cannot be told from
+/// others: then no source is masqueraded.
 pub(super) fn add(judgement: &Judgement, cluster: &mut Cluster) {
     let [pods, external] = &judgement.own;
     let is_refused = |problem: &Problem| matches!(problem, Problem::Own { .. });
@@ -22,7 +22,7 @@ pub(super) fn add(judgement: &Judgement, cluster: &mut Cluster) {
 
     for is_ipv4 in [true, false] {
         let is_of_version = |prefix: &&Prefix| prefix.is_ipv4() == is_ipv4;
-        // Pods of a version of which none is known would be taken for strangers.
+        // Without pod prefixes of that version its pods would be masqueraded.
         let has_pods = pods.iter().any(|prefix| is_of_version(&prefix));
         let shared = external.iter().find(is_of_version).map(Prefix::network);
         let is_given = cluster.masquerade.iter().any(|given: &IpAddr| given.is_ipv4() == is_ipv4);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_external_address_of_each_version_is_for_strangers() {
+    fn the_first_external_address_is_for_masquerade() {
         let pods = ["10.244.0.0/16", "fd00:244::/56"];
         let (cluster, refused) =
             cluster_of(&pods, &["10.70.0.0/16", "10.69.0.0/16", "fd00:70::/112"]);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_taken_for_a_stranger_where_the_pods_are_not_known() {
+    fn without_pod_prefixes_nothing_is_masqueraded() {
         for (pods, external) in [
             (&[][..], &["10.70.0.0/16"][..]),
             (&["fd00:244::/56"], &["10.70.0.0/16"]),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_named() {
+    fn invalid_prefixes_are_reported() {
         let (cluster, refused) = cluster_of(&["10.244.0.0/16"], &["10.70.0.1/16"]);
 
         assert_eq!(cluster, Cluster::default());

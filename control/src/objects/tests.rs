@@ -9,7 +9,7 @@ fn scope() -> Scope {
     Scope { peer_address: Some([169, 254, 18, 1].into()), ..Scope::default() }
 }
 
-/// Made in second `age` of 1970.
+/// Created in second `age` of 1970.
 fn metadata(name: &str, cluster: &str, age: i64) -> Value {
     let created = jiff::Timestamp::from_second(age).unwrap();
 
@@ -59,7 +59,7 @@ fn prefixes(texts: &[&str]) -> Vec<Prefix> {
 }
 
 #[test]
-fn a_peer_has_the_key_and_the_prefixes_that_have_a_name_here() {
+fn a_peer_has_its_key_and_remapped_prefixes() {
     let keys = [public_key("milan", "milan", 1, &[7; 32])];
     let configurations = [configuration(
         "milan",
@@ -85,7 +85,7 @@ fn a_peer_has_the_key_and_the_prefixes_that_have_a_name_here() {
 }
 
 #[test]
-fn a_peer_names_the_objects_that_it_was_read_from() {
+fn a_peer_names_its_objects() {
     let keys = [public_key("old", "milan", 1, &[7; 32]), public_key("new", "milan", 2, &[8; 32])];
     let configurations = [configuration("milan", &json!({}), &json!({}))];
     let object = |kind: &str, name: &str| ObjectName {
@@ -103,14 +103,14 @@ fn a_peer_names_the_objects_that_it_was_read_from() {
 }
 
 #[test]
-fn a_peer_without_a_configuration_is_reached_itself_and_nothing_behind_it() {
+fn without_a_configuration_only_the_gateway_is_reached() {
     let asked = read(&scope(), &[public_key("milan", "milan", 1, &[7; 32])], &[]);
 
     assert_eq!(asked.peers[0].wanted.allowed_ips, prefixes(&["169.254.18.1/32"]));
 }
 
 #[test]
-fn where_somebody_else_remaps_everything_passes() {
+fn with_external_remapping_every_address_is_allowed() {
     let scope = Scope { remapping: Remapping::Elsewhere, ..scope() };
 
     let asked = read(&scope, &[public_key("milan", "milan", 1, &[7; 32])], &[]);
@@ -120,7 +120,7 @@ fn where_somebody_else_remaps_everything_passes() {
 }
 
 #[test]
-fn other_clusters_do_not_concern_a_gateway_for_one() {
+fn a_gateway_for_one_cluster_ignores_others() {
     let scope = Scope { remote_cluster_id: Some("milan".to_owned()), ..scope() };
     let keys = [
         public_key("milan", "milan", 1, &[7; 32]),
@@ -135,14 +135,14 @@ fn other_clusters_do_not_concern_a_gateway_for_one() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_loses_only_itself() {
+fn a_problem_is_reported_and_refused_alone() {
     let keys = [
         public_key("milan", "milan", 1, &[7; 32]),
         public_key("younger", "milan", 2, &[8; 32]),
         public_key("youngest", "milan", 3, &[9; 31]),
         public_key("zero", "milan", 4, &[0; 32]),
         public_key("oslo", "oslo", 1, &[8; 32]),
-        public_key("nobody", "", 1, &[4; 32]),
+        public_key("no-label", "", 1, &[4; 32]),
     ];
     let configurations = [configuration(
         "milan",
@@ -182,7 +182,7 @@ fn what_is_wrong_is_named_and_loses_only_itself() {
             "RFC 6890",
         ),
         ("PublicKey tenant/milan:", "younger is younger"),
-        ("PublicKey tenant/nobody:", "liqo.io/remote-cluster-id is missing"),
+        ("PublicKey tenant/no-label:", "liqo.io/remote-cluster-id is missing"),
         ("PublicKey tenant/oslo:", "that of cluster \"milan\" too"),
         ("PublicKey tenant/youngest:", "has 31 bytes, not 32"),
         ("PublicKey tenant/zero:", "spec.publicKey is zero or another point of low order"),
@@ -196,7 +196,7 @@ fn what_is_wrong_is_named_and_loses_only_itself() {
 }
 
 #[test]
-fn nobody_has_our_own_key_and_it_takes_the_place_of_none() {
+fn our_own_key_is_refused() {
     let scope = Scope { own_public_key: Some([9; 32]), ..scope() };
     let alone = [public_key("milan", "milan", 1, &[9; 32])];
     let beside_another =
@@ -213,7 +213,7 @@ fn nobody_has_our_own_key_and_it_takes_the_place_of_none() {
 }
 
 #[test]
-fn a_key_is_good_as_soon_as_it_is_not_ours_any_more() {
+fn a_former_own_key_is_accepted() {
     let keys = [public_key("milan", "milan", 1, &[9; 32])];
 
     for own_public_key in [Some([8; 32]), None] {
@@ -225,7 +225,7 @@ fn a_key_is_good_as_soon_as_it_is_not_ours_any_more() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_refused_alone() {
+fn an_unreadable_object_is_refused_alone() {
     let object = json!({
         "metadata": metadata("broken", "oslo", 1),
         "spec": {"publicKey": {"not": "a string"}},
@@ -241,9 +241,9 @@ fn an_object_that_cannot_be_read_is_refused_alone() {
 }
 
 proptest! {
-    /// What objects say does not depend on the order in which they came.
+    /// The result does not depend on the order in which objects came.
     #[test]
-    fn the_order_of_objects_decides_nothing(
+    fn the_order_of_objects_has_no_effect(
         objects in proptest::collection::vec((0_u8..3, 0_i64..3, 0_u8..3, 30_usize..34), 0..8)
             .prop_flat_map(|objects| {
                 (Just(objects.clone()), Just(objects).prop_shuffle())
@@ -268,7 +268,7 @@ proptest! {
         );
     }
 
-    /// A field of any text is a prefix or a refusal, and never a panic.
+    /// A field of any text is a prefix or a refusal, without a panic.
     #[test]
     fn garbage_is_refused(remote in ".{0,24}", local in "[0-9./:a-f]{0,24}") {
         let keys = [public_key("milan", "milan", 1, &[7; 32])];

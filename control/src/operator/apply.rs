@@ -1,4 +1,4 @@
-//! Server-side apply that writes nothing which is right already.
+//! Server-side apply that writes only differences.
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::ApiResource;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use crate::digest::digest;
 use crate::within::is_within;
 
-/// The owner of the fields that are written here.
+/// The field manager of the fields that are written here.
 pub(super) const MANAGER: &str = "strait";
 
-/// What was applied last, so that a field which is no longer asked for is noticed.
+/// Annotation with a digest of what was applied last, so that a field which is no longer desired is detected.
 const APPLIED: &str = "strait.io/applied";
 
-/// What came of it.
+/// The result of an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// It was not there.
+    /// The object did not exist.
     Created,
-    /// Something was wrong or missing.
+    /// The object differed.
     Changed,
     /// Nothing was written.
     Right,
@@ -37,7 +37,7 @@ pub(super) fn api(
     }
 }
 
-/// Has the object called `name` as it is `wanted`, which `found` is now.
+/// Applies `wanted` as the object called `name`, which is `found` now.
 pub(super) async fn apply(
     api: &Api<DynamicObject>,
     name: &str,
@@ -55,7 +55,7 @@ pub(super) async fn apply(
     Ok(if found.is_some() { Applied::Changed } else { Applied::Created })
 }
 
-/// Has the status of the object called `name` be `status`.
+/// Applies `status` as the status of the object called `name`.
 pub(super) async fn apply_status(
     api: &Api<DynamicObject>,
     resource: &ApiResource,
@@ -72,7 +72,7 @@ pub(super) async fn apply_status(
     Ok(())
 }
 
-/// Deletes `object` unless there is another one of its name by now.
+/// Deletes `object` unless its name belongs to another one by now.
 pub(super) async fn delete(api: &Api<DynamicObject>, object: &DynamicObject) -> kube::Result<()> {
     let preconditions = Preconditions { uid: object.uid(), resource_version: None };
     let parameters = DeleteParams::background().preconditions(preconditions);
@@ -82,13 +82,13 @@ pub(super) async fn delete(api: &Api<DynamicObject>, object: &DynamicObject) -> 
     }
 }
 
-/// Notes in `wanted` what all of it is.
+/// Adds the digest of `wanted` to it.
 fn mark(wanted: &mut Value) {
     let mark = digest(&[&wanted.to_string()]);
     annotate(wanted, APPLIED, mark);
 }
 
-/// Puts an annotation on `wanted`.
+/// Adds an annotation to `wanted`.
 pub(super) fn annotate(wanted: &mut Value, key: &str, value: String) {
     let metadata = wanted.get_mut("metadata").and_then(Value::as_object_mut);
     let annotations =
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_is_asked_for_no_longer_changes_the_mark() {
+    fn removing_a_field_changes_the_mark() {
         let marked = |mut object: Value| {
             mark(&mut object);
             object

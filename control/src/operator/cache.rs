@@ -1,9 +1,8 @@
-//! What the API server has of one kind, as far as it was heard: whoever looks costs it nothing.
+//! The objects of one kind, as the watch shows them: reads cost the API server nothing.
 //!
-//! Of secrets the metadata is known and nothing else.
+//! Of Secrets only the metadata is kept.
 //!
-//! What was written a moment ago may not be heard of yet. Nobody who reads here may draw a conclusion
-//! from that which another look would not mend.
+//! A recent write may not be visible yet. Readers may draw only conclusions that another read corrects.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use super::inbox::{config, told};
 use super::kind::all_equal;
 use crate::watch::unending;
 
-/// Of one kind, those with certain labels.
+/// The objects of one kind with certain labels.
 pub(super) struct Cache {
     client: Client,
     resource: ApiResource,
@@ -34,7 +33,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Also what keeps it up to date, for ever.
+    /// The cache, and the task that keeps it up to date, which never ends.
     pub(super) fn new(
         client: &Client,
         resource: &ApiResource,
@@ -57,7 +56,7 @@ impl Cache {
     async fn hear(&self, writer: Writer<DynamicObject>) {
         let config = config().labels(&self.labels);
         let changes = if self.is_secret() {
-            // Nothing but their names is sent, and kept.
+            // Only their metadata is transferred and kept.
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(
                 self.client.clone(),
                 &self.resource,
@@ -78,7 +77,7 @@ impl Cache {
         changes.for_each(async |object| tell(object)).await;
     }
 
-    /// Those that change from now on.
+    /// The objects that change from now on.
     pub(super) fn changes(&self) -> impl Stream<Item = Arc<DynamicObject>> + Send + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         self.listeners.lock().push(sender);
@@ -86,12 +85,12 @@ impl Cache {
         futures_util::stream::poll_fn(move |context| receiver.poll_recv(context))
     }
 
-    /// Its API, in `namespace` or in none.
+    /// The API of the kind, in `namespace` or in none.
     pub(super) fn api(&self, namespace: Option<&str>) -> Api<DynamicObject> {
         api(&self.client, &self.resource, namespace)
     }
 
-    /// The one called `name`. While not all are known, the API server is asked.
+    /// The object called `name`. Until the first list is complete, the API server is asked.
     pub(super) async fn get(
         &self,
         name: &str,
@@ -106,14 +105,14 @@ impl Cache {
         Ok(self.store.get(&key).map(|object| DynamicObject::clone(&object)))
     }
 
-    /// Whether there may be one called `name`, as far as was heard.
+    /// Whether an object called `name` may exist, as far as is known.
     pub(super) fn may_have(&self, namespace: &str, name: &str) -> bool {
         let key = ObjectRef::new_with(name, self.resource.clone()).within(namespace);
 
         !self.is_complete() || self.store.get(&key).is_some()
     }
 
-    /// All of `namespace`. While not all are known, the API server is asked.
+    /// All objects of `namespace`. Until the first list is complete, the API server is asked.
     pub(super) async fn list(&self, namespace: &str) -> kube::Result<Vec<DynamicObject>> {
         if !self.is_complete() {
             let selected = ListParams::default().labels(&self.labels);
@@ -125,7 +124,7 @@ impl Cache {
         Ok(here.map(|object| DynamicObject::clone(object)).collect())
     }
 
-    /// All that have these labels. While not all are known, the API server is asked.
+    /// All objects with these labels. Until the first list is complete, the API server is asked.
     pub(super) async fn labelled(
         &self,
         labels: &[(&str, &str)],
@@ -152,14 +151,14 @@ impl Cache {
     }
 }
 
-/// Leaves out what is large and nobody asks for: the images on a node.
+/// Removes large fields that are unused here: the images on a node.
 fn slim(object: &mut DynamicObject) {
     if let Some(status) = object.data.get_mut("status").and_then(Value::as_object_mut) {
         status.remove("images");
     }
 }
 
-/// Of an object that has metadata alone.
+/// An object with metadata alone.
 fn nameplate(event: Event<PartialObjectMeta<DynamicObject>>) -> Event<DynamicObject> {
     let plate = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
         types: object.types,

@@ -1,4 +1,4 @@
-//! The object that a template makes of a `GatewayServer` or a `GatewayClient`.
+//! The object that a template makes from a `GatewayServer` or a `GatewayClient`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
@@ -8,82 +8,82 @@ use crate::identity::{Identity, Mode};
 use crate::objects::REMOTE_CLUSTER_ID;
 use crate::template::{Data, TemplateError, render, render_metadata};
 
-/// What asks for a gateway.
+/// The `GatewayServer` or `GatewayClient`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parent {
-    /// Whose gateway it is, and which end.
+    /// The identity of its gateway.
     pub identity: Identity,
-    /// As the API server has it.
+    /// Its spec, as the API server returned it.
     pub spec: Value,
-    /// The OpenAPI schema of that.
+    /// The OpenAPI schema of the spec.
     pub schema: Value,
-    /// The name of the Secret with its keys, which may not be there yet.
+    /// The name of the Secret with its keys, which may not exist yet.
     pub secret: String,
 }
 
-/// What is to be there.
+/// The desired object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Child {
-    /// Of the object, `GROUP/VERSION`.
+    /// Its API version, `GROUP/VERSION`.
     pub api_version: String,
-    /// Of the object.
+    /// Its kind.
     pub kind: String,
-    /// Of the object.
+    /// Its name.
     pub name: String,
-    /// All of it, for server-side apply.
+    /// The whole object, for server-side apply.
     pub object: Value,
 }
 
 /// Why a template makes no object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChildError {
-    /// It does not say what it makes.
+    /// The template does not specify a kind.
     #[error("{template}: spec.objectKind needs apiVersion and kind")]
     NoKind {
-        /// Which template.
+        /// The name of the template.
         template: String,
     },
-    /// There is nothing to make.
+    /// The template has no object.
     #[error("{template}: spec.template needs metadata and spec")]
     NoTemplate {
-        /// Which template.
+        /// The name of the template.
         template: String,
     },
-    /// Its owner could not own it.
+    /// The object would be in another namespace than its owner.
     #[error(
         "{template}: spec.template.metadata.namespace comes to {found:?}: it must be {expected:?}, that of its gateway"
     )]
     NamespaceElsewhere {
-        /// Which template.
+        /// The name of the template.
         template: String,
-        /// What it comes to.
+        /// The rendered namespace.
         found: String,
-        /// What it must come to.
+        /// The namespace of the owner.
         expected: String,
     },
     /// An expression has no value.
     #[error("{template}: spec.template.{part}{error}")]
     Template {
-        /// Which template.
+        /// The name of the template.
         template: String,
-        /// The way to where its places begin.
+        /// The path of the rendered part.
         part: &'static str,
-        /// Where, and what.
+        /// The place in that part, and the problem.
         error: Box<TemplateError>,
     },
-    /// What it comes to is no metadata.
+    /// The rendered metadata is invalid.
     #[error("{template}: spec.template.metadata comes to what is none: {error}")]
     Metadata {
-        /// Which template.
+        /// The name of the template.
         template: String,
         /// What is wrong with it.
         error: String,
     },
 }
 
-/// What the template called `name` makes of `parent`, whose spec is `template`.
+/// The object that the template called `name`, whose spec is `template`, makes from `parent`.
 ///
-/// Labels and annotations that users ask for win over those of the template.
+/// Labels and annotations of the parent's spec override those of the template.
 ///
 /// # Errors
 ///
@@ -138,7 +138,7 @@ pub fn child(parent: &Parent, name: &str, template: &Value) -> Result<Child, Chi
     Ok(Child { api_version, kind, name, object })
 }
 
-/// With it gone the child goes.
+/// Its deletion deletes the child.
 fn owner(identity: &Identity) -> OwnerReference {
     OwnerReference {
         api_version: "networking.liqo.io/v1beta1".to_owned(),
@@ -153,7 +153,7 @@ fn owner(identity: &Identity) -> OwnerReference {
     }
 }
 
-/// Puts `entries` into the map called `key` of the metadata of `object`, where there may be neither.
+/// Adds `entries` to the map called `key` of the metadata of `object`, and creates both where they are missing.
 fn add(object: &mut Map<String, Value>, key: &str, entries: &Map<String, Value>) {
     let metadata = object.entry("metadata").or_insert_with(|| json!({}));
     let map = metadata.as_object_mut().map(|map| map.entry(key).or_insert_with(|| json!({})));

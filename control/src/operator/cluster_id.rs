@@ -1,4 +1,4 @@
-//! What this cluster is called, where the installation does not say so.
+//! The id of this cluster, where the installation does not set one.
 
 use backon::BackoffBuilder as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -19,13 +19,13 @@ pub(crate) const CLUSTER_ID_NAMES: [&str; 2] = ["liqo-clusterid-configmap", "clu
 /// Its key.
 const CLUSTER_ID_KEY: &str = "CLUSTER_ID";
 
-/// Marks a generated id, so that one that is typed counts for more.
+/// Marks a generated id: one that was set by a user takes precedence.
 const GENERATED: &str = "strait.io/generated";
 
-/// The namespace whose UID no other cluster has.
+/// The namespace whose UID is unique to this cluster.
 pub(crate) const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// Which cluster an installation says that it is.
+/// The cluster id of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) id: String,
@@ -33,20 +33,20 @@ pub(crate) struct Written {
     pub(crate) is_generated: bool,
 }
 
-/// Why an installation does not say which cluster it is.
+/// Why there is no cluster id.
 #[derive(Debug, thiserror::Error)]
 enum NoId {
-    /// What would say it is there, and does not.
+    /// The `ConfigMap` exists, but has no id.
     #[error(
         "ConfigMap {0} has no {CLUSTER_ID_KEY}: delete it, and one with a generated id is made, or write the id of this cluster into it"
     )]
     Empty(&'static str),
-    /// The API server.
+    /// The API server failed.
     #[error(transparent)]
     Kube(#[from] kube::Error),
 }
 
-/// What the installation in `namespace` says of which cluster this is.
+/// The cluster id of the installation in `namespace`.
 pub(crate) async fn written(client: &Client, namespace: &str) -> kube::Result<Option<Written>> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let (label, value) = CLUSTER_ID_LABEL;
@@ -63,7 +63,7 @@ pub(crate) async fn written(client: &Client, namespace: &str) -> kube::Result<Op
     Ok(None)
 }
 
-/// The id that counts: the first one that was typed, or else the first generated one.
+/// The effective id: the first one that a user has set, or else the first generated one.
 fn chosen(maps: impl IntoIterator<Item = ConfigMap>) -> Option<Written> {
     maps.into_iter().filter_map(id).min_by_key(|written| written.is_generated)
 }
@@ -75,12 +75,12 @@ fn id(map: ConfigMap) -> Option<Written> {
     (!id.is_empty()).then_some(Written { id, is_generated })
 }
 
-/// Has the installation in `namespace` say which cluster this is: where it does not, that is the UID of
-/// `kube-system`, which stays the same and which no other cluster has.
+/// Ensures that the installation in `namespace` has a cluster id: the default is the UID of `kube-system`, which never
+/// changes and is unique.
 ///
 /// Peers know a cluster by its id, so none is generated while there are peerings.
 pub async fn ensure(client: Client, namespace: String) {
-    let mut complaint = Complaint::about("say which cluster this is");
+    let mut complaint = Complaint::about("set the id of this cluster");
     for pause in backoff().build() {
         let outcome = make(&client, &namespace).await;
         complaint.say(&outcome);
@@ -101,7 +101,7 @@ async fn make(client: &Client, namespace: &str) -> Result<(), NoId> {
         || is_there::<GatewayClient>(client).await?;
     if is_peered {
         warn!(
-            "there are peerings, and nothing says what they call this cluster: `kubectl --namespace {namespace} create configmap {name} --from-literal={CLUSTER_ID_KEY}=ID`"
+            "there are peerings, and the id by which they know this cluster is not set: `kubectl --namespace {namespace} create configmap {name} --from-literal={CLUSTER_ID_KEY}=ID`"
         );
         return Ok(());
     }
@@ -117,13 +117,13 @@ async fn make(client: &Client, namespace: &str) -> Result<(), NoId> {
             ..ObjectMeta::default()
         },
         data: Some([(CLUSTER_ID_KEY.to_owned(), id.clone())].into()),
-        // The API server refuses to change it. To call the cluster otherwise it is deleted, and made again.
+        // Immutable in the API: to change the id, the object is deleted and created again.
         immutable: Some(true),
         ..ConfigMap::default()
     };
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     match api.create(&PostParams::default(), &map).await {
-        // Another operator has made it since it was looked for, or there is no id in it.
+        // Another operator has created it meanwhile, or it has no id.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             written(client, namespace).await?.map(|_| ()).ok_or(NoId::Empty(name))
         }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_typed_id_counts_for_more_than_a_generated_one() {
+    fn a_set_id_takes_precedence() {
         let map = |id: &str, is_generated: bool| {
             let generated = [(GENERATED.to_owned(), "true".to_owned())];
             ConfigMap {

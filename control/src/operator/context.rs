@@ -1,4 +1,4 @@
-//! What all reconciliations share.
+//! The state that all reconciliations share.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use crate::api::crd::spec_schema;
 use crate::api::{GatewayClient, GatewayServer};
 use crate::identity::Mode;
 
-/// Between attempts, first and longest.
+/// The first and the longest pause between attempts.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
 /// The longest note that an Event may have.
 const NOTE_BYTES_MAX: usize = 1_000;
 
-/// Of one operator, for as long as it leads.
+/// The state of one operator, for as long as it leads.
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) settings: Settings,
-    /// Kinds of templates, by kind and group, as their definitions have them.
+    /// The kinds of templates, by kind and group, from their definitions.
     pub(super) templates: Mutex<BTreeMap<(String, String), ApiResource>>,
-    /// Kinds that templates make, so that changes of theirs are seen.
+    /// The kinds that templates make; they are watched.
     pub(super) children: watch::Sender<HashMap<GroupVersionKind, ApiResource>>,
     pub(super) secrets: Secrets,
-    /// By kind, and which labels its objects have.
+    /// By kind and label selector.
     caches: Mutex<HashMap<(GroupVersionKind, String), Arc<Cache>>>,
-    /// What keeps them up to date.
+    /// The tasks that keep the caches up to date.
     hearing: Mutex<JoinSet<()>>,
     /// Gateways that were seen to have no `ServiceMonitor`, with their UID.
     unmonitored: Mutex<HashMap<ObjectRef<DynamicObject>, String>>,
@@ -50,14 +50,14 @@ pub(super) struct Context {
     removed: Mutex<HashSet<ObjectRef<DynamicObject>>>,
     schemas: [Value; 2],
     recorder: Recorder,
-    /// What went wrong with an object, and how often in a row.
+    /// The last failure of each object, and the number of failures in a row.
     failures: Mutex<HashMap<ObjectRef<DynamicObject>, Failure>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Failure {
     attempts: u32,
-    told: Option<(&'static str, String)>,
+    reported: Option<(&'static str, String)>,
 }
 
 impl Context {
@@ -92,8 +92,7 @@ impl Context {
         }
     }
 
-    /// What there is of a kind of Kubernetes, or of one of ours, with `labels`; all of it is known from the
-    /// first time on.
+    /// The cache for a kind of Kubernetes, or one of ours, with `labels`; it is created and filled by the first call.
     pub(super) fn cache(&self, resource: &ApiResource, labels: &str) -> Arc<Cache> {
         let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
         let mut caches = self.caches.lock();
@@ -106,12 +105,12 @@ impl Context {
         Arc::clone(cache)
     }
 
-    /// [`Self::cache`] of what belongs to gateways of a kind of Kubernetes.
+    /// [`Self::cache`] for a kind of Kubernetes that gateways consist of.
     pub(super) fn of<K: Belonging>(&self) -> Arc<Cache> {
         self.cache(&ApiResource::erase::<K>(&()), &K::labels())
     }
 
-    /// Of the spec of what asks for a gateway of this end.
+    /// The schema of the spec of a `GatewayServer` or `GatewayClient`.
     pub(super) const fn schema(&self, mode: Mode) -> &Value {
         let [server, client] = &self.schemas;
         match mode {
@@ -120,32 +119,32 @@ impl Context {
         }
     }
 
-    /// Tells of something that went well.
+    /// Reports a success in an Event.
     pub(super) async fn tell<K: Object>(&self, object: &K, reason: &str, note: String) {
         self.publish(object, EventType::Normal, reason, note).await;
     }
 
-    /// All is well with `object`.
+    /// Clears the failure of `object`, and reports that.
     pub(super) async fn succeeded<K: Object>(&self, object: &K) {
         self.settings.tally.count(&K::kind(&()), true);
         let former = self.failures().remove(&ObjectRef::from_obj(object).erase());
-        if former.is_some_and(|former| former.told.is_some()) {
-            self.tell(object, "Reconciled", "nothing is in the way any more".to_owned()).await;
+        if former.is_some_and(|former| former.reported.is_some()) {
+            self.tell(object, "Reconciled", "the problem is solved".to_owned()).await;
         }
     }
 
-    /// Takes note of `problem`, and tells users of it if they have not heard it.
+    /// Records `problem`, and reports it to users if it is new.
     pub(super) async fn failed<K: Object>(&self, object: &K, problem: &Problem) {
         self.settings.tally.count(&K::kind(&()), false);
         let object_ref = ObjectRef::from_obj(object).erase();
-        let said = (problem.reason(), problem.to_string());
+        let report = (problem.reason(), problem.to_string());
         let is_news = {
             let mut failures = self.failures();
             let failure = failures.entry(object_ref.clone()).or_default();
             failure.attempts = failure.attempts.saturating_add(1);
-            let is_news = failure.told.as_ref() != Some(&said);
+            let is_news = failure.reported.as_ref() != Some(&report);
             if !problem.is_outage() {
-                failure.told = Some(said.clone());
+                failure.reported = Some(report.clone());
             }
             is_news
         };
@@ -153,13 +152,13 @@ impl Context {
         if problem.is_outage() {
             debug!(object = %object_ref, %problem, "trying again");
         } else if is_news {
-            warn!(object = %object_ref, %problem, "cannot make it as it was asked for");
-            let (reason, note) = said;
+            warn!(object = %object_ref, %problem, "cannot reconcile");
+            let (reason, note) = report;
             self.publish(object, EventType::Warning, reason, note).await;
         }
     }
 
-    /// When to try again with `object`.
+    /// The pause before the next attempt with `object`.
     pub(super) fn retry<K: Object>(&self, object: &K) -> Duration {
         let object = ObjectRef::from_obj(object).erase();
         let attempts = self.failures().get(&object).map_or(1, |failure| failure.attempts);
@@ -179,7 +178,7 @@ impl Context {
             .is_some_and(|uid| Some(uid) == gateway.meta().uid.as_ref())
     }
 
-    /// Notes whether `gateway` has a `ServiceMonitor`.
+    /// Records whether `gateway` has a `ServiceMonitor`.
     pub(super) fn note_monitored<K: Object>(&self, gateway: &K, is_monitored: bool) {
         let gateway_ref = ObjectRef::from_obj(gateway).erase();
         if is_monitored {
@@ -194,7 +193,7 @@ impl Context {
         self.removed().contains(&ObjectRef::from_obj(configuration).erase())
     }
 
-    /// Notes whether the condition of `configuration` was removed since a gateway of it was seen.
+    /// Records whether the condition of `configuration` was removed since a gateway of it was seen.
     pub(super) fn note_removed<K: Object>(&self, configuration: &K, is_removed: bool) {
         let configuration = ObjectRef::from_obj(configuration).erase();
         if is_removed {
@@ -204,14 +203,14 @@ impl Context {
         }
     }
 
-    /// It is there no more.
+    /// The object was deleted.
     pub(super) fn forget(&self, object: &ObjectRef<DynamicObject>) {
         self.failures().remove(object);
         self.unmonitored().remove(object);
         self.removed().remove(object);
     }
 
-    /// Writes an Event of `object`, and of what the user has made if a template made `object` of that.
+    /// Writes an Event for `object`, and for the `GatewayServer` or `GatewayClient` that it was made from.
     async fn publish<K: Object>(
         &self,
         object: &K,
@@ -228,9 +227,9 @@ impl Context {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        // Whoever reads Events can do without one; the log has it too.
-        for told in [Some(object.object_ref(&())), asked_by(object)].into_iter().flatten() {
-            if let Err(error) = self.recorder.publish(&event, &told).await {
+        // An Event may be lost; the log has the report too.
+        for target in [Some(object.object_ref(&())), asked_by(object)].into_iter().flatten() {
+            if let Err(error) = self.recorder.publish(&event, &target).await {
                 debug!(%error, reason, "an Event is lost");
             }
         }

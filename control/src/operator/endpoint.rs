@@ -1,4 +1,4 @@
-//! Where a gateway is to be found, from outside its cluster and from within.
+//! The endpoint of a gateway, outside its cluster and within.
 
 use std::net::IpAddr;
 
@@ -8,20 +8,20 @@ use kube::ResourceExt;
 use crate::active::{self, ACTIVE};
 use crate::api::endpoint::{Endpoint, InternalEndpoint};
 
-/// Marks what belongs to a gateway.
+/// The label of all objects of a gateway.
 pub(crate) const COMPONENT: (&str, &str) = ("networking.liqo.io/component", "gateway");
 
-/// Types of addresses of a node, the best first: clients try them in this order. Names of the inside come
-/// last, as few clients can resolve them.
+/// Types of addresses of a node, the preferred ones first: clients try them in this order. Internal names come last, as
+/// few clients can resolve them.
 const ADDRESSES: [&str; 4] = ["ExternalIP", "ExternalDNS", "InternalIP", "InternalDNS"];
 
-/// A name that often resolves nowhere: used only where a node has nothing else.
+/// A name that often cannot be resolved: used only where a node has no other address.
 const HOSTNAME: &str = "Hostname";
 
-/// How many addresses of one gateway a client takes.
+/// The number of addresses of one gateway that a client accepts.
 const ADDRESSES_MAX: usize = 8;
 
-/// Why nobody can say where a gateway is. All of them may pass by themselves.
+/// Why the endpoint of a gateway is not known. Each cause may pass by itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// None is elected yet, or it does not run.
@@ -32,49 +32,49 @@ pub enum EndpointError {
         "multiple ({count}) active gateway pods found: one gateway a namespace may have {ACTIVE}"
     )]
     SeveralActivePods {
-        /// How many.
+        /// The number of them.
         count: usize,
     },
-    /// It has not been given to a node, or that has given it no address.
+    /// It is not scheduled yet, or has no address yet.
     #[error("pod {pod} has no address or no node yet")]
     PodNotPlaced {
-        /// Its name.
+        /// The name of the pod.
         pod: String,
     },
-    /// Nobody reaches what runs there.
+    /// Pods on the node are not reachable.
     #[error("node {node} of the active gateway pod is not there, or not ready")]
     NodeNotReady {
-        /// Its name.
+        /// The name of the node.
         node: String,
     },
-    /// Nobody could be told where it is.
+    /// Clients could not reach the node.
     #[error("node {node} has no address of the IP families of the service ({families})")]
     NodeWithoutAddress {
-        /// Its name.
+        /// The name of the node.
         node: String,
-        /// As the service has them.
+        /// The IP families of the service.
         families: String,
     },
-    /// The balancer is still being made, or there is none.
+    /// The load balancer is not ready, or there is none.
     #[error("service {service} has no address yet: is there a load balancer for type {kind}?")]
     NoAddress {
-        /// Its name.
+        /// The name of the service.
         service: String,
         /// Its type.
         kind: String,
     },
-    /// Nodes give it none before it is a NodePort.
+    /// The node port is not allocated yet.
     #[error("service {service} of type {kind} has no port yet")]
     NoPort {
-        /// Its name.
+        /// The name of the service.
         service: String,
         /// Its type.
         kind: String,
     },
-    /// Nobody outside reaches such a service.
+    /// A service of this type is not reachable from outside.
     #[error("service {service} is of type {kind}: use ClusterIP, NodePort or LoadBalancer")]
     TypeUnusable {
-        /// Its name.
+        /// The name of the service.
         service: String,
         /// Its type.
         kind: String,
@@ -105,11 +105,11 @@ pub fn active_pod(pods: &[Pod]) -> Result<&Pod, EndpointError> {
     }
 }
 
-/// Where the active pod among `pods` is within its cluster.
+/// The endpoint of the active pod among `pods` within its cluster.
 ///
 /// # Errors
 ///
-/// [`EndpointError`] if there is none, more than one, or it is nowhere yet.
+/// [`EndpointError`] if there is none, more than one, or it has no address yet.
 pub fn internal_endpoint(pods: &[Pod]) -> Result<InternalEndpoint, EndpointError> {
     let pod = active_pod(pods)?;
     let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
@@ -121,11 +121,11 @@ pub fn internal_endpoint(pods: &[Pod]) -> Result<InternalEndpoint, EndpointError
     }
 }
 
-/// Where clients find the gateway that `service` exposes, the active one of `pods` on one of `nodes`.
+/// The endpoint of the gateway that `service` exposes, the active one of `pods` on one of `nodes`, for clients.
 ///
 /// # Errors
 ///
-/// [`EndpointError`]; what was known before had better stay known.
+/// [`EndpointError`]; the caller should keep the former endpoint then.
 pub fn endpoint(
     service: &Service,
     pods: &[Pod],
@@ -156,7 +156,7 @@ fn cluster_addresses(spec: &ServiceSpec) -> Vec<String> {
     addresses.into_iter().filter(|address| !address.is_empty() && address != "None").collect()
 }
 
-/// Those that are numbers first: nobody has to be asked for them.
+/// IP addresses first: they need no resolution.
 fn balancer_addresses(service: &Service) -> Vec<String> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|balancer| balancer.ingress.clone()).unwrap_or_default();
@@ -166,7 +166,7 @@ fn balancer_addresses(service: &Service) -> Vec<String> {
     ips.chain(names).filter(|address| !address.is_empty()).collect()
 }
 
-/// Those of the node with the active pod under which it serves `service`, the best first.
+/// The addresses of the node with the active pod under which it serves `service`, the preferred ones first.
 fn node_addresses(
     service: &ServiceSpec,
     pods: &[Pod],
@@ -180,7 +180,7 @@ fn node_addresses(
     let Some(status) = node.and_then(|node| node.status.as_ref()) else {
         return Err(EndpointError::NodeNotReady { node: name });
     };
-    // Without families the Service is of an API server that has not chosen any: all of them count.
+    // A Service without families is of an API server that has not set any: all of them count.
     let families = service.ip_families.clone().unwrap_or_default();
     let all = status.addresses.clone().unwrap_or_default();
     let of_type = |type_: &'static str| {
@@ -208,7 +208,7 @@ fn node_addresses(
     Ok(addresses)
 }
 
-/// Whether `address` is of one of the IP `families`; a name may lead to any.
+/// Whether `address` is of one of the IP `families`; a name may resolve to any.
 fn is_of(families: &[String], address: &str) -> bool {
     let family = match address.parse() {
         Ok(IpAddr::V4(_)) => "IPv4",

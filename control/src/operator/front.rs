@@ -1,7 +1,7 @@
-//! The service in front of an `IP`, for those of this cluster: `spec.serviceTemplate`.
+//! The service in front of an `IP`, for clients in this cluster: `spec.serviceTemplate`.
 //!
-//! A `Service` and an `EndpointSlice` of the name of the `IP`; both go with it. The slice says where the
-//! service leads to: to the address itself, `spec.ip`, on the ports of the template.
+//! A `Service` and an `EndpointSlice` with the name of the `IP`, which owns both. The slice has the address, `spec.ip`,
+//! and the ports of the template.
 
 use std::sync::Arc;
 
@@ -19,32 +19,32 @@ use super::problem::Problem;
 use crate::api::IP;
 use crate::api::embedded::{EmbeddedMetadata, ServiceTemplate};
 
-/// Marks slices that are made here: others leave them alone, and all of them are known at any time.
+/// The label of our slices: the EndpointSlice controller ignores them, and the cache selects them.
 pub(super) const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "strait.io");
 
-/// Marks services that are made here: all of them are known at any time.
+/// The label of our services: the cache selects them.
 pub(super) const FRONT: (&str, &str) = ("ipam.strait.io/front", "true");
 
-/// Says of a slice which service it belongs to.
+/// The label of a slice with the name of its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Brings `ip` and what is in front of it into line.
+/// Reconciles `ip` and its service.
 pub(super) async fn reconcile(ip: &Arc<IP>, context: &Context) -> Result<(), Problem> {
     if ip.metadata.deletion_timestamp.is_some() {
-        // What it owns goes with it.
+        // The objects that it owns are deleted with it.
         return Ok(());
     }
     match &ip.spec.service_template {
         Some(template) => make(ip, template, context).await,
-        None => take_away(ip, context).await,
+        None => delete_service(ip, context).await,
     }
 }
 
 async fn make(ip: &IP, template: &ServiceTemplate, context: &Context) -> Result<(), Problem> {
-    // A slice would lead what is sent to the service of somebody else astray.
+    // Under another owner's service the slice would divert its traffic.
     let former_service = former::<Service>(ip, context).await?;
     let former_slice = former::<EndpointSlice>(ip, context).await?;
-    // The slice comes first and goes last: where there is none there is nothing to take away.
+    // The slice is created first and deleted last: without one there is nothing to delete.
     put::<EndpointSlice>(ip, former_slice.as_ref(), slice(ip, template), context).await?;
     let wanted = service(ip, template);
     let applied = put::<Service>(ip, former_service.as_ref(), wanted, context).await?;
@@ -55,7 +55,7 @@ async fn make(ip: &IP, template: &ServiceTemplate, context: &Context) -> Result<
     Ok(())
 }
 
-async fn take_away(ip: &IP, context: &Context) -> Result<(), Problem> {
+async fn delete_service(ip: &IP, context: &Context) -> Result<(), Problem> {
     let (namespace, name) = (ip.namespace(), ip.name_any());
     let slices = context.of::<EndpointSlice>();
     let found = slices.get(&name, namespace.as_deref()).await;
@@ -72,7 +72,7 @@ async fn take_away(ip: &IP, context: &Context) -> Result<(), Problem> {
     delete(&slices.api(namespace.as_deref()), &slice).await.map_err(doing)
 }
 
-/// What there is of a kind under the name of `ip`. It must be its own.
+/// The object of a kind with the name of `ip`, if it exists. It must be owned by `ip`.
 async fn former<K: Resource<DynamicType = ()>>(
     ip: &IP,
     context: &Context,
@@ -87,7 +87,7 @@ async fn former<K: Resource<DynamicType = ()>>(
     Ok(found)
 }
 
-/// Has `wanted` be there in place of what there was.
+/// Applies `wanted` in place of the former object.
 async fn put<K: Resource<DynamicType = ()>>(
     ip: &IP,
     former: Option<&DynamicObject>,
@@ -138,7 +138,7 @@ fn slice(ip: &IP, template: &ServiceTemplate) -> Value {
     })
 }
 
-/// As Liqo has it the port of the service is that of the address.
+/// As in Liqo, the port of the service is that of the address.
 fn port(port: &ServicePort) -> Value {
     json!({
         "name": port.name.clone().unwrap_or_default(), "port": port.port,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slice_leads_to_the_address_on_the_ports_of_the_template() {
+    fn the_slice_has_the_address_and_its_ports() {
         let ip: IP = serde_json::from_value(json!({
             "metadata": {"name": "db", "namespace": "shop", "uid": "1"},
             "spec": {"ip": "192.0.2.7", "serviceTemplate": {
@@ -182,7 +182,7 @@ mod tests {
         let slice = slice(&ip, &template);
         let service = service(&ip, &template);
 
-        // Both are what the API server knows.
+        // Both are valid for the API server.
         serde_json::from_value::<EndpointSlice>(slice.clone()).unwrap();
         serde_json::from_value::<Service>(service.clone()).unwrap();
         assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.7"]));

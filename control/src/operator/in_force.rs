@@ -1,6 +1,6 @@
 //! Removes the condition `strait.io/InForce` of a `Configuration` when its gateway is gone.
 //!
-//! The gateway cannot do that itself: its rights go before its pod does, and a pod that is killed writes
+//! The gateway cannot do that itself: its role binding is deleted before its pod, and a pod that is killed writes
 //! nothing.
 //!
 //! A condition that returns while there is no gateway comes from one that this operator did not make, for
@@ -25,7 +25,7 @@ use crate::api::Configuration;
 use crate::conditions;
 use crate::objects::{REMOTE_CLUSTER_ID, cluster_id};
 
-/// Of a `Configuration` what is read here, whatever else is in it.
+/// The part of a `Configuration` that is read here, valid or not otherwise.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Status {
     metadata: ObjectMeta,
@@ -96,7 +96,7 @@ pub(super) async fn reconcile(
     let parameters =
         PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match all.patch_status(&configuration.name_any(), &parameters, &Patch::Merge(&patch)).await {
-        // Another version of it is heard of, and looked at again.
+        // The watch delivers another version, which is reconciled.
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
         outcome => {
             outcome.map_err(Problem::doing("remove the condition of a gateway"))?;
@@ -106,7 +106,7 @@ pub(super) async fn reconcile(
     }
 }
 
-/// Whether there is a gateway to `cluster` in `namespace`, or a pod that may be what is left of it.
+/// Whether there is a gateway to `cluster` in `namespace`, or a pod that may be left of it.
 async fn has_gateway(namespace: &str, cluster: &str, context: &Context) -> Result<bool, Problem> {
     let kinds: Vec<ApiResource> = context.children.borrow().values().cloned().collect();
     for kind in kinds {

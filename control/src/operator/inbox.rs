@@ -1,4 +1,4 @@
-//! Which gateways and addresses are to be looked at, because they or what concerns them has changed.
+//! The queue of objects to reconcile, because they or related objects have changed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use super::problem::Problem;
 use crate::complaint::Complaint;
 use crate::watch::{WATCH_SECONDS, unending};
 
-/// Until one is looked at even if nothing has changed that anybody saw.
+/// Each object is reconciled after this time even without a change.
 const RESYNC: Duration = Duration::from_secs(600);
 
-/// What changes within moments is looked at once.
+/// Changes within this time are reconciled once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// How many of one kind are looked at together.
+/// The number of objects of one kind that are reconciled concurrently.
 const CONCURRENCY: u16 = 8;
 
-/// All objects of one kind: gateways, or addresses that may have a service in front of them.
+/// The queue for one kind: gateways, or addresses that may have a service in front of them.
 pub(super) struct Inbox<K: Object> {
     store: Store<K>,
     requests: Vec<BoxStream<'static, ObjectRef<K>>>,
 }
 
 impl<K: Object> Inbox<K> {
-    /// Is told of their own changes.
+    /// Reconciles the objects of the kind when they change.
     pub(super) fn new(client: &Client) -> Self {
         let api = Api::<K>::all(client.clone());
         let (store, writer) = reflector::store();
@@ -46,7 +46,7 @@ impl<K: Object> Inbox<K> {
         Self { store, requests }
     }
 
-    /// Is told as well of those that what changes of another kind concerns, as `concerned` finds among all.
+    /// Also reconciles the objects that a change of another kind affects, as `concerned` finds among all.
     pub(super) fn and_of(
         mut self,
         others: &Cache,
@@ -60,7 +60,7 @@ impl<K: Object> Inbox<K> {
         self
     }
 
-    /// Has `round` look at all of them, and again at each as often as it is told to, for ever.
+    /// Reconciles all of them with `round`, and each again when it is due, without end.
     pub(super) async fn settle<F>(
         self,
         context: &Arc<Context>,
@@ -92,7 +92,7 @@ impl<K: Object> Inbox<K> {
 
         applier(look, again, Arc::clone(context), self.store, queue, config)
             .for_each(|outcome| {
-                // What went wrong was told.
+                // The problem was reported.
                 if let Err(Error::ObjectNotFound(gone)) = outcome {
                     context.forget(&gone);
                 }
@@ -102,7 +102,7 @@ impl<K: Object> Inbox<K> {
     }
 }
 
-/// What owns `other`, of the kind that is looked at.
+/// The owner of `other`, if it is of the reconciled kind.
 pub(super) fn owners<K: Object>(other: &DynamicObject, _: &Store<K>) -> Vec<ObjectRef<K>> {
     let namespace = other.metadata.namespace.clone().unwrap_or_default();
     let owners = other
@@ -113,7 +113,7 @@ pub(super) fn owners<K: Object>(other: &DynamicObject, _: &Store<K>) -> Vec<Obje
     owners.map(|owner| ObjectRef::new(&owner.name).within(&namespace)).collect()
 }
 
-/// All of the kind that is looked at in the namespace of `other`.
+/// All objects of the reconciled kind in the namespace of `other`.
 pub(super) fn neighbours<K: Object>(other: &DynamicObject, all: &Store<K>) -> Vec<ObjectRef<K>> {
     let namespace = &other.metadata.namespace;
     let all = all.state();
@@ -122,7 +122,7 @@ pub(super) fn neighbours<K: Object>(other: &DynamicObject, all: &Store<K>) -> Ve
     neighbours.map(|gateway| ObjectRef::from_obj(gateway.as_ref())).collect()
 }
 
-/// The objects that events speak of. That nobody can watch them is complained of once.
+/// The objects of the events. A failing watch is logged once.
 pub(super) fn told<O>(
     kind: String,
     events: impl Stream<Item = watcher::Result<watcher::Event<O>>> + Send,

@@ -1,4 +1,4 @@
-//! The secret with the keys of a gateway: the one that users name, the one that is there, or a new one.
+//! The Secret with the keys of a gateway: the one that its spec names, an existing one, or a new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,18 +16,18 @@ use zeroize::ZeroizeOnDrop;
 use super::cache::Cache;
 use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
 
-/// Marks secrets with keys, and public keys.
+/// The label of Secrets with keys, and of public keys.
 pub(crate) const GATEWAY_RESOURCE: (&str, &str) = ("networking.liqo.io/gateway-resource", "true");
 
-/// The entries of such a secret: [`KEY_BYTES`] each, as they are.
+/// The entries of such a Secret: [`KEY_BYTES`] each, not encoded.
 const ENTRIES: [&str; 2] = ["privateKey", "publicKey"];
 
-/// Two keys that belong together.
+/// A private key and its public key.
 #[derive(ZeroizeOnDrop)]
 pub struct KeyPair {
-    /// Of X25519 (RFC 7748).
+    /// The private key of X25519 (RFC 7748).
     pub private: [u8; KEY_BYTES],
-    /// What comes of it.
+    /// The public key computed from it.
     pub public: [u8; KEY_BYTES],
 }
 
@@ -37,70 +37,69 @@ impl fmt::Debug for KeyPair {
     }
 }
 
-/// Makes a public key of a private one; curves are not for this crate.
+/// Computes the public key of a private one; this crate implements no curves.
 pub type PublicOf = fn(&[u8; KEY_BYTES]) -> [u8; KEY_BYTES];
 
 /// Why a gateway has no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// Nobody could say which of them counts.
+    /// It is not defined which of them counts.
     #[error(
         "found multiple secrets associated to WireGuard gateway: {0}: keep one, or name it in spec.secretRef"
     )]
     Several(String),
-    /// What users name is not there.
+    /// The Secret that the spec names does not exist.
     #[error("spec.secretRef names secret {0:?}, which is not there: make it, or name none")]
     Missing(String),
-    /// It has no keys.
+    /// The Secret has no key.
     #[error("secret {secret:?} needs {entry} with the {KEY_BYTES} raw bytes of a key, has {found}")]
     NoKey {
-        /// Its name.
+        /// The name of the Secret.
         secret: String,
-        /// Which entry.
+        /// The entry.
         entry: &'static str,
-        /// What it has there.
+        /// The content of the entry.
         found: String,
     },
-    /// The gateway would have another key than the one that is told to the other end.
+    /// The gateway would have another public key than the one that is published.
     #[error(
         "in secret {secret:?} publicKey is not that of privateKey: write into data.publicKey what `strait key public` prints for its privateKey"
     )]
     NotAPair {
-        /// Its name.
+        /// The name of the Secret.
         secret: String,
     },
-    /// Somebody else's gateway has it.
+    /// It belongs to another gateway.
     #[error("secret {secret:?} has the label {label}={found}: a secret serves one gateway")]
     Taken {
-        /// Its name.
+        /// The name of the Secret.
         secret: String,
-        /// Which label.
+        /// The label.
         label: &'static str,
-        /// Its value.
+        /// The value of the label.
         found: String,
     },
-    /// The API server.
+    /// The API server failed.
     #[error(transparent)]
     Kube(#[from] kube::Error),
 }
 
-/// Whose keys.
+/// The gateway that the keys are for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holder<'a> {
     pub(super) namespace: &'a str,
     pub(super) remote_cluster_id: &'a str,
-    /// What asked for the gateway: the secret outlives changes of its template.
+    /// The `GatewayServer` or `GatewayClient`: the Secret is kept when its template changes.
     pub(super) owner: &'a OwnerReference,
 }
 
-/// The name of the secret that is made for the gateway that `owner`, a `GatewayServer` or a
-/// `GatewayClient`, asks for.
+/// The name of a new Secret for the gateway of `owner`, a `GatewayServer` or a `GatewayClient`.
 fn default_name(owner: &str) -> String {
     format!("gw-{owner}")
 }
 
-/// The name of the secret that [`ensure`] will use for the gateway that `owner` in `namespace` asks for,
-/// whose spec names none; empty where there are several.
+/// The name of the Secret that [`ensure`] will use for the gateway of `owner` in `namespace`, whose spec names none;
+/// empty where there are several.
 pub(super) async fn name(
     secrets: &Secrets,
     namespace: &str,
@@ -112,20 +111,20 @@ pub(super) async fn name(
     Ok(match &found[..] {
         [] => default_name(owner),
         [secret] => secret.name_any(),
-        // None of several has been chosen: there are no keys until one is left or named.
+        // With several, there are no keys until one is left or named.
         _ => String::new(),
     })
 }
 
-/// What was found or made.
+/// The Secret that was found or created.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) secret: ObjectReference,
     pub(super) is_new: bool,
 }
 
-/// The secret of `holder`, the one that is `named` if there is a name; made with `generate` if there is
-/// none. A template may name the one that is yet to be made.
+/// The Secret of `holder`: the one that is `named`, an existing one, or a new one made with `generate`. A template may
+/// name the one that is yet to be created.
 pub(super) async fn ensure(
     secrets: &Secrets,
     holder: &Holder<'_>,
@@ -161,7 +160,7 @@ pub(super) async fn ensure(
     let secret = made(holder, &generate());
     match api.create(&PostParams::default(), &secret).await {
         Ok(secret) => Ok(Keys { secret: reference(&secret.metadata), is_new: true }),
-        // Another operator was faster, this one has not heard of it, or somebody took the labels away.
+        // Another operator was faster, the cache is behind, or its labels were removed.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let secret = api.get(&secret.name_any()).await?;
             check(&secret, secrets.public_of)?;
@@ -172,7 +171,7 @@ pub(super) async fn ensure(
     }
 }
 
-/// All secrets with keys; what is in them is asked for once and not kept.
+/// All Secrets with keys; their content is read once and not kept.
 pub(super) struct Secrets {
     client: Client,
     metadata: Arc<Cache>,
@@ -180,7 +179,8 @@ pub(super) struct Secrets {
     sound: Mutex<Sound>,
 }
 
-/// The version in which each secret was found to have keys. Another one of its name is in another one.
+/// The resource version in which each Secret was found to have valid keys. A Secret that is created again has another
+/// version.
 #[derive(Debug, Default)]
 struct Sound(HashMap<[String; 2], String>);
 
@@ -191,7 +191,7 @@ impl Sound {
         version.is_some() && self.0.get(&key) == version
     }
 
-    /// Enters `secret`, and forgets those that are not there any more.
+    /// Enters `secret`, and forgets those that are deleted.
     fn note(&mut self, secret: &ObjectMeta, is_there: impl Fn(&[String; 2]) -> bool) {
         self.0.retain(|key, _| is_there(key));
         if let Some(version) = secret.resource_version.clone() {
@@ -214,7 +214,7 @@ impl Secrets {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Those in `namespace` that are marked as having the keys for one remote cluster.
+    /// The Secrets in `namespace` that are labelled as keys for one remote cluster.
     async fn of_cluster(
         &self,
         namespace: &str,
@@ -228,7 +228,7 @@ impl Secrets {
         Ok(found)
     }
 
-    /// The metadata of a secret that has keys, as far as anybody heard; `None` if it is not there.
+    /// The metadata of a Secret that has valid keys, from the cache; `None` if it does not exist.
     async fn checked(
         &self,
         name: &str,
@@ -280,7 +280,7 @@ fn labels(holder: &Holder<'_>) -> BTreeMap<String, String> {
         .into()
 }
 
-/// Those that `secret` lacks. One with another value belongs to somebody else.
+/// The labels that `secret` lacks. Another value belongs to another gateway.
 fn missing_labels(
     secret: &ObjectMeta,
     holder: &Holder<'_>,
@@ -307,16 +307,16 @@ fn check(secret: &Secret, public_of: PublicOf) -> Result<(), KeysError> {
     })
 }
 
-/// Why what a secret has is no pair of keys. Nothing of them is in it.
+/// Why the content of a Secret is no key pair. It carries no part of the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unsound {
-    /// The first entry that has none, and what it has instead.
+    /// The first entry without a key, and its content.
     NoKey { entry: &'static str, found: String },
-    /// The public one belongs to another private one.
+    /// The public key belongs to another private key.
     NotAPair,
 }
 
-/// What is wrong with the keys in `secret`, if something is.
+/// What is wrong with the keys in `secret`, if anything is.
 pub(crate) fn unsound(secret: &Secret, public_of: PublicOf) -> Option<Unsound> {
     pair(secret, public_of).err()
 }
@@ -349,7 +349,7 @@ fn reference(secret: &ObjectMeta) -> ObjectReference {
 mod tests {
     use super::*;
 
-    /// With these bytes, as many as there are.
+    /// A Secret whose entries have this byte, as often as given.
     fn secret(entries: &[(&str, u8, usize)]) -> Secret {
         let data = entries
             .iter()
@@ -362,13 +362,13 @@ mod tests {
         }
     }
 
-    /// As no curve does it.
+    /// Simpler than a curve.
     fn public_of(private: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
         private.map(|byte| byte + 1)
     }
 
     #[test]
-    fn a_public_key_is_that_of_the_private_key_beside_it() {
+    fn the_public_key_must_match_the_private_key() {
         let right = secret(&[("privateKey", 7, 32), ("publicKey", 8, 32)]);
         let wrong = secret(&[("privateKey", 7, 32), ("publicKey", 9, 32)]);
 
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_length_of_no_key_is_named_and_not_looked_at() {
+    fn entries_of_wrong_length_are_reported() {
         for (entries, wrong, says) in [
             (&[][..], "privateKey", "none"),
             (&[("privateKey", 7, 32)], "publicKey", "none"),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_are_gone_are_forgotten() {
+    fn deleted_secrets_are_forgotten() {
         let secret = |name: &str, version: &str| ObjectMeta {
             namespace: Some("tenant".to_owned()),
             name: Some(name.to_owned()),

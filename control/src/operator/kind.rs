@@ -1,4 +1,4 @@
-//! The kinds that ask for a gateway, and those that are one.
+//! Traits of the reconciled kinds: those that request a gateway, and those that are one.
 
 use std::fmt::Debug;
 
@@ -32,10 +32,10 @@ pub(super) trait Object:
     + Sync
     + 'static
 {
-    /// As the API server has it; nothing if there is none.
+    /// The status, as the API server returned it; null if there is none.
     fn status(&self) -> Value;
 
-    /// How the API server calls the kind.
+    /// The kind in the API.
     fn resource() -> ApiResource {
         ApiResource::erase::<Self>(&())
     }
@@ -43,13 +43,13 @@ pub(super) trait Object:
 
 /// One end of a connection.
 pub(super) trait End: Object {
-    /// Which it is.
+    /// Server or client.
     const MODE: Mode;
 }
 
-/// Asks for a gateway.
+/// A kind that requests a gateway.
 pub(super) trait Gateway: End {
-    /// The field of its status that names what its template made.
+    /// The field of its status that names the object which its template made.
     const CHILD: &'static str;
     /// The field that names its template.
     const TEMPLATE: &'static str;
@@ -60,19 +60,19 @@ pub(super) trait Gateway: End {
     fn secret(&self) -> Option<&str>;
 }
 
-/// Is one, as a template made it.
+/// A kind that is a gateway, made by a template.
 pub(super) trait WireGuard: End {
     fn deployment(&self) -> &DeploymentTemplate;
-    /// How clients reach it, if it waits for them.
+    /// The service by which clients reach it, if it is a server.
     fn service(&self) -> Option<&ServiceTemplate>;
     fn metrics(&self) -> Option<&Metrics>;
     /// The name of the Secret with its keys, if the template names one.
     fn secret(&self) -> Option<&str>;
 }
 
-/// A kind of Kubernetes of which gateways consist, or what is in front of addresses.
+/// A kind of Kubernetes that gateways, or services in front of addresses, consist of.
 pub(super) trait Belonging: Resource<DynamicType = ()> {
-    /// Which of its objects are of interest; all of them if that is empty.
+    /// The label selector of the relevant objects; empty for all of them.
     fn labels() -> String;
 }
 
@@ -96,12 +96,12 @@ belonging!(Pod, equal(COMPONENT));
 belonging!(Node, String::new());
 belonging!(EndpointSlice, equal(MANAGED_BY));
 
-/// Selects what has this label with this value.
+/// Selects the objects that have this label with this value.
 pub(super) fn equal((label, value): (&str, &str)) -> String {
     format!("{label}={value}")
 }
 
-/// Selects what has all these labels with these values.
+/// Selects the objects that have all these labels with these values.
 pub(super) fn all_equal(labels: &[(&str, &str)]) -> String {
     labels.iter().copied().map(equal).collect::<Vec<_>>().join(",")
 }

@@ -1,97 +1,97 @@
-//! Why a gateway, or a service in front of an address, cannot be as it was asked for.
+//! Why a gateway, or a service in front of an address, cannot be created as specified.
 
 use super::child::ChildError;
 use super::keys::KeysError;
 use super::workload::WorkloadError;
 
-/// What hinders the operator. Nothing that was made before is taken away for it.
+/// Why an object cannot be reconciled. The objects that exist are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// Nobody could say whose gateway it is.
+    /// The remote cluster of the gateway is not known.
     #[error(
         "label liqo.io/remote-cluster-id is missing: set it to the identifier of the remote cluster"
     )]
     NoCluster,
-    /// Nothing says what a gateway is made from.
+    /// There is no template.
     #[error("{field} needs a name: name a gateway template")]
     NoTemplate {
-        /// Where it is missing.
+        /// The field where it is missing.
         field: &'static str,
     },
-    /// No such kind, or it is none.
+    /// There is no such kind, or it is no kind of templates.
     #[error(
         "{kind} of {api_version} is no kind of gateway template: label its CustomResourceDefinition with networking.liqo.io/gatewaytemplate=true"
     )]
     NotATemplate {
-        /// As the reference has it.
+        /// The API version of the reference.
         api_version: String,
-        /// As the reference has it.
+        /// The kind of the reference.
         kind: String,
     },
-    /// It is not there.
+    /// The template does not exist.
     #[error("{kind} {namespace}/{name} is not there: make it, or name another")]
     TemplateMissing {
-        /// As the reference has it.
+        /// The kind of the reference.
         kind: String,
-        /// Where it should be.
+        /// The namespace of the template.
         namespace: String,
-        /// As the reference has it.
+        /// The name of the reference.
         name: String,
     },
-    /// It comes to nothing.
+    /// The template cannot be rendered.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// The API server does not know what the template makes.
+    /// The API server does not know the kind that the template makes.
     #[error(
         "{kind} of {api_version}, which template {template} makes, is no kind that the API server knows"
     )]
     ChildKindUnknown {
-        /// Which template.
+        /// The name of the template.
         template: String,
-        /// As the template has it.
+        /// The API version in the template.
         api_version: String,
-        /// As the template has it.
+        /// The kind in the template.
         kind: String,
     },
     /// A part is missing.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// Nobody has made it from a template, so nobody knows whose it is.
+    /// It was not made from a template, so its parent is not known.
     #[error("no GatewayServer or GatewayClient owns it: the operator makes it from one of these")]
     NoOwner,
     /// It has no keys.
     #[error(transparent)]
     Keys(KeysError),
-    /// Nobody would read it.
+    /// Without the Prometheus operator it has no reader.
     #[error(
         "spec.metrics asks for a ServiceMonitor, which the API server does not know: install the Prometheus operator, or ask for none"
     )]
     NoMonitors,
-    /// Somebody else has one of this name.
+    /// The name is taken by an object of another owner.
     #[error(
-        "{kind} {name} is there and belongs to somebody else: delete it, or name the IP otherwise"
+        "{kind} {name} exists and belongs to another owner: delete it, or name the IP otherwise"
     )]
     NameTaken {
-        /// What would be made.
+        /// The kind of the object.
         kind: String,
-        /// What it would be called.
+        /// The name of the object.
         name: String,
     },
-    /// The API server refuses what was to be written.
+    /// The API server rejects a write.
     #[error("cannot {what}: {}", words(source))]
     Kube {
         /// What was to be done.
         what: String,
-        /// What it says.
+        /// The error of the API server.
         source: kube::Error,
     },
 }
 
-/// Of HTTP: too many requests, unavailable, not in time. What else a server fails at has a cause that
-/// somebody must mend, as a webhook that does not answer.
+/// HTTP status codes: too many requests, unavailable, timeout. Other errors of a server have a cause that an operator
+/// must correct, such as a webhook that does not answer.
 const LATER: [u16; 3] = [429, 503, 504];
 
-/// What it says, without the frame that kube shows with it.
+/// The message of the error, without the frame that kube adds.
 fn words(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error
         && !status.message.is_empty()
@@ -108,7 +108,7 @@ impl Problem {
         move |source| Self::Kube { what: what.into(), source }
     }
 
-    /// The reason of the Event that tells of it.
+    /// The reason of the Event that reports it.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::NoCluster | Self::NoOwner => "Unassigned",
@@ -126,8 +126,7 @@ impl Problem {
         }
     }
 
-    /// Whether the API server itself could not be asked, or has too much to do: that concerns every object
-    /// alike.
+    /// Whether the API server itself was unreachable or overloaded: that concerns every object alike.
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Kube { source, .. } | Self::Keys(KeysError::Kube(source)) => {

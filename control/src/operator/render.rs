@@ -1,4 +1,4 @@
-//! From what asks for a gateway, by its template, to the object that is one; and back what that says.
+//! Renders the child of a `GatewayServer` or `GatewayClient` by its template, and copies back the child's status.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use super::problem::Problem;
 use crate::identity::{Identity, Mode};
 use crate::objects::REMOTE_CLUSTER_ID;
 
-/// What Liqo's template references leave out.
+/// The API version that Liqo's template references omit.
 const API_VERSION: &str = "networking.liqo.io/v1beta1";
 
-/// What a child says that its parent repeats.
+/// The fields of a child's status that its parent repeats.
 const REPEATED: [&str; 3] = ["endpoint", "internalEndpoint", "secretRef"];
 
-/// Brings `gateway` and what its template makes of it into line.
+/// Reconciles `gateway` and the child that its template makes.
 pub(super) async fn reconcile<K: Gateway>(
     gateway: &Arc<K>,
     context: &Context,
 ) -> Result<(), Problem> {
     if gateway.meta().deletion_timestamp.is_some() {
-        // What it owns goes with it.
+        // The objects that it owns are deleted with it.
         return Ok(());
     }
     let identity = identity(gateway.as_ref())?;
@@ -50,8 +50,8 @@ pub(super) async fn reconcile<K: Gateway>(
     let doing = |verb: &str| Problem::doing(format!("{verb} {kind} {child_name}"));
     let found = cache.get(&child_name, Some(namespace)).await.map_err(doing("read"))?;
     if found.as_ref().is_some_and(|child| child.metadata.deletion_timestamp.is_some()) {
-        // It may be that of a gateway of the same name before, and what it says goes with it. It is heard of
-        // when it has gone.
+        // It may be that of a former gateway of the same name, and its status is void. Its deletion causes another
+        // round.
         return Ok(());
     }
     apply(&children, &child_name, found.as_ref(), object).await.map_err(doing("apply"))?;
@@ -67,7 +67,7 @@ pub(super) async fn reconcile<K: Gateway>(
         let doing = Problem::doing("write the status");
         apply_status(&owns, &own, &gateway.name_any(), &status).await.map_err(doing)?;
     }
-    // Only now: what is new has the status of what was.
+    // Only now: the status of the new child has been copied.
     retire::<K>(&former, &status, &parent.identity, context).await
 }
 
@@ -83,7 +83,7 @@ fn identity<K: Gateway>(gateway: &K) -> Result<Identity, Problem> {
     })
 }
 
-/// The name of the Secret with the keys of `gateway`, which may have yet to be made.
+/// The name of the Secret with the keys of `gateway`, which may not exist yet.
 async fn secret<K: Gateway>(
     gateway: &K,
     identity: &Identity,
@@ -123,7 +123,7 @@ async fn template<K: Gateway>(
     }
 }
 
-/// In the version in which they are stored: a reference may have that of an older document.
+/// In the stored version: a reference may have the version of an older document.
 fn known_template(api_version: &str, kind: &str, context: &Context) -> Option<ApiResource> {
     let (group, _) = api_version.split_once('/')?;
     let templates = context.templates.lock();
@@ -131,7 +131,7 @@ fn known_template(api_version: &str, kind: &str, context: &Context) -> Option<Ap
     templates.get(&(kind.to_owned(), group.to_owned())).cloned()
 }
 
-/// How the API server calls the kind of a child, of which changes are seen from then on.
+/// The API resource of a child's kind, which is watched from then on.
 async fn child_resource(
     template: &str,
     api_version: &str,
@@ -163,19 +163,19 @@ async fn child_resource(
     Ok(resource)
 }
 
-/// What `gateway` says from now on: its child, and what that says. What the child does not know yet, as
-/// it is new, stays as it was.
+/// The status of `gateway`: its child, and the fields of the child's status. A field that a new child does not have yet
+/// is kept.
 fn status<K: Gateway>(former: &Value, reference: Value, child: Option<&DynamicObject>) -> Value {
-    let said = child.and_then(|child| child.data.get("status"));
+    let child_status = child.and_then(|child| child.data.get("status"));
     let mut status = Map::new();
     for field in REPEATED {
         let of = |status: &Value| status.get(field).filter(|value| !value.is_null()).cloned();
-        if let Some(value) = said.and_then(of).or_else(|| of(former)) {
+        if let Some(value) = child_status.and_then(of).or_else(|| of(former)) {
             status.insert(field.to_owned(), value);
         }
     }
     if K::MODE == Mode::Client {
-        // Nobody calls a client.
+        // A client has no endpoint for others.
         status.remove("endpoint");
     }
     status.insert(K::CHILD.to_owned(), reference);
@@ -204,7 +204,7 @@ async fn retire<K: Gateway>(
     };
 
     let resource = match child_resource(&name, &api_version, &kind, context).await {
-        // With the kind all of it is gone.
+        // With the kind its objects are gone.
         Err(Problem::ChildKindUnknown { .. }) => return Ok(()),
         resource => resource?,
     };

@@ -1,5 +1,4 @@
-//! What keeps the operator going: whatever changes has the gateways and addresses looked at that it
-//! concerns.
+//! The watches and reconcile queues of the operator: each change reconciles the gateways and addresses that it affects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,17 +30,17 @@ use crate::api::{
 use crate::complaint::Complaint;
 use crate::watch::{WATCH_SECONDS, unending};
 
-/// Marks the definition of a kind of templates.
+/// The label of the definition of a kind of templates.
 const TEMPLATE: (&str, &str) = ("networking.liqo.io/gatewaytemplate", "true");
 
-/// Makes and keeps all gateways of a cluster, for ever. To be dropped at any time.
+/// Reconciles all gateways of a cluster, without end. May be dropped at any time.
 pub async fn run(client: Client, settings: Settings) {
     let context = Arc::new(Context::new(client, settings));
     context.children.send_modify(|children| {
         children.extend([WgGatewayServer::resource(), WgGatewayClient::resource()].map(by_kind));
     });
     let mut templates = std::pin::pin!(templates(&context));
-    // Without the first list nobody could say what is no template.
+    // Before the first list it is not known which kinds are templates.
     while templates.next().await.is_some_and(|is_all| !is_all) {}
 
     let made = async {
@@ -52,7 +51,7 @@ pub async fn run(client: Client, settings: Settings) {
             configurations(&context),
         );
     };
-    let asked = async {
+    let requested = async {
         let mut children = context.children.subscribe();
         loop {
             let kinds = children.borrow_and_update().clone();
@@ -66,10 +65,10 @@ pub async fn run(client: Client, settings: Settings) {
         }
     };
 
-    tokio::join!(made, asked);
+    tokio::join!(made, requested);
 }
 
-/// All that ask for a gateway of one end, with `children` of these kinds.
+/// Reconciles all objects that request a gateway of one end, with `children` of these kinds.
 async fn gateways<K: Gateway>(
     context: &Arc<Context>,
     children: &HashMap<GroupVersionKind, ApiResource>,
@@ -91,7 +90,7 @@ async fn gateways<K: Gateway>(
     inbox.settle(context, round).await;
 }
 
-/// All that are a gateway of one end.
+/// Reconciles all objects that are a gateway of one end.
 async fn wireguards<K: WireGuard>(context: &Arc<Context>) {
     let inbox = Inbox::<K>::new(&context.client)
         .and_of(&context.of::<Deployment>(), owners)
@@ -109,7 +108,7 @@ async fn wireguards<K: WireGuard>(context: &Arc<Context>) {
     inbox.settle(context, round).await;
 }
 
-/// All addresses that may have a service in front of them.
+/// Reconciles all addresses that may have a service in front of them.
 async fn fronts(context: &Arc<Context>) {
     let service = ApiResource::erase::<Service>(&());
     let inbox = Inbox::<IP>::new(&context.client)
@@ -121,7 +120,7 @@ async fn fronts(context: &Arc<Context>) {
     inbox.settle(context, round).await;
 }
 
-/// All that may say of a gateway what is in force in it.
+/// Reconciles all objects that may have the condition of a gateway.
 async fn configurations(context: &Arc<Context>) {
     let inbox = Inbox::<in_force::Status>::new(&context.client)
         .and_of(&context.of::<Pod>(), neighbours)
@@ -154,7 +153,7 @@ fn made_from<K: Gateway>(
     all.iter().filter(refers).map(|gateway| ObjectRef::from_obj(gateway.as_ref())).collect()
 }
 
-/// The gateway that a binding is for.
+/// The gateway of a binding.
 fn bound<K: WireGuard>(binding: &DynamicObject, _: &Store<K>) -> Vec<ObjectRef<K>> {
     let label = |label: &str| binding.labels().get(label);
     let gateway = label(GATEWAY_NAME).zip(label(GATEWAY_NAMESPACE));
@@ -174,7 +173,7 @@ fn on_node<K: WireGuard>(node: &DynamicObject, all: &Store<K>) -> Vec<ObjectRef<
     all.iter().filter(is_there).map(|gateway| ObjectRef::from_obj(gateway.as_ref())).collect()
 }
 
-/// Keeps the kinds of templates up to date. Says whether all are known each time it has done so.
+/// Keeps the kinds of templates up to date. Yields after each change whether the first list is complete.
 fn templates(context: &Arc<Context>) -> impl Stream<Item = bool> + Send + use<> {
     let api = Api::<CustomResourceDefinition>::all(context.client.clone());
     let (label, value) = TEMPLATE;
@@ -198,13 +197,13 @@ fn templates(context: &Arc<Context>) -> impl Stream<Item = bool> + Send + use<> 
             Ok(watcher::Event::InitDone) => is_all = true,
             Err(_) => return std::future::ready(None),
         }
-        // Until all are known again, those that were stay known.
+        // Until all are listed again, the former ones are kept.
         let is_news = is_all && note(&context, known.values());
         std::future::ready((is_news || !is_all).then_some(is_all))
     })
 }
 
-/// Has `kinds` be the kinds of templates, beside our own. Whether that is news.
+/// Sets the kinds of templates to `kinds`, beside our own. Returns whether they have changed.
 fn note<'a>(context: &Context, kinds: impl Iterator<Item = &'a ApiResource>) -> bool {
     let own = [
         ApiResource::erase::<WgGatewayServerTemplate>(&()),

@@ -66,7 +66,7 @@ fn service(kind: &str, rest: Value) -> Service {
 }
 
 #[test]
-fn the_active_pod_is_the_only_one_that_runs_and_is_marked() {
+fn the_active_pod_runs_and_has_the_label() {
     let good = pod("gw-1", "Running", json!({}));
     let pods = [
         pod("pending", "Pending", json!({})),
@@ -92,12 +92,12 @@ fn the_active_pod_is_the_only_one_that_runs_and_is_marked() {
     let two = [good.clone(), good];
     let error = active_pod(&two).unwrap_err().to_string();
     assert!(error.starts_with("multiple (2) active gateway pods found"), "{error}");
-    let nowhere = pod("gw-1", "Running", json!({"spec": {"nodeName": null}}));
-    assert!(matches!(internal_endpoint(&[nowhere]), Err(EndpointError::PodNotPlaced { .. })));
+    let unscheduled = pod("gw-1", "Running", json!({"spec": {"nodeName": null}}));
+    assert!(matches!(internal_endpoint(&[unscheduled]), Err(EndpointError::PodNotPlaced { .. })));
 }
 
 #[test]
-fn an_endpoint_is_what_the_type_of_the_service_gives() {
+fn an_endpoint_follows_the_type_of_the_service() {
     let pods = [pod("gw-1", "Running", json!({}))];
     let all = [
         ("Hostname", "node-1"),
@@ -131,7 +131,7 @@ fn an_endpoint_is_what_the_type_of_the_service_gives() {
 }
 
 #[test]
-fn a_node_port_has_the_addresses_of_its_families() {
+fn a_node_port_has_addresses_of_its_families() {
     let pods = [pod("gw-1", "Running", json!({}))];
     let found = |families: Value, addresses: &[(&str, &str)]| {
         let service = service("NodePort", json!({"spec": {"ipFamilies": families}}));
@@ -157,7 +157,7 @@ fn a_node_port_has_the_addresses_of_its_families() {
         assert_eq!(found(families, &dual).unwrap(), of_both);
     }
 
-    // As nodes of kind have them: the name is known to Docker alone.
+    // As on nodes of kind: only Docker resolves the name.
     let of_kind = [("InternalIP", "172.19.0.9"), ("Hostname", "cl01-control-plane")];
     assert_eq!(found(json!(["IPv4"]), &of_kind).unwrap(), "172.19.0.9");
     assert_eq!(found(json!(["IPv6"]), &of_kind).unwrap(), "cl01-control-plane");
@@ -169,7 +169,7 @@ fn a_node_port_has_the_addresses_of_its_families() {
 }
 
 #[test]
-fn a_node_that_nobody_reaches_is_no_endpoint() {
+fn an_unreachable_node_is_no_endpoint() {
     let pods = [pod("gw-1", "Running", json!({}))];
     let service = service("NodePort", json!({}));
     let error = |nodes: &[Node]| endpoint(&service, &pods, nodes).unwrap_err().to_string();
@@ -209,7 +209,7 @@ fn shipped() -> Value {
 }
 
 #[test]
-fn the_shipped_template_makes_a_gateway_that_its_owner_owns() {
+fn the_shipped_template_makes_an_owned_gateway() {
     let child = child(&parent(), "strait-server", &shipped()).unwrap();
 
     assert_eq!((child.kind.as_str(), child.name.as_str()), ("WgGatewayServer", "server"));
@@ -228,14 +228,14 @@ fn the_shipped_template_makes_a_gateway_that_its_owner_owns() {
     assert_eq!(service["spec"]["ports"][0]["nodePort"], 30742);
     assert_eq!(service["metadata"]["labels"]["team"], "net");
     assert_eq!(service["metadata"]["annotations"]["lb.example/internal"], "true");
-    // As the type has it, no field of it lost.
+    // As the type reads it, without losing a field.
     let typed: WgGatewayServer = object(child.object.clone());
     let deployment = typed.spec.deployment.spec.unwrap();
     assert_eq!(deployment.template.spec.unwrap().containers.len(), 3);
 }
 
 #[test]
-fn what_a_template_lacks_is_named_with_the_template() {
+fn missing_parts_of_a_template_are_reported() {
     let error = |change: Value| {
         let mut template = shipped();
         json_patch(&mut template, change);
@@ -247,10 +247,10 @@ fn what_a_template_lacks_is_named_with_the_template() {
         "strait-server: spec.objectKind needs apiVersion and kind"
     );
     assert!(error(json!({"template": {"spec": null}})).contains("needs metadata and spec"));
-    let elsewhere = error(json!({"template": {"metadata": {"namespace": "{{ .Name }}"}}}));
+    let other_namespace = error(json!({"template": {"metadata": {"namespace": "{{ .Name }}"}}}));
     assert!(
-        elsewhere.contains("comes to \"server\": it must be \"liqo-tenant-milan\""),
-        "{elsewhere}"
+        other_namespace.contains("comes to \"server\": it must be \"liqo-tenant-milan\""),
+        "{other_namespace}"
     );
     assert_eq!(
         error(json!({"template": {"spec": {"service": {"spec": {"type": "{{ .Spce }}"}}}}})),
@@ -260,7 +260,7 @@ fn what_a_template_lacks_is_named_with_the_template() {
 }
 
 #[test]
-fn what_passes_by_itself_is_no_news_and_what_somebody_must_mend_is() {
+fn outages_give_no_event_and_other_errors_do() {
     let problem = |code: u16| {
         let status = object::<kube::core::Status>(json!({"code": code, "message": "why"}));
         Problem::Kube {

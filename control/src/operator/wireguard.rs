@@ -1,4 +1,4 @@
-//! From the object that is a gateway to what runs; and back where that is to be found.
+//! Deploys the pods of a gateway object, and writes back its endpoint.
 
 use std::sync::Arc;
 
@@ -25,46 +25,46 @@ use crate::identity::Mode;
 use crate::objects::REMOTE_CLUSTER_ID;
 use crate::within::is_within;
 
-/// Holds a gateway until its ClusterRoleBinding, which nothing can own, is gone.
+/// Keeps a gateway until its ClusterRoleBinding, which no namespaced object can own, is deleted.
 const FINALIZER: &str = "networking.liqo.io/clusterrolebinding";
 
-/// How the bindings of a gateway are found, those for all namespaces and those for its own.
+/// Lists the bindings of a gateway, those for all namespaces and those for its own.
 const LIST_BINDINGS: &str = "list ClusterRoleBindings";
 const LIST_OWN_BINDINGS: &str = "list RoleBindings";
 
-/// What of a binding and of a deployment cannot be changed.
+/// The immutable fields of a binding and of a deployment.
 const ROLE: &str = "/roleRef";
 const SELECTOR: &str = "/spec/selector";
 
-/// Of HTTP.
+/// HTTP status code.
 const NOT_FOUND: u16 = 404;
 const INVALID: u16 = 422;
 
-/// Brings `gateway` and what runs into line.
+/// Reconciles `gateway` and its objects.
 pub(super) async fn reconcile<K: WireGuard>(
     gateway: &Arc<K>,
     context: &Context,
 ) -> Result<(), Problem> {
     let gateway = gateway.as_ref();
     if gateway.meta().deletion_timestamp.is_none() {
-        // Nothing is bound for a gateway that may go without anybody hearing of it.
+        // No binding is created for a gateway without the finalizer.
         let is_held = match finalizer::with(gateway, FINALIZER) {
-            Some(all) => hold(gateway, &all, context).await?,
+            Some(all) => set_finalizers(gateway, &all, context).await?,
             None => true,
         };
         return if is_held { make(gateway, context).await } else { Ok(()) };
     }
     if let Some(others) = finalizer::without(gateway, FINALIZER) {
         unbind(gateway, context).await?;
-        hold(gateway, &others, context).await?;
+        set_finalizers(gateway, &others, context).await?;
     }
 
     Ok(())
 }
 
-/// Has `gateway` be held by `finalizers`, and says whether it is: not if somebody has written to it or
-/// taken it away meanwhile, which is heard of and looked at again.
-async fn hold<K: WireGuard>(
+/// Sets the `finalizers` of `gateway`, and returns whether it has them: not if it was changed or deleted meanwhile,
+/// which causes another round.
+async fn set_finalizers<K: WireGuard>(
     gateway: &K,
     finalizers: &[&str],
     context: &Context,
@@ -117,9 +117,9 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
         put::<ServiceAccount>(context, Some(&namespace), account).await?;
     }
     if site.is_bound_within_namespace() {
-        put_anew::<RoleBinding>(context, Some(&namespace), binding, ROLE).await?;
+        put_or_replace::<RoleBinding>(context, Some(&namespace), binding, ROLE).await?;
     } else {
-        put_anew::<ClusterRoleBinding>(context, None, binding, ROLE).await?;
+        put_or_replace::<ClusterRoleBinding>(context, None, binding, ROLE).await?;
     }
     unbind_former(&site, context).await?;
     deploy(gateway, context, &namespace, deployment).await?;
@@ -130,12 +130,12 @@ async fn make<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Proble
             context.tell(gateway, "ServiceEnforced", note).await;
         }
     }
-    say_where(gateway, context, &site, keys.secret).await?;
+    write_endpoint(gateway, context, &site, keys.secret).await?;
 
     scrape(gateway, context, &site, metrics).await
 }
 
-/// Has the pods run.
+/// Deploys the pods.
 async fn deploy<K: WireGuard>(
     gateway: &K,
     context: &Context,
@@ -143,7 +143,7 @@ async fn deploy<K: WireGuard>(
     wanted: Value,
 ) -> Result<(), Problem> {
     let name = name_of(&wanted);
-    let applied = put_anew::<Deployment>(context, Some(namespace), wanted, SELECTOR).await?;
+    let applied = put_or_replace::<Deployment>(context, Some(namespace), wanted, SELECTOR).await?;
     if applied == Applied::Created {
         context.tell(gateway, "DeploymentEnforced", format!("made Deployment {name}")).await;
     }
@@ -151,7 +151,7 @@ async fn deploy<K: WireGuard>(
     Ok(())
 }
 
-/// Has the objects that metrics need, and not those that nobody asks for any more.
+/// Applies the objects that metrics need, and deletes those that are no longer requested.
 async fn scrape<K: WireGuard>(
     gateway: &K,
     context: &Context,
@@ -162,11 +162,11 @@ async fn scrape<K: WireGuard>(
     let doing = |what: &str| Problem::doing(format!("{what} {name}"));
     let services = context.of::<Service>();
     let found = services.get(&name, Some(site.namespace)).await.map_err(doing("read Service"))?;
-    have(&services.api(Some(site.namespace)), site, found, service)
+    ensure(&services.api(Some(site.namespace)), site, found, service)
         .await
         .map_err(doing("write Service"))?;
 
-    // Where nobody asks for a monitor, the API server is asked for one once in the life of the operator.
+    // Where no monitor is requested, the API server is asked for one once in the life of the operator.
     let is_wanted = monitor.is_some();
     if !is_wanted && context.is_unmonitored(gateway) {
         return Ok(());
@@ -174,7 +174,7 @@ async fn scrape<K: WireGuard>(
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "ServiceMonitor");
     let monitors = api(&context.client, &ApiResource::from_gvk(&kind), Some(site.namespace));
     match monitors.get_opt(&name).await {
-        // Not the object is unknown, but its kind.
+        // The kind is unknown, not the object.
         Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {
             if is_wanted {
                 return Err(Problem::NoMonitors);
@@ -182,7 +182,7 @@ async fn scrape<K: WireGuard>(
         }
         found => {
             let found = found.map_err(doing("read ServiceMonitor"))?;
-            have(&monitors, site, found, monitor).await.map_err(doing("write ServiceMonitor"))?;
+            ensure(&monitors, site, found, monitor).await.map_err(doing("write ServiceMonitor"))?;
         }
     }
     context.note_monitored(gateway, is_wanted);
@@ -190,8 +190,8 @@ async fn scrape<K: WireGuard>(
     Ok(())
 }
 
-/// Has the object that is `found` be as it is `wanted`, or not be if it is the gateway's own.
-async fn have(
+/// Applies `wanted` in place of `found`, or deletes `found` if it is the gateway's own.
+async fn ensure(
     all: &Api<DynamicObject>,
     site: &Site<'_>,
     found: Option<DynamicObject>,
@@ -206,18 +206,18 @@ async fn have(
     }
 }
 
-/// Deletes the bindings of `gateway` that nothing owns, also those to a role that it had before.
+/// Deletes the bindings of `gateway` that have no owner, also those to a role that it had before.
 async fn unbind<K: WireGuard>(gateway: &K, context: &Context) -> Result<(), Problem> {
     let (name, namespace) = (gateway.name_any(), gateway.namespace().unwrap_or_default());
     let labels = [(GATEWAY_NAME, &*name), (GATEWAY_NAMESPACE, &*namespace)];
     let bindings = context.of::<ClusterRoleBinding>().api(None);
-    // What has not been heard of yet would stay.
+    // From the API server: a binding missing in the cache would stay.
     let found = bindings.list(&ListParams::default().labels(&all_equal(&labels))).await;
 
     delete_bindings(found.map_err(Problem::doing(LIST_BINDINGS))?, &bindings).await
 }
 
-/// Deletes the bindings of a gateway to roles that it had before, which may grant more than the one it has.
+/// Deletes the bindings of a gateway to roles that it had before, which may grant more than the present one.
 async fn unbind_former(site: &Site<'_>, context: &Context) -> Result<(), Problem> {
     let labels = [(GATEWAY_NAME, site.name), (GATEWAY_NAMESPACE, site.namespace)];
     let is_within = site.is_bound_within_namespace();
@@ -232,7 +232,7 @@ async fn unbind_former(site: &Site<'_>, context: &Context) -> Result<(), Problem
 
     let own = context.of::<RoleBinding>();
     let found = own.labelled(&labels).await.map_err(Problem::doing(LIST_OWN_BINDINGS))?;
-    // Whoever may bind roles in the namespace may label what he likes; the gateway's own has an owner.
+    // A user who may create bindings in the namespace may set any label; the gateway's own has an owner.
     let is_own = |binding: &DynamicObject| {
         binding.namespace().as_deref() == Some(site.namespace) && site.owns(binding)
     };
@@ -253,8 +253,8 @@ async fn delete_bindings(
     Ok(())
 }
 
-/// Writes where the gateway is. What was known stays known while nobody can say.
-async fn say_where<K: WireGuard>(
+/// Writes the endpoint of the gateway. While it cannot be determined, the former one is kept.
+async fn write_endpoint<K: WireGuard>(
     gateway: &K,
     context: &Context,
     site: &Site<'_>,
@@ -264,14 +264,14 @@ async fn say_where<K: WireGuard>(
     let pods = pods.map_err(Problem::doing("list pods"))?;
     let pods: Vec<Pod> = pods.into_iter().filter_map(|pod| pod.try_parse().ok()).collect();
     let inside = internal_endpoint(&pods);
-    let outside = match gateway.service() {
+    let endpoint = match gateway.service() {
         None => None,
-        Some(_) => Some(outside(context, site, &pods).await?),
+        Some(_) => Some(external_endpoint(context, site, &pods).await?),
     };
 
     let former = gateway.status();
     let mut status = Map::new();
-    put_known(&mut status, &former, "endpoint", outside);
+    put_known(&mut status, &former, "endpoint", endpoint);
     put_known(&mut status, &former, "internalEndpoint", Some(inside));
     status.insert("secretRef".to_owned(), serde_json::to_value(secret).unwrap_or_default());
     let status = Value::Object(status);
@@ -284,7 +284,7 @@ async fn say_where<K: WireGuard>(
     apply_status(&owns, &own, site.name, &status).await.map_err(Problem::doing("write the status"))
 }
 
-async fn outside(
+async fn external_endpoint(
     context: &Context,
     site: &Site<'_>,
     pods: &[Pod],
@@ -292,7 +292,7 @@ async fn outside(
     let name = site.object_name();
     let doing = Problem::doing(format!("read Service {name}"));
     let service = context.of::<Service>().get(&name, Some(site.namespace)).await.map_err(doing)?;
-    // One that is going may be that of a gateway of the same name before: its address goes with it.
+    // A service that is being deleted may be that of a former gateway of the same name, and its address is void.
     let service = service.filter(|service| service.metadata.deletion_timestamp.is_none());
     let service = service.and_then(|service| service.try_parse().ok()).unwrap_or_default();
     let node = active_pod(pods).ok().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
@@ -337,9 +337,8 @@ async fn put<K: Belonging>(
     apply(&cache.api(namespace), &name, found.as_ref(), wanted).await.map_err(doing("apply"))
 }
 
-/// As [`put`]. What is at `fixed` in an object cannot be changed: the one that is wanted takes the place of one
-/// where it is another.
-async fn put_anew<K: Belonging>(
+/// As [`put`]. The value at `fixed` is immutable: an object with another value there is replaced.
+async fn put_or_replace<K: Belonging>(
     context: &Context,
     namespace: Option<&str>,
     wanted: Value,
@@ -352,8 +351,8 @@ async fn put_anew<K: Belonging>(
     let mut found = cache.get(&name, namespace).await.map_err(doing("read"))?;
     if !found.as_ref().is_some_and(|found| is_another(&wanted, found, fixed)) {
         match apply(&all, &name, found.as_ref(), wanted.clone()).await {
-            // Somebody may have made one without the labels by which it would have been heard of. With a
-            // binding under this name the gateway would have no rights; nobody's Deployment is taken away.
+            // An object without the labels is not in the cache. A binding under this name would leave the gateway
+            // without rights, so it is replaced; the Deployment of another owner is not.
             Err(kube::Error::Api(status))
                 if found.is_none() && status.code == INVALID && fixed == ROLE =>
             {
@@ -372,7 +371,7 @@ async fn put_anew<K: Belonging>(
     apply(&all, &name, None, wanted).await.map_err(doing("apply"))
 }
 
-/// Whether what is at `fixed` differs. The API server leaves out what is empty.
+/// Whether the value at `fixed` differs. The API server omits empty values.
 fn is_another(wanted: &Value, found: &DynamicObject, fixed: &str) -> bool {
     let pair = wanted.pointer(fixed).zip(found.data.pointer(fixed));
 

@@ -10,61 +10,61 @@ use serde_json::{Value, json};
 use super::kind::WireGuard;
 use crate::api::embedded::EmbeddedMetadata;
 
-/// Name the gateway that something belongs to.
+/// The label with the name of the gateway that an object belongs to.
 pub(crate) const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";
 pub(crate) const GATEWAY_NAMESPACE: &str = "networking.liqo.io/gateway-namespace";
 
-/// The volume with the keys, whichever secret the template names for it.
+/// The volume with the keys, for any Secret that the template names for it.
 const KEYS_VOLUME: &str = "wireguard-config";
 
-/// The role of Strait's own gateways, which ask for nothing outside their namespace. Those of Liqo do.
+/// The role of Strait's own gateways, which need no rights outside their namespace. Those of Liqo do.
 const OWN_ROLE: &str = "strait-gateway";
 
-/// Of a pod that names none.
+/// The account of a pod that names none.
 const DEFAULT_ACCOUNT: &str = "default";
 
-/// What a gateway asks for cannot be made.
+/// Why the objects of a gateway cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkloadError {
-    /// Nothing says what runs.
+    /// There is no deployment.
     #[error("spec.deployment.spec is missing: nothing says what runs")]
     NoDeployment,
-    /// Nothing says what is exposed.
+    /// There is no service.
     #[error("spec.service.spec is missing: nothing says how clients reach the gateway")]
     NoService,
-    /// No object can be written that way.
+    /// The object cannot be serialized.
     #[error("spec cannot be written as JSON: {0}")]
     Json(String),
 }
 
-/// What there is to make for one gateway.
+/// The objects of one gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Workload {
     pub(super) deployment: Value,
-    /// Of a server.
+    /// For a server.
     pub(super) service: Option<Value>,
-    /// `None` for the one that every namespace has.
+    /// `None` for the account that every namespace has.
     pub(super) account: Option<Value>,
     pub(super) binding: Value,
-    /// Where metrics are scraped, and by whom; those that are not asked for are `None`.
+    /// The service and the monitor for metrics; those that are not requested are `None`.
     pub(super) metrics: [Option<Value>; 2],
 }
 
-/// Who the gateway is, and what it is to have.
+/// The identity of the gateway, and its owner, Secret and role.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site<'a> {
     pub(super) name: &'a str,
     pub(super) namespace: &'a str,
-    /// The gateway itself, as the owner of what is made for it.
+    /// The gateway itself, as the owner of its objects.
     pub(super) owner: &'a OwnerReference,
-    /// The name of the secret with its keys.
+    /// The name of the Secret with its keys.
     pub(super) secret: &'a str,
-    /// The `ClusterRole` with the rights of its pods.
+    /// The `ClusterRole` of its pods.
     pub(super) role: &'a str,
 }
 
 impl Site<'_> {
-    /// Of the deployment and the service.
+    /// The name of the deployment and the service.
     pub(super) fn object_name(&self) -> String {
         format!("gw-{}", self.name)
     }
@@ -77,12 +77,12 @@ impl Site<'_> {
         format!("{}-{}-{}", self.role, self.namespace, self.name)
     }
 
-    /// Whether the rights of its pods are those in its namespace, or the same in all.
+    /// Whether the rights of its pods are limited to its namespace.
     pub(super) fn is_bound_within_namespace(&self) -> bool {
         self.role == OWN_ROLE
     }
 
-    /// Whether `object` goes with the gateway.
+    /// Whether `object` is owned by the gateway.
     pub(super) fn owns(&self, object: &impl ResourceExt) -> bool {
         object.owner_references().iter().any(|owner| owner.uid == self.owner.uid)
     }
@@ -110,7 +110,7 @@ impl Site<'_> {
     }
 }
 
-/// What `gateway` asks for.
+/// The objects of `gateway`.
 ///
 /// # Errors
 ///
@@ -151,8 +151,7 @@ pub(super) fn workload<K: WireGuard>(
     })
 }
 
-/// The account's rights. Nothing of a namespace can own what belongs to none: who made a binding for all
-/// namespaces must take it away.
+/// The binding of the account. No namespaced object can own a cluster-wide one: the operator must delete it itself.
 fn binding(site: &Site<'_>, account: &str) -> Value {
     let name = site.binding_name();
     let (kind, metadata) = if site.is_bound_within_namespace() {
@@ -200,7 +199,7 @@ fn service(metadata: Value, spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
 }
 
-/// The secret may have been made for this gateway, under a name that no template can know.
+/// The Secret may have been created for this gateway, under a name that the template cannot know.
 fn mount_keys(spec: &mut Value, secret: &str) {
     let volumes = spec.pointer_mut("/template/spec/volumes").and_then(Value::as_array_mut);
     let is_keys = |volume: &&mut Value| volume.get("name").is_some_and(|name| name == KEYS_VOLUME);

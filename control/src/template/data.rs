@@ -1,4 +1,4 @@
-//! What the expressions of a template may name.
+//! The values that the expressions of a template may use.
 
 use std::borrow::Cow;
 
@@ -13,18 +13,18 @@ pub struct Data<'a> {
     roots: Vec<(&'static str, Node<'a>)>,
 }
 
-/// A value, or that it has none, and its schema.
+/// A value, which may be absent, and its schema.
 #[derive(Clone, Debug)]
 pub(super) struct Node<'a> {
     /// `None`: the schema knows the field, and it is not there.
     pub(super) value: Option<Cow<'a, Value>>,
-    /// As OpenAPI has it; `None`: it may have any field.
+    /// An OpenAPI schema; `None`: it may have any field.
     schema: Option<&'a Value>,
 }
 
 impl<'a> Data<'a> {
-    /// Of the gateway `identity` with the `spec` of its `GatewayServer` or `GatewayClient`, whose `schema`
-    /// is that of its definition, and whose keys are in the Secret called `secret`.
+    /// The values of the gateway `identity` with the `spec` of its `GatewayServer` or `GatewayClient`, `schema` of its
+    /// definition, and the Secret with its keys called `secret`.
     #[must_use]
     pub fn new(identity: &Identity, spec: &'a Value, schema: &'a Value, secret: &str) -> Self {
         let Identity { name, namespace, remote_cluster_id, uid, mode: _ } = identity;
@@ -42,7 +42,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// All names, for whoever wrote another.
+    /// All names, for the error on an unknown one.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.roots.iter().map(|(name, _)| *name)
     }
@@ -55,9 +55,9 @@ impl<'a> Data<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Its field; `None` if there is no such field, which is another thing than one without a value.
+    /// Its field; `None` if the schema has no such field, unlike one without a value.
     ///
-    /// Go's names differ from those of the API in capitals alone: `LoadBalancerIP`, `loadBalancerIP`.
+    /// Go's names differ from those of the API in case alone: `LoadBalancerIP`, `loadBalancerIP`.
     pub(super) fn field(&self, name: &str) -> Option<Self> {
         let is_it = |key: &&String| key.eq_ignore_ascii_case(name);
         let known = self.schema.and_then(|schema| schema.get("properties")?.as_object());
@@ -73,12 +73,12 @@ impl<'a> Node<'a> {
                 let key = map.keys().find(is_it);
                 key.and_then(|key| map.get(key)).map(Cow::Borrowed)
             }
-            // What is owned is a text.
+            // An owned value is a text and has no fields.
             Some(Cow::Borrowed(_) | Cow::Owned(_)) => return None,
             None => None,
         };
 
-        // Where nobody says which fields there are, a field is one that is there.
+        // Without a schema every field that is present is known.
         (schema.is_some() || value.is_some()).then_some(Self { value, schema })
     }
 
@@ -106,8 +106,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What stands in its place in a text: nothing for what has no value. `None` for what is more than
-    /// one value.
+    /// The text that replaces the expression: empty for an absent value. `None` for a list or a map.
     pub(super) fn text(&self) -> Option<String> {
         match self.value.as_deref() {
             None | Some(Value::Null) => Some(String::new()),

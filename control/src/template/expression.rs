@@ -1,62 +1,62 @@
-//! One text with expressions in it.
+//! Renders one text with expressions in it.
 
 use super::data::{Data, Node};
 
 const BEGIN: &str = "{{";
 const END: &str = "}}";
 
-/// Why an expression has no value. Each quotes it as it is written.
+/// Why an expression has no value. Each variant quotes it as written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// The rest of the text is all expression.
+    /// The closing braces are missing.
     #[error("{expression:?} has no end: write }}}} where it ends")]
     Unclosed {
-        /// As it is written.
+        /// The expression as written.
         expression: String,
     },
-    /// It may be an expression elsewhere.
+    /// It is Go's syntax, but not supported.
     #[error(
         "{expression:?} is more than can be rendered here: write {{{{ .Field.Field }}}} or {{{{ index .Field NUMBER }}}}"
     )]
     Unsupported {
-        /// As it is written.
+        /// The expression as written.
         expression: String,
     },
-    /// No template has such a variable.
+    /// Templates have no such variable.
     #[error("{expression:?}: there is no {name:?}; there is {known}")]
     UnknownVariable {
-        /// As it is written.
+        /// The expression as written.
         expression: String,
-        /// The first part of it.
+        /// The name of the variable.
         name: String,
-        /// Those that there are.
+        /// The names of all variables.
         known: String,
     },
-    /// The variable has no such field.
+    /// The value has no such field.
     #[error("{expression:?}: there is no {field:?}")]
     NoField {
-        /// As it is written.
+        /// The expression as written.
         expression: String,
-        /// The part of it that is not known.
+        /// The unknown field.
         field: String,
     },
-    /// A list or a map has no place in a text.
+    /// A list or a map cannot stand in a text.
     #[error("{expression:?} is a list or a map: name one field or element of it")]
     NotOneValue {
-        /// As it is written.
+        /// The expression as written.
         expression: String,
     },
     /// The list is shorter.
     #[error("{expression:?}: the list has no element {number}")]
     NoElement {
-        /// As it is written.
+        /// The expression as written.
         expression: String,
-        /// From 0.
+        /// The number of the element, from 0.
         number: usize,
     },
 }
 
-/// `text` with the values of its expressions in their places.
+/// `text` with its expressions replaced by their values.
 pub(super) fn render(text: &str, data: &Data<'_>) -> Result<String, ExpressionError> {
     let mut rendered = String::with_capacity(text.len());
     let mut rest = text;
@@ -74,9 +74,8 @@ pub(super) fn render(text: &str, data: &Data<'_>) -> Result<String, ExpressionEr
     Ok(rendered)
 }
 
-/// Whether the first expression of `text` has a value that Go's `if` takes for true; `None` if there is
-/// none. A field that the schema does not know and an element that is not there have none: the spec may be
-/// of another release than the template.
+/// Whether the first expression of `text` has a value that Go's `if` takes for true; `None` if there is no expression.
+/// An unknown field and a missing element have no value: the spec may be of another release than the template.
 pub(super) fn is_first_truthy(
     text: &str,
     data: &Data<'_>,
@@ -90,7 +89,7 @@ pub(super) fn is_first_truthy(
     }
 }
 
-/// What is before the first expression, the expression with its braces, and what is after it.
+/// The text before the first expression, the expression with its braces, and the text after it.
 fn split(text: &str) -> Result<Option<(&str, &str, &str)>, ExpressionError> {
     let Some(begin) = text.find(BEGIN) else { return Ok(None) };
     let (before, rest) = text.split_at(begin);

@@ -40,7 +40,7 @@ fn refused(template: &Value) -> String {
 }
 
 #[test]
-fn values_stand_where_their_names_stood() {
+fn expressions_are_replaced_by_values() {
     let template = json!({
         "replicas": 1,
         "flag": "--mtu={{ .Spec.MTU }}",
@@ -64,7 +64,7 @@ fn values_stand_where_their_names_stood() {
 }
 
 #[test]
-fn what_comes_to_an_integer_is_one_except_beside_labels() {
+fn integers_are_typed_except_beside_labels() {
     let port = "{{ .Spec.Endpoint.Port }}";
     let template = json!({
         "port": port,
@@ -125,7 +125,7 @@ fn an_element_of_a_list_may_be_named() {
 }
 
 #[test]
-fn what_cannot_be_rendered_is_quoted_with_its_place() {
+fn an_error_has_the_expression_and_its_place() {
     let at = |text: &str| refused(&json!({"spec": {"ports": [{"port": text}]}}));
 
     for (text, part) in [
@@ -149,7 +149,7 @@ fn what_cannot_be_rendered_is_quoted_with_its_place() {
 }
 
 #[test]
-fn the_templates_that_are_shipped_can_be_rendered() {
+fn shipped_templates_can_be_rendered() {
     for text in [
         include_str!("../../../deploy/liqo/server.yaml"),
         include_str!("../../../deploy/liqo/client.yaml"),
@@ -197,10 +197,10 @@ fn any_template() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever somebody writes: an object without expressions, or an error. What has been rendered
-    /// renders to itself, except for optional keys that depend on nothing.
+    /// For any template: an object without expressions, or an error. A rendered object renders to itself, except for
+    /// optional keys without an expression.
     #[test]
-    fn nothing_is_rendered_by_half(template in any_template()) {
+    fn rendering_is_complete_or_fails(template in any_template()) {
         let outcome = with(&spec(), |data| render(&template, data));
 
         if let Ok(rendered) = outcome {

@@ -1,4 +1,4 @@
-//! Several watches as one: says when something in any of them has changed, once all were listed.
+//! Several watches as one: reports a change in any of them, once all were listed.
 
 use futures_util::TryStreamExt as _;
 use futures_util::future::ready;
@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::pace::Pace;
 
-/// What a [`Bundle`] is made of: that objects of a kind have changed.
+/// An event of a [`Bundle`]: objects of a kind have changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     kind: &'static str,
@@ -18,12 +18,12 @@ pub(crate) struct Change {
 /// Changes of one kind.
 pub(crate) type Changes = BoxStream<'static, Result<Change, watcher::Error>>;
 
-/// Watches of several kinds. Who keeps the objects is told when to look at them.
+/// Watches of several kinds. The caller keeps the objects, and learns when to read them.
 pub(crate) struct Bundle {
     changes: Changes,
     /// Kinds that were not listed yet.
     unlisted: Vec<&'static str>,
-    /// When to tell what has changed.
+    /// When to report the changes.
     due: Option<Instant>,
     pace: Pace,
 }
@@ -37,11 +37,11 @@ impl Bundle {
         Self { changes, unlisted, due: None, pace: Pace::default() }
     }
 
-    /// Waits until it is time to look at all objects. Cancel safe.
+    /// Waits until it is time to read all objects. Cancel safe.
     ///
     /// # Errors
     ///
-    /// If the API server cannot be asked. The watches go on by themselves.
+    /// If the API server cannot be reached. The watches go on by themselves.
     pub(crate) async fn next(&mut self) -> Result<(), watcher::Error> {
         loop {
             let change = match self.due {
@@ -60,7 +60,7 @@ impl Bundle {
             };
             match change {
                 Some(change) => self.note(change?),
-                // A watch has no end; if it had, there would be nothing more to say.
+                // A watch never ends; if one did, there would be no more changes.
                 None => std::future::pending().await,
             }
         }
@@ -70,12 +70,12 @@ impl Bundle {
         if change.is_listed {
             self.unlisted.retain(|kind| *kind != change.kind);
         }
-        // From the first change on, so that a flood of them cannot put it off for ever.
+        // Counted from the first change on, so that a flood of them cannot delay the report without end.
         self.due.get_or_insert(self.pace.due(Instant::now()));
     }
 }
 
-/// The changes of `kind` that `events` speak of.
+/// The changes of `kind` in `events`.
 pub(crate) fn changes<K>(
     kind: &'static str,
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
@@ -85,7 +85,7 @@ where
 {
     let changes = events.try_filter_map(move |event| {
         let is_listed = match event {
-            // That a list is asked for says nothing, not even that anybody answers.
+            // `Init` precedes the list request: it does not prove that the server answers.
             watcher::Event::Init | watcher::Event::InitApply(_) => return ready(Ok(None)),
             watcher::Event::InitDone => true,
             watcher::Event::Apply(_) | watcher::Event::Delete(_) => false,
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Of one kind, which has something to say each minute, and then nothing.
+    /// Of one kind, with one event each minute, and then none.
     fn bundle<const N: usize>(events: [watcher::Result<Event<Pod>>; N]) -> Bundle {
         let events = stream::iter(events).then(async |event| {
             sleep(Duration::from_secs(60)).await;
@@ -116,30 +116,30 @@ mod tests {
         Bundle::new([changes("Pod", events.chain(stream::pending()))])
     }
 
-    /// What is told before nothing is for an hour, and whether it is an error.
-    async fn told(mut bundle: Bundle) -> Vec<bool> {
-        let mut told = Vec::new();
+    /// The reports until there is none for an hour, and whether each is an error.
+    async fn reports(mut bundle: Bundle) -> Vec<bool> {
+        let mut reports = Vec::new();
         while let Ok(next) = timeout(Duration::from_secs(3600), bundle.next()).await {
-            told.push(next.is_err());
+            reports.push(next.is_err());
         }
 
-        told
+        reports
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_asked_in_vain_has_not_answered() {
+    async fn a_failed_list_is_no_answer() {
         let away = || Err(Error::NoResourceVersion);
 
-        let (asked, listed) = (|| Ok(Event::Init), Ok(Event::InitDone));
+        let (init, listed) = (|| Ok(Event::Init), Ok(Event::InitDone));
 
-        let events = [asked(), listed, away(), asked(), away(), asked(), away()];
-        let told = told(bundle(events)).await;
+        let events = [init(), listed, away(), init(), away(), init(), away()];
+        let reports = reports(bundle(events)).await;
 
-        assert_eq!(told, [false, true, true, true]);
+        assert_eq!(reports, [false, true, true, true]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_is_told_as_one() {
+    async fn a_list_is_reported_once() {
         let bundle = bundle([
             Ok(Event::Init),
             Ok(Event::InitApply(Pod::default())),
@@ -147,11 +147,11 @@ mod tests {
             Ok(Event::InitDone),
         ]);
 
-        assert_eq!(told(bundle).await, [false]);
+        assert_eq!(reports(bundle).await, [false]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_told_before_all_kinds_are_listed() {
+    async fn nothing_is_reported_before_all_kinds_are_listed() {
         let listed = [Ok(Event::Init), Ok(Event::InitDone)];
         let changed = [Ok(Event::Init), Ok(Event::Apply(Pod::default()))];
         let bundle = Bundle::new([
@@ -159,6 +159,6 @@ mod tests {
             changes("Service", stream::iter(changed).chain(stream::pending())),
         ]);
 
-        assert!(told(bundle).await.is_empty());
+        assert!(reports(bundle).await.is_empty());
     }
 }

@@ -1,32 +1,31 @@
-//! When to tell what has changed: the first changes at once, a flood of them bundled.
+//! When to report changes: the first ones at once, a flood of them together.
 //!
-//! A table costs the packets a moment each time it is built, so the more often somebody writes, the
-//! less often all of it is told: a token bucket, as routers hold back their route calculation (the
-//! back-off of RFC 8405 has the same two ends).
+//! Building a table delays packets for a moment, so frequent changes are reported less often: a token bucket, as
+//! routers delay their route calculation (the back-off of RFC 8405 has the same two ends).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// From one update to the next at least: what is written together is told together.
+/// The shortest time between two updates: changes that are written together are reported together.
 const GAP: Duration = Duration::from_millis(20);
 
-/// From one update to the next while changes do not end.
+/// The time between two updates during a flood of changes.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Updates that a pause saves up.
+/// The number of updates that a pause saves up.
 const BURST: u32 = 10;
 
-/// What was told lately.
+/// The updates of the recent past.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     last: Option<Instant>,
-    /// When everything that was told would have been told, one update each [`PERIOD`].
+    /// When all past updates would have been due at one update each [`PERIOD`].
     horizon: Option<Instant>,
 }
 
 impl Pace {
-    /// When to tell what has changed `now`.
+    /// When to report what has changed `now`.
     pub(super) fn due(&self, now: Instant) -> Instant {
         let gap_over = self.last.map(|last| last + GAP);
         let saved = PERIOD * (BURST - 1);
@@ -35,7 +34,7 @@ impl Pace {
         [gap_over, token_there].into_iter().flatten().fold(now, Instant::max)
     }
 
-    /// All of it was told `now`.
+    /// All changes were reported `now`.
     pub(super) fn told(&mut self, now: Instant) {
         let horizon = self.horizon.map_or(now, |horizon| horizon.max(now));
         self.horizon = Some(horizon + PERIOD);
@@ -50,8 +49,8 @@ mod tests {
 
     use super::*;
 
-    /// When each of the changes is told that come after these pauses, in milliseconds.
-    fn told_after(pauses: &[u64]) -> Vec<(Duration, Duration)> {
+    /// When each of the changes is reported that come after these pauses, in milliseconds.
+    fn reported_after(pauses: &[u64]) -> Vec<(Duration, Duration)> {
         let start = Instant::now();
         let mut pace = Pace::default();
         let mut now = start;
@@ -68,16 +67,16 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_change_is_told_at_once_however_many_came_before() {
+    fn a_lone_change_is_reported_at_once() {
         let pauses = [vec![0; 50], vec![1_000]].concat();
-        let (changed, told) = *told_after(&pauses).last().unwrap();
+        let (changed, told) = *reported_after(&pauses).last().unwrap();
 
         assert_eq!(told, changed);
     }
 
     #[test]
-    fn a_flood_is_told_ten_times_a_second_after_its_beginning() {
-        let updates = told_after(&[0; 30]);
+    fn a_flood_is_reported_ten_times_a_second() {
+        let updates = reported_after(&[0; 30]);
         let told: Vec<_> = updates.iter().map(|(_, told)| told.as_millis()).collect();
 
         let burst: Vec<_> = (0..10).map(|number| number * 20).collect();
@@ -87,11 +86,11 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody waits longer than a period, and in no stretch of time are there more updates than
-        /// were saved up and came due within it.
+        /// No change waits longer than a period, and in no stretch of time are there more updates than were saved up
+        /// and came due within it.
         #[test]
-        fn no_change_waits_long_and_no_second_has_many(pauses in vec(0..400_u64, 1..80)) {
-            let updates = told_after(&pauses);
+        fn changes_and_updates_keep_the_limits(pauses in vec(0..400_u64, 1..80)) {
+            let updates = reported_after(&pauses);
 
             for (changed, told) in &updates {
                 prop_assert!(*told - *changed <= PERIOD, "{changed:?} {told:?}");

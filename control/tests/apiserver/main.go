@@ -1,4 +1,4 @@
-// Command apiserver is etcd, kube-apiserver or kubectl, whichever it is called, built from their
+// Command apiserver is etcd, kube-apiserver or kubectl, depending on its name, built from their
 // published modules. Tests use them from here where no KUBEBUILDER_ASSETS say where else.
 package main
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::stand_in::Work;
 use super::world::{Ear, World};
 
-/// Of Liqo's documentation.
+/// The id in Liqo's documentation.
 const REMOTE: &str = "cl01";
 
 const WAITS: Making = Making { format: None, overwrites: false, waits: true };
@@ -88,7 +88,7 @@ async fn write_down(contact: &Contact, wanted: &Create, format: Format, ear: &Ea
 }
 
 async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
-    let elsewhere = Contact { namespace: Some("nowhere".to_owned()), ..contact.clone() };
+    let missing_namespace = Contact { namespace: Some("missing".to_owned()), ..contact.clone() };
     let mut other_template = server();
     let mut bad_port = server();
     if let Create::GatewayServer { template, .. } = &mut other_template {
@@ -99,7 +99,7 @@ async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
     }
 
     for (contact, wanted, says) in [
-        (&elsewhere, configuration(), "namespace nowhere does not exist"),
+        (&missing_namespace, configuration(), "namespace missing does not exist"),
         (contact, other_template, "choose one with --template-name and --template-namespace"),
         (contact, bad_port, "choose another --node-port, or apply what -o yaml prints"),
         (
@@ -206,7 +206,7 @@ async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
     let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
     let text = loop {
         match generate(contact, &wanted, Format::Yaml, ear.session()).await {
-            // The stand-in has a moment of its own.
+            // The stand-in works asynchronously.
             Err(CommandError::NoSecret { .. }) => tokio::task::yield_now().await,
             text => break text.unwrap(),
         }
@@ -288,7 +288,7 @@ async fn makes_the_namespace_of_a_peering(world: &World, ear: &Ear) {
     assert_eq!(found.unwrap().spec.mtu, Some(1340));
 }
 
-/// The same under another name.
+/// The same with another name.
 fn named(mut wanted: Create, other: &str) -> Create {
     let (Create::Configuration { name, .. }
     | Create::GatewayServer { name, .. }

@@ -1,4 +1,4 @@
-//! `plan` and `check`, with an account that may only read, against what is then done.
+//! `plan` and `check`, with a read-only account, against the real results.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use super::world::{Cluster, Ear, World, wanted};
 /// API groups and resources of them.
 type Seen<'a> = (&'a str, &'a [&'a str]);
 
-/// One that may see these and do nothing.
+/// A role that may read these and nothing else.
 fn reader(name: &str, seen: &[Seen<'_>]) -> ClusterRole {
     let rule = |(group, resources): &Seen<'_>| PolicyRule {
         api_groups: Some(vec![(*group).to_owned()]),
@@ -39,7 +39,7 @@ fn reader(name: &str, seen: &[Seen<'_>]) -> ClusterRole {
     ClusterRole { metadata, rules: Some(seen.iter().map(rule).collect()), ..ClusterRole::default() }
 }
 
-/// One that may see everything of a peering but the keys.
+/// A role that may read everything of a peering but the keys.
 fn without_secrets() -> ClusterRole {
     let seen: [Seen<'_>; 4] = [
         ("", &["configmaps", "namespaces", "serviceaccounts", "services"]),
@@ -51,7 +51,7 @@ fn without_secrets() -> ClusterRole {
     reader("without-secrets", &seen)
 }
 
-/// Both clusters, seen by somebody who may only read. The role is made under `name`.
+/// Both clusters, with a read-only account. The role is created under `name`.
 async fn audit(world: &World, name: &str) -> Pair {
     let role = reader(name, &[("*", &["*"])]);
     let of = async |cluster: &Cluster, side| Contact {
@@ -65,7 +65,7 @@ async fn audit(world: &World, name: &str) -> Pair {
     }
 }
 
-/// Gives prefixes in one cluster, as the operator does, until dropped.
+/// Runs IPAM in one cluster, as the operator does, until dropped.
 struct Ipam(tokio::task::JoinHandle<()>);
 
 impl Ipam {
@@ -96,7 +96,7 @@ fn change<'a>(plan: &'a Plan, place: usize, kind: &str, name: &str) -> Option<&'
     plan.clusters[place].changes.iter().find(|change| change.kind == kind && change.name == name)
 }
 
-/// Everything that a plan says a cluster has afterwards, against the cluster.
+/// Checks that the cluster is as the plan predicted.
 async fn assert_true(plan: &Plan, place: usize, cluster: &Cluster) {
     for change in &plan.clusters[place].changes {
         let found = async || {
@@ -107,13 +107,13 @@ async fn assert_true(plan: &Plan, place: usize, cluster: &Cluster) {
                 "Configuration" => {
                     value(cluster.api::<Configuration>(namespace).get_opt(&change.name).await)
                 }
-                // Made by others.
+                // Created by others.
                 _ => return None,
             };
             Some(found)
         };
         let Some(mut found_now) = found().await else { continue };
-        // The collector has a moment of its own.
+        // The garbage collector works asynchronously.
         for _ in 0..100 {
             if found_now.is_none() || change.action != Action::Delete {
                 break;
@@ -134,7 +134,7 @@ fn value<K: serde::Serialize>(found: kube::Result<Option<K>>) -> Option<Value> {
     found.expect("an answer").map(|found| serde_json::to_value(found).expect("a value"))
 }
 
-/// Waits until nothing would be different from `plan` any more.
+/// Waits until nothing differs from `plan` any more.
 async fn settled(contact: &Contact, proposal: &Proposal, ear: &Ear) {
     let is_settled = async || {
         let now = plan(contact, proposal, None, ear.session()).await.expect("a plan");
@@ -149,7 +149,7 @@ async fn settled(contact: &Contact, proposal: &Proposal, ear: &Ear) {
     tokio::time::timeout(Duration::from_secs(60), settled).await.expect("it settles");
 }
 
-/// Foretells what is then done, step by step; the clusters are joined in the end.
+/// Predicts each step before it is done; the clusters are joined in the end.
 pub(crate) async fn foretells(world: &World) {
     let ear = Ear::default();
     let audited = audit(world, "foresight").await;
@@ -207,7 +207,7 @@ pub(crate) async fn foretells(world: &World) {
     drop(operators);
 }
 
-/// What goes is what was foretold, and nothing else: gateways first, then the prefixes as well.
+/// Exactly the predicted objects are deleted: first gateways, then the prefixes as well.
 async fn taking_apart(world: &World, audited: &Pair, ear: &Ear) {
     gateways(world).await;
     let before = world.content().await;
@@ -262,11 +262,10 @@ async fn taking_apart(world: &World, audited: &Pair, ear: &Ear) {
     assert_eq!(again.to_string(), "No changes.\n");
 }
 
-/// How many prefixes the installation has.
+/// The number of prefixes of the installation.
 const INSTALLED: usize = 4;
 
-/// Gateways on both sides, each with a part of what operators make of them, and a Secret that is not
-/// theirs alone.
+/// Gateways on both sides, each with some of the objects that operators make, and a Secret that they share.
 async fn gateways(world: &World) {
     let endpoint = json!({"addresses": ["172.18.0.3"], "port": 30742});
     let labels = |id: &str| json!({"liqo.io/remote-cluster-id": id});
@@ -304,7 +303,7 @@ async fn belongings(cluster: &Cluster, gateway: &impl Resource<DynamicType = ()>
     cluster.put::<PublicKey>(&namespace, id, key).await;
 }
 
-/// What was there `before` and is not any more is what the plan deletes, of all that `content` has.
+/// The objects that existed `before` and are gone are those that the plan deletes, of all that `content` has.
 async fn assert_gone(world: &World, before: &[String], plan: &Plan) {
     // Kind, namespace and name.
     let known = |line: &String| line.rsplit_once(' ').expect("a version").0.to_owned();
@@ -321,7 +320,7 @@ async fn assert_gone(world: &World, before: &[String], plan: &Plan) {
         let after: BTreeSet<_> = world.content().await.iter().map(known).collect();
         before.difference(&after).cloned().collect::<BTreeSet<_>>()
     };
-    // The collector has a moment of its own.
+    // The garbage collector works asynchronously.
     for _ in 0..100 {
         if gone().await == foretold {
             return;
@@ -331,7 +330,7 @@ async fn assert_gone(world: &World, before: &[String], plan: &Plan) {
     assert_eq!(gone().await, foretold);
 }
 
-/// Remote pods move: another name is chosen for them, as it was foretold.
+/// Remote pods move: another local prefix is allocated, as predicted.
 async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
     let name = "milan";
     let namespace = "liqo-tenant-milan";
@@ -353,7 +352,7 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
     settled(&audited.local, &proposal, ear).await;
     assert_true(&foretold, 0, &world.local).await;
 
-    // What the installation has is taken by then: nobody else gets it.
+    // The prefixes of the installation are taken by then, and not allocated again.
     let given = after(&foretold, 0, "Configuration", name, "status.remote.cidr.pod[0]");
     let cidr = given.as_str().expect("a prefix").parse().expect("a prefix");
     let proposal = Proposal::Network { name: "external-cidr".to_owned(), cidr };
@@ -361,7 +360,7 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
     let change = change(&foretold, 0, "Network", "external-cidr").expect("a change");
     assert_eq!(change.action, Action::Replace);
     let cidr = change.fields.iter().find(|field| field.path == "status.cidr").expect("a field");
-    assert_ne!(cidr.after.as_ref(), Some(given), "somebody has that");
+    assert_ne!(cidr.after.as_ref(), Some(given), "that is allocated");
     assert!(foretold.clusters[0].notes.iter().any(|note| note.contains("cluster milan knows")));
 
     let nothing =
@@ -387,21 +386,21 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
     let immutable = Proposal::Apply { objects: vec![immutable] };
     let foretold = plan(&audited.local, &immutable, None, ear.session()).await.expect("a plan");
     assert_eq!(foretold.clusters[0].conflicts[0].reason, "FieldImmutable");
-    let nowhere = ["one", "two"].map(|name| {
+    let missing = ["one", "two"].map(|name| {
         json!({
             "apiVersion": "ipam.liqo.io/v1alpha1", "kind": "Network",
-            "metadata": {"name": name, "namespace": "nowhere"}, "spec": {"cidr": "10.9.0.0/16"},
+            "metadata": {"name": name, "namespace": "missing"}, "spec": {"cidr": "10.9.0.0/16"},
         })
     });
-    let nowhere = Proposal::Apply { objects: nowhere.to_vec() };
-    let foretold = plan(&audited.local, &nowhere, None, ear.session()).await.expect("a plan");
+    let missing = Proposal::Apply { objects: missing.to_vec() };
+    let foretold = plan(&audited.local, &missing, None, ear.session()).await.expect("a plan");
     let [conflict] = &foretold.clusters[0].conflicts[..] else { panic!("{foretold}") };
-    assert_eq!((conflict.reason.as_str(), conflict.name.as_str()), ("NamespaceMissing", "nowhere"));
-    // Nobody is installed here, so nobody says which pools there are.
+    assert_eq!((conflict.reason.as_str(), conflict.name.as_str()), ("NamespaceMissing", "missing"));
+    // There is no operator here, so its pools are not known.
     let notes = &foretold.clusters[0].notes;
     assert!(notes.iter().any(|note| note.starts_with("no operator of Strait is in ")), "{notes:?}");
 
-    // As it was before.
+    // Restores the former state.
     world
         .local
         .api::<Configuration>(namespace)
@@ -416,7 +415,7 @@ async fn another_prefix(world: &World, audited: &Pair, ear: &Ear) {
     }
 }
 
-/// Says of joined clusters what is wrong with them, and no more once it is mended.
+/// Reports the problems of joined clusters, and no more once they are solved.
 pub(crate) async fn finds_what_is_wrong(world: &World) {
     let ear = Ear::default();
     let audited = audit(world, "auditor").await;
@@ -425,12 +424,12 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
 
     let found =
         check_pair([&audited.local, &audited.remote], ear.session()).await.expect("findings");
-    // Nobody is installed here: others do the work.
+    // There is no operator here: stand-ins do its work.
     assert!(has(&found, Side::Local, "Namespace liqo", "OperatorMissing"), "{found}");
     assert!(!found.findings.iter().any(|finding| finding.reason == "MTUDiffers"), "{found}");
     assert!(!found.findings.iter().any(|finding| finding.reason == "KeyDiffers"), "{found}");
 
-    a_key_of_nobody_would_be_replaced(world, &audited, &ear).await;
+    a_key_of_no_gateway_would_be_replaced(world, &audited, &ear).await;
     let servers = world.remote.api::<GatewayServer>("liqo-tenant-rome");
     let patch = Patch::Merge(json!({"spec": {"mtu": 1400}}));
     servers.patch("rome", &PatchParams::default(), &patch).await.expect("a server");
@@ -447,12 +446,12 @@ pub(crate) async fn finds_what_is_wrong(world: &World) {
     );
 
     the_operator_may_do_what_it_must(world, &audited.local, &ear).await;
-    what_may_not_be_seen_is_not_missing(world, &ear).await;
+    hidden_objects_are_not_reported_missing(world, &ear).await;
     another_cluster_than_was_typed_is_refused(world, &ear).await;
 }
 
-/// As far as whoever asks may see keys.
-async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &Ear) {
+/// As far as the account may read keys.
+async fn a_key_of_no_gateway_would_be_replaced(world: &World, audited: &Pair, ear: &Ear) {
     let (kind, name) = ("PublicKey", "milan");
     let as_it_is = plan_connect(audited, &wanted(), None, ear.session()).await.expect("a plan");
     assert!(change(&as_it_is, 0, kind, name).is_none(), "{as_it_is}");
@@ -491,8 +490,8 @@ async fn a_key_of_nobody_would_be_replaced(world: &World, audited: &Pair, ear: &
     keys.patch(name, &parameters, &patch).await.expect("as it was");
 }
 
-/// Whoever may see a part is told of that part.
-async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
+/// An account that may read a part gets the findings on that part.
+async fn hidden_objects_are_not_reported_missing(world: &World, ear: &Ear) {
     let admin = world.local.contact(Side::Only);
     let found = check(&admin, ear.session()).await.expect("findings");
     let gateway = "Deployment liqo-tenant-milan/gw-milan";
@@ -519,12 +518,12 @@ async fn what_may_not_be_seen_is_not_missing(world: &World, ear: &Ear) {
     assert!(!has(&found_by_half, Side::Only, "your account", "NothingSeen"), "{found_by_half}");
     let text = found_by_half.to_string();
     for may_not in ["list pods", "get leases", "create subjectaccessreviews"] {
-        assert!(text.contains(&format!("it may not {may_not}, so what")), "{text}");
+        assert!(text.contains(&format!("it may not {may_not}, so ")), "{text}");
     }
 
     let client = world.local.server.client_with("liqo", &super::harness::roles::nobody()).await;
-    let nobody = Contact { client, ..admin };
-    let found = check(&nobody, ear.session()).await.expect("findings");
+    let unprivileged = Contact { client, ..admin };
+    let found = check(&unprivileged, ear.session()).await.expect("findings");
     assert!(found.findings[1..].iter().all(|finding| finding.reason == "NotAllowed"), "{found}");
     assert!(has(&found, Side::Only, "your account", "NothingSeen"), "{found}");
     assert_eq!((found.count(Severity::Error), found_by_half.count(Severity::Error) > 0), (1, true));
@@ -549,7 +548,7 @@ async fn another_cluster_than_was_typed_is_refused(world: &World, ear: &Ear) {
     assert!(error.to_string().starts_with("both sides are cluster \"rome\""), "{error}");
 }
 
-/// As the API server says it, before its roles are bound and after.
+/// As the API server answers, before its roles are bound and after.
 async fn the_operator_may_do_what_it_must(world: &World, auditor: &Contact, ear: &Ear) {
     let labels = json!({
         "app.kubernetes.io/component": "operator", "app.kubernetes.io/part-of": "strait",

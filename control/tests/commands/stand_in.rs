@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Of every server with a port on the nodes.
+/// The node port of every server.
 const NODE_PORT: u16 = 30742;
 
 /// How far it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
-    /// It has not come.
+    /// It does nothing.
     Nothing,
-    /// Prefixes get their names.
+    /// Prefixes get local prefixes.
     Prefixes,
     /// And gateways get Deployments, without a pod.
     Deployments,
@@ -40,10 +40,10 @@ pub(crate) enum Work {
     All,
 }
 
-/// Does its work until it is dropped.
+/// Works until it is dropped.
 pub(crate) struct StandIn {
     work: watch::Sender<Work>,
-    /// How often it has looked at everything.
+    /// The number of complete rounds.
     rounds: watch::Receiver<u64>,
     task: AbortHandle,
 }
@@ -57,13 +57,13 @@ impl StandIn {
         Self { work, rounds, task }
     }
 
-    /// From now on, and what was begun before is done.
+    /// Applies from now on; work in progress is completed first.
     pub(crate) async fn set(&self, work: Work) {
         self.work.send_replace(work);
         self.whole_round().await;
     }
 
-    /// Until it has looked at everything once more, from the beginning.
+    /// Waits for another complete round.
     pub(crate) async fn whole_round(&self) {
         let mut rounds = self.rounds.clone();
         let begun = *rounds.borrow() + 1;
@@ -195,7 +195,7 @@ async fn configure(client: &Client, configuration: &Configuration) -> kube::Resu
     patch_status(client, configuration, status).await
 }
 
-/// Deletes what belongs to nobody any more.
+/// Deletes the objects that have lost their owners.
 async fn collect(client: &Client) -> kube::Result<()> {
     orphans::<Deployment>(client).await?;
     orphans::<Pod>(client).await?;
@@ -207,8 +207,8 @@ async fn collect(client: &Client) -> kube::Result<()> {
     orphans::<Network>(client).await
 }
 
-/// Others make owners and objects meanwhile: whose owner is missing only afterwards has lost it, and who was
-/// given another since is left alone.
+/// Others create owners and objects meanwhile: an object is an orphan only if its owner is missing in a later list, and
+/// one with a new owner is kept.
 async fn orphans<K: Resource<DynamicType = ()>>(client: &Client) -> kube::Result<()> {
     let resource = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -247,7 +247,7 @@ where
     Ok(Api::all(client.clone()).list(&ListParams::default()).await?.items)
 }
 
-/// Makes an object of the gateway, which owns it.
+/// Creates an object that the gateway owns.
 async fn put<K>(
     client: &Client,
     gateway: &(impl Resource<DynamicType = ()> + Sized),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::world::{Ear, World, wanted};
 
-/// As the documentation prints it; of the names those of these clusters.
+/// As in the documentation, with the names of these clusters.
 pub(crate) const CONNECTED: [&str; 23] = [
     "(local) Network configuration correctly retrieved",
     "(remote) Network configuration correctly retrieved",
@@ -38,10 +38,10 @@ pub(crate) const CONNECTED: [&str; 23] = [
     "(remote) Connection is established",
 ];
 
-/// How many of these lines come before those of gateways.
+/// The number of these lines before those of gateways.
 pub(crate) const INITIALIZED: usize = 10;
 
-/// The lines of `init` in the documentation that has it.
+/// The lines of `init` in the older documentation.
 pub(crate) const INIT: [&str; 8] = [
     "(local) Cluster identity correctly retrieved",
     "(remote) Cluster identity correctly retrieved",
@@ -58,7 +58,7 @@ pub(crate) fn connected_formerly() -> Vec<&'static str> {
     [&INIT[..2], &CONNECTED[INITIALIZED - 2..]].concat()
 }
 
-/// In Rome and in Milan.
+/// The namespace of the peering in Rome, and in Milan.
 const IN_LOCAL: &str = "liqo-tenant-milan";
 const IN_REMOTE: &str = "liqo-tenant-rome";
 
@@ -76,7 +76,7 @@ pub(crate) async fn two_clusters(world: &World) {
     keeps_what_is_not_named(world, &ear).await;
     asks_before_a_gateway_is_replaced(world, &ear).await;
     makes_way_for_another_service(world).await;
-    gives_the_client_the_address_of_a_new_server(world, &ear).await;
+    updates_the_clients_address_of_the_server(world, &ear).await;
     leaves_a_reversed_pair_alone(world, &ear).await;
 
     disconnect(&world.pair(), true, ear.session()).await.unwrap();
@@ -94,7 +94,7 @@ pub(crate) async fn two_clusters(world: &World) {
     has_left_nothing(world, &before).await;
 }
 
-/// What `disconnect` says, after what became of the client and of the server.
+/// The output of `disconnect`, with the outcome for the client and the server.
 fn apart(client: &str, server: &str) -> Vec<String> {
     [
         "(local) Cluster identity correctly retrieved".to_owned(),
@@ -150,7 +150,7 @@ async fn has_all_objects(world: &World) {
         })
     );
 
-    // Each has the key of the other, which goes with its own gateway.
+    // Each has the key of the other, owned by its own gateway.
     let key = local.api::<PublicKey>(IN_LOCAL).get("milan").await.unwrap();
     assert_eq!(key.spec.public_key.as_ref().unwrap().0, format!("{:x<32}", "rome").into_bytes());
     assert_eq!(key.labels()["networking.liqo.io/gateway-resource"], "true");
@@ -176,7 +176,7 @@ async fn writes_nothing_again(world: &World, ear: &Ear) {
     assert_eq!(world.content().await, before);
 }
 
-/// A flag that is left out is about what is there.
+/// A flag that is left out keeps the present value.
 async fn keeps_what_is_not_named(world: &World, ear: &Ear) {
     let nothing = Connect { waits: true, ..Connect::default() };
     let mtu = Connect { mtu: Some(1300), ..nothing.clone() };
@@ -244,8 +244,8 @@ async fn makes_way_for_another_service(world: &World) {
     assert_eq!((endpoint.addresses[0].as_str(), endpoint.port), ("other.example", Some(444)));
 }
 
-/// The Connection still says that the client reaches the former one.
-async fn gives_the_client_the_address_of_a_new_server(world: &World, ear: &Ear) {
+/// The Connection still reports that the client reaches the former one.
+async fn updates_the_clients_address_of_the_server(world: &World, ear: &Ear) {
     let servers = world.remote.api::<GatewayServer>(IN_REMOTE);
     servers.delete("rome", &DeleteParams::default()).await.unwrap();
     world.remote.stand_in.whole_round().await;
@@ -278,7 +278,7 @@ async fn leaves_a_reversed_pair_alone(world: &World, ear: &Ear) {
     assert_eq!(world.content().await, before);
 }
 
-/// But for the namespaces.
+/// Except for the namespaces.
 async fn has_left_nothing(world: &World, before: &[String]) {
     let left = async || {
         let content = world.content().await;
@@ -286,7 +286,7 @@ async fn has_left_nothing(world: &World, before: &[String]) {
         left.filter(|line| !line.contains("/liqo-tenant-")).collect::<Vec<_>>()
     };
 
-    // The collector has a moment of its own.
+    // The garbage collector works asynchronously.
     for _ in 0..100 {
         if left().await.is_empty() {
             return;

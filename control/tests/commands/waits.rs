@@ -1,4 +1,4 @@
-//! Each wait of `connect` ends in time, and says what was waited for, what was found, and what to look at.
+//! Each wait of `connect` ends in time, with what was waited for, the last state, and a command that shows more.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use serde_json::json;
 use super::stand_in::Work;
 use super::world::{Ear, World, wanted};
 
-/// In Rome and in Milan.
+/// The namespace of the peering in Rome, and in Milan.
 const IN_LOCAL: &str = "liqo-tenant-milan";
 const IN_REMOTE: &str = "liqo-tenant-rome";
 
-/// Enough for all that is there already.
+/// Enough for everything that exists already.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// How far others get, what is waited for then, what is found, and what to look at.
+/// How far the stand-ins go, what is waited for then, the last state, and the command.
 const WAITS: [[&str; 3]; 7] = [
     [
         "(local) Failed waiting for Configuration milan to be applied: not within 5s; found ",
@@ -85,14 +85,14 @@ pub(crate) async fn each_ends(world: &World) {
         assert!(text.ends_with(&format!("; look at `{look_at}`")), "{work:?}: {text}");
     }
 
-    // It goes on where it was.
+    // It continues where it was.
     world.let_work(Work::All).await;
     connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
     assert_eq!(ear.lines().last().unwrap(), "(remote) Connection is established");
 }
 
-/// As long as something of the gateway is as it was before, `connect` is not done.
-pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
+/// `connect` is not done while a part of the gateway is of a former generation.
+pub(crate) async fn former_generations_are_not_taken_for_done(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::All).await;
     connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
@@ -100,9 +100,9 @@ pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
     let gateway = local.api::<GatewayClient>(IN_LOCAL).get("milan").await.unwrap();
     let generation = gateway.metadata.generation.unwrap();
 
-    // The stand-in for the operator leaves the fields of other writers.
+    // The stand-in for the operator keeps the fields of other writers.
     let made_of = |generation: i64| json!({"metadata": {"annotations": {"strait.io/generation": generation.to_string()}}});
-    let told = |mtu: u16| {
+    let with_mtu = |mtu: u16| {
         let containers = json!([{"name": "wireguard", "args": [format!("--mtu={mtu}")]}]);
         json!({"spec": {"template": {"spec": {"containers": containers}}}})
     };
@@ -113,8 +113,8 @@ pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
             "(local) Failed waiting for gateway pod gw-milan to be ready: ",
         ),
         (
-            told(1280),
-            told(1340),
+            with_mtu(1280),
+            with_mtu(1340),
             "Deployment gw-milan with an MTU of 1280 bytes, 1340 are asked for",
         ),
     ] {
@@ -127,7 +127,7 @@ pub(crate) async fn what_was_before_is_not_taken_for_done(world: &World) {
     }
 }
 
-/// The last Warning of the operator about the gateway is in the error.
+/// The error has the last Warning of the operator about the gateway.
 pub(crate) async fn a_known_cause_is_named(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::Prefixes).await;
@@ -152,8 +152,8 @@ pub(crate) async fn a_known_cause_is_named(world: &World) {
     assert!(alerts[0].starts_with("GatewayServer rome says Refused: "), "{alerts:?}");
 }
 
-/// Nothing but the operator takes that away.
-pub(crate) async fn what_stays_without_an_operator_is_named(world: &World) {
+/// Only the operator removes that.
+pub(crate) async fn remains_without_an_operator_are_reported(world: &World) {
     let ear = Ear::default();
     world.let_work(Work::All).await;
     connect(&world.pair(), &wanted(), ear.session()).await.unwrap();
@@ -169,7 +169,7 @@ pub(crate) async fn what_stays_without_an_operator_is_named(world: &World) {
     let made = world.local.api::<WgGatewayClient>(IN_LOCAL);
     made.delete("milan", &Default::default()).await.unwrap();
 
-    // Once when the gateway goes, and once when it has gone.
+    // Once when the gateway is deleted, and once when it is gone.
     for _ in 0..2 {
         let error = reset(&world.pair(), true, ear.session_of(SHORT)).await.unwrap_err();
         let says = format!(

@@ -1,4 +1,4 @@
-//! Two clusters, and what there is in them.
+//! Two clusters, and their objects.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
 }
 
 impl World {
-    /// `None` if there can be no API server here.
+    /// `None` if no API server can run here.
     pub(crate) async fn start() -> Option<Self> {
         let local = Cluster::start("rome", "10.70.0.0/16").await?;
         let remote = Cluster::start("milan", "10.80.0.0/16").await?;
@@ -44,7 +44,7 @@ impl World {
         Pair { local: self.local.contact(Side::Local), remote: self.remote.contact(Side::Remote) }
     }
 
-    /// What somebody else does in both.
+    /// Sets the work of the stand-ins in both.
     pub(crate) async fn let_work(&self, work: Work) {
         self.local.stand_in.set(work).await;
         self.remote.stand_in.set(work).await;
@@ -102,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// Makes or changes an object, its status as well.
+    /// Creates or changes an object, its status as well.
     pub(crate) async fn put<K>(&self, namespace: &str, name: &str, object: Value)
     where
         K: Resource<DynamicType = ()>,
@@ -137,7 +137,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// How many `Network`s there are.
+    /// The number of `Network`s.
     pub(crate) async fn networks(&self) -> usize {
         let all = Api::<Network>::all(self.client.clone());
 
@@ -146,7 +146,7 @@ impl Cluster {
 
     /// Kind, namespace, name and version of everything that a verb might have changed.
     pub(crate) async fn content(&self) -> Vec<String> {
-        // What the stand-in writes on its own account is in it, or two readings would differ by that.
+        // After a whole round of the stand-in: otherwise its own writes would make two readings differ.
         self.stand_in.whole_round().await;
         let mut content = Vec::new();
         self.list::<Namespace>(&mut content).await;
@@ -170,7 +170,7 @@ impl Cluster {
         for object in api.list(&Default::default()).await.unwrap() {
             let namespace = object.namespace().unwrap_or_default();
             let version = object.resource_version().unwrap_or_default();
-            // Without a namespace to the server itself.
+            // Without the namespaces of the server itself.
             if namespace != "kube-system" && !(resource.kind == "Service" && namespace == "default")
             {
                 content.push(format!(
@@ -197,7 +197,7 @@ where
     }
 }
 
-/// One with all that may be asked for.
+/// A template with all fields that can be requested.
 pub(crate) fn server_template() -> Value {
     json!({"spec": {"template": {"metadata": {}, "spec": {"service": {"spec": {
         "?loadBalancerIP": "{{ .Spec.Endpoint.LoadBalancerIP }}",
@@ -208,7 +208,7 @@ pub(crate) fn server_template() -> Value {
     }}}}}})
 }
 
-/// What Liqo's documentation asks for.
+/// The values of Liqo's documentation.
 pub(crate) fn wanted() -> Connect {
     let service_type = Some(ServiceType::NodePort);
 
@@ -219,7 +219,7 @@ pub(crate) fn wanted() -> Connect {
     }
 }
 
-/// Hears what verbs say.
+/// Records the output of verbs.
 #[derive(Default)]
 pub(crate) struct Ear {
     lines: RefCell<Vec<String>>,
@@ -228,12 +228,12 @@ pub(crate) struct Ear {
 }
 
 impl Ear {
-    /// One that answers questions with yes.
+    /// Answers questions with yes.
     pub(crate) fn that_allows() -> Self {
         Self { allows: true, ..Self::default() }
     }
 
-    /// A run that must end within a minute.
+    /// A session that must end within a minute.
     pub(crate) fn session(&self) -> Session<'_> {
         self.session_of(Duration::from_secs(60))
     }
@@ -247,7 +247,7 @@ impl Ear {
         self.lines.borrow().iter().any(|heard| heard == line)
     }
 
-    /// What was said since it was asked last.
+    /// The output since the last call.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.take()
     }

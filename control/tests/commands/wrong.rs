@@ -1,4 +1,4 @@
-//! What is wrong is found before anything is written.
+//! Errors are found before the first write.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use serde_json::json;
 use super::harness::roles::nobody;
 use super::world::{Ear, World, wanted};
 
-/// A port on the nodes that somebody else has.
+/// A node port that is taken.
 const TAKEN: u16 = 31_999;
 
 pub(crate) async fn changes_nothing(world: &World) {
-    // It passes nothing on.
+    // It passes no field on.
     let template = json!({"spec": {"template": {"metadata": {}, "spec": {"service": {"spec": {
         "ports": [{"port": "{{ .Spec.Endpoint.Port }}"}],
     }}}}}});
@@ -37,7 +37,7 @@ pub(crate) async fn changes_nothing(world: &World) {
             "both sides are cluster \"rome\": name another one with --remote-kubeconfig",
         ),
         (
-            // As in the README, where no ConfigMap says which is which.
+            // As in the README, where no ConfigMap has an id.
             pair(|pair| {
                 pair.remote.client = pair.local.client.clone();
                 for (contact, id) in [(&mut pair.local, "rome"), (&mut pair.remote, "milan")] {
@@ -137,10 +137,11 @@ pub(crate) async fn changes_nothing(world: &World) {
 }
 
 async fn names_who_cannot_be_asked(world: &World) {
-    let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
-    let nowhere = control::client::client(nowhere).unwrap();
-    let error =
-        refusal(world, pair(|pair| pair.remote.client = nowhere), "nowhere").await.to_string();
+    let unreachable = Config::new("http://127.0.0.1:1".parse().unwrap());
+    let unreachable = control::client::client(unreachable).unwrap();
+    let error = refusal(world, pair(|pair| pair.remote.client = unreachable), "unreachable")
+        .await
+        .to_string();
     assert!(
         error.starts_with(
             "(remote) An error occurred while reading the cluster id in namespace liqo: "
@@ -150,13 +151,15 @@ async fn names_who_cannot_be_asked(world: &World) {
     assert!(error.contains("Connection refused"), "{error}");
     assert!(error.ends_with("; is the API server of this context there?"), "{error}");
 
-    let nobody: Client = world.local.server.client_with("liqo", &nobody()).await;
-    let error = refusal(world, pair(|pair| pair.local.client = nobody), "nobody").await.to_string();
+    let unprivileged: Client = world.local.server.client_with("liqo", &nobody()).await;
+    let error = refusal(world, pair(|pair| pair.local.client = unprivileged), "unprivileged")
+        .await
+        .to_string();
     assert!(error.contains("cannot list resource \"configmaps\""), "{error}");
     assert!(error.ends_with("; ask for these rights, or choose another context"), "{error}");
 }
 
-/// An API server whose machine takes the call and answers nothing.
+/// An API server that accepts the call and does not answer.
 pub(crate) async fn is_not_waited_for_longer_than_typed(world: &World) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
@@ -176,8 +179,8 @@ pub(crate) async fn is_not_waited_for_longer_than_typed(world: &World) {
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
-/// What was typed once is not what a command without the flag looks for.
-pub(crate) async fn a_generated_id_beside_a_typed_one_is_warned_of(world: &World) {
+/// A command without the flag would look for the other id.
+pub(crate) async fn a_conflicting_generated_id_is_warned_of(world: &World) {
     world.local.put_cluster_wide::<Namespace>("generated", json!({})).await;
     let generated = json!({
         "metadata": {"annotations": {"strait.io/generated": "true"}},
@@ -204,7 +207,7 @@ pub(crate) async fn a_generated_id_beside_a_typed_one_is_warned_of(world: &World
     }
 }
 
-/// A cluster whose certificate is that of another authority.
+/// A cluster whose certificate is signed by another authority.
 pub(crate) async fn a_certificate_is_called_untrusted(world: &World) {
     let kubeconfig = world.remote.server.kubeconfig_of_admin();
     let mut config =

@@ -1,4 +1,4 @@
-//! Objects made from a schema: each value as it should be, or garbage.
+//! Objects generated from a schema: each value is valid, or garbage.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-/// Every prefix that is one.
+/// Valid prefixes.
 pub(super) const CIDRS: [&str; 6] = [
     "172.16.0.0/16",
     "172.17.0.0/16",
@@ -22,7 +22,7 @@ pub(super) const CIDRS: [&str; 6] = [
     "fd00:7::/64",
 ];
 
-/// Prefixes that are none.
+/// Invalid prefixes.
 const NO_CIDRS: [&str; 7] = [
     "172.16.0.1/16",
     "172.16.0.0/33",
@@ -33,7 +33,7 @@ const NO_CIDRS: [&str; 7] = [
     "fe80::%eth0/64",
 ];
 
-/// What nobody would write on purpose, of any type.
+/// Garbage, of any type.
 fn garbage() -> BoxedStrategy<Value> {
     let scalar = select(vec![
         json!(null),
@@ -70,8 +70,8 @@ fn garbage() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// An object of a kind, of one of two remote clusters or of nobody's. What an API server vouches for
-/// itself, its metadata, makes sense.
+/// An object of a kind, of one of two remote clusters or of none. Its metadata, which the API server validates, is
+/// valid.
 pub(super) fn object(kind: &str) -> BoxedStrategy<Value> {
     let schema = schema(kind);
     let metadata = (select(vec!["b-one", "b-two", ""]), 0_i64..3).prop_map(|(cluster, age)| {
@@ -82,7 +82,7 @@ pub(super) fn object(kind: &str) -> BoxedStrategy<Value> {
             "labels": {REMOTE_CLUSTER_ID: cluster},
         })
     });
-    // Mostly right, so that a single wrong field is met as well.
+    // Mostly valid, so that a single wrong field occurs as well.
     let content = prop_oneof![
         3 => value(&schema, 0.0),
         3 => value(&schema, 0.03),
@@ -98,7 +98,7 @@ pub(super) fn object(kind: &str) -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// Of the only version of a kind.
+/// The schema of the only version of a kind.
 fn schema(kind: &str) -> JSONSchemaProps {
     let crd = crd::all().into_iter().find(|crd| crd.spec.names.kind == kind).expect("the kind");
     let version = crd.spec.versions.into_iter().next().expect("a version");
@@ -106,7 +106,7 @@ fn schema(kind: &str) -> JSONSchemaProps {
     version.schema.and_then(|schema| schema.open_api_v3_schema).expect("a schema")
 }
 
-/// A value of this schema; each in it is garbage with this probability.
+/// A value of this schema; each part of it is garbage with this probability.
 fn value(schema: &JSONSchemaProps, wrong: f64) -> BoxedStrategy<Value> {
     let right = right(schema, wrong);
     if wrong == 0.0 {
@@ -145,7 +145,7 @@ fn right(schema: &JSONSchemaProps, wrong: f64) -> BoxedStrategy<Value> {
     }
 }
 
-/// Its fields, most of them; sometimes one that is not known.
+/// Most of its fields; sometimes one that is not known.
 fn map(schema: &JSONSchemaProps, wrong: f64) -> BoxedStrategy<Value> {
     let mut fields = Just(Map::new()).boxed();
     for (name, schema) in schema.properties.iter().flatten() {

@@ -14,7 +14,7 @@ use super::create;
 /// The only node.
 pub(crate) const NODE: &str = "node-1";
 
-/// Makes the node, which is ready.
+/// Creates the node, which is ready.
 pub(crate) async fn node(client: &Client, address: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     create(nodes, &object(json!({"metadata": {"name": NODE}}))).await;
@@ -36,12 +36,12 @@ pub(crate) async fn move_node(client: &Client, address: &str) {
         .expect("a node");
 }
 
-/// Has a pod run for every deployment, and none without, for ever. To be dropped at any time.
+/// Runs a pod for every deployment, and none without, until dropped.
 pub(crate) async fn run(client: Client) {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let pods: Api<Pod> = Api::all(client.clone());
     loop {
-        // It goes where the API server goes.
+        // It ends with the API server.
         if let (Ok(wanted), Ok(found)) = (
             deployments.list(&ListParams::default()).await,
             pods.list(&ListParams::default()).await,
@@ -92,7 +92,7 @@ async fn start(client: &Client, deployment: &Deployment) {
         }
     }
 
-    // Whatever hinders it is seen again in a moment.
+    // A failure is repeated in the next round.
     if pods.create(&Default::default(), &pod).await.is_ok() {
         let status = json!({"status": {"phase": "Running", "podIP": "10.244.1.9", "podIPs": [{"ip": "10.244.1.9"}]}});
         let _ = pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;

@@ -1,4 +1,4 @@
-//! What gateways may do in a test: what they may in a cluster, and no more.
+//! The roles of gateways in a test: the same as in a cluster.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::ObjectMeta;
@@ -8,35 +8,35 @@ const NETWORKING: &str = "networking.liqo.io";
 /// An API group, resources of it, and verbs.
 type Rule<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
 
-/// The role that a gateway is given.
+/// The shipped role of a gateway.
 pub(crate) fn shipped_role() -> ClusterRole {
     let text = include_str!("../../../deploy/rbac/gateway-clusterrole.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
-/// The role that the agent on each node is given.
+/// The shipped role of the agent on each node.
 pub(crate) fn node_role() -> ClusterRole {
     let text = include_str!("../../../deploy/rbac/node-clusterrole.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
-/// The role that the operator is given in its own namespace.
+/// The shipped role of the operator in its own namespace.
 pub(crate) fn operator_role() -> Role {
     let text = include_str!("../../../deploy/rbac/operator-role.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
-/// The role that the operator is given in all namespaces.
+/// The shipped role of the operator in all namespaces.
 pub(crate) fn operator_cluster_role() -> ClusterRole {
     let text = include_str!("../../../deploy/rbac/operator-clusterrole.yaml");
 
     serde_saphyr::from_str(text).expect("a role")
 }
 
-/// What Liqo's role for gateways grants, whatever of it is used.
+/// Liqo's role for gateways, with the rights that are not used here too.
 pub(crate) fn stock_role() -> ClusterRole {
     let watch = ["get", "list", "watch"];
     let change = ["get", "list", "patch", "update", "watch"];
@@ -65,16 +65,16 @@ pub(crate) fn stock_role() -> ClusterRole {
     )
 }
 
-/// One that sees the keys and prefixes of all peers, and does nothing.
+/// A role that reads the keys and prefixes of all peers, and does nothing else.
 pub(crate) fn reader() -> ClusterRole {
     let resources = ["configurations", "publickeies"];
 
     role("strait-reader", &[(NETWORKING, &resources, &["get", "list", "watch"])])
 }
 
-/// One that may do nothing at all.
+/// A role without any right.
 pub(crate) fn nobody() -> ClusterRole {
-    role("nobody", &[])
+    role("no-rights", &[])
 }
 
 fn role(name: &str, rules: &[Rule<'_>]) -> ClusterRole {

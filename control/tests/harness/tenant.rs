@@ -8,7 +8,7 @@ use kube::{Api, Client};
 
 use super::{ApiServer, create, install_api};
 
-/// Of every object that concerns the gateway.
+/// The namespace of every object that concerns the gateway.
 pub(crate) const NAMESPACE: &str = "liqo-tenant-milan";
 
 /// The gateway to Milan.
@@ -30,7 +30,7 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    /// `None` if there can be no API server here.
+    /// `None` if no API server can run here.
     pub(crate) async fn start(role: &ClusterRole) -> Option<Self> {
         let server = ApiServer::start().await?;
         let admin = server.client().await;

@@ -1,4 +1,4 @@
-//! A cluster in which somebody gives prefixes and addresses.
+//! A cluster with IPAM.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use tokio::task::JoinHandle;
 
 use crate::harness::{ApiServer, create, install_api};
 
-/// Of the installation.
+/// The namespace of the installation.
 pub(crate) const INSTALLED: &str = "liqo";
 
-/// Of one peer.
+/// The namespace of one peer.
 pub(crate) const TENANT: &str = "liqo-tenant-milan";
 
 /// A cluster with the API and its namespaces.
@@ -30,7 +30,7 @@ pub(crate) struct World {
     pub(crate) admin: Client,
 }
 
-/// Somebody who gives prefixes and addresses, until dropped.
+/// IPAM, which runs until dropped.
 pub(crate) struct Operator(JoinHandle<Infallible>);
 
 impl Drop for Operator {
@@ -40,7 +40,7 @@ impl Drop for Operator {
 }
 
 impl World {
-    /// `None` if there can be no API server here.
+    /// `None` if no API server can run here.
     pub(crate) async fn new() -> Option<Self> {
         let server = ApiServer::start().await?;
         let admin = server.client().await;
@@ -54,7 +54,7 @@ impl World {
         Some(Self { server, admin })
     }
 
-    /// A client with the rights that an operator has.
+    /// A client with the rights of an operator.
     pub(crate) async fn operator_client(&self) -> Client {
         self.server.operator().await
     }
@@ -88,7 +88,7 @@ impl World {
         create(self.api(TENANT), &configuration(name, pod, external)).await;
     }
 
-    /// What the prefixes of the remote cluster are called here, once that is settled.
+    /// The local prefixes of the remote cluster, once they are settled.
     pub(crate) async fn names(&self, name: &str) -> [Vec<String>; 2] {
         let api = self.api::<Configuration>(TENANT);
         until(async || is_configured(&api.get(name).await.expect("it"))).await;
@@ -138,7 +138,7 @@ impl World {
         Journal::read(journal?.data?.get("allocations")?).ok()
     }
 
-    /// Waits until the journal has as many entries.
+    /// Waits until the journal has that many entries.
     pub(crate) async fn entries(&self, count: usize) {
         until(async || self.journal().await.is_some_and(|journal| journal.len() == count)).await;
     }
@@ -214,16 +214,16 @@ pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), holds).await.expect("it holds in time");
 }
 
-/// Every two prefixes that somebody was told, and whether somebody has two.
+/// Checks that no two prefixes in statuses overlap.
 pub(crate) fn assert_no_two_owners(networks: &[Network]) {
-    let told = networks.iter().filter_map(|network| {
+    let given = networks.iter().filter_map(|network| {
         let cidr = network.status.as_ref()?.cidr.as_deref()?;
         let is_shared = network.labels().contains_key("ipam.liqo.io/network-shared");
         Some((network.name_any(), prefix(cidr), is_shared))
     });
-    let told: Vec<_> = told.collect();
-    for (place, (name, one, is_shared)) in told.iter().enumerate() {
-        for (other_name, other, is_other_shared) in &told[place + 1..] {
+    let given: Vec<_> = given.collect();
+    for (place, (name, one, is_shared)) in given.iter().enumerate() {
+        for (other_name, other, is_other_shared) in &given[place + 1..] {
             let may_overlap = *is_shared && *is_other_shared;
             assert!(may_overlap || !one.overlaps(*other), "{name} {one} {other_name} {other}");
         }

@@ -1,4 +1,4 @@
-//! What gives the pods of a gateway their rights.
+//! The role bindings of a gateway's pods.
 
 use control::api::GatewayServer;
 use control::operator::Settings;
@@ -12,7 +12,7 @@ use crate::harness::tenant::NAMESPACE;
 use crate::world::{World, addresses, object, settings};
 
 #[tokio::test]
-async fn a_gateway_has_one_binding_whichever_role_it_had() {
+async fn a_gateway_has_one_binding_after_role_changes() {
     let Some(mut world) = World::new().await else { return };
     let bindings: Api<ClusterRoleBinding> = Api::all(world.admin.clone());
     let binding = |role: &str, gateway: &str| -> ClusterRoleBinding {
@@ -38,9 +38,9 @@ async fn a_gateway_has_one_binding_whichever_role_it_had() {
     world.until_bound([&wanted, &[]]).await;
 }
 
-/// Whoever takes over a pod of it must not have the pods of all others.
+/// A compromised pod of a gateway must not have rights over all others.
 #[tokio::test]
-async fn a_gateway_of_ours_has_its_rights_in_its_namespace_alone() {
+async fn our_gateway_has_rights_in_its_namespace_alone() {
     let Some(mut world) = World::new().await else { return };
     let role = "strait-gateway";
     let own = format!("{role}-{NAMESPACE}-milan");
@@ -54,7 +54,7 @@ async fn a_gateway_of_ours_has_its_rights_in_its_namespace_alone() {
         "subjects": [{"kind": "ServiceAccount", "name": "milan", "namespace": NAMESPACE}],
     }));
     create(Api::all(world.admin.clone()), &former).await;
-    // Who may make bindings in its namespace has taken the name, and has one of his own that looks like ours.
+    // A user of the namespace has taken the name, and has another binding that looks like ours.
     let to_view = |name: &str, labels: Value| -> RoleBinding {
         object(json!({
             "metadata": {"name": name, "labels": labels},
@@ -73,7 +73,7 @@ async fn a_gateway_of_ours_has_its_rights_in_its_namespace_alone() {
     assert_eq!(binding.role_ref.name, role);
     let subject = &binding.subjects.as_ref().expect("a subject")[0];
     assert_eq!((&*subject.name, subject.namespace.as_deref()), ("milan", Some(NAMESPACE)));
-    assert_eq!(binding.owner_references()[0].kind, "WgGatewayServer", "it goes with the gateway");
+    assert_eq!(binding.owner_references()[0].kind, "WgGatewayServer", "it is owned by the gateway");
     world.api::<RoleBinding>().delete(&own, &DeleteParams::default()).await.expect("gone");
     world.until_bound([&[], &within]).await;
 

@@ -1,4 +1,4 @@
-//! A cluster with an operator, pods, and whoever asks for a gateway.
+//! A cluster with an operator, pods, and requests for gateways.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::harness::roles::stock_role;
 use crate::harness::tenant::NAMESPACE;
 use crate::harness::{ApiServer, create, install_api};
 
-/// What a busy machine needs.
+/// The time that a busy machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const NETWORKING: &str = "networking.liqo.io/v1beta1";
@@ -35,7 +35,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `None` if there can be no API server here. The operator is not started yet.
+    /// `None` if no API server can run here. The operator is not started yet.
     pub(crate) async fn new() -> Option<Self> {
         let server = ApiServer::start().await?;
         let admin = server.client().await;
@@ -127,7 +127,7 @@ impl World {
         create(self.api(), &server("strait-server")).await;
     }
 
-    /// The object called `name` as soon as it is as it should be.
+    /// The object called `name` as soon as it satisfies `is_right`.
     pub(crate) async fn until<K>(&self, name: &str, is_right: impl Fn(&K) -> bool) -> K
     where
         K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
@@ -150,12 +150,12 @@ impl World {
         panic!("{} {name} is {found:#?}", K::kind(&()));
     }
 
-    /// Waits for an Event, and says what it has to say.
+    /// Waits for an Event, and returns its note.
     pub(crate) async fn told(&self, reason: &str) -> String {
         self.told_that(reason, "").await
     }
 
-    /// Waits for an Event of the object called `milan` of a kind, and says what it has to say.
+    /// Waits for an Event of the object called `milan` of a kind, and returns its note.
     pub(crate) async fn told_of(&self, kind: &str, reason: &str) -> String {
         let events: Api<Event> = self.api();
         let is_it = |event: &Event| {
@@ -175,7 +175,7 @@ impl World {
         panic!("no Event {reason} of {kind}");
     }
 
-    /// Waits for an Event that says `words`, and says the rest of it too.
+    /// Waits for an Event that contains `words`, and returns its note.
     pub(crate) async fn told_that(&self, reason: &str, words: &str) -> String {
         let events: Api<Event> = self.api();
         let start = Instant::now();
@@ -188,7 +188,7 @@ impl World {
             }
             sleep(Duration::from_millis(20)).await;
         }
-        panic!("nobody has told of {reason}");
+        panic!("there is no Event {reason}");
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn settings() -> Settings {
         server_role: "liqo-gateway".to_owned(),
         client_role: "liqo-gateway".to_owned(),
         generate_keys: || KeyPair { private: [b'p'; 32], public: [b'q'; 32] },
-        // As no curve does it.
+        // Simpler than a curve.
         public_of: |private| private.map(|byte| byte + 1),
         tally: Tally::default(),
     }

@@ -249,7 +249,7 @@ fn cleaning_up_leaves_nothing_of_ours_and_all_that_is_others() {
     // With other flags than it was started with: what is ours is known by its protocol number.
     for (node, said) in [
         (1, "removed 4 routes, 1 rules, interface strait-vxlan (table 8483)\n"),
-        (2, "removed 0 routes, 0 rules, 5 of before, interface strait-vxlan (table 8483)\n"),
+        (2, "removed 0 routes, 0 rules, 5 outdated, interface strait-vxlan (table 8483)\n"),
         (3, "removed 4 routes, 1 rules, interface strait-vxlan (table 8483)\n"),
     ] {
         assert_eq!(world.clean_up(node), said);
@@ -300,7 +300,7 @@ fn vxlan_is_chosen_by_a_flag_and_what_is_in_the_way_is_said() {
     world.start(3, &small);
     wait_until("it is said", PATIENCE, || {
         let (status, said) = world.get(3, "/readyz");
-        Ok(status == 503 && said.contains("somebody else has an interface of that name"))
+        Ok(status == 503 && said.contains("an interface of that name belongs to another program"))
     })
     .unwrap();
     assert!(world.metrics(3).sum("strait_node_changes_total", &[("result", "error")]) > 0);

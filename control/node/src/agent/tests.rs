@@ -1,5 +1,5 @@
-//! Rounds against the kernel, each test in a network namespace of its own: node 1, with node 2 on its
-//! network and node 3 behind a router.
+//! Rounds against the kernel, each test in its own network namespace: node 1, with node 2 on its network and node 3
+//! behind a router.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,7 +18,7 @@ use super::*;
 const PLACE: Place = Place { table: 8483, priority: 500 };
 
 #[test]
-fn a_device_that_is_no_longer_needed_goes_without_a_refusal() {
+fn an_unneeded_device_is_removed_without_errors() {
     in_world(async |world| {
         let agent = world.agent("strait-vxlan", 8483);
         world.run(&agent, &plan_to(far())).await;
@@ -32,7 +32,7 @@ fn a_device_that_is_no_longer_needed_goes_without_a_refusal() {
 }
 
 #[test]
-fn what_goes_through_the_device_goes_on_while_this_host_has_none_of_its_addresses() {
+fn without_own_addresses_the_device_still_carries() {
     in_world(async |world| {
         let agent = world.agent("strait-vxlan", 8483);
         world.run(&agent, &plan_to(far())).await;
@@ -53,7 +53,7 @@ fn what_goes_through_the_device_goes_on_while_this_host_has_none_of_its_addresse
 }
 
 #[test]
-fn the_node_of_a_gateway_keeps_the_device_while_nobody_can_tell_where_others_are() {
+fn the_device_stays_while_nodes_are_unknown() {
     in_world(async |world| {
         let agent = world.agent("strait-vxlan", 8483);
         let here = || plan_to(Hop::Pod(ip("10.244.1.9")));
@@ -61,7 +61,7 @@ fn the_node_of_a_gateway_keeps_the_device_while_nobody_can_tell_where_others_are
         let before = index(&world.found().await);
         assert!(before.is_some());
 
-        // A Node has no address for a moment; the address of this one is elsewhere; or it has none.
+        // A Node has no address for a moment; the address of this one is on another host; or it has none.
         let mut forgotten = here();
         forgotten.others.insert("node-3".to_owned(), Vec::new());
         let foreign = Plan { own: vec![ip("172.18.9.9")], ..here() };
@@ -79,7 +79,7 @@ fn the_node_of_a_gateway_keeps_the_device_while_nobody_can_tell_where_others_are
 }
 
 #[test]
-fn a_device_that_is_made_anew_carries_within_the_same_round_what_the_former_one_did() {
+fn a_replaced_device_carries_in_the_same_round() {
     in_world(async |world| {
         world.run(&world.agent("strait-vxlan", 8483), &plan_to(far())).await;
 
@@ -103,7 +103,7 @@ fn a_device_that_is_made_anew_carries_within_the_same_round_what_the_former_one_
 }
 
 #[test]
-fn an_interface_of_somebody_else_is_named_and_what_there_is_carries_on() {
+fn a_foreign_interface_is_reported_and_routes_stay() {
     in_world(async |world| {
         world.run(&world.agent("strait-vxlan", 8483), &plan_to(far())).await;
         let before = world.found().await;
@@ -111,16 +111,18 @@ fn an_interface_of_somebody_else_is_named_and_what_there_is_carries_on() {
         let round = world.agent("uplink", 8483).round(&plan_to(far())).await.unwrap();
 
         let [failure] = round.failures.as_slice() else { panic!("{:?}", round.failures) };
-        assert!(failure.to_string().contains("somebody else has an interface of that name"));
+        assert!(
+            failure.to_string().contains("an interface of that name belongs to another program")
+        );
         let found = world.found().await;
         assert_eq!((index(&found), found.state), (index(&before), before.state));
     });
 }
 
 #[test]
-fn a_second_device_of_ours_goes_whatever_it_is_called() {
+fn a_second_own_device_is_removed() {
     in_world(async |world| {
-        // As a process left it that knew its device by name.
+        // As left by a process that identified its device by name.
         let leave = async |device: &str, port| {
             let local = ip("172.18.1.1");
             let (vni, mac, mtu_bytes) = (83, Mac::of_node(local), 1450);
@@ -135,10 +137,10 @@ fn a_second_device_of_ours_goes_whatever_it_is_called() {
         let found = world.found().await;
         assert_eq!((found.stale(), &*found.own_device().unwrap().name), (0, "strait-vxlan"));
         leave("former", 8482).await;
-        let said = clean_up(&world.kernel, PLACE, "strait-vxlan").await.unwrap();
+        let summary = clean_up(&world.kernel, PLACE, "strait-vxlan").await.unwrap();
         assert_eq!(
-            said,
-            "removed 2 routes, 1 rules, 1 of before, interface strait-vxlan (table 8483)\n"
+            summary,
+            "removed 2 routes, 1 rules, 1 outdated, interface strait-vxlan (table 8483)\n"
         );
         let nothing = clean_up(&world.kernel, PLACE, "strait-vxlan").await.unwrap();
         assert_eq!(nothing, "nothing of strait node is on this host (table 8483)\n");
@@ -146,9 +148,9 @@ fn a_second_device_of_ours_goes_whatever_it_is_called() {
 }
 
 #[test]
-fn events_and_answers_come_by_sockets_of_their_own() {
+fn events_and_answers_use_separate_sockets() {
     in_world(async |_| {
-        // Protocol 0 is that of routes and links; a socket that asks is in none of its groups.
+        // Protocol 0 is that of routes and links; a socket for requests is in none of its groups.
         let sockets = |is_listening: bool| {
             let all = fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
             let columns = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -166,14 +168,14 @@ fn events_and_answers_come_by_sockets_of_their_own() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_ends_the_round_with_an_error() {
+fn a_lost_answer_ends_the_round() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limit = Duration::from_millis(1);
 
     let outcome = runtime.block_on(within(limit, std::future::pending::<Result<(), _>>()));
 
-    let said = format!("{:#}", anyhow::Error::from(outcome.unwrap_err()));
-    assert_eq!(said, "cannot get an answer of the kernel within 1ms: timed out");
+    let text = format!("{:#}", anyhow::Error::from(outcome.unwrap_err()));
+    assert_eq!(text, "cannot get an answer of the kernel within 1ms: timed out");
 }
 
 /// Node 1.
@@ -204,7 +206,7 @@ fn in_world(test: impl AsyncFnOnce(&World)) {
 }
 
 impl World {
-    /// One with a device of this name and port.
+    /// An agent with a device of this name and port.
     fn agent(&self, device: &str, port: u16) -> Agent {
         let overlay = OverlaySettings { device: device.to_owned(), vni: 83, port, mtu_bytes: None };
         let settings =
@@ -219,7 +221,7 @@ impl World {
         )
     }
 
-    /// One round, in which the kernel refuses nothing, and after which it has all that it is to have.
+    /// One round without a refusal, after which the kernel is in the desired state.
     async fn run(&self, agent: &Agent, plan: &Plan) -> Round {
         let round = agent.round(plan).await.unwrap();
         assert!(round.failures.is_empty(), "{:?}", round.failures);
@@ -251,7 +253,7 @@ impl World {
     }
 }
 
-/// Of our VXLAN device.
+/// The index of our VXLAN device.
 fn index(found: &Found) -> Option<u32> {
     found.own_device().map(|own| own.index)
 }

@@ -63,7 +63,7 @@ fn settings() -> OverlaySettings {
     OverlaySettings { device: "strait-vxlan".to_owned(), vni: 83, port: 8483, mtu_bytes: None }
 }
 
-/// Both steps, the device made if it is needed.
+/// Both steps; the device is created if it is needed.
 fn forwarded(
     plan: &Plan,
     ground: &Ground,
@@ -87,7 +87,7 @@ fn via(gateway: &str, device: u32) -> Target {
 }
 
 #[test]
-fn a_pod_here_a_neighbour_and_a_node_behind_a_router_are_each_reached_their_way() {
+fn each_kind_of_hop_has_its_way() {
     let pod = Hop::Pod(ip("10.244.1.9"));
     for (hop, vxlan, way, target, has_device) in [
         (pod.clone(), Vxlan::Auto, Way::Pod, via("10.244.1.9", POD_DEVICE), true),
@@ -113,7 +113,7 @@ fn a_pod_here_a_neighbour_and_a_node_behind_a_router_are_each_reached_their_way(
 }
 
 #[test]
-fn nobody_needs_to_ask_where_the_other_end_of_vxlan_is() {
+fn vxlan_neighbours_are_fixed_entries() {
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
 
     let (overlay, wanted) = forwarded(&plan, &ground(), Vxlan::Auto, &State::default());
@@ -122,7 +122,7 @@ fn nobody_needs_to_ask_where_the_other_end_of_vxlan_is() {
     assert_eq!(wanted.state.neighbours, BTreeMap::from([(ip("172.18.3.1"), mac)]));
     assert_eq!(wanted.state.forwarding, BTreeMap::from([(mac, ip("172.18.3.1"))]));
     let overlay = overlay.unwrap();
-    // As the node at the other end has it.
+    // As computed by the node at the other end.
     assert_eq!(overlay.mac, Mac([0x0e, 0x53, 172, 18, 1, 1]));
     assert_eq!((overlay.local, overlay.mtu_bytes), (ip("172.18.1.1"), 1450));
     let text = overlay.to_string();
@@ -133,7 +133,7 @@ fn nobody_needs_to_ask_where_the_other_end_of_vxlan_is() {
 }
 
 #[test]
-fn an_ipv6_prefix_goes_by_the_address_that_the_far_device_gives_itself() {
+fn an_ipv6_prefix_uses_a_link_local_hop() {
     let far = ip("fd00:18:3::1");
     let hop = Hop::Node { name: "node-3".to_owned(), address: far };
     let plan = plan(&[("fd00:71::/56", hop)]);
@@ -150,7 +150,7 @@ fn an_ipv6_prefix_goes_by_the_address_that_the_far_device_gives_itself() {
 }
 
 #[test]
-fn a_node_without_far_neighbours_opens_no_port() {
+fn without_far_nodes_there_is_no_device() {
     let plan = plan(&[("10.71.0.0/16", Hop::Pod(ip("10.244.1.9")))]);
     let near = Ground { has_far_nodes: Some(false), ..ground() };
     let unknown = Ground { has_far_nodes: None, ..ground() };
@@ -162,7 +162,7 @@ fn a_node_without_far_neighbours_opens_no_port() {
 }
 
 #[test]
-fn over_ipv6_the_frames_are_shorter() {
+fn over_ipv6_the_mtu_is_smaller() {
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
     let own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
     let ground = Ground { own, ..ground() };
@@ -170,14 +170,14 @@ fn over_ipv6_the_frames_are_shorter() {
     let made = overlay(&plan, &ground, Vxlan::Auto, &settings(), None).unwrap().unwrap();
 
     assert_eq!(made.mtu_bytes, 1430);
-    assert_eq!(made.mac.0[0] & 0b11, 0b10, "of one interface, and not given by a manufacturer");
+    assert_eq!(made.mac.0[0] & 0b11, 0b10, "unicast, and locally administered");
     let chosen = OverlaySettings { mtu_bytes: Some(1400), ..settings() };
     let made = overlay(&plan, &ground, Vxlan::Auto, &chosen, None).unwrap().unwrap();
     assert_eq!(made.mtu_bytes, 1400);
 }
 
 #[test]
-fn while_no_gateway_is_known_packets_go_where_they_went() {
+fn without_a_gateway_the_former_target_is_kept() {
     let name = "10.71.0.0/16";
     let before = forwarded(&plan(&[(name, to_node(3))]), &ground(), Vxlan::Auto, &State::default());
     let found = before.1.state;
@@ -185,7 +185,7 @@ fn while_no_gateway_is_known_packets_go_where_they_went() {
     let (overlay, wanted) =
         forwarded(&plan(&[(name, Hop::AsBefore)]), &ground(), Vxlan::Auto, &found);
 
-    assert_eq!(wanted.state, found, "with what it takes on the VXLAN device");
+    assert_eq!(wanted.state, found, "with its entries on the VXLAN device");
     assert!(overlay.is_some());
     assert_eq!(wanted.ways[&prefix(name)], Way::AsBefore);
 
@@ -196,9 +196,9 @@ fn while_no_gateway_is_known_packets_go_where_they_went() {
     assert_eq!(wanted.state.routes, BTreeMap::from([(last, Target::Unreachable)]));
 }
 
-/// Whoever has its address next is not to have what is meant for the other cluster.
+/// A pod that gets the former address later must not receive packets for the other cluster.
 #[test]
-fn where_no_pod_of_a_gateway_is_any_more_nothing_goes() {
+fn without_a_gateway_pod_packets_are_unreachable() {
     let names = ["10.71.0.0/16", "10.72.0.0/16", "10.73.0.0/16"];
     let hops = [to_node(2), to_node(3), Hop::Pod(ip("10.244.1.9"))];
     let hops: Vec<_> = names.into_iter().zip(hops).collect();
@@ -210,10 +210,10 @@ fn where_no_pod_of_a_gateway_is_any_more_nothing_goes() {
     };
     let as_before = names.map(|name| (name, Hop::AsBefore));
 
-    // Another one, and of which nobody says where it is.
+    // Another place, and an unknown one.
     let other = Places { addresses: [ip("172.18.4.1")].into(), may_be_elsewhere: false };
     let unknown = Places { may_be_elsewhere: true, ..other.clone() };
-    // Also when a gateway is known, and nothing leads there.
+    // Also when a gateway is known, but not reached.
     let unreached = names.map(|name| (name, to_node(9)));
     for (hops, places, way, has_device) in [
         (&as_before, &other, Way::Unreachable, false),
@@ -235,9 +235,9 @@ fn where_no_pod_of_a_gateway_is_any_more_nothing_goes() {
     assert_eq!(wanted.state.routes.len(), names.len());
 }
 
-/// Over IPv6 the next hop on the VXLAN device is one of the link.
+/// Over IPv6 the next hop on the VXLAN device is link-local.
 #[test]
-fn a_next_hop_of_the_link_is_known_by_its_node() {
+fn a_link_local_hop_belongs_to_its_node() {
     let next = IpAddr::V6(Mac::of_node(ip("172.18.3.1")).link_local());
     let places = plan(&[]).other_places;
 
@@ -246,7 +246,7 @@ fn a_next_hop_of_the_link_is_known_by_its_node() {
 }
 
 #[test]
-fn a_device_stays_while_nobody_can_tell_that_it_is_not_needed() {
+fn a_possibly_needed_device_stays() {
     let name = "10.71.0.0/16";
     let far = plan(&[(name, to_node(3))]);
     let here = plan(&[(name, Hop::Pod(ip("10.244.1.9")))]);
@@ -275,14 +275,15 @@ fn a_device_stays_while_nobody_can_tell_that_it_is_not_needed() {
 }
 
 #[test]
-fn what_goes_through_a_device_goes_on_while_this_host_has_no_address() {
+fn without_an_own_address_the_device_carries_on() {
     let far = plan(&[("10.71.0.0/16", to_node(3)), ("10.72.0.0/16", to_node(2))]);
     let found = forwarded(&far, &ground(), Vxlan::Auto, &State::default()).1.state;
-    let nowhere = Ground { own: Vec::new(), ..ground() };
+    let without_address = Ground { own: Vec::new(), ..ground() };
     let device = VxlanDevice { index: VXLAN_DEVICE, local: None };
 
-    let error = overlay(&far, &nowhere, Vxlan::Auto, &settings(), Some(&found)).unwrap_err();
-    let wanted = wanted(&far, &nowhere, Vxlan::Auto, Some(device), &found);
+    let error =
+        overlay(&far, &without_address, Vxlan::Auto, &settings(), Some(&found)).unwrap_err();
+    let wanted = wanted(&far, &without_address, Vxlan::Auto, Some(device), &found);
 
     assert_eq!(error, WayProblem::NoOwnAddress);
     let ways = [("10.71.0.0/16", Way::AsBefore), ("10.72.0.0/16", Way::Direct)];
@@ -294,7 +295,7 @@ fn what_goes_through_a_device_goes_on_while_this_host_has_no_address() {
 }
 
 #[test]
-fn what_is_in_the_way_is_named_and_nothing_leaks_meanwhile() {
+fn problems_are_reported_and_nothing_leaks() {
     let unknown = |hop| (plan(&[("10.71.0.0/16", hop)]), ground());
     let mut other_version = unknown(to_node(3));
     other_version.1.own = vec![OwnAddress { address: ip("fd00::1"), mtu_bytes: 1500 }];
@@ -306,20 +307,20 @@ fn what_is_in_the_way_is_named_and_nothing_leaks_meanwhile() {
     ] {
         let (_, wanted) = forwarded(&plan, &ground, vxlan, &State::default());
 
-        let said = wanted.problems[0].to_string();
-        assert!(said.contains("10.71.0.0/16") && said.contains(problem), "{said}");
+        let text = wanted.problems[0].to_string();
+        assert!(text.contains("10.71.0.0/16") && text.contains(problem), "{text}");
         assert_eq!(wanted.ways[&prefix("10.71.0.0/16")], Way::Unreachable);
         assert_eq!(wanted.state.routes.len(), 1);
     }
 
-    let nowhere = Ground { own: Vec::new(), ..ground() };
+    let without_address = Ground { own: Vec::new(), ..ground() };
     let plan = plan(&[("10.71.0.0/16", to_node(3))]);
-    let error = overlay(&plan, &nowhere, Vxlan::Auto, &settings(), None).unwrap_err();
+    let error = overlay(&plan, &without_address, Vxlan::Auto, &settings(), None).unwrap_err();
     assert!(error.to_string().contains("is --node-name the name of this host's Node"));
 }
 
 #[test]
-fn nothing_is_removed_while_an_object_cannot_be_read() {
+fn an_unreadable_object_prevents_removals() {
     let both = [("10.71.0.0/16", to_node(2)), ("10.72.0.0/16", to_node(3))];
     let (_, before) = forwarded(&plan(&both), &ground(), Vxlan::Auto, &State::default());
     let mut one = plan(&both[..1]);
@@ -335,8 +336,8 @@ fn nothing_is_removed_while_an_object_cannot_be_read() {
 }
 
 proptest! {
-    /// Whatever happens from one round to the next, every prefix of the plan has a last resort, each next
-    /// hop on the VXLAN device can be found there, and a second round changes nothing.
+    /// From any round to the next, every prefix of the plan has a last resort, each next hop on the VXLAN device has
+    /// its entry there, and a second round changes nothing.
     #[test]
     fn rounds_settle_and_nothing_leaks(
         rounds in proptest::collection::vec(

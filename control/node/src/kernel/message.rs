@@ -1,4 +1,4 @@
-//! Routes, rules and neighbours as netlink spells them. Pure.
+//! Netlink messages of routes, rules and neighbours. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ use strait_host::netlink::{ROUTE_PROTOCOL, destination, output_interface};
 use super::super::flags::Place;
 use super::super::state::{Mac, RouteKey, Target, Version};
 
-/// Of the kernel (`RT_TABLE_COMPAT`): the number of the table has no room here, the attribute has it.
+/// `RT_TABLE_COMPAT` of the kernel: the number of the table is in an attribute, as it does not fit here.
 const TABLE_ELSEWHERE: u8 = 252;
 
 /// A route in `table`.
@@ -50,7 +50,7 @@ pub(super) fn route_message(table: u32, key: RouteKey, target: Target) -> RouteM
     route
 }
 
-/// What a route of ours is; `None` for one that this program does not make.
+/// Key and target of a route of ours; `None` for one that this program does not create.
 pub(super) fn read_route(route: &RouteMessage) -> Option<(RouteKey, Target)> {
     let mut key = RouteKey { prefix: destination(route)?, metric: 0 };
     let (mut via, mut from) = (None, None);
@@ -93,7 +93,7 @@ fn table_byte(table: u32) -> u8 {
     u8::try_from(table).unwrap_or(TABLE_ELSEWHERE)
 }
 
-/// All packets of a version, to our table.
+/// The rule for all packets of a version to our table.
 pub(super) fn rule_message(place: Place, version: Version) -> RuleMessage {
     let mut rule = RuleMessage::default();
     rule.header.family = match version {
@@ -129,7 +129,7 @@ pub(super) fn priority_of_rule(rule: &RuleMessage) -> Option<u32> {
     })
 }
 
-/// Names a neighbour.
+/// The MAC address of a neighbour.
 pub(super) fn neighbour_message(index: u32, address: IpAddr) -> NeighbourMessage {
     let mut neighbour = NeighbourMessage::default();
     neighbour.header.ifindex = index;
@@ -142,7 +142,7 @@ pub(super) fn neighbour_message(index: u32, address: IpAddr) -> NeighbourMessage
     neighbour
 }
 
-/// Frames for `mac` go to `address`; without one it only names the entry.
+/// Sends frames for `mac` to `address`; without one it only identifies the entry.
 pub(super) fn forwarding_message(
     index: u32,
     mac: Mac,
@@ -169,7 +169,7 @@ fn to_neighbour(address: IpAddr) -> NeighbourAddress {
     }
 }
 
-/// A fixed neighbour or an entry of the device. What the kernel has learned by itself is none.
+/// A permanent neighbour or forwarding entry; `None` for one that the kernel has learned.
 pub(super) fn read_neighbour(neighbour: &NeighbourMessage) -> Option<(Mac, IpAddr)> {
     if neighbour.header.state != NeighbourState::Permanent {
         return None;
@@ -186,7 +186,7 @@ pub(super) fn read_neighbour(neighbour: &NeighbourMessage) -> Option<(Mac, IpAdd
     Some((mac?, address?))
 }
 
-/// An entry of the device has the address as bytes.
+/// A forwarding entry has the address as bytes.
 fn from_neighbour(address: &NeighbourAddress) -> Option<IpAddr> {
     if let NeighbourAddress::Inet(ip) = address {
         return Some(IpAddr::V4(*ip));

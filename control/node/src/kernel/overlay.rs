@@ -1,4 +1,4 @@
-//! The VXLAN device: made when it is needed, mended when somebody has changed it, and removed.
+//! The VXLAN device: created when it is needed, corrected when it was changed, and removed.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,19 +16,20 @@ use super::{Kernel, KernelError};
 use crate::forwarding::Overlay;
 use crate::state::Mac;
 
-/// The alias of the device: what has another one, or none, is somebody else's.
+/// The alias of the device: one with another alias, or none, belongs to another program.
 const ALIAS: &str = "made by strait node";
 
-/// "Loose": a source is good if any route leads there. Packets of pods come out of the device whose
-/// own route leads to another one, of the CNI.
+/// Loose reverse path filtering: a source is valid if any route leads there. Packets of pods arrive on the device, but
+/// the route to the pods leads to another one, of the CNI.
 const LOOSE: i32 = 2;
 
-/// On the device: the kernel takes no source for good, however loose it is, on an interface without an
-/// address (`__fib_validate_source`). It is of the link alone, so nobody sends from it, and no host route
-/// leads there; each node has the same.
+/// The address of the device: on an interface without an address the kernel accepts no source, even with a loose filter
+/// (`__fib_validate_source`). It is link-local, so no packet has it as source, and no host route leads there; each node
+/// has the same.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 83, 83);
 
-/// Of the datagrams: more routers than any network of nodes has (the default of VXLAN takes that of routes).
+/// The TTL of the datagrams, above the number of routers in any network of nodes (the default of VXLAN takes that of
+/// routes).
 const TTL: u8 = 64;
 
 /// An interface that is the VXLAN device, or has its name.
@@ -36,7 +37,7 @@ const TTL: u8 = 64;
 pub(crate) struct Device {
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// Whether this program made it.
+    /// Whether this program created it.
     pub(crate) is_ours: bool,
     is_up: bool,
     has_address: bool,
@@ -46,21 +47,21 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Whether it has what cannot be changed once it is made, or not while packets go.
+    /// Whether its settings are right that cannot be changed on an existing device, or not while packets pass.
     pub(crate) fn is_like(&self, wanted: &Overlay) -> bool {
         self.name == wanted.device && fixed(wanted).iter().all(|info| self.info.contains(info))
     }
 }
 
 impl Kernel {
-    /// The device that is ours, whatever it is called, and further ones of ours; if there are none, the
-    /// interface called `name`, whoever has made it.
+    /// Our device, under any name, and further ones of ours; if there are none, the interface called `name`, of any
+    /// program.
     pub(super) async fn devices(
         &self,
         name: &str,
     ) -> Result<(Option<Device>, Vec<Device>), KernelError> {
         let mut request = self.handle.link().get();
-        // The kernel shows no others then, unless it knows none of that kind.
+        // The kernel then lists no others, unless it does not know the kind.
         let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vxlan)]);
         request.message_mut().attributes.push(kind);
         let links: Vec<_> = answer(request.execute().try_collect())
@@ -95,11 +96,11 @@ impl Kernel {
         }
     }
 
-    /// Has the device be as it is `wanted`, and gives its number.
+    /// Creates or corrects the device as `wanted`, and returns its index.
     ///
     /// # Errors
     ///
-    /// [`KernelError`]; that somebody else has an interface of that name is one.
+    /// [`KernelError`], also if an interface of that name belongs to another program.
     pub(crate) async fn set_device(
         &self,
         found: Option<&Device>,
@@ -108,12 +109,12 @@ impl Kernel {
         let failed = || KernelError::of(format!("make {wanted}"));
         let taken = || KernelError {
             operation: format!(
-                "make {wanted}: somebody else has an interface of that name, choose another --vxlan-device"
+                "make {wanted}: an interface of that name belongs to another program, choose another --vxlan-device"
             ),
             source: io::ErrorKind::AlreadyExists.into(),
         };
         if let Some(found) = found {
-            // One without its alias is ours if the process that made it ended at that moment.
+            // A device without the alias is ours if the process that created it ended at that moment.
             let is_half_made = found.is_like(wanted) && found.mac == Some(wanted.mac);
             if !found.is_ours && !is_half_made {
                 return Err(taken());
@@ -155,7 +156,7 @@ impl Kernel {
         Ok(index)
     }
 
-    /// Gives the device what can be changed while packets go.
+    /// Sets what can be changed while packets pass.
     async fn settle_device(&self, index: u32, wanted: &Overlay) -> Result<(), KernelError> {
         let failed = || KernelError::of(format!("set up {wanted}"));
         answer(self.handle.link().change(settings(index, wanted)).execute())
@@ -177,7 +178,7 @@ impl Kernel {
         Ok(own.iter().any(|own| address_of(&own.attributes) == Some(ADDRESS.into())))
     }
 
-    /// Removes the device. That of somebody else stays.
+    /// Removes the device, if it is ours.
     pub(crate) async fn remove_device(&self, found: &Device) -> Result<(), KernelError> {
         if !found.is_ours {
             return Ok(());
@@ -200,18 +201,18 @@ impl Kernel {
     }
 }
 
-/// What only another device could have otherwise.
+/// The settings that only another device could have.
 fn fixed(wanted: &Overlay) -> Vec<InfoVxlan> {
     let local = match wanted.local {
         IpAddr::V4(address) => InfoVxlan::Local(address),
         IpAddr::V6(address) => InfoVxlan::Local6(address),
     };
 
-    // Nothing is learned from frames: whoever may send some must not lead those of others astray.
+    // Nothing is learned from frames: otherwise a sender of forged frames could divert those of others.
     vec![InfoVxlan::Id(wanted.vni), InfoVxlan::Port(wanted.port), local, InfoVxlan::Learning(false)]
 }
 
-/// What can be changed while packets go, the alias among it: the kernel takes none at the birth of a device.
+/// The settings that can be changed while packets pass, including the alias: the kernel accepts none on creation.
 fn settings(index: u32, wanted: &Overlay) -> LinkMessage {
     let mut conf = InetDevConf::default();
     conf.rp_filter = LOOSE;

@@ -9,16 +9,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::{FORMER_VERSION, all, file_name, manifest};
 
-/// What the API is, in a notation for people.
+/// The API in a readable notation.
 const CONTRACT: &str = include_str!("contract.md");
 
-/// Where our schema says less, as it belongs to somebody else's operator.
+/// Where our schema is less strict, as the type belongs to another operator.
 const OPEN_SPEC: (&str, &str) = (
     "spec: <core/apps spec: attachMetadata, endpoints, jobLabel, labelLimit…>",
     "spec: object preserveUnknownFields",
 );
 
-/// Where our schema accepts more: one prefix for a list of one.
+/// Where our schema accepts more: one prefix in place of a list of one.
 const PREFIXES: (&str, &str) = ("[]string(cidr)", "string(cidr) or []string(cidr)");
 
 /// Columns of a `Configuration`, whose lists Liqo prints with brackets.
@@ -62,7 +62,7 @@ fn every_kind_is_as_the_contract_says() {
 }
 
 #[test]
-fn the_former_version_has_the_fields_of_the_stored_one() {
+fn the_former_version_has_the_same_fields() {
     let mut kinds = Vec::new();
     for crd in all() {
         let [stored, others @ ..] = crd.spec.versions.as_slice() else { panic!("a version") };
@@ -94,7 +94,7 @@ fn the_former_version_has_the_fields_of_the_stored_one() {
 }
 
 #[test]
-fn deploy_has_a_manifest_of_every_definition_and_no_other() {
+fn deploy_has_one_manifest_per_definition() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
     let mut written: BTreeMap<_, _> = fs::read_dir(&folder)
         .unwrap()
@@ -125,7 +125,7 @@ fn a_manifest_fits_into_the_annotation_of_kubectl() {
     }
 }
 
-/// The contract by kind, without the lines that are for the eye.
+/// The contract by kind, without decoration.
 fn sections(contract: &str) -> BTreeMap<String, String> {
     let mut sections = BTreeMap::<String, String>::new();
     let mut kind = String::new();
@@ -202,7 +202,7 @@ fn properties(schema: &JSONSchemaProps, depth: usize, text: &mut String) {
     }
 }
 
-/// What a value is, in one line.
+/// The schema of a value, in one line.
 fn shape(schema: &JSONSchemaProps) -> String {
     let type_ = schema.type_.as_deref().unwrap_or_default();
     let format = schema.format.as_ref().map(|format| format!("({format})")).unwrap_or_default();
@@ -223,7 +223,7 @@ fn shape(schema: &JSONSchemaProps) -> String {
         _ => format!("{type_}{format}"),
     };
 
-    // Without a type it says that there are several, not that fields are.
+    // Without a type it permits several types, not unknown fields.
     if schema.x_kubernetes_preserve_unknown_fields == Some(true) && !type_.is_empty() {
         text.push_str(" preserveUnknownFields");
     }
@@ -260,7 +260,7 @@ fn shape(schema: &JSONSchemaProps) -> String {
     text
 }
 
-/// The spec of a `Deployment` or of a `Service`, of which nobody wants to see more.
+/// The spec of a `Deployment` or of a `Service`, whose fields are not listed.
 fn is_foreign(names: &[&str]) -> bool {
     ["progressDeadlineSeconds", "clusterIP"].iter().any(|name| names.contains(name))
 }

@@ -1,4 +1,4 @@
-//! All who read a `Configuration` come to one verdict: the operator, a gateway, a node and `check`.
+//! All readers of a `Configuration` agree on it: the operator, a gateway, a node and `check`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::ipam::{CONFIGURED_CONDITION, Rehearsal, Snapshot};
 use crate::node;
 use crate::objects::{Listed, Objects, Scope, judge};
 
-/// Prefixes that can be had.
+/// Valid prefixes.
 const RIGHT: [&str; 7] = [
     "10.244.0.0/16",
     "10.243.0.0/16",
@@ -31,7 +31,7 @@ const RIGHT: [&str; 7] = [
     "10.244.128.0/17",
 ];
 
-/// What the schema lets through as well.
+/// Invalid ones that the schema accepts.
 const ODD: [&str; 8] = [
     "10.243.0.1/16",
     "010.0.0.0/8",
@@ -43,10 +43,10 @@ const ODD: [&str; 8] = [
     "::/0",
 ];
 
-/// Whether all is well, and the reason if not.
+/// Whether the object is accepted, and the reason if not.
 type Verdict = (bool, String);
 
-/// Of the operator, a gateway, a node and `check`, in this order, once the operator has nothing to do.
+/// The verdicts of the operator, a gateway, a node and `check`, once the operator has nothing to do.
 struct Verdicts {
     all: [Verdict; 4],
     /// What is wrong with the object by itself.
@@ -61,9 +61,12 @@ fn verdicts(spec: &Value) -> Verdicts {
 
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let conditions = conditions.cloned().unwrap_or_default();
-    let said = conditions.iter().find(|condition| condition["type"] == CONFIGURED_CONDITION);
-    let operator = said.map(|said| {
-        (said["status"] == "True", said["message"].as_str().unwrap_or_default().to_owned())
+    let condition = conditions.iter().find(|condition| condition["type"] == CONFIGURED_CONDITION);
+    let operator = condition.map(|condition| {
+        (
+            condition["status"] == "True",
+            condition["message"].as_str().unwrap_or_default().to_owned(),
+        )
     });
 
     let key = json!({
@@ -92,10 +95,10 @@ fn verdicts(spec: &Value) -> Verdicts {
         ..node::Objects::default()
     };
     let plan = node::plan("one", &node);
-    let asked = judge(configuration).remote;
-    let asked = asked.iter().flatten().flatten().collect::<BTreeSet<_>>().len();
+    let requested = judge(configuration).remote;
+    let requested = requested.iter().flatten().flatten().collect::<BTreeSet<_>>().len();
     let node = (
-        plan.problems.is_empty() && plan.hops.len() == asked,
+        plan.problems.is_empty() && plan.hops.len() == requested,
         plan.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     );
 
@@ -113,7 +116,7 @@ fn verdicts(spec: &Value) -> Verdicts {
     Verdicts { all: [operator.unwrap_or_default(), gateway, node, check], problems }
 }
 
-/// A `Configuration` with this spec as the operator leaves it.
+/// A `Configuration` with this spec after the operator has settled.
 fn settled(spec: &Value) -> Value {
     let network = |name: &str, cidr: &str| {
         json!({
@@ -141,7 +144,7 @@ fn settled(spec: &Value) -> Value {
     let snapshot = Snapshot { objects, journal: None };
     let mut rehearsal = Rehearsal::new(ipam::Settings::default(), snapshot, Timestamp::UNIX_EPOCH);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(rehearsal.settle()).expect("the operator comes to rest");
+    runtime.block_on(rehearsal.settle()).expect("the operator settles");
 
     let mut objects = rehearsal.objects().into_iter();
     objects.find(|object| object["kind"] == "Configuration").expect("it is there")
@@ -161,7 +164,7 @@ where
     Arc::new(serde_json::from_value::<DeserializeGuard<K>>(object.clone()).expect("metadata"))
 }
 
-/// A list, one string, or nothing, each as the schema lets it through.
+/// A list, one string, or nothing, each accepted by the schema.
 fn list(right: &'static [&'static str]) -> impl Strategy<Value = Value> {
     let text = prop_oneof![6 => select(right), 1 => select(&ODD[..])];
     let element = prop_oneof![
@@ -211,10 +214,10 @@ proptest! {
             prop_assert_eq!(*is_well, all[0].0, "{}: {:#?}", spec, all);
         }
         prop_assert!(problems.is_empty() || !all[0].0, "{}: {:?}", spec, problems);
-        // A condition has no room for many.
+        // A condition has no room for more.
         for problem in problems.iter().take(2) {
-            for (_, said) in &all {
-                prop_assert!(said.contains(problem.as_str()), "{}: {:?} in {:#?}", spec, problem, all);
+            for (_, message) in &all {
+                prop_assert!(message.contains(problem.as_str()), "{}: {:?} in {:#?}", spec, problem, all);
             }
         }
     }

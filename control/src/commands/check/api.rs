@@ -1,4 +1,4 @@
-//! Whether the API server knows the API. Pure.
+//! Whether the API server serves the API. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -9,11 +9,11 @@ use crate::api::crd;
 /// The plurals that are served, by `GROUP/VERSION`.
 pub(super) type Served = BTreeMap<String, BTreeSet<String>>;
 
-/// What installs it.
+/// The remedy: install it.
 const REMEDY: &str = "apply the definitions: `strait crds | kubectl apply --server-side -f -`";
 
-/// Each version of a group that is needed, with the plurals of its kinds. Made once, as the schemas of all
-/// kinds are made for it.
+/// Each version of a group that is needed, with the plurals of its kinds. Computed once, as that generates the schemas
+/// of all kinds.
 pub(super) static NEEDED: LazyLock<Served> = LazyLock::new(|| {
     let mut needed = Served::new();
     for definition in crd::all() {
@@ -28,12 +28,12 @@ pub(super) static NEEDED: LazyLock<Served> = LazyLock::new(|| {
     needed
 });
 
-/// Whether all groups are there, in the version that is needed.
+/// Whether all groups are served, in the version that is needed.
 pub(super) fn is_served(served: &Served) -> bool {
     NEEDED.keys().all(|version| served.contains_key(version))
 }
 
-/// What is not there.
+/// The parts that are not served.
 pub(super) fn findings(served: &Served) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (version, plurals) in NEEDED.iter() {

@@ -1,16 +1,16 @@
-//! Puts what is a consequence under its cause, so that one broken gateway is one finding. Pure.
+//! Puts each consequence under its cause, so that one broken gateway is one finding. Pure.
 
 use super::super::Side;
 use super::{Finding, Severity};
 
-/// Trouble with what makes gateways and gives prefixes.
+/// Problems of the operator and of prefixes.
 const OF_OPERATOR: [&str; 4] =
     ["OperatorMissing", "OperatorNotReady", "NobodyLeads", "RightsMissing"];
 
-/// What an operator that works would mend, beside what belongs to a gateway.
+/// Problems that a working operator would solve, beside those of gateways.
 const LEFT_UNDONE: [&str; 4] = ["NotConfigured", "NoPrefix", "NoAddress", "NobodyLeads"];
 
-/// The way from a template to a connection: what comes later may be wrong because of what comes before.
+/// The steps from a template to a connection: a problem of a step may follow from one of an earlier step.
 const WAY: [&[&str]; 8] = [
     &["Unassigned", "TemplateMissing", "TemplateUnusable", WARNING_EVENT],
     &["NoKeys", "KeysMalformed"],
@@ -22,24 +22,24 @@ const WAY: [&[&str]; 8] = [
     &["NotInForce", "ConnectionMissing", "NotConnected"],
 ];
 
-/// Of [`WAY`] what nothing on it causes: wrong or missing input.
+/// Those of [`WAY`] that do not follow from another: wrong or missing input.
 const WRITTEN: [&str; 5] =
     ["NoCounterpart", "KeyMalformed", "KeyDiffers", "ConfigurationMissing", "NotConfigured"];
 
-/// From here on what is wrong may be the fault of the gateway at the other end.
+/// From this step on the cause may be the gateway at the other end.
 const BETWEEN_GATEWAYS: usize = 5;
 
 /// The reason of a finding that is a Warning among the Events.
 pub(super) const WARNING_EVENT: &str = "WarningEvent";
 
-/// Puts each consequence among `findings` under its cause. `pairs` are the namespaces of the ends of each
-/// tunnel, the local one first.
+/// Puts each consequence among `findings` under its cause. `pairs` are the namespaces of the ends of each tunnel, the
+/// local one first.
 pub(super) fn fold(findings: Vec<Finding>, pairs: &[[String; 2]]) -> Vec<Finding> {
     let causes: Vec<_> = findings.iter().map(|finding| cause(finding, &findings, pairs)).collect();
     let mut folded: Vec<_> = findings.iter().cloned().map(Some).collect();
     for (place, finding) in findings.into_iter().enumerate() {
         let mut root = place;
-        // A cause comes earlier on the way than its consequence, so this ends.
+        // A cause is at an earlier step than its consequence, so this ends.
         while let Some(cause) = causes.get(root).copied().flatten() {
             root = cause;
         }
@@ -56,7 +56,7 @@ pub(super) fn fold(findings: Vec<Finding>, pairs: &[[String; 2]]) -> Vec<Finding
     folded.into_iter().flatten().collect()
 }
 
-/// The place of what `finding` is a consequence of: the first on the way, or else the operator.
+/// The index of the cause of `finding`: the first one on the way, or else the operator.
 fn cause(finding: &Finding, all: &[Finding], pairs: &[[String; 2]]) -> Option<usize> {
     let errors = || all.iter().enumerate().filter(|(_, it)| it.severity == Severity::Error);
     let later = step(finding).filter(|step| *step > 0 && !WRITTEN.contains(&finding.reason));
@@ -88,7 +88,7 @@ fn step(finding: &Finding) -> Option<usize> {
     WAY.iter().position(|reasons| reasons.contains(&finding.reason))
 }
 
-/// Of the gateway, or else of the object that the finding is about.
+/// The namespace of the gateway, or else of the object.
 fn namespace(finding: &Finding) -> Option<&str> {
     if let Some(tenant) = &finding.tenant {
         return Some(tenant);
@@ -149,7 +149,7 @@ mod tests {
             [("NotConfigured", vec![]), ("GatewayNotReady", vec![]), (WARNING_EVENT, consequences)];
         assert_eq!(folded(&found, &[]), expected);
 
-        // What is known of the gateway itself says more than that of the operator.
+        // A problem of the gateway itself takes precedence over one of the operator.
         let leader = here("Lease liqo/strait-operator", "NobodyLeads");
         let operator = here("Deployment liqo/strait-operator", "OperatorNotReady");
         let found = [&[leader, operator], &found[..]].concat();
@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_every_cause_stays(found in prop::collection::vec(any_finding(), 0..12)) {
+        fn folding_keeps_every_finding(found in prop::collection::vec(any_finding(), 0..12)) {
             let pairs = [["a".to_owned(), "b".to_owned()]];
             let folded = fold(found.clone(), &pairs);
             let mut all: Vec<_> = folded

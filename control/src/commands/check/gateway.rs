@@ -1,4 +1,4 @@
-//! One gateway, and what belongs to it. Pure.
+//! Checks one gateway, and its objects. Pure.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::ResourceExt as _;
@@ -18,26 +18,26 @@ use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID};
 use crate::operator::{Parent, PublicOf, Unsound, child, unsound};
 
 impl GatewayFacts {
-    /// As findings call it.
+    /// Its name in findings.
     pub(super) fn called(&self) -> String {
         named(&format!("Gateway{}", self.mode), Some(&self.namespace), &self.name)
     }
 
-    /// Of the object.
+    /// The UID of the object.
     pub(super) fn uid(&self) -> Option<String> {
         self.object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
     }
 
-    /// Of the tunnel, in bytes: what is asked for, or what the API has by default.
+    /// The MTU of the tunnel, in bytes: the requested one, or the default of the API.
     pub(super) fn mtu(&self) -> i64 {
-        /// That of the schema.
+        /// The default of the schema.
         const DEFAULT: i64 = 1340;
-        let asked = self.object.pointer("/spec/mtu").and_then(Value::as_i64);
+        let requested = self.object.pointer("/spec/mtu").and_then(Value::as_i64);
 
-        asked.unwrap_or(DEFAULT)
+        requested.unwrap_or(DEFAULT)
     }
 
-    /// Where the server is: a server says it in its status, a client in its spec.
+    /// The addresses of the server: from the status of a server, the spec of a client.
     pub(super) fn addresses(&self) -> Vec<String> {
         let place = match self.mode {
             Mode::Server => "/status/endpoint/addresses",
@@ -48,7 +48,7 @@ impl GatewayFacts {
         addresses.filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// The Secret with its keys, if it may be seen.
+    /// The Secret with its keys, if it may be read.
     pub(super) fn secret(&self) -> Option<&Secret> {
         let secrets: Vec<_> = self.secrets.as_ref()?.iter().collect();
         let reference: Option<ObjectReference> = self
@@ -63,7 +63,7 @@ impl GatewayFacts {
     }
 }
 
-/// Everything about one gateway.
+/// The problems of one gateway.
 pub(super) fn findings(gateway: &GatewayFacts, public_of: PublicOf) -> Vec<Finding> {
     let mut findings = Vec::new();
     if gateway.remote.is_none() {
@@ -80,7 +80,7 @@ pub(super) fn findings(gateway: &GatewayFacts, public_of: PublicOf) -> Vec<Findi
     findings
 }
 
-/// What an Event says of why something is wrong. Alone it is history.
+/// The Event that explains other findings. Alone it is history.
 fn warning_event(gateway: &GatewayFacts, found: &[Finding]) -> Option<Finding> {
     let is_known = |finding: &Finding| {
         ["Unassigned", "TemplateMissing", "TemplateUnusable"].contains(&finding.reason)
@@ -127,7 +127,7 @@ fn template(gateway: &GatewayFacts) -> Option<Finding> {
         mode: gateway.mode,
     };
     let spec = gateway.object.get("spec").cloned().unwrap_or_default();
-    // Any name does: what is looked for is what cannot be rendered.
+    // Any name will do: only the rendering is checked.
     let secret = format!("gw-{}", gateway.name);
     let error = child(&Parent { identity, spec, schema, secret }, name, template).err()?;
     let object = named(kind, Some(namespace), name);
@@ -178,7 +178,7 @@ fn workload(gateway: &GatewayFacts) -> Option<Finding> {
     }
 }
 
-/// Whether clients can find a server.
+/// Whether clients have an address of a server.
 fn address(gateway: &GatewayFacts) -> Option<Finding> {
     if !gateway.addresses().is_empty() {
         return None;
@@ -207,7 +207,7 @@ fn address(gateway: &GatewayFacts) -> Option<Finding> {
         Finding::error(
             object,
             "LoadBalancerPending",
-            "nobody has given it an address".to_owned(),
+            "it has no address yet".to_owned(),
             "install a load balancer, or make the gateway with --gw-server-service-type NodePort"
                 .to_owned(),
         )
@@ -227,7 +227,7 @@ fn secret(gateway: &GatewayFacts, public_of: PublicOf) -> Option<Finding> {
     gateway.secrets.as_ref()?;
     let Some(secret) = gateway.secret() else {
         let message = "it has no Secret with keys, or several".to_owned();
-        let remedy = "is the operator running? Delete those that nobody uses".to_owned();
+        let remedy = "is the operator running? Delete the unused ones".to_owned();
         return Some(Finding::error(gateway.called(), "NoKeys", message, remedy));
     };
     let (message, write) = match unsound(secret, public_of)? {

@@ -1,4 +1,4 @@
-//! Who makes gateways and gives prefixes, and from what. Pure.
+//! Checks the operator, its networks, and the addresses of the cluster. Pure.
 
 use std::net::IpAddr;
 
@@ -17,17 +17,17 @@ use super::{Finding, named};
 use crate::api::Network;
 use crate::ipam::{EXTERNAL_CIDR, NETWORK_TYPE, POD_CIDR};
 
-/// The types of `Network`s, with whether nobody can be told prefixes without.
+/// The types of `Network`s, and whether prefixes cannot be allocated without.
 const TYPES: [(&str, bool); 4] =
     [(POD_CIDR, true), (EXTERNAL_CIDR, true), ("service-cidr", false), ("internal-cidr", false)];
 
-/// How an operator is told whether there are others.
+/// The flag that tells an operator whether there are others.
 const ELECTION: (&str, &str) = ("--leader-election", "STRAIT_LEADER_ELECTION");
 
-/// How far the clock of whoever asks may be from that of the operator.
+/// The largest difference between the local clock and that of the operator.
 const CLOCK_ERROR_SECONDS: i64 = 60;
 
-/// Everything about the installation.
+/// The problems of the installation.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut findings = operators(facts);
     findings.extend(lease(facts));
@@ -61,7 +61,7 @@ fn operators(facts: &Facts) -> Vec<Finding> {
                 .to_owned(),
         )),
         (Some([_, ..]), Sight::Missing) | (Some([]), Sight::There(_)) => {}
-        // Nobody can say whether there is one.
+        // It is not known whether there is one.
         (None, _) | (_, Sight::Hidden) => {}
     }
     for operator in operators.into_iter().flatten().chain(facts.liqo.seen()) {
@@ -112,7 +112,7 @@ fn lease(facts: &Facts) -> Option<Finding> {
     ))
 }
 
-/// The prefixes that have to be there.
+/// The required prefixes.
 fn types(facts: &Facts) -> Vec<Finding> {
     let Some(networks) = facts.own_networks() else { return Vec::new() };
     let mut findings = Vec::new();
@@ -141,7 +141,7 @@ fn types(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Who waits for a prefix or an address.
+/// Resources that wait for a prefix or an address.
 fn unserved(facts: &Facts) -> Vec<Finding> {
     let remedy = |kind: &str, namespace: &str, name: &str| {
         format!("look at the Events: `kubectl describe {kind} {name} -n {namespace}`")
@@ -170,7 +170,7 @@ fn unserved(facts: &Facts) -> Vec<Finding> {
     networks.chain(ips).collect()
 }
 
-/// Which prefixes mean two things.
+/// Prefixes with two meanings.
 fn overlaps(networks: &[Network]) -> Vec<Finding> {
     let given = networks.iter().filter_map(|network| {
         let (prefix, is_shared) = prefixes::given(network)?;
@@ -225,7 +225,7 @@ fn nodes(facts: &Facts) -> Vec<Finding> {
     conflicts.chain(unknown).collect()
 }
 
-/// Whether services have the prefix that the installation says.
+/// Whether services are in the prefix of the installation.
 fn own_prefixes(facts: &Facts) -> Option<Finding> {
     let services = prefixes::of_type(facts.networks.as_deref()?, "service-cidr").ok()?;
     let spec = facts.api_service.seen()?.spec.as_ref()?;

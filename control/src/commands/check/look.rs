@@ -1,4 +1,4 @@
-//! What there is in a cluster, as far as whoever asks may see it.
+//! The state of a cluster, as far as the user may read it.
 
 mod asking;
 
@@ -26,20 +26,20 @@ pub(super) const LEASE: &str = "strait-operator";
 /// Liqo's own operator.
 const LIQO: &str = "liqo-controller-manager";
 
-/// What there is under a name.
+/// The result of reading an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Sight<T> {
-    /// This.
+    /// It exists.
     There(T),
-    /// Nothing.
+    /// It does not exist.
     #[default]
     Missing,
-    /// Nobody can say: it may not be seen, or cannot be read.
+    /// Unknown: it may not be read, or is invalid.
     Hidden,
 }
 
 impl<T> Sight<T> {
-    /// It, if it can be seen.
+    /// The object, if it was read.
     pub(super) const fn seen(&self) -> Option<&T> {
         match self {
             Self::There(it) => Some(it),
@@ -47,7 +47,7 @@ impl<T> Sight<T> {
         }
     }
 
-    /// What `read` makes of it.
+    /// Applies `read` to it.
     fn and_then<U>(self, read: impl FnOnce(T) -> Sight<U>) -> Sight<U> {
         match self {
             Self::There(it) => read(it),
@@ -57,14 +57,14 @@ impl<T> Sight<T> {
     }
 }
 
-/// All of it. A list is `None` if it may not be seen, or if the API server does not know the kind.
+/// The state of a cluster. A list is `None` if it may not be read, or if the API server does not know the kind.
 #[derive(Default)]
 pub(super) struct Facts {
-    /// When that was.
+    /// When it was read.
     pub(super) now: Timestamp,
-    /// Where Liqo or Strait is installed.
+    /// The namespace in which Liqo or Strait is installed.
     pub(super) namespace: String,
-    /// Which cluster it is, if anybody knows.
+    /// The cluster id, if it is known.
     pub(super) cluster_id: Option<String>,
     pub(super) served: Served,
     pub(super) operators: Option<Vec<Deployment>>,
@@ -76,21 +76,21 @@ pub(super) struct Facts {
     pub(super) public_keys: Option<Vec<PublicKey>>,
     pub(super) connections: Option<Vec<Connection>>,
     pub(super) nodes: Option<Vec<Node>>,
-    /// That of the API server.
+    /// The Service of the API server.
     pub(super) api_service: Sight<Service>,
-    /// Both ends, as far as they may be seen.
+    /// Servers and clients, as far as they may be read.
     pub(super) gateways: Vec<GatewayFacts>,
     /// Whether there may be others.
     pub(super) hides_gateways: bool,
-    /// What may not be seen, or cannot be read.
+    /// What may not be read, or is invalid.
     pub(super) blind: Vec<Finding>,
 }
 
-/// A gateway and what belongs to it.
+/// A gateway and its objects.
 #[derive(Clone, Debug)]
 pub(super) struct GatewayFacts {
     pub(super) mode: Mode,
-    /// As the API server has it.
+    /// As the API server returned it.
     pub(super) object: Value,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -98,20 +98,20 @@ pub(super) struct GatewayFacts {
     pub(super) remote: Option<String>,
     /// Kind, namespace and name of its template, as it refers to it.
     pub(super) template_ref: Option<[String; 3]>,
-    /// What that says. One of a kind that is not ours is left to its maker, and hidden.
+    /// The spec of the template. One of another kind than ours is left to its maker, and hidden.
     pub(super) template: Sight<Value>,
     pub(super) deployment: Sight<Deployment>,
     pub(super) service: Sight<Service>,
-    /// The names of those; `None` if they may not be seen.
+    /// The names of its active pods; `None` if they may not be read.
     pub(super) active_pods: Option<Vec<String>>,
-    /// Those that may be its own; `None` if they may not be seen.
+    /// The Secrets that may be its own; `None` if they may not be read.
     pub(super) secrets: Option<Vec<Secret>>,
-    /// What the last Warning says, as far as it may be seen.
+    /// The last Warning, as far as it may be read.
     pub(super) cause: Option<Cause>,
 }
 
 impl Facts {
-    /// Asks for everything.
+    /// Reads everything.
     pub(super) async fn look(contact: &Contact, end: &End<'_>) -> Result<Self, CommandError> {
         let served = served(end).await?;
         let mut look = Looking { end, blind: Vec::new(), has_seen: false };
@@ -153,7 +153,7 @@ impl Facts {
             look.blind.push(Finding::error(
                 "your account".to_owned(),
                 "NothingSeen",
-                "it may look at nothing, so nothing is known of this cluster".to_owned(),
+                "it may read nothing, so the state of this cluster is unknown".to_owned(),
                 "ask for the right to read, or choose another context".to_owned(),
             ));
         }
@@ -162,12 +162,12 @@ impl Facts {
         Ok(facts)
     }
 
-    /// What the cluster says of itself, if that makes sense.
+    /// The prefixes of the cluster, if they are valid.
     pub(super) fn prefixes(&self) -> Option<Prefixes> {
         prefixes::of_cluster(&self.own_networks()?, &self.namespace).ok()
     }
 
-    /// Those of the installation, if they may be seen.
+    /// The networks of the installation, if they may be read.
     pub(super) fn own_networks(&self) -> Option<Vec<Network>> {
         let all = self.networks.as_ref()?.iter();
         let own = all.filter(|network| network.namespace().as_deref() == Some(&self.namespace));
@@ -175,7 +175,7 @@ impl Facts {
         Some(own.cloned().collect())
     }
 
-    /// What makes gateways, if that is ours and nobody else does.
+    /// The operator, if it is ours and Liqo's does not run.
     pub(super) fn only_operator(&self) -> Option<&Deployment> {
         let operator = self.operators.as_ref()?.first()?;
 

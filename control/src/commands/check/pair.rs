@@ -1,4 +1,4 @@
-//! What two clusters say of each other. Pure.
+//! Compares what two clusters know of each other. Pure.
 
 use k8s_openapi::ByteString;
 use kube::ResourceExt as _;
@@ -10,7 +10,7 @@ use super::{Finding, named};
 use crate::identity::Mode;
 use crate::objects::{judge, of_cluster};
 
-/// What does not fit together.
+/// The contradictions between both.
 pub(super) fn findings(local: &Facts, remote: &Facts) -> Vec<Finding> {
     let (Some(local_id), Some(remote_id)) = (&local.cluster_id, &remote.cluster_id) else {
         return Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn findings(local: &Facts, remote: &Facts) -> Vec<Finding> {
         ([alone, ..], []) if !remote.hides_gateways => {
             findings.push(one_sided(alone, Side::Local, remote_id));
         }
-        // Nobody could say which of them belong together.
+        // Which of them belong together is not defined.
         _ => {
             findings.extend(several(&here, Side::Local, remote_id));
             findings.extend(several(&there, Side::Remote, local_id));
@@ -69,7 +69,7 @@ fn one_sided(gateway: &GatewayFacts, side: Side, id: &str) -> Finding {
     Finding { side, ..Finding::error(gateway.called(), "NoCounterpart", message, remedy) }
 }
 
-/// That there are too many gateways to the cluster `id` to compare them with its own.
+/// Reports that there are too many gateways to the cluster `id` to compare them with its own.
 fn several(gateways: &[&GatewayFacts], side: Side, id: &str) -> Option<Finding> {
     let [first, _, ..] = gateways else { return None };
     let names: Vec<_> = gateways.iter().map(|gateway| gateway.called()).collect();
@@ -77,7 +77,7 @@ fn several(gateways: &[&GatewayFacts], side: Side, id: &str) -> Option<Finding> 
         "{} are all for cluster {id}: none is compared with the gateways there",
         names.join(" and ")
     );
-    let remedy = "delete those that nobody uses".to_owned();
+    let remedy = "delete the unused ones".to_owned();
     let finding = Finding::warning(first.called(), "SeveralGateways", message, remedy);
 
     Some(Finding { side, ..finding })
@@ -128,16 +128,16 @@ fn ends(here: &GatewayFacts, there: &GatewayFacts) -> Vec<Finding> {
     findings
 }
 
-/// Whether the key that a gateway is told of `other` is that of `other`.
+/// Whether the public key that a gateway has for `other` is that of `other`.
 fn key(
     (side, facts, gateway): (Side, &Facts, &GatewayFacts),
     other: &GatewayFacts,
     id: &str,
 ) -> Option<Finding> {
-    let told = gateway.key(facts, id)?;
+    let known = gateway.key(facts, id)?;
     let own = keys::public(Side::Only, other.secret()?).ok()?;
-    let ByteString(bytes) = told.spec.public_key.clone().unwrap_or_default();
-    let object = named("PublicKey", told.namespace().as_deref(), &told.name_any());
+    let ByteString(bytes) = known.spec.public_key.clone().unwrap_or_default();
+    let object = named("PublicKey", known.namespace().as_deref(), &known.name_any());
     let message = format!("it is not the key of {} in cluster {id}", other.called());
     let remedy =
         "apply there what `strait generate publickey` prints in that cluster, or `strait network connect` again"
@@ -147,7 +147,7 @@ fn key(
         .then(|| Finding { side, ..Finding::error(object, "KeyDiffers", message, remedy) })
 }
 
-/// Whether what a cluster is told of the prefixes of the `other` one is true.
+/// Whether the prefixes that a cluster has for the `other` one are true.
 fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
     let configuration = of_cluster(facts.configurations.as_ref()?, id)?;
     let Prefixes { pod, external } = other.prefixes()?;
@@ -156,9 +156,9 @@ fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
         // These problems are reported already.
         return None;
     }
-    let told = judgement.remote.map(|list| sorted(list.into_iter().flatten()));
+    let known = judgement.remote.map(|list| sorted(list.into_iter().flatten()));
     let own = [pod, external].map(sorted);
-    if told == own {
+    if known == own {
         return None;
     }
     let object =
@@ -169,7 +169,7 @@ fn prefixes(facts: &Facts, id: &str, other: &Facts) -> Option<Finding> {
         format!("pods {pod}, external {external}")
     };
     let message =
-        format!("it says of cluster {id}: {}; that says of itself: {}", text(told), text(own));
+        format!("it says of cluster {id}: {}; that says of itself: {}", text(known), text(own));
     let remedy =
         "apply there what `strait generate configuration` prints in that cluster".to_owned();
 

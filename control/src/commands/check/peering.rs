@@ -1,4 +1,4 @@
-//! What a cluster knows of others: prefixes, keys, and whether packets pass. Pure.
+//! Checks what a cluster knows of others: prefixes, keys, and whether packets pass. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::api::{Configuration, PublicKey};
 use crate::conditions::{self, IN_FORCE};
 use crate::objects::{KEY_BYTES, REMOTE_CLUSTER_ID, cluster_id, judge};
 
-/// Everything about peerings.
+/// The problems of peerings.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let configurations = facts.configurations.iter().flatten();
     let mut findings: Vec<_> = configurations.flat_map(|it| configuration(it, facts)).collect();
@@ -40,7 +40,7 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
         let remedy = "set it to the id of the cluster whose prefixes it has".to_owned();
         findings.push(Finding::error(called(configuration), "Unassigned", message, remedy));
     }
-    // What others say of it follows from what is refused.
+    // Other reports on it follow from these problems.
     let refused = judge(configuration).problems;
     if !refused.is_empty() {
         findings.extend(refused.iter().map(|problem| {
@@ -56,7 +56,7 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
     }
     let conditions = configuration.status.iter().flat_map(|status| &status.conditions);
     let refused = conditions.filter(|it| it.type_ == IN_FORCE && it.status == "False");
-    // The condition of a gateway that is gone has no effect.
+    // Without a gateway its condition has no effect.
     let refused = refused.filter(|_| has_gateway(configuration, facts));
     findings.extend(refused.map(|it| {
         let message = format!("a gateway says {}: {}", it.reason, it.message);
@@ -67,7 +67,7 @@ fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Whether there may be a gateway that the prefixes are for.
+/// Whether there may be a gateway for the prefixes.
 fn has_gateway(configuration: &Configuration, facts: &Facts) -> bool {
     let (cluster, namespace) = (cluster_id(configuration), configuration.namespace());
     let mut gateways = facts.gateways.iter();
@@ -87,7 +87,7 @@ fn public_key(key: &PublicKey) -> Option<Finding> {
     (bytes.len() != KEY_BYTES).then(|| Finding::error(called(key), "KeyMalformed", message, remedy))
 }
 
-/// Whether the gateway is told what there is at the other end.
+/// Whether the gateway has the prefixes of the other end.
 fn prefixes(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
     let is_there = facts.configurations.as_ref()?.iter().any(|it| {
         cluster_id(it) == Some(remote) && it.namespace().as_deref() == Some(&gateway.namespace)
@@ -99,7 +99,7 @@ fn prefixes(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Findi
     (!is_there).then(|| Finding::error(gateway.called(), "ConfigurationMissing", message, remedy))
 }
 
-/// Whether the gateway is told whom to trust.
+/// Whether the gateway has the public key of the other end.
 fn key(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
     facts.public_keys.as_ref()?;
     let message = format!("no PublicKey of cluster {remote} is in its namespace");
@@ -112,7 +112,7 @@ fn key(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
 }
 
 impl GatewayFacts {
-    /// That of the gateway at the other end, as this one is told.
+    /// The public key of the other end that this gateway has.
     pub(super) fn key<'a>(&self, facts: &'a Facts, remote: &str) -> Option<&'a PublicKey> {
         facts.public_keys.as_ref()?.iter().find(|key| {
             cluster_id(*key) == Some(remote) && key.namespace().as_deref() == Some(&self.namespace)
@@ -129,7 +129,7 @@ fn connection(facts: &Facts, gateway: &GatewayFacts) -> Option<Finding> {
     let object = named("Connection", Some(&gateway.namespace), &name);
     let logs = format!("`kubectl logs deployment/{name} -n {}`", gateway.namespace);
     let Some(connection) = found else {
-        let message = format!("{} has never said how it is", gateway.called());
+        let message = format!("{} has never reported", gateway.called());
         let remedy = format!("look at {logs}");
         return Some(Finding::error(object, "ConnectionMissing", message, remedy));
     };
@@ -143,7 +143,7 @@ fn connection(facts: &Facts, gateway: &GatewayFacts) -> Option<Finding> {
     }
 }
 
-/// Where nobody could say whose the active pod is.
+/// Gateways in one namespace, where an active pod cannot be attributed.
 fn neighbours(gateways: &[GatewayFacts]) -> Vec<Finding> {
     let mut by_namespace = BTreeMap::<&str, Vec<&GatewayFacts>>::new();
     for gateway in gateways {

@@ -1,4 +1,4 @@
-//! What the account of the operator may not do, as the API server says it.
+//! Checks the rights of the operator's account, through the API server.
 
 use futures_util::stream::{self, StreamExt as _};
 use k8s_openapi::api::authorization::v1::{
@@ -13,14 +13,14 @@ use super::super::contact::End;
 use super::look::Facts;
 use super::{Finding, named};
 
-/// What the operator needs, in all namespaces and in its own.
+/// The rights that the operator needs, in all namespaces and in its own.
 const CLUSTER_ROLE: &str = include_str!("../../../../deploy/rbac/operator-clusterrole.yaml");
 const ROLE: &str = include_str!("../../../../deploy/rbac/operator-role.yaml");
 
 /// Groups without which an operator works.
 const OPTIONAL: [&str; 1] = ["monitoring.coreos.com"];
 
-/// How many questions are under way at once.
+/// The number of concurrent calls.
 const CALLS_MAX: usize = 16;
 
 /// Asks for each right that the operator needs.
@@ -46,7 +46,7 @@ pub(super) async fn findings(end: &End<'_>, facts: &Facts) -> Result<Vec<Finding
                     "your account".to_owned(),
                     "NotAllowed",
                     format!(
-                        "it may not create subjectaccessreviews, so what {object} may not do is not seen"
+                        "it may not create subjectaccessreviews, so the rights of {object} are not checked"
                     ),
                     "ask for that right, or choose another context".to_owned(),
                 )]);
@@ -63,12 +63,12 @@ pub(super) async fn findings(end: &End<'_>, facts: &Facts) -> Result<Vec<Finding
     Ok(vec![Finding::error(object, "RightsMissing", message, remedy)])
 }
 
-/// What the API server says of one right.
+/// The answer of the API server on one right.
 enum Answer {
     Allowed,
-    /// Which it is.
+    /// The right that is missing.
     Denied(String),
-    /// Whoever asks may not know.
+    /// The user may not ask.
     Unknown,
 }
 
@@ -93,7 +93,7 @@ async fn ask(
     })
 }
 
-/// Whether `account` may do that, by itself or by the groups that the API server puts it in.
+/// Whether `account` has that right, by itself or by the groups that the API server puts it in.
 fn review(namespace: &str, account: &str, attributes: ResourceAttributes) -> SubjectAccessReview {
     let groups = [
         "system:serviceaccounts".to_owned(),
@@ -110,7 +110,7 @@ fn review(namespace: &str, account: &str, attributes: ResourceAttributes) -> Sub
     SubjectAccessReview { spec, ..SubjectAccessReview::default() }
 }
 
-/// One question a verb.
+/// One review per verb.
 fn needed(namespace: &str) -> Vec<ResourceAttributes> {
     // Both are part of this program, and tested.
     let everywhere = serde_saphyr::from_str::<ClusterRole>(CLUSTER_ROLE).ok();
@@ -150,7 +150,7 @@ fn attributes(rule: &PolicyRule, namespace: Option<&str>) -> Vec<ResourceAttribu
     attributes
 }
 
-/// As an administrator would write it.
+/// In the notation of administrators.
 fn in_words(attributes: &ResourceAttributes) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut words = format!("{} {}", text(&attributes.verb), text(&attributes.resource));
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_verb_of_the_shipped_roles_is_asked_for() {
+    fn every_verb_of_the_shipped_roles_is_checked() {
         let needed = needed("liqo");
         let words: Vec<_> = needed.iter().map(in_words).collect();
 
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_of_a_group_is_a_right_of_the_account() {
+    fn rights_of_a_group_are_the_accounts() {
         let review = review("liqo", "strait-operator", ResourceAttributes::default());
 
         assert_eq!(review.spec.user.unwrap(), "system:serviceaccount:liqo:strait-operator");

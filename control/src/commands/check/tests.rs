@@ -10,7 +10,7 @@ fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// Kind, reason: what was found.
+/// Kind and reason of each finding.
 fn reasons(findings: &[Finding]) -> Vec<(&str, &str)> {
     findings.iter().map(|finding| (finding.object.as_str(), finding.reason)).collect()
 }
@@ -40,7 +40,7 @@ fn network<K: DeserializeOwned>(name: &str, cidr: &str, is_shared: bool) -> K {
     }))
 }
 
-/// A cluster in which nothing is wrong: two peerings' worth of it.
+/// A cluster without problems, with two peerings.
 fn sound() -> Facts {
     Facts {
         now: "2026-01-01T00:00:10Z".parse().unwrap(),
@@ -97,7 +97,7 @@ fn sound() -> Facts {
     }
 }
 
-/// Those of a list that may be seen.
+/// A list that may be read.
 fn all<T>(list: &mut Option<Vec<T>>) -> &mut Vec<T> {
     list.as_mut().expect("it may be seen")
 }
@@ -133,7 +133,7 @@ fn gateway(mode: Mode) -> GatewayFacts {
     }
 }
 
-/// All that is found without asking anybody.
+/// All findings without a request.
 fn found(facts: &Facts) -> Vec<Finding> {
     let mut findings = api::findings(&facts.served);
     findings.extend(installation::findings(facts));
@@ -143,20 +143,20 @@ fn found(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// As no curve does it.
+/// Simpler than a curve.
 fn public_of(private: &[u8; 32]) -> [u8; 32] {
     private.map(|byte| byte + 1)
 }
 
 #[test]
-fn nothing_is_wrong_where_nothing_is_wrong() {
+fn a_sound_cluster_has_no_findings() {
     assert_eq!(found(&sound()), []);
     let text = Findings::default().to_string();
     assert_eq!(text, "0 errors, 0 warnings\n");
 }
 
 #[test]
-fn each_thing_that_is_wrong_is_found_alone() {
+fn each_problem_is_found_alone() {
     type Change = fn(&mut Facts);
     let cases: [(Change, &str, &str); 30] = [
         (|it| all(&mut it.operators).clear(), "Namespace liqo", "OperatorMissing"),
@@ -327,14 +327,14 @@ fn an_operator_that_is_alone_needs_no_lease() {
 }
 
 #[test]
-fn a_clock_that_is_off_by_less_than_a_minute_deposes_nobody() {
+fn a_clock_error_below_a_minute_is_tolerated() {
     let facts = Facts { now: "2026-01-01T00:01:15Z".parse().unwrap(), ..sound() };
 
     assert_eq!(found(&facts), []);
 }
 
 #[test]
-fn nobody_says_that_something_is_missing_that_may_not_be_seen() {
+fn hidden_objects_are_not_reported_as_missing() {
     type Change = fn(&mut Facts);
     let cases: [Change; 15] = [
         |it| it.operators = None,
@@ -365,7 +365,7 @@ fn nobody_says_that_something_is_missing_that_may_not_be_seen() {
     assert_eq!(found(&Facts { served: api::NEEDED.clone(), ..hidden() }), []);
 }
 
-/// A cluster of which nothing may be seen.
+/// A cluster of which nothing may be read.
 fn hidden() -> Facts {
     Facts {
         liqo: Sight::Hidden,
@@ -376,7 +376,7 @@ fn hidden() -> Facts {
 }
 
 #[test]
-fn a_server_that_waits_for_its_load_balancer_says_so() {
+fn a_server_without_a_load_balancer_is_reported() {
     let service =
         |type_: &str| object(json!({"metadata": {"name": "gw-milan"}, "spec": {"type": type_}}));
     let mut server = gateway(Mode::Server);
@@ -388,7 +388,7 @@ fn a_server_that_waits_for_its_load_balancer_says_so() {
         (Sight::There(service("LoadBalancer")), "Service tenant/gw-milan", "LoadBalancerPending"),
         (Sight::There(service("NodePort")), "GatewayServer tenant/milan", "NoEndpoint"),
         (Sight::Missing, "GatewayServer tenant/milan", "NoEndpoint"),
-        // It has said itself that it has no address.
+        // The missing address is reported already.
         (Sight::Hidden, "GatewayServer tenant/milan", "NoEndpoint"),
     ] {
         server.service = service;
@@ -397,7 +397,7 @@ fn a_server_that_waits_for_its_load_balancer_says_so() {
 }
 
 #[test]
-fn what_the_api_server_does_not_know_is_named() {
+fn missing_kinds_and_versions_are_reported() {
     let mut served = api::NEEDED.clone();
     served.get_mut("networking.liqo.io/v1beta1").unwrap().remove("publickeies");
     let found = api::findings(&served);
@@ -417,7 +417,7 @@ fn what_the_api_server_does_not_know_is_named() {
 }
 
 #[test]
-fn keys_that_do_not_belong_together_are_told_without_showing_them() {
+fn mismatched_keys_are_reported_without_their_bytes() {
     let mut client = gateway(Mode::Client);
     let pair = json!({"privateKey": key(6), "publicKey": key(9)});
     let secret = json!({"metadata": {"name": "gw-milan"}, "data": pair});
@@ -431,7 +431,7 @@ fn keys_that_do_not_belong_together_are_told_without_showing_them() {
 }
 
 #[test]
-fn two_gateways_in_a_namespace_are_one_too_many() {
+fn two_gateways_in_one_namespace_are_reported() {
     let mut facts = sound();
     let other = GatewayFacts { remote: None, ..gateway(Mode::Server) };
     facts.gateways.push(other);
@@ -442,7 +442,7 @@ fn two_gateways_in_a_namespace_are_one_too_many() {
 }
 
 #[test]
-fn two_clusters_that_do_not_fit_together_are_told_where() {
+fn contradictions_of_two_clusters_are_reported() {
     let milan = || {
         let mut milan = sound();
         milan.cluster_id = Some("milan".to_owned());
@@ -527,7 +527,7 @@ fn two_clusters_that_do_not_fit_together_are_told_where() {
 }
 
 #[test]
-fn a_gateway_that_may_not_be_seen_is_no_counterpart_that_is_missing() {
+fn a_hidden_gateway_is_not_reported_as_missing() {
     let milan = Facts { cluster_id: Some("milan".to_owned()), ..hidden() };
     let rome = || Facts { networks: None, ..sound() };
 
@@ -542,7 +542,7 @@ fn a_gateway_that_may_not_be_seen_is_no_counterpart_that_is_missing() {
 }
 
 #[test]
-fn an_event_tells_why_a_gateway_is_missing() {
+fn an_event_explains_a_missing_gateway() {
     let cause = super::super::cause::Cause {
         kind: "GatewayClient".to_owned(),
         name: "milan".to_owned(),
@@ -551,7 +551,7 @@ fn an_event_tells_why_a_gateway_is_missing() {
     };
     let mut facts = sound();
     facts.gateways[0].cause = Some(cause);
-    assert_eq!(found(&facts), [], "what is over is history");
+    assert_eq!(found(&facts), [], "a solved problem is no finding");
 
     facts.gateways[0].deployment = Sight::Missing;
     facts.gateways[0].secrets = Some(Vec::new());
@@ -570,7 +570,7 @@ fn an_event_tells_why_a_gateway_is_missing() {
 }
 
 #[test]
-fn a_condition_without_its_gateway_is_no_concern() {
+fn a_condition_without_its_gateway_is_ignored() {
     let mut facts = sound();
     let status = all(&mut facts.configurations)[0].status.as_mut().unwrap();
     status.conditions.push(object(json!({

@@ -16,19 +16,19 @@ use crate::api::endpoint::Endpoint;
 use crate::api::gateway_server::GatewayServerStatus;
 use crate::api::{Connection, GatewayClient, GatewayServer};
 
-/// What the gateway of a peering is called: as it is, or as Liqo would call a new one.
+/// The name of the gateway of a peering: that of the existing one, or the name that Liqo would use.
 pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &End<'_>) -> String {
     existing.first().map_or_else(|| end.other.clone(), kube::ResourceExt::name_any)
 }
 
-/// Steps 7 to 9; the server with its endpoint.
+/// Steps 7 to 9; returns the server with its endpoint.
 pub(super) async fn server(end: &End<'_>, found: &Found) -> Result<GatewayServer, CommandError> {
     let name = gateway_name(found.former_server.as_slice(), end);
     if let Some(difference) = &found.replaced {
-        // A client would be sent to where the old Service is, and ports of nodes do not move.
+        // A client would get the address of the old Service, and node ports cannot be moved.
         delete::<GatewayServer>(end, &name).await?;
         until_gone::<GatewayServer>(end, named(&name)).await?;
-        // What is left of it would look like what is new.
+        // The remains of the old one would look like the new one.
         until_gone::<Service>(end, named(&format!("gw-{name}"))).await?;
         until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await?;
         end.done("Deleted existing gateway server");
@@ -46,7 +46,7 @@ pub(super) async fn server(end: &End<'_>, found: &Found) -> Result<GatewayServer
     Ok(server)
 }
 
-/// Step 10; the client that connects to `server`.
+/// Step 10; returns the client that connects to `server`.
 pub(super) async fn client(
     end: &End<'_>,
     wanted: &Connect,
@@ -78,7 +78,7 @@ pub(super) async fn is_connected(
     Ok(found.is_some_and(|connection| established(&connection) == Progress::Done(())))
 }
 
-/// Where the client connects to: to `found`, or where the user says that the server is.
+/// The endpoint for the client: `found`, or the one that the user names.
 pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint {
     let Connect { client_address, client_port, .. } = wanted;
     let addresses = client_address.clone().map_or(found.addresses, |address| vec![address]);
@@ -93,7 +93,7 @@ pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint 
     }
 }
 
-/// Waits until a pod of the gateway works as it is `asked` for.
+/// Waits until a pod of the gateway works as `asked`.
 async fn until_pod_ready(end: &End<'_>, asked: &Asked) -> Result<(), CommandError> {
     until_rolled_out(end, asked).await?;
     end.done(&format!("Gateway pod gw-{} is ready", asked.name));
@@ -123,7 +123,7 @@ pub(in super::super) fn ready(deployment: &Deployment) -> Progress<()> {
     ))
 }
 
-/// Waits until clients can find the server, and find it where it is now.
+/// Waits until the server has an address for clients, and it is the current one.
 pub(in super::super) async fn until_addressed(
     end: &End<'_>,
     asked: &Asked,
@@ -177,7 +177,7 @@ pub(super) fn has_address(status: Option<&GatewayServerStatus>) -> bool {
     endpoint.is_some_and(|endpoint| !endpoint.addresses.is_empty())
 }
 
-/// Whether a server is all that clients need, and its child is made.
+/// Whether the server has everything that clients need, and its child.
 pub(in super::super) fn is_server_ready(server: &GatewayServer) -> Progress<()> {
     let status = server.status.as_ref();
     let child = status.and_then(|status| status.server_ref.as_ref());
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_with_the_former_port_is_none() {
+    fn an_address_with_the_former_port_is_ignored() {
         let server = |endpoint| -> GatewayServer {
             serde_json::from_value(json!({
                 "metadata": {}, "spec": {}, "status": {"endpoint": endpoint},

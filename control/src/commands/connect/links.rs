@@ -43,7 +43,7 @@ fn identity(end: &End<'_>, mode: Mode, name: &str, uid: Option<&String>) -> Iden
     }
 }
 
-/// The public key of the gateway `identity`, when there is one.
+/// The public key of the gateway `identity`, once there is one.
 async fn key_of(
     end: &End<'_>,
     identity: &Identity,
@@ -56,7 +56,7 @@ async fn key_of(
     Ok(key)
 }
 
-/// Tells the gateway `identity` the `key` of the other one. It goes with that gateway.
+/// Gives the gateway `identity` the `key` of the other one, as an object that it owns.
 async fn give_key(
     end: &End<'_>,
     identity: &Identity,
@@ -79,7 +79,7 @@ async fn until_keyed(end: &End<'_>, identity: &Identity) -> Result<Secret, Comma
         what: format!("{kind} {name} to have a Secret with its keys"),
         look_at: format!("kubectl describe {} {name} -n {namespace}", kind.to_lowercase()),
     };
-    // The owner says which it is where there are several; by then it says so.
+    // With several, the status of the owner names the one in use; by then it is set.
     let reference = secret_reference(end, identity).await?;
     let selector = keys::selector(&end.label_selector());
     let selection = watcher::Config::default().labels(&selector);
@@ -97,7 +97,7 @@ async fn until_keyed(end: &End<'_>, identity: &Identity) -> Result<Secret, Comma
     .await
 }
 
-/// What the status of the gateway says of its Secret.
+/// The reference to its Secret in the status of the gateway.
 async fn secret_reference(
     end: &End<'_>,
     identity: &Identity,
@@ -119,7 +119,7 @@ async fn secret_reference(
     }
 }
 
-/// Step 12: waits until the current gateways reach each other, and say that all they are asked for is in force.
+/// Step 12: waits until the current gateways reach each other, and report that their configuration is in force.
 pub(super) async fn until_connected(
     ends: &Ends<'_>,
     client: &GatewayClient,
@@ -134,7 +134,7 @@ pub(super) async fn until_connected(
         end.done("Connection created successfully");
     }
     for (end, gateway) in [(local, &of_client), (remote, &of_server)] {
-        // A Connection that a former pod has written says nothing about the current pod.
+        // The status of a former pod proves nothing about the current one.
         let since = until_rolled_out(end, &gateway.0).await?;
         let judge = |connection: &Connection| established_since(connection, since);
         until_link(end, gateway, "to be established", judge).await?;
@@ -145,7 +145,7 @@ pub(super) async fn until_connected(
     Ok(())
 }
 
-/// Waits until the Connection of a gateway, which has this UID, is as `judge` wants it.
+/// Waits until the Connection of a gateway, which has this UID, satisfies `judge`.
 async fn until_link(
     end: &End<'_>,
     (asked, uid): &(Asked, Option<String>),
@@ -183,8 +183,8 @@ fn established_since(connection: &Connection, since: Option<Timestamp>) -> Progr
     }
 }
 
-/// Waits until the gateway says that the current prefixes are in force, if it says so of any. The gateways of
-/// Liqo do not.
+/// Waits until the gateway reports that the current prefixes are in force, if it reports on any. The gateways of Liqo
+/// do not.
 async fn until_configuration_in_force(end: &End<'_>, gateway: &str) -> Result<(), CommandError> {
     let namespace = &end.namespace;
     let awaited = Awaited {
@@ -205,13 +205,15 @@ fn in_force(found: &[&Configuration], cluster: &str) -> Progress<()> {
     missing.map_or(Progress::Done(()), Progress::NotYet)
 }
 
-/// What a gateway says of `configuration` instead of that it is in force.
+/// The condition of `configuration`, if it is not in force.
 fn not_in_force(configuration: &Configuration) -> Option<String> {
     let mut conditions = configuration.status.iter().flat_map(|status| &status.conditions);
     let condition = conditions.find(|condition| condition.type_ == IN_FORCE)?;
     let name = configuration.name_any();
     if condition.observed_generation < configuration.metadata.generation {
-        return Some(format!("a condition {IN_FORCE} of Configuration {name} as it was before"));
+        return Some(format!(
+            "a condition {IN_FORCE} of Configuration {name} of a former generation"
+        ));
     }
     let Condition { reason, message, .. } = condition;
 
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_counts_since_the_pod_runs() {
+    fn a_connection_counts_from_the_pods_start() {
         let connection = |value: &str, measured: Option<&str>| -> Connection {
             serde_json::from_value(json!({
                 "metadata": {}, "spec": {"type": "Server", "gatewayRef": {}},
@@ -253,7 +255,7 @@ mod tests {
         assert!(!is_done("Connected", Some("2026-01-01T00:00:09Z")));
         assert!(is_done("Connected", Some("2026-01-01T00:00:10Z")));
         assert!(!is_done("Connecting", Some("2026-01-01T00:00:11Z")));
-        // Without a connection check there is no time.
+        // Without a connection check there is no timestamp.
         assert!(is_done("Connected", None));
     }
 
@@ -295,7 +297,7 @@ mod tests {
         };
 
         assert_eq!(found(2, "True"), None);
-        assert!(found(1, "True").unwrap().ends_with("as it was before"));
+        assert!(found(1, "True").unwrap().ends_with("of a former generation"));
         assert!(found(2, "False").unwrap().ends_with("False, Why: so"));
         assert_eq!(not_in_force(&Configuration::default()), None);
     }

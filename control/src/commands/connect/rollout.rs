@@ -1,14 +1,14 @@
-//! Whether a gateway runs as it is asked for now, and not as it was asked for before.
+//! Whether a gateway runs with its current spec, and not with a former one.
 //!
 //! ```text
 //! GatewayServer, GatewayClient   generation N
-//!   Deployment                   made of generation N, its status of its own generation, no former replica
-//!     pod                        active, not terminating, its flags have the MTU that is asked for
+//!   Deployment                   made from generation N, status observed, no former replica
+//!     pod                        active, not terminating, its flags have the requested MTU
 //!       Connection               written since that pod runs
 //! ```
 //!
-//! The operator of Strait notes N on what it makes. That of Liqo does not: of its gateways the flags say
-//! whether they are the current ones.
+//! The operator of Strait records N on the objects that it makes. That of Liqo does not: for its gateways the flags
+//! show whether they are current.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -26,14 +26,14 @@ use crate::active::is_active;
 use crate::api::{GatewayClient, GatewayServer};
 use crate::operator::GENERATION;
 
-/// What is asked for.
+/// The requested state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Asked {
-    /// Of the gateway.
+    /// The name of the gateway.
     pub(in super::super) name: String,
     generation: Option<i64>,
     mtu: Option<i64>,
-    /// Where a client connects to.
+    /// The port that a client connects to.
     port: Option<i32>,
 }
 
@@ -54,7 +54,7 @@ impl From<&GatewayClient> for Asked {
     }
 }
 
-/// Waits until a current pod works for the gateway. When its last container was started, if that is known.
+/// Waits until a current pod works for the gateway. Returns when its last container was started, if that is known.
 pub(in super::super) async fn until_rolled_out(
     end: &End<'_>,
     asked: &Asked,
@@ -80,7 +80,7 @@ pub(in super::super) async fn until_rolled_out(
     until_of_gateway(end, gateway, selected, &awaited, |pods| Ok(working(pods, asked))).await
 }
 
-/// Waits until the Service of a server is the current one; the port at which clients find it, if there is one.
+/// Waits until the Service of a server is current; returns its port for clients, if there is one.
 pub(in super::super) async fn until_exposed(
     end: &End<'_>,
     asked: &Asked,
@@ -109,7 +109,7 @@ fn port(service: &Service) -> Option<i32> {
     if spec.type_.as_deref() == Some("NodePort") { first.node_port } else { Some(first.port) }
 }
 
-/// Whether `made` was made of the generation that is asked for, or does not say of which.
+/// Whether `made` was made from the requested generation, or does not record one.
 fn made_of<K: Resource<DynamicType = ()>>(made: &K, asked: &Asked) -> Progress<()> {
     let of = made.annotations().get(GENERATION).and_then(|text| text.parse::<i64>().ok());
 
@@ -123,7 +123,7 @@ fn made_of<K: Resource<DynamicType = ()>>(made: &K, asked: &Asked) -> Progress<(
     }
 }
 
-/// Whether all replicas are current, and one of them is ready; what selects them.
+/// Whether all replicas are current, and one of them is ready; returns their selector.
 fn rolled_out(deployment: &Deployment, asked: &Asked) -> Progress<String> {
     if let Progress::NotYet(found) = made_of(deployment, asked) {
         return Progress::NotYet(found);
@@ -137,7 +137,9 @@ fn rolled_out(deployment: &Deployment, asked: &Asked) -> Progress<String> {
     if status.observed_generation < deployment.metadata.generation
         && status.observed_generation.is_some()
     {
-        return Progress::NotYet(format!("the status of Deployment {name} as it was before"));
+        return Progress::NotYet(format!(
+            "the status of Deployment {name} as of a former generation"
+        ));
     }
     if let Progress::NotYet(found) = ready(deployment) {
         return Progress::NotYet(found);
@@ -147,7 +149,7 @@ fn rolled_out(deployment: &Deployment, asked: &Asked) -> Progress<String> {
     if updated == 0 || updated < replicas {
         let former = replicas - updated;
         return Progress::NotYet(format!(
-            "{former} of {replicas} replicas of Deployment {name} as they were before"
+            "{former} of {replicas} replicas of Deployment {name} of a former generation"
         ));
     }
     let labels = deployment.spec.selector.match_labels.iter().flatten();
@@ -156,8 +158,7 @@ fn rolled_out(deployment: &Deployment, asked: &Asked) -> Progress<String> {
     Progress::Done(labels.join(","))
 }
 
-/// Whether there is a pod that works, the active one where one is marked; when its last container was
-/// started.
+/// Whether there is a pod that works, the active one where one is marked; returns when its last container was started.
 fn working(pods: &[&Pod], asked: &Asked) -> Progress<Option<Timestamp>> {
     let is_running = |pod: &&&Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -179,7 +180,7 @@ fn working(pods: &[&Pod], asked: &Asked) -> Progress<Option<Timestamp>> {
     Progress::Done(working.into_iter().filter_map(started).max())
 }
 
-/// What of the flags of `containers` is not what is asked for, in words.
+/// The flag of `containers` that differs from the request, in words.
 fn former<'a>(
     containers: impl Iterator<Item = &'a Container> + Clone,
     asked: &Asked,
@@ -219,7 +220,7 @@ mod tests {
         Asked { name: "rome".to_owned(), generation: Some(2), mtu: Some(1300), port: Some(30742) }
     }
 
-    /// As it is when all of `asked` is in force.
+    /// The Deployment when all of `asked` is in force.
     fn deployment() -> Value {
         json!({
             "metadata": {"name": "gw-rome", "generation": 3, "annotations": {GENERATION: "2"}},
@@ -255,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_done_when_nothing_is_as_before() {
+    fn a_deployment_is_done_when_all_is_current() {
         let judge = |change: Value| {
             let mut deployment = deployment();
             json_patch::merge(&mut deployment, &change);
             rolled_out(&serde_json::from_value(deployment).unwrap(), &asked())
         };
         assert_eq!(judge(json!({})), Progress::Done("app=rome,part=gateway".to_owned()));
-        // Of an operator that does not say.
+        // Of an operator that does not record the generation.
         let silent = json!({"metadata": {"annotations": null}});
         assert!(matches!(judge(silent), Progress::Done(_)));
 
@@ -280,7 +281,10 @@ mod tests {
                 "Deployment gw-rome with port 30741 of the server, 30742 is asked for",
             ),
             (json!({"status": {"observedGeneration": 2}}), "the status of Deployment gw-rome as"),
-            (json!({"status": {"replicas": 2}}), "1 of 2 replicas of Deployment gw-rome as they"),
+            (
+                json!({"status": {"replicas": 2}}),
+                "1 of 2 replicas of Deployment gw-rome of a former",
+            ),
             (
                 json!({"status": {"readyReplicas": 0}}),
                 "0 of 1 replicas of Deployment gw-rome ready",
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_that_counts_is_the_active_one_that_stays() {
+    fn the_active_pod_that_stays_counts() {
         let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}});
         let standby = json!({"metadata": {"labels": null}});
         let [going, former, standby] = [pod(1340, going), pod(1340, json!({})), pod(1340, standby)];

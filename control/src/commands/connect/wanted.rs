@@ -1,4 +1,4 @@
-//! What both gateways are to be: what was typed, else as they are, else as in Liqo's documentation. Pure.
+//! The desired state of both gateways: as typed, else as it is, else as in Liqo's documentation. Pure.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -11,24 +11,24 @@ use crate::api::gateway_server::ServerEndpoint;
 use crate::api::{GatewayClient, GatewayServer};
 use crate::identity::Mode;
 
-/// What is wanted of both gateways. What is left out stays as it is where a gateway is there.
+/// The desired state of both gateways. What is left out is kept where a gateway exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connect {
-    /// What the server is made from.
+    /// The template of the server.
     pub server_template: TemplateWanted,
-    /// What the client is made from.
+    /// The template of the client.
     pub client_template: TemplateWanted,
     /// How the server is exposed.
     pub exposure: ExposureWanted,
-    /// Where the client connects to, if not to where the server says that it is.
+    /// The address that the client connects to, if not that in the status of the server.
     pub client_address: Option<String>,
-    /// The port for that.
+    /// The port for that address.
     pub client_port: Option<u16>,
-    /// Of the tunnel, in bytes.
+    /// The MTU of the tunnel, in bytes.
     pub mtu: Option<u16>,
-    /// Whether each gateway keeps the public key of the other one to itself.
+    /// Whether the public keys are not exchanged.
     pub hides_keys: bool,
-    /// Whether templates and ports are not looked at before anything is written.
+    /// Whether templates and ports are not checked before the first write.
     pub skips_validation: bool,
     /// Whether the verb ends only when the gateways reach each other.
     pub waits: bool,
@@ -39,7 +39,7 @@ pub struct Connect {
 /// A template, as far as it was typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateWanted {
-    /// What kinds of it are called.
+    /// Its kind.
     pub type_: Option<TemplateType>,
     /// Its name.
     pub name: Option<String>,
@@ -50,13 +50,13 @@ pub struct TemplateWanted {
 /// How a gateway server is exposed, as far as it was typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExposureWanted {
-    /// Of the Service.
+    /// The type of the Service.
     pub service_type: Option<ServiceType>,
-    /// UDP, of the Service and of the gateway.
+    /// The UDP port, of the Service and of the gateway.
     pub port: Option<u16>,
-    /// UDP, on the nodes.
+    /// The UDP port on the nodes.
     pub node_port: Option<PortWanted>,
-    /// The address that the load balancer is asked for; an empty one leaves it to the balancer.
+    /// The address that is requested from the load balancer; an empty one leaves it to the balancer.
     pub load_balancer_ip: Option<String>,
 }
 
@@ -65,12 +65,12 @@ pub struct ExposureWanted {
 pub(super) struct Template {
     pub(super) type_: TemplateType,
     pub(super) name: String,
-    /// Else where Liqo or Strait is installed.
+    /// Default: the namespace of the installation.
     pub(super) namespace: Option<String>,
 }
 
 impl Template {
-    /// As it is looked for.
+    /// In the form to look for.
     pub(super) fn typed(&self, mode: Mode) -> TypedTemplate<'_> {
         let Self { type_, name, namespace } = self;
 
@@ -79,7 +79,7 @@ impl Template {
 }
 
 impl TemplateWanted {
-    /// What the gateway that is the end `mode` is made from; it is made from `former` so far.
+    /// The template of the gateway that is the end `mode`, which is made from `former` so far.
     pub(super) fn or(&self, former: Option<&ObjectReference>, mode: Mode) -> Template {
         let (type_, name) = match mode {
             Mode::Server => (TemplateType::server(), SERVER_TEMPLATE),
@@ -112,7 +112,7 @@ impl ExposureWanted {
         let former_type =
             former.and_then(|former| former.service_type.as_deref()).and_then(ServiceType::of_api);
         let service_type = self.service_type.or(former_type).unwrap_or(ServiceType::DEFAULT);
-        // What was asked for with another type means nothing to this one.
+        // A request for another type has no meaning for this one.
         let former_of_type = former.filter(|_| former_type == Some(service_type));
         let former_node_port = former_of_type
             .and_then(|former| port(former.node_port))
@@ -137,7 +137,7 @@ impl ExposureWanted {
 }
 
 impl Connect {
-    /// The MTU of the tunnel in bytes: both ends have the same.
+    /// The MTU of the tunnel in bytes, the same at both ends.
     pub(super) fn mtu_or(
         &self,
         server: Option<&GatewayServer>,

@@ -1,4 +1,4 @@
-//! One peering, from the objects about it. Pure.
+//! The state of one peering, from its objects. Pure.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::api::configuration::{Cluster, ClusterCidr};
 use crate::api::endpoint::Endpoint;
 use crate::api::{Configuration, Connection, GatewayClient, GatewayServer};
 
-/// The objects about one peering, as far as they are there.
+/// The objects of one peering, as far as they exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Objects<'a> {
     pub(in super::super) configuration: Option<&'a Configuration>,
@@ -22,26 +22,26 @@ pub(in super::super) struct Objects<'a> {
 /// A peering with one cluster. Its JSON form is public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerInfo {
-    /// The other cluster.
+    /// The id of the other cluster.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// How it is reached.
+    /// Its network.
     pub network: PeerNetwork,
 }
 
-/// How the network to a cluster is.
+/// The state of the network to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Health {
     /// Packets pass.
     Healthy,
-    /// They do not; alerts say why.
+    /// They do not; alerts have the reason.
     Unhealthy,
-    /// Nobody wants them to: there is no gateway.
+    /// There is no gateway, and so no traffic is requested.
     Disabled,
 }
 
 impl Health {
-    /// As it is written.
+    /// The label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -55,9 +55,9 @@ impl Health {
 /// The network of a peering.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerNetwork {
-    /// How it is.
+    /// The state.
     pub status: Health,
-    /// What is wrong with it.
+    /// The problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alerts: Vec<String>,
     /// The prefixes.
@@ -65,7 +65,7 @@ pub struct PeerNetwork {
     /// The gateway of the other cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<PeerGateway>,
-    /// Round trip, as the gateway measured it last.
+    /// The round trip that the gateway measured last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<String>,
 }
@@ -73,19 +73,19 @@ pub struct PeerNetwork {
 /// The prefixes of a peering.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PeerCidr {
-    /// As the other cluster calls them.
+    /// In the addresses of the other cluster.
     pub remote: CidrPair,
-    /// As they are called here; one that has no name yet is empty.
+    /// The local prefixes; one that is not chosen yet is empty.
     pub remapped: CidrPair,
 }
 
-/// Prefixes by what they are for.
+/// Prefixes by purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CidrPair {
-    /// Of pods.
+    /// Pod prefixes.
     #[serde(rename = "podCIDR")]
     pub pod: Vec<String>,
-    /// For what has no address of the cluster's own.
+    /// For hosts without an address of the cluster.
     #[serde(rename = "externalCIDR")]
     pub external: Vec<String>,
 }
@@ -93,17 +93,17 @@ pub struct CidrPair {
 /// The gateways of a peering.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerGateway {
-    /// Which end the other cluster is: `Server` or `Client`.
+    /// The end that the other cluster is: `Server` or `Client`.
     pub role: &'static str,
-    /// Where the server is, on whichever side it is.
+    /// The addresses of the server, on either side.
     pub address: Vec<String>,
-    /// UDP.
+    /// The UDP port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 }
 
 impl PeerInfo {
-    /// What `objects` say of the peering with cluster `id`.
+    /// The peering with cluster `id`, from `objects`.
     pub(in super::super) fn new(id: &str, objects: &Objects<'_>) -> Self {
         let Objects { configuration, server, client, connection, deployment } = objects;
         let gateway = gateway(*server, *client);
@@ -158,7 +158,7 @@ fn gateway(server: Option<&GatewayServer>, client: Option<&GatewayClient>) -> Op
     Some(PeerGateway { role, address: addresses, port: port.or_else(|| ports.first().copied()) })
 }
 
-/// What keeps packets from passing.
+/// The problems that keep packets from passing.
 fn alerts(objects: &Objects<'_>) -> Vec<String> {
     let Objects { configuration, connection, deployment, .. } = objects;
     let of = |what: &str, progress: Option<Progress<()>>| match progress {

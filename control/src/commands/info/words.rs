@@ -1,15 +1,15 @@
-//! The same for people.
+//! The same as text for people.
 
 use std::fmt;
 
 use super::peer::{CidrPair, PeerGateway, PeerNetwork};
 use super::{Info, NetworkInfo, PeerInfo};
 
-/// Between the name of a value and the value.
+/// The width of the names of values.
 const WIDTH: usize = 16;
 
 impl Info {
-    /// For people: what the other cluster of a peering has to know, and the rest if `is_verbose`.
+    /// Text for people: what the other cluster of a peering has to know, and the rest if `is_verbose`.
     #[must_use]
     pub fn text(&self, is_verbose: bool) -> String {
         Words { info: self, is_verbose }.to_string()
@@ -81,7 +81,7 @@ fn listed(values: &[String]) -> String {
     if values.is_empty() { "none".to_owned() } else { values.join(", ") }
 }
 
-/// Each prefix, and what it is called here.
+/// Each prefix, and its local prefix.
 fn remapped(remote: &[String], named: &[String]) -> String {
     let pairs: Vec<_> = remote
         .iter()

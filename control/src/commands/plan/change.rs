@@ -5,33 +5,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What would be done to one object.
+/// The change of one object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// What.
+    /// The action.
     pub action: Action,
-    /// Of the object.
+    /// The kind of the object.
     pub kind: String,
-    /// Of the object; none has none.
+    /// The namespace of the object; `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Of the object.
+    /// The name of the object.
     pub name: String,
-    /// What would be different in its spec and its status, in the order of the paths.
+    /// The differences in its spec and its status, in the order of the paths.
     pub fields: Vec<Field>,
 }
 
-/// What can be done to an object.
+/// An action on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It would be there.
+    /// It would be created.
     Create,
-    /// It would be another way.
+    /// It would be changed.
     Update,
-    /// Another one of its name would take its place.
+    /// It would be replaced by another one of its name.
     Replace,
-    /// It would be gone.
+    /// It would be deleted.
     Delete,
 }
 
@@ -39,7 +39,7 @@ impl Action {
     /// All of them, in the order in which they are counted.
     pub(super) const ALL: [Self; 4] = [Self::Create, Self::Update, Self::Replace, Self::Delete];
 
-    /// As JSON has it.
+    /// The label in JSON.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -51,44 +51,44 @@ impl Action {
     }
 }
 
-/// A value that would be another one.
+/// A value that would change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Field {
-    /// From the object on, as in `status.remote.cidr.pod[0]`.
+    /// The path from the object on, as in `status.remote.cidr.pod[0]`.
     pub path: String,
-    /// How it is; null: it is not there.
+    /// The present value; null: there is none.
     pub before: Option<Value>,
-    /// How it would be; null: it would not be there, or nobody can say.
+    /// The future value; null: there is none, or it is not known.
     pub after: Option<Value>,
-    /// Whether it is there afterwards, and nobody can say how it is.
+    /// Whether there will be a value that is not known yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub known_later: bool,
 }
 
-/// Something that could not be had, or would be in the way.
+/// Something that could not be allocated, or would conflict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conflict {
-    /// Of the object that it is about.
+    /// The kind of the object.
     pub kind: String,
-    /// Of the object.
+    /// The namespace of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Of the object.
+    /// The name of the object.
     pub name: String,
-    /// One word, which stays the same from release to release.
+    /// The reason, the same in every release.
     pub reason: String,
-    /// What is wrong, with the remedy.
+    /// The problem, with the remedy.
     pub message: String,
 }
 
 impl Change {
-    /// By what changes are sorted: kind, namespace and name.
+    /// The order of changes: kind, namespace and name.
     pub(super) fn order(&self) -> (&str, Option<&str>, &str) {
         (&self.kind, self.namespace.as_deref(), &self.name)
     }
 
-    /// From `before` to `after`, two states of one object; `None` if nobody would see a difference.
+    /// From `before` to `after`, two states of one object; `None` if there is no visible difference.
     pub(super) fn between(before: Option<&Value>, after: Option<&Value>) -> Option<Self> {
         let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
         let action = match (before, after) {
@@ -125,8 +125,8 @@ impl Change {
     }
 }
 
-/// Every value in the spec and the status of an object, by its path. When and by whom is left out, and
-/// conditions, which tell of the rest.
+/// Every value in the spec and the status of an object, by its path. Left out are times and authors, and conditions,
+/// which follow from the rest.
 fn leaves(object: &Value) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
     for part in ["spec", "status"] {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_user_would_see_is_a_difference() {
+    fn only_visible_fields_are_compared() {
         let object = |uid: &str, cidr: &str, labels: Value| {
             json!({
                 "kind": "Network", "metadata": {"name": "a", "uid": uid, "labels": labels},

@@ -1,4 +1,4 @@
-//! What `network connect` would do.
+//! Predicts `network connect`.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::ListParams;
@@ -17,12 +17,12 @@ use crate::api::{GatewayClient, GatewayServer, PublicKey};
 use crate::ipam::Pools;
 use crate::objects::KEY_BYTES;
 
-/// What [`super::super::connect()`] would do to both clusters. What the operators make of the gateways is
-/// not in it.
+/// The effects of [`super::super::connect()`] on both clusters, without the objects that the operators make for the
+/// gateways.
 ///
 /// # Errors
 ///
-/// [`CommandError`], as with the verb itself; and if something cannot be read.
+/// [`CommandError`], as with the verb itself; and if a part cannot be read.
 pub async fn plan_connect(
     pair: &Pair,
     wanted: &Connect,
@@ -74,7 +74,7 @@ pub async fn plan_connect(
     Ok(Plan { clusters })
 }
 
-/// The namespace of the peering, which is not there.
+/// The namespace of the peering, which does not exist.
 fn namespace(end: &End<'_>) -> Change {
     Change {
         action: Action::Create,
@@ -85,7 +85,7 @@ fn namespace(end: &End<'_>) -> Change {
     }
 }
 
-/// What would become of the gateway server.
+/// The planned gateway server.
 struct Server {
     change: Option<Change>,
     /// The one whose address clients know; `None` if that is yet to come.
@@ -109,7 +109,7 @@ fn server(end: &End<'_>, found: &Found) -> Result<Server, CommandError> {
     Ok(Server { change, known })
 }
 
-/// What would become of the gateway client, which connects to the server if that is `known`.
+/// The change of the gateway client, which connects to the server if that is `known`.
 fn client(
     end: &End<'_>,
     wanted: &Connect,
@@ -149,13 +149,13 @@ fn client(
 enum Key {
     /// This one.
     Known([u8; KEY_BYTES]),
-    /// It has none yet, or is made anew.
+    /// It has none yet, or is replaced.
     Later,
-    /// Whoever asks may not see Secrets.
+    /// The user may not read Secrets.
     Hidden,
 }
 
-/// That of the `gateway` of `end`, if that is there and stays.
+/// The key of the `gateway` of `end`, if that exists and stays.
 async fn key_of<K: Gateway>(end: &End<'_>, gateway: Option<&K>) -> Result<Key, CommandError> {
     let Some(gateway) = gateway else { return Ok(Key::Later) };
     let api = end.api::<Secret>();
@@ -174,7 +174,7 @@ async fn key_of<K: Gateway>(end: &End<'_>, gateway: Option<&K>) -> Result<Key, C
     })
 }
 
-/// Has the gateway of `end` be told the `key` of the other one.
+/// Gives the gateway of `end` the `key` of the other one.
 async fn tell(end: &End<'_>, copied: &mut Copied, key: Key) -> Result<(), CommandError> {
     let existing = end.list::<PublicKey>().await?;
     let former = existing.iter().find(|key| key.name_any() == end.other);
@@ -186,7 +186,7 @@ async fn tell(end: &End<'_>, copied: &mut Copied, key: Key) -> Result<(), Comman
         }
         Key::Hidden if former.is_some() => {
             copied.notes.push(format!(
-                "the Secrets of cluster {} may not be listed: nobody looked whether its gateway has the key of PublicKey {}/{}, which would be replaced otherwise",
+                "the Secrets of cluster {} may not be listed: it was not checked whether its gateway has the key of PublicKey {}/{}, which would be replaced otherwise",
                 end.other, end.namespace, end.other
             ));
             None
@@ -210,7 +210,7 @@ async fn tell(end: &End<'_>, copied: &mut Copied, key: Key) -> Result<(), Comman
 
 /// One end of a peering.
 trait Gateway: Resource {
-    /// What it says of the Secret with its keys.
+    /// The reference to the Secret with its keys.
     fn secret_ref(&self) -> Option<&ObjectReference>;
 }
 
@@ -226,7 +226,7 @@ impl Gateway for GatewayClient {
     }
 }
 
-/// From what there is to what would be there; to another object if it `is_other`.
+/// The change from `before` to `after`; to another object if it `is_other`.
 fn changed<K: Serialize>(
     former: Option<&K>,
     forged: &K,
@@ -250,7 +250,7 @@ fn is_new(change: Option<&Change>) -> bool {
     change.is_some_and(|change| matches!(change.action, Action::Create | Action::Replace))
 }
 
-/// Says that `path` will have another value, and that nobody knows which.
+/// Records that `path` will have a value that is not known yet.
 fn later(change: &mut Change, path: &str) {
     let element = format!("{path}[");
     let is_of = |field: &Field| field.path == path || field.path.starts_with(&element);

@@ -1,4 +1,4 @@
-//! A copy of what matters in a cluster, to try a change on.
+//! A copy of the relevant objects of a cluster, to try a change on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -24,22 +24,22 @@ use crate::ipam::{ALLOCATIONS, JOURNAL, Pools, Rehearsal, Settings, Snapshot, Un
 pub(in super::super) const OPERATOR: &str =
     "app.kubernetes.io/component=operator,app.kubernetes.io/part-of=strait";
 
-/// How the operator is told its pools.
+/// The flag of the operator for its pools.
 const POOLS: (&str, &str) = ("--pools", "STRAIT_POOLS");
 
-/// What the API lets nobody change.
+/// The immutable fields.
 const IMMUTABLE: [(&str, &str); 3] =
     [("Network", "/spec/cidr"), ("Network", "/spec/preAllocated"), ("IP", "/spec/ip")];
 
-/// One cluster, in which a change can be tried.
+/// A copy of one cluster.
 pub(super) struct Copied {
-    /// As it was found.
+    /// The present state.
     pub(super) before: Vec<Value>,
     rehearsal: Rehearsal,
-    /// Who gets nothing even if nothing is changed.
+    /// The resources without an allocation even without a change.
     known: Vec<Unserved>,
     nodes: Vec<Node>,
-    /// Of objects that IPAM does not look at.
+    /// Changes of objects that do not affect IPAM.
     pub(super) others: Vec<Change>,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) notes: Vec<String>,
@@ -60,18 +60,18 @@ impl Copied {
         let settings = Settings { pools, namespace: end.liqo_namespace.clone() };
         let mut rehearsal = Rehearsal::new(settings, snapshot, Timestamp::now());
         let known = rehearsal.settle().await.map_err(wrong(end))?;
-        let told = |unserved: &Unserved| {
+        let note = |unserved: &Unserved| {
             let Unserved { kind, namespace, name, message, .. } = unserved;
-            format!("{kind} {namespace}/{name} gets nothing as it is: {message}")
+            format!("{kind} {namespace}/{name} has no allocation now: {message}")
         };
-        notes.extend(known.iter().map(told));
+        notes.extend(known.iter().map(note));
         let nodes = nodes(end, &mut notes).await?;
         let (others, conflicts) = (Vec::new(), Vec::new());
 
         Ok(Self { before, rehearsal, known, nodes, others, conflicts, notes })
     }
 
-    /// The object of this name as it was found.
+    /// The object of this name in the present state.
     pub(super) fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let mut found = self.before.iter().map(|object| (key(object), object));
         let wanted = [kind, namespace, name].map(str::to_owned);
@@ -79,11 +79,11 @@ impl Copied {
         found.find(|(key, _)| *key == wanted).map(|(_, object)| object.clone())
     }
 
-    /// Has `object` be there as it is.
+    /// Puts `object` into the copy.
     pub(super) fn put(&mut self, end: &End<'_>, object: &Value) -> Result<(), CommandError> {
         let [kind, namespace, name] = key(object);
         let mut read = [read::<Network>, read::<IP>, read::<Configuration>].into_iter();
-        // What is of none of these kinds the rehearsal refuses.
+        // Other kinds are rejected by the dry run.
         let Some(read) = read.find_map(|read| read(object)) else {
             return self.rehearsal.put(object).map_err(wrong(end));
         };
@@ -114,7 +114,7 @@ impl Copied {
         self.rehearsal.put(object).map_err(wrong(end))
     }
 
-    /// Says of each of `namespaces` that is not there that nothing can be made in it.
+    /// Reports each of `namespaces` that does not exist, and the objects that so cannot be created.
     pub(super) async fn find_namespaces(
         &mut self,
         end: &End<'_>,
@@ -135,7 +135,7 @@ impl Copied {
                     reason: "NamespaceMissing".to_owned(),
                 }),
                 None => self.notes.push(format!(
-                    "namespaces may not be read: nobody looked whether {name} is there"
+                    "namespaces may not be read: it was not checked whether {name} exists"
                 )),
             }
         }
@@ -143,17 +143,17 @@ impl Copied {
         Ok(())
     }
 
-    /// Has the object be gone.
+    /// Deletes the object from the copy.
     pub(super) fn delete(&self, kind: &str, namespace: &str, name: &str) {
         let _was_there = self.rehearsal.delete(kind, namespace, name);
     }
 
-    /// Has IPAM do all that there is to do.
+    /// Runs IPAM until it has nothing to do.
     pub(super) async fn settle(&mut self, end: &End<'_>) -> Result<Vec<Unserved>, CommandError> {
         self.rehearsal.settle().await.map_err(wrong(end))
     }
 
-    /// What is different in the end.
+    /// The differences in the end.
     pub(super) async fn compare(
         mut self,
         end: &End<'_>,
@@ -209,7 +209,7 @@ fn key(object: &Value) -> [String; 3] {
     })
 }
 
-/// What is wrong with `object`, which says that it is of the kind `K`; `None` if it says otherwise.
+/// What is wrong with `object` as one of the kind `K`; `None` if it is of another kind.
 fn read<K>(object: &Value) -> Option<Result<(), String>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
@@ -227,7 +227,7 @@ fn wrong(end: &End<'_>) -> impl FnOnce(crate::ipam::RehearsalError) -> CommandEr
     move |cause| CommandError::Rehearsal { side, cause }
 }
 
-/// All objects of a kind, as the API server says them.
+/// All objects of a kind, as the API server returns them.
 async fn values<K>(end: &End<'_>) -> Result<Vec<Value>, CommandError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Debug,
@@ -244,7 +244,7 @@ where
         .filter_map(|mut object| {
             object.metadata.managed_fields = None;
             let mut value = serde_json::to_value(object).ok()?;
-            // Those of a list do not say it of themselves.
+            // The items of a list have no kind.
             let kind = json!({"apiVersion": resource.api_version, "kind": resource.kind});
             json_patch::merge(&mut value, &kind);
             Some(value)
@@ -260,7 +260,7 @@ async fn journal(end: &End<'_>) -> Result<Option<String>, CommandError> {
     Ok(found.and_then(|found| found.data?.remove(ALLOCATIONS)))
 }
 
-/// Those of the cluster, if they may be seen.
+/// The nodes of the cluster, if they may be read.
 async fn nodes(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, CommandError> {
     let api = Api::<Node>::all(end.client.clone());
     let parameters = ListParams::default();
@@ -273,7 +273,7 @@ async fn nodes(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Comm
     Ok(found.unwrap_or_default())
 }
 
-/// Those that the operator was started with.
+/// The pools of the operator's Deployment.
 async fn pools_of_operator(end: &End<'_>, notes: &mut Vec<String>) -> Result<Pools, CommandError> {
     let api = Api::<Deployment>::namespaced(end.client.clone(), &end.liqo_namespace);
     let parameters = ListParams::default().labels(OPERATOR);

@@ -1,6 +1,6 @@
-//! What `network disconnect` and `network reset` would do.
+//! Predicts `network disconnect` and `network reset`.
 //!
-//! What goes with its owner is named without what is in it: others made that, and some of it is secret.
+//! Dependent objects are listed without their content: others wrote it, and some of it is secret.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -28,11 +28,11 @@ use crate::api::{
 use crate::ipam::Pools;
 use crate::operator::{GATEWAY_NAME, GATEWAY_NAMESPACE};
 
-/// What [`super::super::disconnect()`] would delete in both clusters, with all that goes with it.
+/// The objects that [`super::super::disconnect()`] would delete in both clusters, with the dependent ones.
 ///
 /// # Errors
 ///
-/// [`CommandError`], as with the verb itself; and if something cannot be read.
+/// [`CommandError`], as with the verb itself; and if a part cannot be read.
 pub async fn plan_disconnect(pair: &Pair, session: Session<'_>) -> Result<Plan, CommandError> {
     let quiet = Quiet(session.report);
     let ends = Ends::meet(pair, Session { report: &quiet, ..session }).await?;
@@ -53,11 +53,11 @@ pub async fn plan_disconnect(pair: &Pair, session: Session<'_>) -> Result<Plan, 
     Ok(Plan { clusters })
 }
 
-/// What [`super::super::reset()`] would delete in both clusters, and which prefixes IPAM would get back.
+/// The objects that [`super::super::reset()`] would delete in both clusters, and the prefixes that it would release.
 ///
 /// # Errors
 ///
-/// [`CommandError`], as with the verb itself; and if something cannot be read.
+/// [`CommandError`], as with the verb itself; and if a part cannot be read.
 pub async fn plan_reset(
     pair: &Pair,
     pools: Option<&Pools>,
@@ -75,10 +75,10 @@ pub async fn plan_reset(
         }
         let mut plan = copied.compare(end, cluster_id).await?;
         if plan.changes.is_empty() && plan.conflicts.is_empty() {
-            // What notes say of names concerns those that change hands.
+            // The notes are on prefixes that change hands.
             plan.notes.clear();
         }
-        plan.notes.extend(given_back(&plan.changes));
+        plan.notes.extend(released(&plan.changes));
         clusters.push(plan);
     }
 
@@ -90,8 +90,8 @@ fn named<'a, 'b>(Ends { local, remote }: &'b Ends<'a>) -> [(&'b End<'a>, String)
     [(local, remote.other.clone()), (remote, local.other.clone())]
 }
 
-/// The names of remote prefixes that nothing has any more.
-fn given_back(changes: &[Change]) -> Option<String> {
+/// The local prefixes that would be free.
+fn released(changes: &[Change]) -> Option<String> {
     let networks =
         changes.iter().filter(|change| change.action == Action::Delete && change.kind == "Network");
     let fields = networks.flat_map(|change| &change.fields);
@@ -104,9 +104,9 @@ fn given_back(changes: &[Change]) -> Option<String> {
         .then(|| format!("IPAM gets back {}: a later peering may be given them", names.join(", ")))
 }
 
-/// The gateways of the peering, and what goes with them.
+/// The gateways of the peering, and their dependent objects.
 async fn gateways(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Change>, CommandError> {
-    let mut gone = Gone { end, owners: BTreeSet::new(), changes: Vec::new(), notes };
+    let mut gone = Deletions { end, owners: BTreeSet::new(), changes: Vec::new(), notes };
     for gateway in end.list::<GatewayClient>().await? {
         gone.delete(&gateway)?;
     }
@@ -132,16 +132,16 @@ async fn gateways(end: &End<'_>, notes: &mut Vec<String>) -> Result<Vec<Change>,
     Ok(gone.changes)
 }
 
-/// What would be gone on one side.
-struct Gone<'a, 'b> {
+/// The objects that would be deleted on one side.
+struct Deletions<'a, 'b> {
     end: &'a End<'b>,
-    /// The UIDs of all of it.
+    /// Their UIDs.
     owners: BTreeSet<String>,
     changes: Vec<Change>,
     notes: &'a mut Vec<String>,
 }
 
-impl Gone<'_, '_> {
+impl Deletions<'_, '_> {
     /// Adds an object that the verb itself deletes.
     fn delete<K: Resource + Serialize>(&mut self, object: &K) -> Result<(), CommandError> {
         let value = serde_json::to_value(object).map_err(FormatError::Json)?;
@@ -151,7 +151,7 @@ impl Gone<'_, '_> {
         Ok(())
     }
 
-    /// Adds the objects of a kind whose owners would all be gone.
+    /// Adds the objects of a kind whose owners would all be deleted.
     async fn follow<K>(&mut self) -> Result<(), CommandError>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -170,7 +170,7 @@ impl Gone<'_, '_> {
         Ok(())
     }
 
-    /// Adds the rights of the gateways in all namespaces, which the operator takes away: nothing can own them.
+    /// Adds the cluster-wide role bindings of the gateways, which the operator deletes: they cannot have an owner.
     async fn rights(&mut self) -> Result<(), CommandError> {
         let api = Api::<ClusterRoleBinding>::all(self.end.client.clone());
         let selector = format!("{GATEWAY_NAMESPACE}={}", self.end.namespace);
@@ -186,7 +186,7 @@ impl Gone<'_, '_> {
         Ok(())
     }
 
-    /// All of a kind, without what is in them; none for whoever may not see them, which is noted.
+    /// The metadata of all objects of a kind; none if the user may not read them, which is noted.
     async fn list<K>(
         &mut self,
         api: &Api<K>,
@@ -209,7 +209,7 @@ impl Gone<'_, '_> {
     }
 }
 
-/// It goes, with what is in it.
+/// Its deletion, without its content.
 fn goes<K: Resource<DynamicType = ()>>(object: &PartialObjectMeta<K>) -> Change {
     Change {
         action: Action::Delete,

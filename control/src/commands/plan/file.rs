@@ -1,23 +1,22 @@
-//! The objects in a file, as `kubectl` reads them: documents of YAML or JSON, and lists of objects.
+//! The objects in a file, in the formats of `kubectl`: documents of YAML or JSON, and lists of objects.
 
 use serde_json::Value;
 
 use super::super::CommandError;
 
-/// What says which object it is.
+/// The fields that identify an object.
 const NEEDED: [&str; 3] = ["/apiVersion", "/kind", "/metadata/name"];
 
-/// What `text`, read from `name`, has in it.
+/// The objects in `text`, which was read from `name`.
 ///
 /// # Errors
 ///
-/// [`CommandError::Malformed`] if it is no YAML, or something in it is no object with a kind of a
-/// version and a name.
+/// [`CommandError::Malformed`] if it is not YAML, or a document has no API version, kind or name.
 pub fn objects(name: &str, text: &str) -> Result<Vec<Value>, CommandError> {
-    let malformed = |said: String| CommandError::Malformed { what: name.to_owned(), said };
+    let malformed = |cause: String| CommandError::Malformed { what: name.to_owned(), said: cause };
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
-        let said = error.to_string();
-        malformed(said.lines().next().unwrap_or_default().to_owned())
+        let cause = error.to_string();
+        malformed(cause.lines().next().unwrap_or_default().to_owned())
     })?;
     let mut objects = Vec::new();
     for (place, mut document) in (1..).zip(documents) {
@@ -61,7 +60,7 @@ mod tests {
 
         assert_eq!(documents.len(), 2);
         assert_eq!(objects("-", list).unwrap(), documents);
-        for (wrong, said) in [
+        for (wrong, text) in [
             ("", "no object"),
             ("kind: IP\nmetadata:\n  name: a\n", "document 1 has no apiVersion: "),
             ("apiVersion: v1\nmetadata:\n  name: a\n", "document 1 has no kind: "),
@@ -70,7 +69,7 @@ mod tests {
             ("text", "document 1"),
         ] {
             let error = objects("a.yaml", wrong).unwrap_err();
-            assert!(error.is_usage() && error.to_string().contains(said), "{error}");
+            assert!(error.is_usage() && error.to_string().contains(text), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses around a cluster that IPAM knows nothing of: those of its nodes. Pure.
+//! Addresses around a cluster that IPAM does not know: those of its nodes. Pure.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,25 +11,25 @@ use super::super::prefixes;
 use super::described;
 use crate::api::Network;
 
-/// A node whose address means something else in its cluster.
+/// A node whose address has another meaning in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct NodeConflict {
-    /// Its name.
+    /// The name of the node.
     pub(in super::super) node: String,
     /// Its address.
     pub(in super::super) address: IpAddr,
-    /// In which it lies.
+    /// The prefix that contains it.
     pub(in super::super) prefix: Prefix,
-    /// What that prefix is.
+    /// The meaning of the prefix.
     pub(in super::super) meaning: String,
 }
 
 impl NodeConflict {
-    /// One word, which stays the same from release to release.
+    /// The reason, the same in every release.
     pub(in super::super) const REASON: &str = "NodeInPrefix";
 
-    /// What helps.
-    pub(in super::super) const REMEDY: &str = "make a Network for the prefix of the nodes in the namespace of the installation, with the labels ipam.liqo.io/network-type=reserved, ipam.liqo.io/network-not-remapped=true and ipam.liqo.io/network-shared=true, then this one anew";
+    /// The remedy.
+    pub(in super::super) const REMEDY: &str = "make a Network for the prefix of the nodes in the namespace of the installation, with the labels ipam.liqo.io/network-type=reserved, ipam.liqo.io/network-not-remapped=true and ipam.liqo.io/network-shared=true, then create this one again";
 }
 
 impl fmt::Display for NodeConflict {
@@ -40,8 +40,8 @@ impl fmt::Display for NodeConflict {
     }
 }
 
-/// Every node whose address lies in a prefix that was given to something else. What is shared, as the
-/// prefixes of pods and reserved ones are, says itself that others have it too.
+/// Every node whose address lies in an allocated prefix of another purpose. Shared prefixes, such as those of pods and
+/// reserved ones, do not count: they may overlap others.
 pub(in super::super) fn node_conflicts(networks: &[Network], nodes: &[Node]) -> Vec<NodeConflict> {
     let given = networks.iter().filter_map(|network| match prefixes::given(network)? {
         (prefix, false) => Some((network, prefix)),
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_in_a_prefix_of_its_own_is_in_nobodys_way() {
+    fn a_node_in_its_prefix_is_no_conflict() {
         let network = |name: &str, cidr: &str, labels| -> Network {
             serde_json::from_value(json!({
                 "metadata": {"name": name, "namespace": "liqo", "labels": labels},

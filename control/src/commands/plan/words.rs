@@ -1,4 +1,4 @@
-//! A plan for people: one line a difference, with a sign in the first column.
+//! A plan as text for people: one line per difference, with a sign in the first column.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::change::{Action, Change, Conflict, Field};
 use super::{ClusterPlan, Plan};
 
-/// What stands for a value that nobody can know yet.
+/// In place of a value that is not known yet.
 const LATER: &str = "(known later)";
 
 impl fmt::Display for Plan {

@@ -1,4 +1,4 @@
-//! An API server in memory that serves one operator, as far as that can tell.
+//! An API server in memory that serves one operator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::{RehearsalError, Snapshot};
 use crate::api::{Configuration, IP, Network};
 use crate::objects::Listed;
 
-/// Where `kubectl apply` notes what it has applied.
+/// The annotation in which `kubectl apply` records what it has applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Kind, namespace and name of an object.
 pub(super) type Key = (Kind, String, String);
 
-/// All there is. Nobody but one operator writes to it, so that nothing is ever in conflict.
+/// The objects. A single operator writes to them, so there is never a conflict.
 pub(super) struct Sandbox {
     state: Mutex<State>,
     now: Timestamp,
@@ -34,7 +34,7 @@ pub(super) struct Sandbox {
 struct State {
     objects: BTreeMap<Key, Value>,
     journal: Option<Stored>,
-    /// Counts what was written.
+    /// The counter of resource versions.
     version: u64,
 }
 
@@ -56,7 +56,7 @@ impl Sandbox {
         self.state.lock()
     }
 
-    /// Another one after each write that changed something.
+    /// Changes with each write that changed something.
     pub(super) fn version(&self) -> u64 {
         self.state().version
     }
@@ -65,7 +65,7 @@ impl Sandbox {
         self.state().objects.values().cloned().collect()
     }
 
-    /// As an operator sees it.
+    /// The objects as an operator's watch shows them.
     pub(super) fn seen(&self) -> Objects {
         let state = self.state();
 
@@ -142,7 +142,7 @@ impl State {
         K: Resource + DeserializeOwned,
     {
         let of_kind = self.objects.iter().filter(|((other, ..), _)| *other == kind);
-        // What has not even metadata was never sent by an API server.
+        // An object without metadata cannot come from an API server.
         let read = of_kind.filter_map(|(_, object)| {
             serde_json::from_value::<DeserializeGuard<K>>(object.clone()).ok()
         });
@@ -158,7 +158,7 @@ impl State {
     fn make(&mut self, key: Key, mut object: Value, now: Timestamp) {
         let version = self.next();
         for (field, value) in [
-            // Nobody has ever seen such a one.
+            // A UID that no real object has.
             ("uid", json!(format!("planned-{version}"))),
             ("resourceVersion", json!(format!("planned-{version}"))),
             ("creationTimestamp", json!(Time(now))),
@@ -166,14 +166,14 @@ impl State {
         ] {
             set(&mut object, "metadata", field, value);
         }
-        // A status that comes with an object does not count.
+        // On creation a status is ignored.
         if let Some(object) = object.as_object_mut() {
             object.remove("status");
         }
         self.objects.insert(key, object);
     }
 
-    /// Has the object be as it is `changed`, in a version of its own if that is different.
+    /// Replaces the object by `changed`, with a new resource version if it differs.
     fn replace(&mut self, key: &Key, mut changed: Value) {
         let Some(former) = self.objects.get(key) else { return };
         if *former == changed {
@@ -199,7 +199,7 @@ impl State {
         self.collect(key, now);
     }
 
-    /// Removes an object that was deleted and that nobody keeps, and deletes what it owns.
+    /// Removes a deleted object without finalizers, and deletes the objects that it owns.
     fn collect(&mut self, key: &Key, now: Timestamp) {
         let Some(object) = self.objects.get(key) else { return };
         let of = |field: &str| object.pointer(&format!("/metadata/{field}"));
@@ -292,7 +292,7 @@ impl Cluster for Sandbox {
     }
 }
 
-/// What an object is called.
+/// The key of an object.
 fn key(object: &Value) -> Option<Key> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let kind = Kind::of(text("/apiVersion")?, text("/kind")?)?;
@@ -300,7 +300,7 @@ fn key(object: &Value) -> Option<Key> {
     Some((kind, text("/metadata/namespace")?.to_owned(), text("/metadata/name")?.to_owned()))
 }
 
-/// What makes an object that was last `applied` so, as far as anybody noted it, what it is `wanted` to be.
+/// The patch from `applied`, the last recorded configuration, to `wanted`.
 fn patch(applied: &Value, wanted: &Value) -> Value {
     let mut wanted = wanted.clone();
     let (Some(applied), Some(fields)) = (applied.as_object(), wanted.as_object_mut()) else {
@@ -314,7 +314,7 @@ fn patch(applied: &Value, wanted: &Value) -> Value {
     wanted
 }
 
-/// Has `field` in the map called `part` of `object` be `value`.
+/// Sets `field` in the map called `part` of `object` to `value`.
 fn set(object: &mut Value, part: &str, field: &str, value: Value) {
     let Some(object) = object.as_object_mut() else { return };
     let part = object.entry(part).or_insert_with(|| Value::Object(Map::new()));

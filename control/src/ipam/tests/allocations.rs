@@ -1,4 +1,4 @@
-//! What is written down: the journal, and the objects of an installation and of peers.
+//! The journal, and the objects of an installation and of peers.
 
 use std::net::IpAddr;
 
@@ -33,9 +33,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 }
 
 proptest! {
-    /// Whatever is in it, however it came there.
+    /// For any entries, in any order of changes.
     #[test]
-    fn a_journal_is_read_as_it_was_written(
+    fn a_journal_reads_back_as_written(
         entries in btree_map(prop_oneof![uid(), "[a-z0-9-]{1,12}"], any_entry(), 0..30),
         removed in vec(any::<Index>(), 0..10),
     ) {
@@ -53,9 +53,9 @@ proptest! {
         prop_assert_eq!(Journal::read(&journal.text()), Ok(journal));
     }
 
-    /// It may be anything: somebody has written to it by hand.
+    /// For any text, as after an edit by hand.
     #[test]
-    fn what_is_no_journal_is_named(text in "[ -~\n]{0,80}") {
+    fn an_invalid_journal_names_its_line(text in "[ -~\n]{0,80}") {
         if let Err(JournalError { line, text: wrong }) = Journal::read(&text) {
             prop_assert_eq!(text.lines().nth(line - 1), Some(wrong.as_str()));
         }
@@ -70,7 +70,7 @@ fn numbered(number: u32) -> String {
     format!("0b7ef1a4-6a4b-4d3d-8a6c-6f8b{number:08x}")
 }
 
-/// Five thousand peers with names as long as they are usually.
+/// Five thousand peers with names of the usual length.
 fn large(entries: u32) -> Journal {
     let mut journal = Journal::default();
     for number in 0..entries {
@@ -96,7 +96,7 @@ fn there_is_room_for_ten_thousand_allocations() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_and_what_is_there_stays() {
+fn a_full_journal_denies_and_keeps_entries() {
     let mut known = Journal::default();
     for (uid, entry) in large(20_000).iter() {
         if !known.put_if_it_fits(uid.clone(), entry.clone()) {
@@ -172,7 +172,7 @@ fn an_installation_has_the_networks_of_liqo() {
 }
 
 #[test]
-fn the_network_of_a_peer_has_a_name_that_the_api_takes() {
+fn names_of_networks_are_valid() {
     let name = |peer: &str, text| names::of_child(peer, "pod", prefix(text));
 
     assert_eq!(name("milan", "10.244.0.0/16").as_deref(), Some("milan-pod-10-244-0-0-16"));

@@ -1,6 +1,5 @@
-//! Several operators in a cluster in which everything can happen at any time: objects come and go, what
-//! an operator has seen is old, its calls are made late, or made without an answer, it ends and begins
-//! again, and somebody deletes the journal.
+//! Several operators in a cluster in which everything can happen at any time: objects come and go, an operator's view
+//! is old, its calls are made late or lose their answers, it ends and starts again, and the journal is deleted.
 
 mod foretold;
 mod server;
@@ -26,7 +25,7 @@ type Running = Pin<Box<dyn Future<Output = ()>>>;
 /// One operator.
 struct Operator {
     line: Line,
-    /// What it has seen: the state of this number.
+    /// Its view: the state of this number.
     seen: Arc<Mutex<usize>>,
     running: Running,
 }
@@ -35,21 +34,21 @@ impl Operator {
     fn new(server: &Arc<Mutex<Server>>) -> Self {
         let server = server.clone();
         let line = Line { server, fate: Arc::default(), wakers: Arc::default() };
-        // Whoever begins lists what there is.
+        // An operator starts with a list.
         let seen = Arc::new(Mutex::new(line.server.lock().unwrap().history.len() - 1));
         let running = Box::pin(rounds(line.clone(), seen.clone()));
 
         Self { line, seen, running }
     }
 
-    /// Lets one call through.
+    /// Lets one call proceed.
     fn go_on(&mut self, fate: Fate) {
         *self.line.fate.lock().unwrap() = Some(fate);
         self.line.wakers.lock().unwrap().drain(..).for_each(Waker::wake);
         let _ = self.running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 
-    /// Sees a part of what there is to be seen.
+    /// Sees a part of the new states.
     fn look(&self, how_far: usize) {
         let last = self.line.server.lock().unwrap().history.len() - 1;
         let mut seen = self.seen.lock().unwrap();
@@ -66,32 +65,32 @@ async fn rounds(line: Line, seen: Arc<Mutex<usize>>) {
         }
         let objects = line.server.lock().unwrap().history[*seen.lock().unwrap()].clone();
         let _ = allocator.round(&objects, now).await;
-        // A round without a call must not be the last thing that happens.
+        // A round without a call must not be the last event.
         let _ = line.call(|_| Ok(())).await;
     }
 }
 
-/// Little to choose from, so that everybody is in everybody's way.
+/// Small pools, so that requests conflict.
 fn settings() -> Settings {
     Settings { pools: Pools::new(vec![prefix("10.0.0.0/28")]).unwrap(), ..Settings::default() }
 }
 
-/// What happens next.
+/// One event.
 #[derive(Clone, Debug)]
 enum Step {
     /// One call of an operator.
     Call(Index, Fate),
     /// An operator sees more.
     Look(Index, usize),
-    /// An operator ends, and another one begins.
+    /// An operator ends, and another one starts.
     Restart(Index),
-    /// Somebody makes a network of this length at this place, perhaps a shared one.
+    /// A network of this length is created at this place, perhaps a shared one.
     Network(usize, u8, u8, bool),
-    /// Somebody makes an address.
+    /// An address is created.
     Ip(usize),
-    /// Somebody makes a `Configuration`, or makes another one of it.
+    /// A `Configuration` is created, or changed.
     Configuration(usize, Vec<u8>, Vec<u8>),
-    /// Somebody deletes an object.
+    /// An object is deleted.
     Delete(Index),
     DeleteJournal,
 }
@@ -184,7 +183,7 @@ fn happen(server: &Arc<Mutex<Server>>, operators: &mut [Operator], step: Step) {
     }
 }
 
-/// Lets all operators do what they have to do, until nobody writes any more.
+/// Lets all operators run until none has anything to write.
 fn settle(server: &Arc<Mutex<Server>>, operators: &mut [Operator]) -> Result<(), TestCaseError> {
     let mut quiet = 0;
     for _ in 0..4_000 {
@@ -201,10 +200,10 @@ fn settle(server: &Arc<Mutex<Server>>, operators: &mut [Operator]) -> Result<(),
         }
     }
 
-    Err(TestCaseError::fail("they never come to an end"))
+    Err(TestCaseError::fail("the operators do not settle"))
 }
 
-/// Whoever could have something has it, and the journal says so and no more.
+/// Every resource that can have an allocation has it, and the journal has exactly those.
 fn check(server: &Server) -> Result<(), TestCaseError> {
     let text = server.state.journal.as_ref().and_then(|journal| journal.text.clone());
     let journal = Journal::read(&text.unwrap_or_default()).unwrap();
@@ -220,7 +219,7 @@ fn check(server: &Server) -> Result<(), TestCaseError> {
         let object = &*object.value;
         prop_assert!(object["metadata"]["deletionTimestamp"].is_null(), "{name:?} is kept");
         let entry = journal.entry(object["metadata"]["uid"].as_str().unwrap());
-        let said = match name.0 {
+        let written = match name.0 {
             Kind::Network => object.pointer("/status/cidr"),
             Kind::Ip => object.pointer("/status/ip"),
             Kind::Configuration => continue,
@@ -229,15 +228,15 @@ fn check(server: &Server) -> Result<(), TestCaseError> {
             Held::Prefix { prefix, .. } => prefix.to_string(),
             Held::Address(address) => address.to_string(),
         });
-        // An address whose network went before it was told may never be told: it is kept, and nobody
-        // knows of it.
+        // An address whose network was deleted before the address was written may never be written: the entry is kept,
+        // and no status shows it.
         let is_stray = held.as_ref().is_some_and(|held| {
             let address = held.parse().ok();
             name.0 == Kind::Ip
                 && !address.is_some_and(|it| external.is_some_and(|prefix| prefix.contains(it)))
         });
-        if said.is_some() || !is_stray {
-            prop_assert_eq!(said.and_then(Value::as_str).map(str::to_owned), held);
+        if written.is_some() || !is_stray {
+            prop_assert_eq!(written.and_then(Value::as_str).map(str::to_owned), held);
         }
         entries += usize::from(entry.is_some());
     }
@@ -262,7 +261,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn nobody_is_told_what_another_was_told(
+    fn no_allocation_is_written_to_two_objects(
         operators in 1..4_usize,
         steps in vec(step(), 50..300),
     ) {
@@ -284,7 +283,7 @@ proptest! {
 }
 
 #[test]
-fn a_journal_that_makes_no_sense_is_made_anew_and_that_is_told() {
+fn an_invalid_journal_is_restored_and_reported() {
     let server = Arc::new(Mutex::new(Server::default()));
     server.lock().unwrap().note();
     let mut operators = [Operator::new(&server)];
@@ -292,10 +291,10 @@ fn a_journal_that_makes_no_sense_is_made_anew_and_that_is_told() {
         happen(&server, &mut operators, Step::Network(place, 31, 0, false));
     }
     settle(&server, &mut operators).unwrap();
-    let said = |server: &Server| -> Vec<_> {
+    let statuses = |server: &Server| -> Vec<_> {
         server.state.objects.values().map(|object| object.value["status"].clone()).collect()
     };
-    let before = said(&server.lock().unwrap());
+    let before = statuses(&server.lock().unwrap());
     assert_eq!(server.lock().unwrap().events, []);
 
     if let Some(journal) = &mut server.lock().unwrap().state.journal {
@@ -307,20 +306,21 @@ fn a_journal_that_makes_no_sense_is_made_anew_and_that_is_told() {
     settle(&server, &mut operators).unwrap();
 
     let server = server.lock().unwrap();
-    assert_eq!(said(&server), before);
+    assert_eq!(statuses(&server), before);
     check(&server).unwrap();
     let [(reason, message)] = server.events.as_slice() else { panic!("{:?}", server.events) };
     assert_eq!(*reason, "JournalUnreadable");
     assert!(
-        message.starts_with("line 5 of the allocations is none: \"and so on\"; it was made anew"),
+        message
+            .starts_with("line 5 of the allocations is none: \"and so on\"; it was created again"),
         "{message}"
     );
 }
 
-/// The rarest of all orders, so nobody waits for it to come up by chance: an operator that knows the
-/// former journal sees an object that was written to for the next one.
+/// Too rare to come up by chance: an operator that knows the former journal sees an object that was written to for the
+/// next one.
 #[test]
-fn who_knows_a_former_journal_tells_nobody_what_it_says() {
+fn a_former_journal_causes_no_write() {
     let server = Arc::new(Mutex::new(Server::default()));
     let network = |name: &str, labels: Value, since: &str| {
         let metadata = json!({
@@ -337,14 +337,14 @@ fn who_knows_a_former_journal_tells_nobody_what_it_says() {
     let last = || server.lock().unwrap().history.len() - 1;
     let is_entered = || journal().is_some_and(|it| it.text.is_some_and(|text| !text.is_empty()));
 
-    // The first operator enters what it gives, and cannot tell.
+    // The first operator enters an allocation, and cannot write the status.
     network("old-one", json!({}), "");
     let mut slow = Operator::new(&server);
     while !is_entered() {
         slow.go_on(Fate::Answered);
     }
     slow.go_on(Fate::Lost);
-    // The second one begins a journal of its own, and is cut off before it enters anything.
+    // The second one creates a journal of its own, and is cut off before it enters anything.
     server.lock().unwrap().state.journal = None;
     let mut fast = Operator::new(&server);
     let before = last();
@@ -359,7 +359,7 @@ fn who_knows_a_former_journal_tells_nobody_what_it_says() {
     };
     assert_eq!((is_told("old-one"), is_entered()), (None, false));
     let marked = last();
-    // Meanwhile somebody comes who takes nothing else.
+    // Meanwhile an immutable request arrives.
     let since = journal().unwrap().uid;
     network("new-one", json!({"ipam.liqo.io/network-not-remapped": "true"}), &since);
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! The questions, one by one, and what may not be asked.
+//! The single requests, and what may not be read.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams};
@@ -17,16 +17,16 @@ use crate::api::{WgGatewayClientTemplate, WgGatewayServerTemplate};
 use crate::identity::Mode;
 use crate::objects::REMOTE_CLUSTER_ID;
 
-/// One round of questions.
+/// One round of requests.
 pub(super) struct Looking<'a, 'b> {
     pub(super) end: &'a End<'b>,
     pub(super) blind: Vec<Finding>,
-    /// Whether any question was answered.
+    /// Whether any request was answered.
     pub(super) has_seen: bool,
 }
 
 impl Looking<'_, '_> {
-    /// All of `namespace`, or of all, that `parameters` select; `None` if they may not be seen.
+    /// The objects of `namespace`, or of all, that `parameters` select; `None` if they may not be read.
     pub(super) async fn list<K>(
         &mut self,
         namespace: Option<&str>,
@@ -68,7 +68,7 @@ impl Looking<'_, '_> {
         Ok(found.and_then(|found| self.read(&resource, found).map_or(Sight::Hidden, Sight::There)))
     }
 
-    /// The object of this kind and name, whatever is in it.
+    /// The object of this kind and name, valid or not.
     async fn object(
         &mut self,
         resource: &ApiResource,
@@ -90,7 +90,7 @@ impl Looking<'_, '_> {
         })
     }
 
-    /// What `object` is. That it is something else is noted.
+    /// Parses `object`. A failure is recorded.
     fn read<K: DeserializeOwned>(
         &mut self,
         resource: &ApiResource,
@@ -109,7 +109,7 @@ impl Looking<'_, '_> {
         }
     }
 
-    /// Notes that whoever asks may not do that.
+    /// Records that the user may not do that.
     fn hidden(&mut self, verb: &str) {
         let finding = Finding::warning(
             "your account".to_owned(),
@@ -122,7 +122,7 @@ impl Looking<'_, '_> {
         }
     }
 
-    /// Which cluster it is, if that is known: as the installation says it, or whoever asks.
+    /// The cluster id, if it is known: from the installation, or from the user.
     pub(super) async fn cluster_id(
         &mut self,
         contact: &Contact,
@@ -148,7 +148,7 @@ impl Looking<'_, '_> {
         }
     }
 
-    /// A gateway and what belongs to it; `None` if it is no object.
+    /// A gateway and its objects; `None` if the object is invalid.
     pub(super) async fn gateway(
         &mut self,
         mode: Mode,
@@ -198,7 +198,7 @@ impl Looking<'_, '_> {
         }))
     }
 
-    /// What the template says.
+    /// The spec of the template.
     async fn template(
         &mut self,
         mode: Mode,
@@ -227,7 +227,7 @@ fn api(end: &End<'_>, resource: &ApiResource, namespace: Option<&str>) -> Api<Dy
     }
 }
 
-/// Kind, namespace and name of the template, with what the operator takes for what is left out.
+/// Kind, namespace and name of the template, with the operator's defaults for missing fields.
 fn template_ref(mode: Mode, object: &Value, own_namespace: &str) -> Option<[String; 3]> {
     let field = match mode {
         Mode::Server => "serverTemplateRef",
@@ -241,7 +241,7 @@ fn template_ref(mode: Mode, object: &Value, own_namespace: &str) -> Option<[Stri
     Some([kind, text("namespace").unwrap_or(own_namespace).to_owned(), text("name")?.to_owned()])
 }
 
-/// What the API server knows of the groups that matter.
+/// The part of the needed API groups that the API server serves.
 pub(super) async fn served(end: &End<'_>) -> Result<Served, CommandError> {
     let groups = end
         .call("asking for the API groups", async || end.client.list_api_groups().await)

@@ -1,14 +1,14 @@
-//! What a rehearsal says that will be is what an operator then makes of the cluster.
+//! The result of a dry run is that of an operator on the cluster.
 
 use jiff::Timestamp;
 
 use super::*;
 use crate::ipam::{Rehearsal, Snapshot};
 
-/// Kind and name of every object, its spec, what it was told, and its conditions without their times.
-type Told = BTreeMap<(String, String), [Value; 3]>;
+/// Kind and name of every object, its spec, its status, and its conditions without their times.
+type Observed = BTreeMap<(String, String), [Value; 3]>;
 
-fn told<'a>(objects: impl Iterator<Item = &'a Value>) -> Told {
+fn observed<'a>(objects: impl Iterator<Item = &'a Value>) -> Observed {
     objects
         .map(|object| {
             let text =
@@ -28,37 +28,37 @@ fn told<'a>(objects: impl Iterator<Item = &'a Value>) -> Told {
         .collect()
 }
 
-fn told_by(server: &Arc<Mutex<Server>>) -> Told {
-    told(server.lock().unwrap().state.objects.values().map(|object| &*object.value))
+fn observed_on(server: &Arc<Mutex<Server>>) -> Observed {
+    observed(server.lock().unwrap().state.objects.values().map(|object| &*object.value))
 }
 
 fn rehearsal(server: &Arc<Mutex<Server>>) -> Rehearsal {
     let server = server.lock().unwrap();
     let objects = server.state.objects.values().map(|object| (*object.value).clone()).collect();
     let journal = server.state.journal.as_ref().and_then(|journal| journal.text.clone());
-    // Later than anything that the server has made.
+    // Later than the creation of any object of the server.
     let now = Timestamp::from_second(4_000_000_000).unwrap();
 
     Rehearsal::new(settings(), Snapshot { objects, journal }, now)
 }
 
-/// All of it: nobody in it ever waits for anything.
-fn settle_rehearsal(rehearsal: &mut Rehearsal) -> Told {
+/// Runs it to the end: no call in it ever waits.
+fn settle_rehearsal(rehearsal: &mut Rehearsal) -> Observed {
     {
         let mut settled = std::pin::pin!(rehearsal.settle());
         match settled.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             std::task::Poll::Ready(outcome) => outcome.map(|_| ()).unwrap(),
-            std::task::Poll::Pending => panic!("a rehearsal waits"),
+            std::task::Poll::Pending => panic!("a dry run waits"),
         }
     }
     let objects = rehearsal.objects();
 
-    told(objects.iter())
+    observed(objects.iter())
 }
 
 /// The same change to the copy, before it happens.
 fn rehearse(server: &Arc<Mutex<Server>>, rehearsal: &Rehearsal, step: &Step) {
-    // What it does to the server says what it is.
+    // The change is found by applying it to a copy of the server.
     let tried = Arc::new(Mutex::new(Server {
         state: server.lock().unwrap().state.clone(),
         ..Server::default()
@@ -77,7 +77,7 @@ fn rehearse(server: &Arc<Mutex<Server>>, rehearsal: &Rehearsal, step: &Step) {
             rehearsal.put(object).unwrap();
         }
     }
-    // What goes with it is for the rehearsal to know.
+    // Dependent objects are left to the dry run.
     if let Step::Delete(index) = step
         && !before.is_empty()
     {
@@ -86,7 +86,7 @@ fn rehearse(server: &Arc<Mutex<Server>>, rehearsal: &Rehearsal, step: &Step) {
     }
 }
 
-/// What an administrator does.
+/// A change by an administrator.
 fn change() -> impl Strategy<Value = Step> {
     step().prop_filter("by an administrator", |step| {
         matches!(step, Step::Network(..) | Step::Ip(_) | Step::Configuration(..) | Step::Delete(_))
@@ -97,7 +97,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_is_foretold_comes_to_pass(
+    fn the_dry_run_predicts_the_result(
         steps in vec(change(), 0..25),
         changes in vec(change(), 1..4),
     ) {
@@ -108,8 +108,8 @@ proptest! {
             happen(&server, &mut operators, step);
         }
         settle(&server, &mut operators)?;
-        let before = told_by(&server);
-        prop_assert_eq!(settle_rehearsal(&mut rehearsal(&server)), before, "nothing was asked for");
+        let before = observed_on(&server);
+        prop_assert_eq!(settle_rehearsal(&mut rehearsal(&server)), before, "no change was made");
 
         for change in changes {
             let mut rehearsal = rehearsal(&server);
@@ -119,7 +119,7 @@ proptest! {
             happen(&server, &mut operators, change);
             settle(&server, &mut operators)?;
 
-            prop_assert_eq!(foretold, told_by(&server), "{}", what);
+            prop_assert_eq!(foretold, observed_on(&server), "{}", what);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An API server in memory, and the line that each operator has to it.
+//! An API server in memory, and the connection of each operator to it.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ use crate::objects::Listed;
 /// An object's kind, namespace and name.
 pub(super) type Name = (Kind, String, String);
 
-/// An object as JSON, as an API server has it, and as it is read.
+/// An object as JSON, as an API server stores it, and as it is read.
 #[derive(Clone)]
 pub(super) struct Object {
     pub(super) value: Arc<Value>,
@@ -48,7 +48,7 @@ impl Object {
     }
 }
 
-/// All there is.
+/// All objects.
 #[derive(Clone, Default)]
 pub(super) struct State {
     pub(super) version: u64,
@@ -71,17 +71,17 @@ impl State {
     }
 }
 
-/// An API server that forgets nothing.
+/// An API server that keeps its history.
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) state: State,
-    /// What there was at any time.
+    /// The state at any time.
     pub(super) history: Vec<Objects>,
-    /// What is wrong with it, if anything ever was.
+    /// A violated invariant, if any.
     pub(super) wrong: Option<String>,
     /// Reason and message of all Events.
     pub(super) events: Vec<(&'static str, String)>,
-    /// By UID: what statuses have said.
+    /// By UID: the status that was written.
     pub(super) told: BTreeMap<String, Value>,
 }
 
@@ -91,7 +91,7 @@ impl Server {
         self.state.version
     }
 
-    /// Notes what there is now, and whether it may be.
+    /// Records the present state, and checks its invariants.
     pub(super) fn note(&mut self) {
         self.history.push(self.state.seen());
         let wrong = self.two_owners();
@@ -116,7 +116,7 @@ impl Server {
         Ok(())
     }
 
-    /// Merges `patch` into the object if it is still the same.
+    /// Merges `patch` into the object if its version is still the same.
     pub(super) fn change(&mut self, target: &Target, patch: Value) -> Result<(), Failure> {
         let name = (target.kind, target.namespace.clone(), target.name.clone());
         let Some(object) = self.state.objects.get(&name) else { return Err(Failure::Gone) };
@@ -155,7 +155,7 @@ impl Server {
         self.note();
     }
 
-    /// Removes an object that was deleted and that nobody keeps, and deletes what it owns.
+    /// Removes a deleted object without finalizers, and deletes the objects that it owns.
     fn collect(&mut self, name: &Name) {
         let Some(object) = self.state.objects.get(name) else { return };
         let metadata = &object.value["metadata"];
@@ -174,7 +174,7 @@ impl Server {
         owned.iter().for_each(|name| self.delete(name));
     }
 
-    /// Deletes what has lost its owner, as it was made for one that was gone by then.
+    /// Deletes objects whose owner was deleted before they were created.
     pub(super) fn collect_orphans(&mut self) {
         let uids: Vec<_> =
             self.state.objects.values().map(|o| &o.value["metadata"]["uid"]).collect();
@@ -191,7 +191,7 @@ impl Server {
         }
     }
 
-    /// Who was told what somebody else was told too. What was deleted counts until it is released.
+    /// Two resources with one allocation. A deleted one counts until its allocation is released.
     fn two_owners(&mut self) -> Option<String> {
         let mut prefixes: Vec<(&Name, Prefix, bool)> = Vec::new();
         let mut addresses: Vec<(&Name, &Value)> = Vec::new();
@@ -200,12 +200,12 @@ impl Server {
             if !object["metadata"]["deletionTimestamp"].is_null() {
                 continue;
             }
-            let said = object["status"].clone();
+            let status = object["status"].clone();
             let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
-            if name.0 != Kind::Configuration && !said.is_null() {
-                let former = self.told.entry(uid).or_insert_with(|| said.clone());
-                if *former != said {
-                    return Some(format!("{name:?} was told {former} and then {said}"));
+            if name.0 != Kind::Configuration && !status.is_null() {
+                let former = self.told.entry(uid).or_insert_with(|| status.clone());
+                if *former != status {
+                    return Some(format!("{name:?} had status {former} and then {status}"));
                 }
             }
             if let Some(address) = object.pointer("/status/ip") {
@@ -236,7 +236,7 @@ fn uid(number: u64) -> String {
     format!("00000000-0000-0000-0000-{number:012x}")
 }
 
-/// As RFC 7386 says.
+/// As RFC 7386 specifies.
 fn merge(object: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *object = patch;
@@ -254,21 +254,21 @@ fn merge(object: &mut Value, patch: Value) {
     }
 }
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     Answered,
-    /// Made, but nobody hears of it.
+    /// Executed, but its answer is lost.
     Unheard,
-    /// Not even made.
+    /// Not executed.
     Lost,
 }
 
-/// The server as one operator reaches it: each call waits until it is let through.
+/// The server as one operator reaches it: each call waits until it may proceed.
 #[derive(Clone)]
 pub(super) struct Line {
     pub(super) server: Arc<Mutex<Server>>,
-    /// What becomes of the next call.
+    /// The fate of the next call.
     pub(super) fate: Arc<Mutex<Option<Fate>>>,
     /// Of the calls that wait.
     pub(super) wakers: Arc<Mutex<Vec<Waker>>>,
@@ -286,7 +286,7 @@ impl Line {
                 Poll::Pending
             }
         });
-        let away = || Failure::Away("nobody answers".to_owned());
+        let away = || Failure::Away("no answer".to_owned());
         match fate.await {
             Fate::Answered => call(&mut self.server.lock().unwrap()),
             Fate::Unheard => {
