@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
-use crate::api_server::ApiServer;
+use strait_control_lab::ApiServer;
 use crate::root;
 use crate::tools::{Objects, Tools, chart, objects};
 use crate::world::STRAIT;

@@ -20,7 +20,7 @@ use strait_lab::process::find;
 use strait_lab::topology::CLUSTER_LINK;
 use strait_lab::wait_until;
 
-use crate::api_server::roles::stock_role;
+use strait_control_lab::roles::stock_role;
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, UID, wait_for_ping};
 use crate::require::Need::{Root, Tool, Tun};
 use crate::require::require;

@@ -34,7 +34,7 @@ use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 use strait_wg::PrivateKey;
 
-use crate::api_server::{ApiServer, create, install_api};
+use strait_control_lab::{ApiServer, create, install_api};
 use crate::world::STRAIT;
 
 /// Of all objects of a peer.

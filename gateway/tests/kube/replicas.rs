@@ -30,8 +30,8 @@ use strait_lab::topology::{LISTEN_PORT, UNDERLAY_LINK};
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 
-use crate::api_server::create;
-use crate::api_server::roles::shipped_role;
+use strait_control_lab::create;
+use strait_control_lab::roles::shipped_role;
 use crate::fed::{Fed, Mode, NAMESPACE, PATIENCE, whole};
 use crate::require::Need::{Root, Tun};
 use crate::require::require;

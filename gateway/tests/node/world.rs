@@ -35,8 +35,8 @@ use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
 use tokio::runtime::Runtime;
 
-use crate::api_server::roles::node_role;
-use crate::api_server::{ApiServer, create, install_api};
+use strait_control_lab::roles::node_role;
+use strait_control_lab::{ApiServer, create, install_api};
 
 /// The program under test.
 pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");

@@ -25,7 +25,7 @@ use strait_lab::scrape;
 
 use super::garbage::collect_garbage;
 use super::pods::{self, Exposed, PodNetwork};
-use crate::api_server::kubelet::NODE;
+use strait_control_lab::kubelet::NODE;
 use crate::world::STRAIT;
 
 /// Of pods that are gateways.

@@ -22,8 +22,8 @@ use strait_lab::wait_until;
 use super::garbage::uids;
 use super::node::NodeOf;
 use super::pods::PodNetwork;
-use crate::api_server::ApiServer;
-use crate::api_server::kubelet;
+use strait_control_lab::ApiServer;
+use strait_control_lab::kubelet;
 use crate::fed::{PATIENCE, shell, within};
 
 const GATEWAY_NAME: &str = "networking.liqo.io/gateway-name";
