@@ -57,7 +57,7 @@ bench-peers: ## What 1,000 configured peers cost the throughput of one, five min
 .PHONY: bench-cluster
 bench-cluster: ## How soon changes of objects are in force, what they cost, and what the operator takes; a quarter of an hour
 	@.ci/setup test
-	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-control --test gateway -- --nocapture thousand
+	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-daemon --test it -- --nocapture thousand
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test kube -- --nocapture --test-threads=1 figures replicas standalone
 	STRAIT_FIGURES=1 $(CARGO) test --release -p strait-gateway --test operator -- --nocapture two_hundred
 

@@ -32,7 +32,6 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::api::crd;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject};
@@ -45,6 +44,7 @@ use kube::{Client, Resource, ResourceExt as _};
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use strait_api::crd;
 use tempfile::TempDir;
 
 /// What a slow machine needs to start both.

@@ -3,15 +3,15 @@
 mod stand_in;
 pub mod transcript;
 
-use control::api::{
-    Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey,
-    WgGatewayClientTemplate, WgGatewayServerTemplate,
-};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
+use strait_api::{
+    Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey,
+    WgGatewayClientTemplate, WgGatewayServerTemplate,
+};
 
 use crate::{ApiServer, install_api};
 

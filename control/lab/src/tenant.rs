@@ -1,10 +1,10 @@
 //! A namespace of one peering, and the gateway in it.
 
-use control::identity::{Identity, Mode};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
+use strait_api::identity::{Identity, Mode};
 
 use crate::{ApiServer, create, install_api};
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use control::node::{Objects, Plan, plan};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -13,6 +12,7 @@ use super::forwarding::{self, Overlay, VxlanDevice, Wanted};
 use super::kernel::{Found, Kernel, KernelError, within};
 use super::pages::Report;
 use super::state::{Change, State};
+use crate::plan::{Objects, Plan, plan};
 
 /// How long a round may take. The kernel answers at once; who waits for this long waits for an answer that
 /// was lost, and asks again.

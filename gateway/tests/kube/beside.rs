@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-use control::api::Connection;
+use strait_api::Connection;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use strait_lab::Cluster;

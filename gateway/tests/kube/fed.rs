@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::api::{Configuration, Connection, PublicKey};
-use control::conditions::IN_FORCE;
-use control::objects::REMOTE_CLUSTER_ID;
+use strait_api::{Configuration, Connection, PublicKey};
+use strait_plan::conditions::IN_FORCE;
+use strait_api::labels::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::core::v1::Namespace as KubeNamespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};

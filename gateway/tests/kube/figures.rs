@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use control::api::Configuration;
+use strait_api::Configuration;
 use futures_util::AsyncReadExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;

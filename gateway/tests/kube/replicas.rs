@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use control::active::ACTIVE;
+use strait_api::labels::ACTIVE;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::ResourceExt as _;

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use control::api::Configuration;
-use control::node::condition::NODE_ROUTES;
+use strait_api::Configuration;
+use strait_node::condition::NODE_ROUTES;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};

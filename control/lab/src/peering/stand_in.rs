@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::api::{Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey};
-use control::objects::REMOTE_CLUSTER_ID;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::api::{
@@ -13,6 +11,8 @@ use kube::api::{
 };
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
+use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use control::api::{Configuration, GatewayClient, Network};
-use control::conditions::IN_FORCE;
+use strait_api::{Configuration, GatewayClient, Network};
+use strait_plan::conditions::IN_FORCE;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use kube::api::{Api, ListParams};

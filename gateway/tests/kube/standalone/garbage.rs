@@ -1,6 +1,6 @@
 //! What every cluster does with objects that have lost their owners.
 
-use control::api::{
+use strait_api::{
     Configuration, Connection, GatewayClient, GatewayServer, Network, PublicKey, WgGatewayClient,
     WgGatewayServer,
 };

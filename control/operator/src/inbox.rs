@@ -1,0 +1,150 @@
+//! Which gateways and addresses are to be looked at, because they or what concerns them has changed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::ready;
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use kube::api::DynamicObject;
+use kube::runtime::controller::{Action, Config, Error, ReconcileRequest, applier};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use strait_kube::complaint::Complaint;
+use strait_kube::watch::{WATCH_SECONDS, unending};
+
+use super::cache::Cache;
+use super::context::Context;
+use super::kind::Object;
+use super::problem::Problem;
+
+/// Until one is looked at even if nothing has changed that anybody saw.
+const RESYNC: Duration = Duration::from_secs(600);
+
+/// What changes within moments is looked at once.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// How many of one kind are looked at together.
+const CONCURRENCY: u16 = 8;
+
+/// All objects of one kind: gateways, or addresses that may have a service in front of them.
+pub(super) struct Inbox<K: Object> {
+    store: Store<K>,
+    requests: Vec<BoxStream<'static, ObjectRef<K>>>,
+}
+
+impl<K: Object> Inbox<K> {
+    /// Is told of their own changes.
+    pub(super) fn new(client: &Client) -> Self {
+        let api = Api::<K>::all(client.clone());
+        let (store, writer) = reflector::store();
+        let changes = unending(move || watcher(api.clone(), config()));
+        let changes = told(K::kind(&()).into_owned(), reflector::reflector(writer, changes));
+        let requests = vec![changes.map(|object| ObjectRef::from_obj(&object)).boxed()];
+
+        Self { store, requests }
+    }
+
+    /// Is told as well of those that what changes of another kind concerns, as `concerned` finds among all.
+    pub(super) fn and_of(
+        mut self,
+        others: &Cache,
+        concerned: impl Fn(&DynamicObject, &Store<K>) -> Vec<ObjectRef<K>> + Send + 'static,
+    ) -> Self {
+        let store = self.store.clone();
+        let requests =
+            others.changes().flat_map(move |other| stream::iter(concerned(&other, &store)));
+        self.requests.push(requests.boxed());
+
+        self
+    }
+
+    /// Has `round` look at all of them, and again at each as often as it is told to, for ever.
+    pub(super) async fn settle<F>(
+        self,
+        context: &Arc<Context>,
+        round: fn(Arc<K>, Arc<Context>) -> F,
+    ) where
+        F: Future<Output = Result<(), Problem>> + Send + 'static,
+    {
+        let look = move |object: Arc<K>, context: Arc<Context>| {
+            let outcome = round(Arc::clone(&object), Arc::clone(&context));
+            Box::pin(async move {
+                match outcome.await {
+                    Ok(()) => {
+                        context.succeeded(object.as_ref()).await;
+                        Ok(Action::requeue(RESYNC))
+                    }
+                    Err(problem) => {
+                        context.failed(object.as_ref(), &problem).await;
+                        Err(problem)
+                    }
+                }
+            })
+        };
+        let again = |object: Arc<K>, _: &Problem, context: Arc<Context>| {
+            Action::requeue(context.retry(object.as_ref()))
+        };
+        let queue = stream::select_all(self.requests)
+            .map(|object| Ok::<_, Infallible>(ReconcileRequest::from(object)));
+        let config = Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY);
+
+        applier(look, again, Arc::clone(context), self.store, queue, config)
+            .for_each(|outcome| {
+                // What went wrong was told.
+                if let Err(Error::ObjectNotFound(gone)) = outcome {
+                    context.forget(&gone);
+                }
+                ready(())
+            })
+            .await;
+    }
+}
+
+/// What owns `other`, of the kind that is looked at.
+pub(super) fn owners<K: Object>(other: &DynamicObject, _: &Store<K>) -> Vec<ObjectRef<K>> {
+    let namespace = other.metadata.namespace.clone().unwrap_or_default();
+    let owners = other
+        .owner_references()
+        .iter()
+        .filter(|owner| owner.kind == K::kind(&()) && owner.controller == Some(true));
+
+    owners.map(|owner| ObjectRef::new(&owner.name).within(&namespace)).collect()
+}
+
+/// All of the kind that is looked at in the namespace of `other`.
+pub(super) fn neighbours<K: Object>(other: &DynamicObject, all: &Store<K>) -> Vec<ObjectRef<K>> {
+    let namespace = &other.metadata.namespace;
+    let all = all.state();
+    let neighbours = all.iter().filter(|gateway| gateway.meta().namespace == *namespace);
+
+    neighbours.map(|gateway| ObjectRef::from_obj(gateway.as_ref())).collect()
+}
+
+/// The objects that events speak of. That nobody can watch them is complained of once.
+pub(super) fn told<O>(
+    kind: String,
+    events: impl Stream<Item = watcher::Result<watcher::Event<O>>> + Send,
+) -> impl Stream<Item = O> + Send
+where
+    O: Clone + Send,
+{
+    let mut complaint = Complaint::about(format!("watch objects of kind {kind}"));
+
+    events.filter_map(move |event| {
+        complaint.say(&event);
+        ready(match event {
+            Ok(
+                watcher::Event::Apply(object)
+                | watcher::Event::InitApply(object)
+                | watcher::Event::Delete(object),
+            ) => Some(object),
+            Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => None,
+        })
+    })
+}
+
+pub(super) fn config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}

@@ -1,0 +1,64 @@
+//! What a user asks of one cluster or of two: the verbs of the command line without a terminal.
+//!
+//! The verbs, the order of their steps and the lines they say are those of Liqo's documentation, so that
+//! its users and their scripts find what they know.
+//!
+//! # Invariants
+//!
+//! - Whatever can be known to be wrong is found before the first write.
+//! - What is right already is not written again: a verb may be repeated, also after it was interrupted.
+//! - Waiting is watching: a verb goes on when the condition holds, and says what it saw last if it does
+//!   not in time.
+//!
+//! # Not here
+//!
+//! Flags, terminals and exit codes (see `strait-gateway`); what makes gateways out of
+//! these objects (see `strait-operator`).
+
+#![forbid(unsafe_code)]
+
+mod cause;
+mod check;
+mod connect;
+mod contact;
+mod create;
+mod disconnect;
+mod error;
+mod forge;
+mod generate;
+mod info;
+mod keys;
+mod plan;
+mod prefixes;
+mod preflight;
+mod report;
+#[cfg(test)]
+mod tests;
+mod told;
+mod wait;
+mod write;
+
+pub use check::{Finding, Findings, Severity, check, check_pair};
+pub use connect::{Connect, ExposureWanted, TemplateWanted, connect, initialize};
+pub use contact::{Contact, Marks, Pair, tenant_namespace};
+pub use create::{Create, Making, create, delete};
+pub use disconnect::{disconnect, reset};
+pub use error::{CommandError, TimeoutError};
+pub use forge::{
+    CLIENT_TEMPLATE, DEFAULT_MTU, DEFAULT_PORT, Exposure, PortWanted, SERVER_TEMPLATE, ServiceType,
+    TemplateRef,
+};
+pub use generate::{Generate, generate};
+pub use info::{
+    CidrPair, Health, Info, NetworkInfo, PeerCidr, PeerGateway, PeerInfo, PeerNetwork, info, peers,
+    select,
+};
+pub use plan::{
+    Action, Change, ClusterPlan, Conflict, Field, Plan, Proposal, objects, plan, plan_connect,
+    plan_disconnect, plan_reset,
+};
+pub use prefixes::{Prefixes, PrefixesError, parse_prefix};
+pub use preflight::TemplateType;
+pub use report::{Report, Session, Side};
+pub use wait::Deadline;
+pub use write::{Format, FormatError, text};
