@@ -44,7 +44,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let report = check::examine(file)?;
 
     let text = match args.format() {
-        Some(format) => control::commands::text(&report, format.into())?,
+        Some(format) => strait_peering::text(&report, format.into())?,
         None => report.to_string(),
     };
     stdout::print(&text)?;

@@ -1,7 +1,7 @@
 //! What a user asks of clusters, on the command line: `network`, `create`, `delete`, `generate`, `plan`,
 //! `info`, `status`, `check` and `completion`.
 //!
-//! The verbs themselves are in [`control::commands`]; here are their flags, terminals and exit codes.
+//! The verbs themselves are in `strait-peering`; here are their flags, terminals and exit codes.
 
 pub(crate) mod args;
 mod check;
@@ -16,13 +16,13 @@ mod terminal;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use control::api::{Configuration, GatewayClient, GatewayServer, PublicKey};
-use control::commands::{
-    self, CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side,
-};
-use control::identity::Mode;
+use strait_api::identity::Mode;
+use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
 use strait_host::stdout;
 use strait_host::usage::UsageError;
+use strait_peering::{
+    CommandError, Contact, Format, Health, Making, Pair, Report as _, Session, Side,
+};
 
 use self::args::{
     ContextArgs, CreateCommand, DeleteArgs, DeleteCommand, GatewayType, GenerateCommand, InfoArgs,
@@ -111,25 +111,25 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
         NetworkCommand::Init(args) => {
             let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
             let session = terminal.session(args.clusters.context.timeout);
-            commands::initialize(&pair, session).await?;
+            strait_peering::initialize(&pair, session).await?;
         }
         NetworkCommand::Connect(args) => {
             let wanted = meaning::connect(args);
             let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
             let session = terminal.session(args.clusters.context.timeout);
-            commands::connect(&pair, &wanted, session).await?;
+            strait_peering::connect(&pair, &wanted, session).await?;
         }
         NetworkCommand::Disconnect(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
             args.confirmation.ask("disconnect")?;
             let session = terminal.session(args.clusters.context.timeout);
-            commands::disconnect(&pair, args.clusters.wait, session).await?;
+            strait_peering::disconnect(&pair, args.clusters.wait, session).await?;
         }
         NetworkCommand::Reset(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
             args.confirmation.ask("reset")?;
             let session = terminal.session(args.clusters.context.timeout);
-            commands::reset(&pair, args.clusters.wait, session).await?;
+            strait_peering::reset(&pair, args.clusters.wait, session).await?;
         }
     }
 
@@ -155,7 +155,7 @@ async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<
     let contact = Contact { marks: marks.marks(), ..kubeconfig::contact(context).await? };
     let session = terminal.session(context.timeout);
     let making = Making { format: output.map(Format::from), overwrites: *yes, waits };
-    if let Some(text) = commands::create(&contact, &wanted, making, session).await? {
+    if let Some(text) = strait_peering::create(&contact, &wanted, making, session).await? {
         terminal.print(&text)?;
     }
 
@@ -174,16 +174,16 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
 
     match command {
         DeleteCommand::Configuration(_) => {
-            commands::delete::<Configuration>(&contact, name, *wait, session).await?;
+            strait_peering::delete::<Configuration>(&contact, name, *wait, session).await?;
         }
         DeleteCommand::Gatewayserver(_) => {
-            commands::delete::<GatewayServer>(&contact, name, *wait, session).await?;
+            strait_peering::delete::<GatewayServer>(&contact, name, *wait, session).await?;
         }
         DeleteCommand::Gatewayclient(_) => {
-            commands::delete::<GatewayClient>(&contact, name, *wait, session).await?;
+            strait_peering::delete::<GatewayClient>(&contact, name, *wait, session).await?;
         }
         DeleteCommand::Publickey(_) => {
-            commands::delete::<PublicKey>(&contact, name, *wait, session).await?;
+            strait_peering::delete::<PublicKey>(&contact, name, *wait, session).await?;
         }
     }
 
@@ -192,19 +192,19 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
 
 async fn generate(command: &GenerateCommand, terminal: &Terminal) -> anyhow::Result<()> {
     let (args, wanted) = match command {
-        GenerateCommand::Configuration(args) => (args, commands::Generate::Configuration),
+        GenerateCommand::Configuration(args) => (args, strait_peering::Generate::Configuration),
         GenerateCommand::Publickey(args) => {
             let mode = match args.gateway_type {
                 GatewayType::Server => Mode::Server,
                 GatewayType::Client => Mode::Client,
             };
             let name = args.gateway_name.clone();
-            (&args.generate, commands::Generate::PublicKey { mode, name })
+            (&args.generate, strait_peering::Generate::PublicKey { mode, name })
         }
     };
     let contact = kubeconfig::contact(&args.context).await?;
     let session = terminal.session(args.context.timeout);
-    let text = commands::generate(&contact, &wanted, args.output.into(), session).await?;
+    let text = strait_peering::generate(&contact, &wanted, args.output.into(), session).await?;
 
     Ok(terminal.print(&text)?)
 }
@@ -215,11 +215,11 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
     }
     let contact = kubeconfig::contact(&args.context).await?;
     let session = terminal.session(args.context.timeout);
-    let info = commands::info(&contact, session).await?;
+    let info = strait_peering::info(&contact, session).await?;
     let OutputArgs { get, format } = &args.output;
     let text = match (get, &format.output) {
         (Some(path), format) => part(&serde_json::to_value(&info)?, path, *format)?,
-        (None, Some(format)) => commands::text(&info, (*format).into())?,
+        (None, Some(format)) => strait_peering::text(&info, (*format).into())?,
         (None, None) => info.text(args.verbose),
     };
 
@@ -227,7 +227,7 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
 }
 
 async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<()> {
-    let peers = commands::peers(
+    let peers = strait_peering::peers(
         &everywhere(&args.context).await?,
         &args.ids,
         terminal.session(args.context.timeout),
@@ -247,7 +247,7 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
             part(&serde_json::to_value(peer)?, path, *format)?
         }
         (Some(path), format, _) => part(&by_id()?, path, *format)?,
-        (None, Some(format), _) => commands::text(&by_id()?, (*format).into())?,
+        (None, Some(format), _) => strait_peering::text(&by_id()?, (*format).into())?,
         (None, None, []) => "no peerings\n".to_owned(),
         (None, None, peers) => {
             let texts: Vec<_> = peers.iter().map(ToString::to_string).collect();
@@ -261,10 +261,10 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
 async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     let contact = everywhere(&args.context).await?;
     let session: Session<'_> = terminal.session(args.context.timeout);
-    let peers = commands::peers(&contact, &[], session).await?;
+    let peers = strait_peering::peers(&contact, &[], session).await?;
     let text = match args.format.output {
-        Some(format) => commands::text(&peers, format.into())?,
-        None => match commands::info(&contact, session).await {
+        Some(format) => strait_peering::text(&peers, format.into())?,
+        None => match strait_peering::info(&contact, session).await {
             Ok(own) => format!("{}\n{}", own.text(false), table::of_peers(&peers)),
             // What it says of its peerings is seen all the same.
             Err(error) => {
@@ -292,7 +292,7 @@ fn part(
     path: &str,
     format: Option<args::Format>,
 ) -> anyhow::Result<String> {
-    let Some(part) = commands::select(value, path) else {
+    let Some(part) = strait_peering::select(value, path) else {
         return Err(
             UsageError::Wrong(format!("there is no {path:?}: see it all with -o yaml")).into()
         );
@@ -300,6 +300,6 @@ fn part(
 
     Ok(match (part, format) {
         (serde_json::Value::String(text), None) => format!("{text}\n"),
-        (part, format) => commands::text(part, format.map_or(Format::Yaml, Into::into))?,
+        (part, format) => strait_peering::text(part, format.map_or(Format::Yaml, Into::into))?,
     })
 }

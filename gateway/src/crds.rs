@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use control::api::crd;
+use strait_api::crd;
 use strait_host::stdout;
 
 use super::args::CrdsArgs;

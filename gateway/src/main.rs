@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use control::client;
 use kube::Client;
 use strait_daemon::admin::{Board, Pages, Sources};
 use strait_daemon::cluster::{self, Cluster};
@@ -30,6 +29,7 @@ use strait_host::signals::{Signals, end_on_signal};
 use strait_host::usage::UsageError;
 use strait_host::{limits, stdout};
 use strait_io::Gateway;
+use strait_kube::client;
 use strait_lab::demo;
 use strait_node as node;
 use tracing::{debug, info, warn};

@@ -6,10 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use control::client;
-use control::election::{Campaign, Election, Standing};
-use control::ipam::{self, Pools};
-use control::operator::{self, KeyPair, Settings, Tally, cluster_id};
 use kube::Client;
 use remap::Prefix;
 use strait_daemon::election::{Candidacy, ElectionFlags};
@@ -17,6 +13,10 @@ use strait_host::flags::{Bind, bind_address};
 use strait_host::http::Admin;
 use strait_host::signals::{Signals, end_on_signal};
 use strait_host::usage::UsageError;
+use strait_ipam::Pools;
+use strait_kube::client;
+use strait_kube::election::{Campaign, Election, Standing};
+use strait_operator::{KeyPair, Settings, Tally, cluster_id};
 use strait_wg::PrivateKey;
 use strait_wg::key::KEY_LEN;
 use tokio::sync::watch;
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
     let admins: Vec<_> =
         addresses.into_iter().flatten().map(Admin::bind).collect::<Result<_, _>>()?;
 
-    let ipam = ipam::Settings { pools, namespace: args.namespace.clone() };
+    let ipam = strait_ipam::Settings { pools, namespace: args.namespace.clone() };
     runtime.block_on(serve(args, candidacy, ipam, client, admins))?;
 
     Ok(ExitCode::SUCCESS)
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
 async fn serve(
     args: &OperatorArgs,
     candidacy: Candidacy,
-    ipam: ipam::Settings,
+    ipam: strait_ipam::Settings,
     client: Client,
     admins: Vec<Admin>,
 ) -> anyhow::Result<()> {
@@ -170,11 +170,11 @@ async fn serve(
 }
 
 /// What the cluster is called, gateways and prefixes, for ever.
-async fn work(client: &Client, settings: &Settings, ipam: &ipam::Settings) {
+async fn work(client: &Client, settings: &Settings, ipam: &strait_ipam::Settings) {
     let named = cluster_id::ensure(client.clone(), ipam.namespace.clone());
     select! {
-        ((), ()) = async { join!(named, operator::run(client.clone(), settings.clone())) } => {}
-        _ = ipam::run(client.clone(), ipam.clone()) => {}
+        ((), ()) = async { join!(named, strait_operator::run(client.clone(), settings.clone())) } => {}
+        _ = strait_ipam::run(client.clone(), ipam.clone()) => {}
     }
 }
 

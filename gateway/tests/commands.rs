@@ -9,21 +9,9 @@
     reason = "a test may panic"
 )]
 
-#[expect(dead_code, clippy::disallowed_methods, reason = "shared with the tests of control")]
-#[path = "../../control/tests/harness/mod.rs"]
-mod harness;
 #[expect(dead_code, reason = "only a tool is needed")]
 #[path = "harness/require.rs"]
 mod require;
-#[expect(dead_code, reason = "shared with the tests of control")]
-#[path = "../../control/tests/commands/stand_in.rs"]
-mod stand_in;
-#[expect(dead_code, reason = "only the lines of the documentation")]
-#[path = "../../control/tests/commands/tour.rs"]
-mod tour;
-#[expect(dead_code, reason = "shared with the tests of control")]
-#[path = "../../control/tests/commands/world.rs"]
-mod world;
 
 use std::fs;
 use std::io::Write as _;
@@ -34,10 +22,9 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use stand_in::Work;
+use strait_control_lab::peering::transcript::{CONNECTED, INIT, connected_formerly};
+use strait_control_lab::peering::{Work, World};
 use tempfile::TempDir;
-use tour::{CONNECTED, INIT, connected_formerly};
-use world::World;
 
 /// Not there on any machine.
 const NO_FILE: &str = "/nonexistent/kubeconfig";

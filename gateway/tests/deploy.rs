@@ -12,9 +12,6 @@
     reason = "a test may panic, and says why"
 )]
 
-#[expect(dead_code, clippy::disallowed_methods, reason = "shared with the tests of control")]
-#[path = "../../control/tests/harness/mod.rs"]
-mod api_server;
 #[expect(dead_code, reason = "shared with the tests in clusters")]
 #[path = "kube/fed.rs"]
 mod fed;

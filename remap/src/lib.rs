@@ -17,7 +17,7 @@
 //! # Not here
 //!
 //! Packets and header rewriting (see `strait-packet`), where rules come from (see
-//! `strait-control`), clocks, I/O, logging.
+//! `strait-plan`), clocks, I/O, logging.
 //!
 //! # Sources
 //!

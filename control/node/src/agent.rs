@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use control::node::{Objects, Plan, plan};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -13,6 +12,7 @@ use super::forwarding::{self, Overlay, VxlanDevice, Wanted};
 use super::kernel::{Found, Kernel, KernelError, within};
 use super::pages::Report;
 use super::state::{Change, State};
+use crate::plan::{Objects, Plan, plan};
 
 /// The timeout of a round. The kernel answers at once: a longer wait is for an answer that was lost, and the round is
 /// repeated.

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::node::condition::{self, Known, Statement};
-use control::node::{Objects, Plan};
-use control::objects::ObjectName;
 use kube::ResourceExt as _;
 use remap::Prefix;
+use strait_plan::objects::ObjectName;
 
 use super::forwarding::WayProblem;
 use super::masquerade::Findings;
+use crate::condition::{self, Known, Statement};
+use crate::plan::{Objects, Plan};
 
 /// The facts of the last round.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,7 +112,7 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::Arc;
 
-    use control::node::plan;
+    use crate::plan::plan;
     use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
 

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use control::node::{Hop, Places, Plan};
 use remap::Prefix;
 
 use super::flags::{OverlaySettings, Vxlan};
 use super::state::{Mac, RouteKey, State, Target, Version};
+use crate::plan::{Hop, Places, Plan};
 
 /// Outer IPv4 header 20, UDP 8, VXLAN 8, inner Ethernet 14 bytes (RFC 7348 section 5).
 const OVERHEAD_BYTES: u32 = 50;

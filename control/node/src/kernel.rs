@@ -11,7 +11,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use control::node::{Hop, Plan};
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
@@ -23,6 +22,7 @@ use tokio::time::timeout;
 use super::flags::{Place, Vxlan};
 use super::forwarding::{Ground, OwnAddress, Reach};
 use super::state::{Change, Mac, RouteKey, State, Version};
+use crate::plan::{Hop, Plan};
 
 use message::{forwarding_message, neighbour_message, route_message, rule_message};
 pub(super) use overlay::Device;

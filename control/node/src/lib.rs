@@ -1,7 +1,7 @@
 //! `strait node`: the routes from pods and processes of a node to the gateways, and no more.
 //!
 //! ```text
-//! Configurations, Pods, Nodes ── control::node::plan ──> a hop for each prefix
+//! Configurations, Pods, Nodes ── plan ──> a hop for each prefix
 //!                                                            │
 //! the network around ── kernel ──> Ground ── forwarding ─────┴──> desired State
 //! routes of ours ────── kernel ──> Found ──────────────── state ──> changes ──> kernel
@@ -17,13 +17,16 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod condition;
 mod conntrack;
 mod facts;
 mod flags;
 mod forwarding;
 mod kernel;
 mod masquerade;
+mod object_watch;
 mod pages;
+pub mod plan;
 mod speaker;
 mod state;
 
@@ -32,14 +35,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use control::client;
-use control::complaint::Complaint;
-use control::node::{Update, Watch};
 use kube::Client;
 use strait_host::http::Admin;
 use strait_host::signals::{Signals, end_on_signal};
 use strait_host::stdout;
 use strait_host::usage::UsageError;
+use strait_kube::client;
+use strait_kube::complaint::Complaint;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
@@ -50,6 +52,7 @@ use facts::Facts;
 pub use flags::NodeArgs;
 use flags::Settings;
 use kernel::Kernel;
+use object_watch::{Update, Watch};
 use pages::{Pages, Report};
 
 /// The pause before another attempt after an incomplete one.

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use control::complaint::Complaint;
-use control::node::condition;
 use jiff::Timestamp;
 use kube::Client;
+use strait_kube::complaint::Complaint;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::facts::Facts;
 use super::masquerade::Findings;
+use crate::condition;
 
 /// The pause before a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(5);

@@ -4,8 +4,13 @@
 //! Everything here may wait for the API server; the packet threads never do.
 
 mod announce;
+pub mod announcer;
+pub mod condition_writer;
+pub mod connection;
 mod duties;
+mod event_history;
 pub mod flags;
+pub mod object_watch;
 mod observed;
 mod origins;
 mod probe;
@@ -19,14 +24,13 @@ use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use control::conditions::{self, Verdict};
-use control::desired::Desired;
-use control::election;
-use control::objects::{AskedPeer, Objects, Scope};
-use control::watch::{Update, Watch};
 use kube::Client;
 use remap::Prefix;
 use strait_io::PeerStatus;
+use strait_kube::election;
+use strait_plan::Desired;
+use strait_plan::conditions::{self, Verdict};
+use strait_plan::objects::{AskedPeer, Objects, Scope};
 use strait_wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::sync::watch;
@@ -37,6 +41,7 @@ use super::device_state::Lack;
 use super::own_key::OwnKey;
 
 use duties::Duties;
+use object_watch::{Update, Watch};
 use settings::{Check, Turn};
 use state::StateFile;
 use trouble::Troubles;

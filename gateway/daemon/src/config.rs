@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::plan::{self, Plan, Wanted, WantedPeer};
 use ipnet::IpNet;
 use remap::{Cluster, Prefix, Rule};
 use strait_io::{Offload, PeerConfig, Settings, Workers};
+use strait_plan::{Plan, Wanted, WantedPeer};
 use strait_wg::tunnel::PeerKeys;
 use strait_wg::{PresharedKey, PrivateKey, PublicKey};
 
@@ -174,7 +174,7 @@ impl Config {
         let peers = self.peers.iter().map(Peer::wanted).collect();
         let wanted = Wanted { cluster: self.cluster.clone(), peers };
 
-        plan::plan(generation, &wanted)
+        strait_plan::plan(generation, &wanted)
     }
 
     /// Whether any IPv6 packet is to cross the device, and because of which prefix.

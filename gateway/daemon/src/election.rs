@@ -4,9 +4,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::time::Duration;
 
-use control::election::{Settings, Times};
 use strait_host::flags::duration;
 use strait_host::usage::UsageError;
+use strait_kube::election::{Settings, Times};
 
 /// In a pod it is the name of that.
 const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";

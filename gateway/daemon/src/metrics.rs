@@ -11,7 +11,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use control::conncheck::Report;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
@@ -24,6 +23,7 @@ use remap::masquerade::Statistics;
 use strait_io::{PeerStatus, Status};
 use strait_packet::DropReason;
 use strait_packet::counters::Snapshot;
+use strait_plan::conncheck::Report;
 
 use super::cluster::Observed;
 use liqo::Liqo;

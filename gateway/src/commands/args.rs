@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use control::commands::{DEFAULT_MTU, Marks};
+use strait_peering::{DEFAULT_MTU, Marks};
 
 pub(crate) use confirmation::{Confirmation, answer};
 pub(crate) use network::{ClustersArgs, ConnectArgs, DisconnectArgs, NetworkCommand};
@@ -209,7 +209,7 @@ pub(crate) enum Format {
     Json,
 }
 
-impl From<Format> for control::commands::Format {
+impl From<Format> for strait_peering::Format {
     fn from(format: Format) -> Self {
         match format {
             Format::Yaml => Self::Yaml,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use control::commands::{self, Pair, Severity};
+use strait_peering::{Pair, Severity};
 
 use super::colour::{Colour, coloured};
 use super::terminal::Terminal;
@@ -14,12 +14,12 @@ pub(super) async fn run(args: &CheckArgs, terminal: &Terminal) -> anyhow::Result
     let session = terminal.session(args.context.timeout);
     let findings = if args.remote.is_named() {
         let Pair { local, remote } = kubeconfig::both(&args.context, &args.remote).await?;
-        commands::check_pair([&local, &remote], session).await?
+        strait_peering::check_pair([&local, &remote], session).await?
     } else {
-        commands::check(&everywhere(&args.context).await?, session).await?
+        strait_peering::check(&everywhere(&args.context).await?, session).await?
     };
     let text = match args.format() {
-        Some(format) => commands::text(&findings, format.into())?,
+        Some(format) => strait_peering::text(&findings, format.into())?,
         None => coloured(&findings.to_string(), colour_of),
     };
     terminal.print(&text)?;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use control::commands::{Contact, Marks, Pair, Side};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use strait_host::usage::UsageError;
+use strait_peering::{Contact, Marks, Pair, Side};
 
 use super::args::{ClustersArgs, ContextArgs, RemoteArgs};
 
@@ -104,7 +104,7 @@ impl Names<'_> {
     fn client(&self, config: Config) -> Result<kube::Client, UsageError> {
         let url = config.cluster_url.to_string();
 
-        control::client::client(config).map_err(|error| {
+        strait_kube::client::client(config).map_err(|error| {
             UsageError::Wrong(format!("--{}kubeconfig: {url} cannot be called: {error}", self.side))
         })
     }

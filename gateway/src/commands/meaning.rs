@@ -2,11 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::api::endpoint::Endpoint;
-use control::commands::{
+use strait_api::endpoint::Endpoint;
+use strait_host::usage::UsageError;
+use strait_peering::{
     Connect, Create, Exposure, ExposureWanted, PortWanted, Prefixes, ServiceType, TemplateWanted,
 };
-use strait_host::usage::UsageError;
 
 use super::args::{ConnectArgs, CreateCommand, Service};
 

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use control::commands::{self, Plan, Proposal};
-use control::ipam::Pools;
 use strait_host::usage::UsageError;
+use strait_ipam::Pools;
+use strait_peering::{Plan, Proposal};
 
 use super::args::{
     PlanApplyArgs, PlanCommand, PlanConnectArgs, PlanDisconnectArgs, PlanNetworkArgs,
@@ -29,40 +29,49 @@ pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::R
             let wanted = meaning::connect(connect);
             let pair = kubeconfig::pair(&connect.clusters).await?;
             let session = terminal.session(connect.clusters.context.timeout);
-            (commands::plan_connect(&pair, &wanted, pools.as_ref(), session).await?, &output.format)
+            (
+                strait_peering::plan_connect(&pair, &wanted, pools.as_ref(), session).await?,
+                &output.format,
+            )
         }
         PlanCommand::Disconnect(args) => {
             let PlanDisconnectArgs { disconnect, output } = args.as_ref();
             let pair = kubeconfig::pair(&disconnect.clusters).await?;
             let session = terminal.session(disconnect.clusters.context.timeout);
-            (commands::plan_disconnect(&pair, session).await?, output)
+            (strait_peering::plan_disconnect(&pair, session).await?, output)
         }
         PlanCommand::Reset(args) => {
             let PlanResetArgs { reset, output } = args.as_ref();
             let pools = pools(output)?;
             let pair = kubeconfig::pair(&reset.clusters).await?;
             let session = terminal.session(reset.clusters.context.timeout);
-            (commands::plan_reset(&pair, pools.as_ref(), session).await?, &output.format)
+            (strait_peering::plan_reset(&pair, pools.as_ref(), session).await?, &output.format)
         }
         PlanCommand::Apply(PlanApplyArgs { filename, context, output }) => {
             let pools = pools(output)?;
             let text = filename.read().map_err(UsageError::Wrong)?;
-            let objects = commands::objects(&filename.to_string(), &text)?;
+            let objects = strait_peering::objects(&filename.to_string(), &text)?;
             let contact = kubeconfig::contact(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Apply { objects };
-            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
+            (
+                strait_peering::plan(&contact, &proposal, pools.as_ref(), session).await?,
+                &output.format,
+            )
         }
         PlanCommand::Network(PlanNetworkArgs { name, cidr, context, output }) => {
             let pools = pools(output)?;
             let contact = kubeconfig::contact(context).await?;
             let session = terminal.session(context.timeout);
             let proposal = Proposal::Network { name: name.clone(), cidr: *cidr };
-            (commands::plan(&contact, &proposal, pools.as_ref(), session).await?, &output.format)
+            (
+                strait_peering::plan(&contact, &proposal, pools.as_ref(), session).await?,
+                &output.format,
+            )
         }
     };
     let text = match format.output {
-        Some(format) => commands::text(&plan, format.into())?,
+        Some(format) => strait_peering::text(&plan, format.into())?,
         None => coloured(&plan.to_string(), colour_of),
     };
     terminal.print(&text)?;

@@ -1,6 +1,6 @@
 //! Peerings in lines.
 
-use control::commands::PeerInfo;
+use strait_peering::PeerInfo;
 
 const HEAD: [&str; 6] = ["PEER", "ROLE", "STATUS", "LATENCY", "SERVER", "REASON"];
 

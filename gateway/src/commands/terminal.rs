@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{process, thread};
 
-use control::commands::{Deadline, Report, Session, Side};
 use parking_lot::Mutex;
 use strait_host::stdout;
+use strait_peering::{Deadline, Report, Session, Side};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use control::operator::Tally;
 use hyper::{Method, StatusCode, Uri};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -12,6 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
+use strait_operator::Tally;
 use tokio::sync::watch;
 
 /// Whether a replica works; `None` until it knows whose turn it is.

@@ -11,8 +11,8 @@ use serde_json::Value;
 use strait_lab::process::find;
 use tempfile::TempDir;
 
-use crate::api_server::{self, ApiServer};
 use crate::root;
+use strait_control_lab::ApiServer;
 
 /// Kind, namespace and name.
 pub(crate) type Id = [String; 3];
@@ -33,7 +33,7 @@ impl Tools {
     ///
     /// With `CI=true`, if this machine cannot.
     pub(crate) fn find() -> Option<Self> {
-        let found = api_server::assets().and_then(|assets| Ok((assets, helm()?)));
+        let found = strait_control_lab::assets().and_then(|assets| Ok((assets, helm()?)));
         let (assets, helm) = match found {
             Ok(found) => found,
             Err(reason) => {
@@ -169,7 +169,7 @@ fn build() -> Result<PathBuf, String> {
         .args(["build", "-mod=readonly", "-ldflags=-s -w", "-o"])
         .arg(&helm)
         .arg("helm.sh/helm/v3/cmd/helm")
-        .current_dir(root().join("control/tests/apiserver"))
+        .current_dir(root().join("control/lab/apiserver"))
         .status()
         .map_err(|error| format!("go cannot be run ({error}), and there is no helm"))?;
 

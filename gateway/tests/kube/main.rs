@@ -9,9 +9,6 @@
     reason = "a test may panic, and says why"
 )]
 
-#[expect(dead_code, clippy::disallowed_methods, reason = "shared with the tests of control")]
-#[path = "../../../control/tests/harness/mod.rs"]
-mod api_server;
 #[path = "../harness/require.rs"]
 mod require;
 #[expect(dead_code, reason = "these gateways have no configuration files")]

@@ -9,9 +9,6 @@
     reason = "a test may panic, and says why"
 )]
 
-#[expect(dead_code, clippy::disallowed_methods, reason = "shared with the tests of control")]
-#[path = "../../../control/tests/harness/mod.rs"]
-mod api_server;
 mod kernel;
 #[expect(dead_code, reason = "needs no device")]
 #[path = "../harness/require.rs"]

@@ -18,14 +18,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use control::api::Configuration;
-use control::node::condition::NODE_ROUTES;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use strait_api::Configuration;
 use strait_lab::Namespace;
 use strait_lab::Scratch;
 use strait_lab::netlink::{Via, connect};
@@ -33,10 +32,11 @@ use strait_lab::process::Process;
 use strait_lab::scrape::{self, Metrics};
 use strait_lab::traffic::Ping;
 use strait_lab::wait_until;
+use strait_node::condition::NODE_ROUTES;
 use tokio::runtime::Runtime;
 
-use crate::api_server::roles::node_role;
-use crate::api_server::{ApiServer, create, install_api};
+use strait_control_lab::roles::node_role;
+use strait_control_lab::{ApiServer, create, install_api};
 
 /// The program under test.
 pub(crate) const STRAIT: &str = env!("CARGO_BIN_EXE_strait");

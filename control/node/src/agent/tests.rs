@@ -4,7 +4,6 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
-use control::node::{Hop, Places};
 use futures_util::TryStreamExt as _;
 use ipnet::Ipv4Net;
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -14,6 +13,7 @@ use super::super::flags::{OverlaySettings, Vxlan};
 use super::super::forwarding::{Way, WayProblem};
 use super::super::state::Mac;
 use super::*;
+use crate::plan::{Hop, Places};
 
 const PLACE: Place = Place { table: 8483, priority: 500 };
 

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use control::announce::{Announcer, Round};
-use control::complaint::Complaint;
-use control::conditions::Verdict;
-use control::conncheck::Report;
 use jiff::Timestamp;
+use strait_kube::complaint::Complaint;
+use strait_plan::conditions::Verdict;
+use strait_plan::conncheck::Report;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
+
+use crate::cluster::announcer::{Announcer, Round};
 
 /// Between attempts while the API server is away, first and longest; also the least between rounds.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
@@ -63,7 +64,7 @@ pub(super) async fn run(
 /// Waits for a report of another state, for ever if there are none. Whether there can be more.
 async fn other_than(
     reports: &mut Option<watch::Receiver<Report>>,
-    state: Option<control::conncheck::State>,
+    state: Option<strait_plan::conncheck::State>,
 ) -> bool {
     match reports {
         Some(reports) => reports.wait_for(|now| Some(now.state) != state).await.is_ok(),

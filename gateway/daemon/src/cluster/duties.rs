@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use control::announce::Announcer;
-use control::conditions::Verdict;
-use control::conncheck::{Report, State};
-use control::connection::Connections;
-use control::identity::Identity;
 use jiff::Timestamp;
 use kube::Client;
+use strait_api::identity::Identity;
+use strait_plan::conditions::Verdict;
+use strait_plan::conncheck::{Report, State};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
 use super::{announce, probe};
+use crate::cluster::announcer::Announcer;
+use crate::cluster::connection::Connections;
 
 /// Has them from when it begins until it ends.
 pub(super) struct Duties {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use control::conncheck::PORT;
-use control::identity::Mode;
+use strait_api::identity::Mode;
 use strait_host::flags::{Bind, bind_address, duration};
 use strait_host::interface::interface_flag;
+use strait_plan::conncheck::PORT;
 
 use crate::config::{Engine, MTU_MIN};
 use crate::election::ElectionFlags;

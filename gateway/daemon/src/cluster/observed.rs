@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use control::conncheck::Report;
+use strait_plan::conncheck::Report;
 use tokio::sync::watch;
 
 /// Clones observe the same.

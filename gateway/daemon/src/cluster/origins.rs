@@ -1,8 +1,8 @@
 //! Whose word the configuration of a gateway in a cluster is.
 
-use control::conditions::Verdict;
-use control::identity::Mode;
-use control::objects::{AskedPeer, ObjectName};
+use strait_api::identity::Mode;
+use strait_plan::conditions::Verdict;
+use strait_plan::objects::{AskedPeer, ObjectName};
 
 use crate::config::{Origin, Origins};
 use crate::given::Given;

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use control::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, Reaction, Report, Settings};
 use jiff::Timestamp;
+use strait_plan::conncheck::{ConnCheck, Ignored, MESSAGE_BYTES_MAX, Reaction, Report, Settings};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
@@ -83,7 +83,8 @@ fn note(source: SocketAddr, why: Ignored) {
 
 #[cfg(test)]
 mod tests {
-    use control::conncheck::State;
+
+    use strait_plan::conncheck::State;
 
     use super::*;
 

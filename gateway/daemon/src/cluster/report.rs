@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use control::complaint::Complaint;
-use control::conncheck::Report;
-use control::connection::Connections;
 use jiff::Timestamp;
+use strait_kube::complaint::Complaint;
+use strait_plan::conncheck::Report;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+
+use crate::cluster::connection::Connections;
 
 /// How often the `Connection` is looked at when there is no news of it.
 const LOOK: Duration = Duration::from_secs(10);

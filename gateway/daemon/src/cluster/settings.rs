@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use control::conncheck;
-use control::identity::{Identity, Mode};
-use control::objects::{Remapping, Scope};
 use ipnet::{IpNet, Ipv4Net};
 use remap::Cluster;
+use strait_api::identity::{Identity, Mode};
 use strait_host::usage::UsageError;
 use strait_io::{Offload, Workers};
+use strait_plan::conncheck;
+use strait_plan::objects::{Remapping, Scope};
 use strait_wg::endpoints::MAX_CANDIDATES;
 use tracing::warn;
 

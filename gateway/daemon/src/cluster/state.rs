@@ -9,9 +9,9 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use control::identity::Identity;
 use remap::{Cluster, Rule};
 use serde::{Deserialize, Serialize};
+use strait_api::identity::Identity;
 use strait_io::PeerStatus;
 use strait_wg::PublicKey;
 use tracing::{info, warn};
@@ -205,7 +205,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use control::identity::Mode;
+
+    use strait_api::identity::Mode;
 
     use super::*;
     use crate::config::example;

@@ -2,7 +2,7 @@
 //!
 //! Noticed long before the connection counts as lost, and long before WireGuard finds the silence odd.
 
-use control::conncheck::Report;
+use strait_plan::conncheck::Report;
 use tokio::sync::watch;
 
 /// What probes make of the other end.
@@ -60,9 +60,9 @@ impl Troubles {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use control::conncheck::{ConnCheck, PORT, Reaction, Settings};
     use jiff::Timestamp;
     use proptest::prelude::*;
+    use strait_plan::conncheck::{ConnCheck, PORT, Reaction, Settings};
 
     use super::*;
 

@@ -6,10 +6,10 @@ mod lease;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use control::active::ActivePod;
-use control::election::Election;
-use control::identity::Identity;
 use kube::Client;
+use strait_api::identity::Identity;
+use strait_kube::active::ActivePod;
+use strait_kube::election::Election;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use control::plan::Rejection;
 use ipnet::IpNet;
 use remap::{HostMapError, Prefix, PrefixError, RuleError};
+use strait_plan::Rejection;
 use strait_wg::KeyError;
 use strait_wg::redact::without_keys;
 

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use control::conncheck::State;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
+use strait_plan::conncheck::State;
 
 use super::{Families, Labels, View};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use control::conncheck::{Report, State};
+use strait_plan::conncheck::{Report, State};
 
 use super::{Families, View, label};
 

@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
-use control::conncheck::State;
 use strait_packet::counters::Counters;
+use strait_plan::conncheck::State;
 use strait_wg::PublicKey;
 use tokio::sync::watch;
 

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead as _, Write as _};
 
 use clap::Args;
-use control::commands::CommandError;
+use strait_peering::CommandError;
 
 /// Whether the user is asked first.
 #[derive(Clone, Debug, Args)]

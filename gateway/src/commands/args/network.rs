@@ -1,7 +1,7 @@
 //! The flags of `strait network`.
 
 use clap::{Args, Subcommand};
-use control::commands::TemplateType;
+use strait_peering::TemplateType;
 
 use super::objects::{Service, template_type};
 use super::value::{address_or_none, ip_or_none, port_or_none};

@@ -2,10 +2,10 @@
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use control::commands::{
+use remap::Prefix;
+use strait_peering::{
     CLIENT_TEMPLATE, DEFAULT_PORT, SERVER_TEMPLATE, ServiceType, TemplateType, parse_prefix,
 };
-use remap::Prefix;
 
 use super::value::{address, ip_or_none, port_or_none};
 use super::{Confirmation, ContextArgs, Format, MarksArgs, SERVICE_TYPE, TunnelArgs};

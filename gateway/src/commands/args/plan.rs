@@ -6,8 +6,8 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use control::commands::parse_prefix;
 use remap::Prefix;
+use strait_peering::parse_prefix;
 
 use super::{ConnectArgs, ContextArgs, DisconnectArgs, FormatArgs};
 

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use control::active::ActivePod;
-use control::complaint::Complaint;
-use control::election::{Campaign, Election, Standing, Times};
+use strait_kube::active::ActivePod;
+use strait_kube::complaint::Complaint;
+use strait_kube::election::{Campaign, Election, Standing, Times};
 use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -108,13 +108,13 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
 
-    use control::election::Settings;
-    use control::identity::{Identity, Mode};
     use http::{Method, Request, Response, StatusCode};
     use http_body_util::BodyExt as _;
     use kube::Client;
     use kube::client::Body;
     use serde_json::json;
+    use strait_api::identity::{Identity, Mode};
+    use strait_kube::election::Settings;
     use tokio::spawn;
     use tokio::task::JoinHandle;
     use tower::service_fn;

@@ -1,0 +1,10 @@
+//! The custom resource types against a real API server.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test may panic, and says what it saw"
+)]
+
+mod crds;

@@ -1,0 +1,80 @@
+//! IP address management: which prefix of this cluster stands for a remote one, and which address for a host. The
+//! choices are those of Liqo's allocator; a task makes them for `Network`, `IP` and `Configuration` resources.
+//!
+//! Allocations are in the status of the resources, and in one object beside them, the *journal* ([`JOURNAL`]): a
+//! `ConfigMap` with every allocation and the UID of its resource. It is replaced as a whole, in the version that was
+//! read, before a status shows a new allocation. Liqo keeps one binary tree per pool, whose nodes are split by what is
+//! acquired below them and merged again on release: the tree follows from what is taken, so none is kept here.
+//!
+//! # Guarantees
+//!
+//! - No two resources ever have the same address or overlapping prefixes in their status, except for networks that are
+//!   shared with each other; with any number of operators, wherever one is stopped, started, or left without an answer,
+//!   and however old its view is. That holds as well if the journal is deleted at any time, which costs a write to each
+//!   resource: the statuses then restore it.
+//! - An allocation in a status from before the journal is kept, unless an older resource has it; afterwards an
+//!   allocation of the journal is kept for as long as the resource exists.
+//! - The allocation of a deleted resource is free for others before its finalizer is removed.
+//! - The same resources in any order get the same allocations; once all are written, another round writes nothing.
+//!
+//! None of that holds against other writers of statuses: Liqo's own allocator must not run beside this one. A journal
+//! that was edited by hand is trusted.
+//!
+//! # Not here
+//!
+//! Which replica runs the task (several may); services in front of `IP`s (see `strait-operator`);
+//! what a gateway does
+//! with a `Configuration` (see `strait_plan::objects`).
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod choice;
+mod cluster;
+mod decision;
+mod installed;
+mod journal;
+mod names;
+mod networks;
+mod peer;
+mod pools;
+mod rehearsal;
+mod resources;
+mod round;
+mod running;
+#[cfg(test)]
+mod tests;
+mod wish;
+mod work;
+
+use std::collections::BTreeMap;
+
+pub use address::next_address;
+pub use choice::{Denied, Request, Taken, choose};
+pub use cluster::ALLOCATIONS;
+pub use cluster::JOURNAL;
+pub use installed::{Installation, installed_networks};
+pub use journal::{Entry, Held, Journal, JournalError};
+pub use networks::{Asked, Outcome, Place, assign};
+pub use peer::CONFIGURED_CONDITION;
+pub use pools::{Pools, PoolsError};
+pub use rehearsal::{Rehearsal, RehearsalError, Snapshot, Unserved};
+pub use running::run;
+
+/// The settings of allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The pools to allocate from.
+    pub pools: Pools,
+    /// The namespace of the installation's `Network`s and of the journal.
+    pub namespace: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { pools: Pools::default(), namespace: "liqo".to_owned() }
+    }
+}
+
+/// Resource versions of objects, by UID, that are known to need no work.
+type SkipVersions = BTreeMap<String, String>;

@@ -1,0 +1,171 @@
+//! Watches that go on after errors, and several of them as one.
+//!
+//! Level-triggered: a [`Bundle`] says that there is something new, not what happened. A change is told at once,
+//! unless much was told lately: then what changes meanwhile is told together.
+//!
+//! # Invariants
+//!
+//! - Nothing is told before every kind was listed once: half of the objects would look like the
+//!   deletion of the other half.
+
+mod bundle;
+mod pace;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use futures_util::future::ready;
+use futures_util::stream::{self, Stream, StreamExt as _};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Resource, ResourceExt as _};
+use tokio::time::{Instant, sleep};
+
+pub use bundle::{Bundle, Change, Changes, changes};
+
+/// How long a watch lasts, in seconds. A server that fell silent is noticed a little later.
+pub const WATCH_SECONDS: u32 = 60;
+
+/// Between attempts to reach an API server that is away, first and longest; jitter may double it.
+pub const BACKOFF: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
+
+/// HTTP 410: what was asked for is no longer known.
+const GONE: u16 = 410;
+
+/// The events of the watches that `begin` begins, for ever. An error is told, and then all is listed anew.
+///
+/// Who wrote which field is left out: nobody asks for it, and it is often the larger half of an object.
+pub fn unending<K, W>(
+    begin: impl Fn() -> W + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
+where
+    K: Resource + Send,
+    W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+{
+    // Of what is forgotten the list that comes next says all.
+    let events = never_stuck(begin).filter(|event| ready(!event.as_ref().is_err_and(is_gone)));
+
+    events.modify(|object| object.managed_fields_mut().clear())
+}
+
+/// Between attempts to reach an API server that is away.
+pub fn backoff() -> ExponentialBuilder {
+    let [first, longest] = BACKOFF;
+
+    ExponentialBuilder::new()
+        .with_min_delay(first)
+        .with_max_delay(longest)
+        .without_max_times()
+        .with_jitter()
+}
+
+/// The events of a watch that is replaced by a new one after an error, after a pause that grows with each error.
+/// kube's own resumes at the last resource version: then no event says that the server answers again until an
+/// object changes, and a version that has expired is asked for for ever. kube's back-off is reset by the `Init`
+/// of every attempt, so that it never grows.
+fn never_stuck<K, W>(
+    begin: impl Fn() -> W + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
+where
+    K: Send,
+    W: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+{
+    let attempt = Attempt { events: Box::pin(begin()), since: Instant::now(), pause: None };
+
+    stream::unfold((attempt, backoff().build(), begin), async |(mut attempt, mut pauses, begin)| {
+        if let Some(pause) = attempt.pause.take() {
+            sleep(pause).await;
+            attempt.events.set(begin());
+            attempt.since = Instant::now();
+        }
+        let event = attempt.events.next().await?;
+        if event.is_err() {
+            let [_, longest] = BACKOFF;
+            // A watch that has lasted was one; a list alone proves nothing.
+            if attempt.since.elapsed() > longest {
+                pauses = backoff().build();
+            }
+            attempt.pause = pauses.next();
+        }
+
+        Some((event, (attempt, pauses, begin)))
+    })
+}
+
+/// One watch, until its first error.
+struct Attempt<W> {
+    events: Pin<Box<W>>,
+    since: Instant,
+    /// Before the next one, if this one has failed.
+    pause: Option<Duration>,
+}
+
+/// Whether the server has forgotten what happened since. A list asks for no past: one that fails like
+/// this is worth a word as any other.
+fn is_gone(error: &watcher::Error) -> bool {
+    let status = match error {
+        watcher::Error::WatchError(status) => Some(status),
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status),
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => None,
+    };
+
+    status.is_some_and(|status| status.code == GONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    type Event = watcher::Result<watcher::Event<ConfigMap>>;
+
+    /// How many watches are begun within `time`, if each has `events` and then fails after it has lasted for
+    /// so long.
+    async fn begun(time: Duration, events: fn() -> Vec<Event>, lasts: Duration) -> u32 {
+        let count = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&count);
+        let watch = unending(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let end = async move {
+                sleep(lasts).await;
+                Err(watcher::Error::NoResourceVersion)
+            };
+            stream::iter(events()).chain(stream::once(end))
+        });
+        let _ = timeout(time, watch.for_each(|_| ready(()))).await;
+
+        count.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_grows_while_watches_fail() {
+        let unreachable: fn() -> Vec<Event> = Vec::new;
+        let list_refused: fn() -> Vec<Event> = || vec![Ok(watcher::Event::Init)];
+        let watch_refused: fn() -> Vec<Event> =
+            || vec![Ok(watcher::Event::Init), Ok(watcher::Event::InitDone)];
+        for events in [unreachable, list_refused, watch_refused] {
+            let count = begun(Duration::from_secs(33), events, Duration::ZERO).await;
+
+            // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 4 + ... s, each up to twice as long with jitter.
+            assert!((6..=13).contains(&count), "{count}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_is_short_after_a_watch_that_lasted() {
+        let lasts = Duration::from_secs(60);
+        let count = begun(Duration::from_secs(6_060), Vec::new, lasts).await;
+
+        // With the longest pause there would be 96 at most.
+        assert!(count >= 100, "{count}");
+    }
+}

@@ -1,0 +1,17 @@
+//! The operator against a real API server, with the rights that it has. Deployments get their pods from a stand-in
+//! for the kubelet.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says what it saw"
+)]
+
+mod addresses;
+mod bindings;
+mod cluster_ids;
+mod conditions;
+mod gateways;
+mod keys;
+mod templates;
+mod world;

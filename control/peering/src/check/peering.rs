@@ -1,0 +1,167 @@
+//! Checks what a cluster knows of others: prefixes, keys, and whether packets pass. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use kube::{Resource, ResourceExt as _};
+use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::public_key::KEY_BYTES;
+use strait_api::{Configuration, PublicKey};
+use strait_plan::conditions::{self, IN_FORCE};
+use strait_plan::objects::{cluster_id, judge};
+
+use super::super::connect::{configured, established};
+use super::super::wait::{Progress, is_left_over};
+use super::look::{Facts, GatewayFacts};
+use super::{Finding, named};
+
+/// The problems of peerings.
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let configurations = facts.configurations.iter().flatten();
+    let mut findings: Vec<_> = configurations.flat_map(|it| configuration(it, facts)).collect();
+    findings.extend(facts.public_keys.iter().flatten().filter_map(public_key));
+    for gateway in &facts.gateways {
+        let Some(remote) = gateway.remote.as_deref() else { continue };
+        findings.extend(prefixes(facts, gateway, remote));
+        findings.extend(key(facts, gateway, remote));
+        findings.extend(connection(facts, gateway));
+    }
+    findings.extend(neighbours(&facts.gateways));
+
+    findings
+}
+
+fn called<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    named(&K::kind(&()), object.namespace().as_deref(), &object.name_any())
+}
+
+fn configuration(configuration: &Configuration, facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if cluster_id(configuration).is_none_or(str::is_empty) {
+        let message = format!("it has no label {REMOTE_CLUSTER_ID}");
+        let remedy = "set it to the id of the cluster whose prefixes it has".to_owned();
+        findings.push(Finding::error(called(configuration), "Unassigned", message, remedy));
+    }
+    // Other reports on it follow from these problems.
+    let refused = judge(configuration).problems;
+    if !refused.is_empty() {
+        findings.extend(refused.iter().map(|problem| {
+            let remedy = "write what the message asks for".to_owned();
+            let reason = conditions::reason_of(problem);
+            Finding::error(called(configuration), reason, problem.to_string(), remedy)
+        }));
+        return findings;
+    }
+    if let Progress::NotYet(found) = configured(configuration) {
+        let remedy = "is the operator running? Its Events say more".to_owned();
+        findings.push(Finding::error(called(configuration), "NotConfigured", found, remedy));
+    }
+    let conditions = configuration.status.iter().flat_map(|status| &status.conditions);
+    let refused = conditions.filter(|it| it.type_ == IN_FORCE && it.status == "False");
+    // Without a gateway its condition has no effect.
+    let refused = refused.filter(|_| has_gateway(configuration, facts));
+    findings.extend(refused.map(|it| {
+        let message = format!("a gateway says {}: {}", it.reason, it.message);
+        let remedy = "write what the message asks for".to_owned();
+        Finding::error(called(configuration), "NotInForce", message, remedy)
+    }));
+
+    findings
+}
+
+/// Whether there may be a gateway for the prefixes.
+fn has_gateway(configuration: &Configuration, facts: &Facts) -> bool {
+    let (cluster, namespace) = (cluster_id(configuration), configuration.namespace());
+    let mut gateways = facts.gateways.iter();
+
+    facts.hides_gateways
+        || gateways.any(|gateway| {
+            gateway.remote.as_deref() == cluster && Some(&gateway.namespace) == namespace.as_ref()
+        })
+}
+
+fn public_key(key: &PublicKey) -> Option<Finding> {
+    let ByteString(bytes) = key.spec.public_key.clone().unwrap_or_default();
+    let message = format!("spec.publicKey has {} bytes, a key has {KEY_BYTES}", bytes.len());
+    let remedy =
+        "apply there what `strait generate publickey` prints in the other cluster".to_owned();
+
+    (bytes.len() != KEY_BYTES).then(|| Finding::error(called(key), "KeyMalformed", message, remedy))
+}
+
+/// Whether the gateway has the prefixes of the other end.
+fn prefixes(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
+    let is_there = facts.configurations.as_ref()?.iter().any(|it| {
+        cluster_id(it) == Some(remote) && it.namespace().as_deref() == Some(&gateway.namespace)
+    });
+    let message = format!("no Configuration of cluster {remote} is in its namespace");
+    let remedy =
+        "apply there what `strait generate configuration` prints in that cluster".to_owned();
+
+    (!is_there).then(|| Finding::error(gateway.called(), "ConfigurationMissing", message, remedy))
+}
+
+/// Whether the gateway has the public key of the other end.
+fn key(facts: &Facts, gateway: &GatewayFacts, remote: &str) -> Option<Finding> {
+    facts.public_keys.as_ref()?;
+    let message = format!("no PublicKey of cluster {remote} is in its namespace");
+    let remedy = "apply there what `strait generate publickey` prints in that cluster".to_owned();
+
+    gateway
+        .key(facts, remote)
+        .is_none()
+        .then(|| Finding::error(gateway.called(), "PublicKeyMissing", message, remedy))
+}
+
+impl GatewayFacts {
+    /// The public key of the other end that this gateway has.
+    pub(super) fn key<'a>(&self, facts: &'a Facts, remote: &str) -> Option<&'a PublicKey> {
+        facts.public_keys.as_ref()?.iter().find(|key| {
+            cluster_id(*key) == Some(remote) && key.namespace().as_deref() == Some(&self.namespace)
+        })
+    }
+}
+
+fn connection(facts: &Facts, gateway: &GatewayFacts) -> Option<Finding> {
+    let (name, uid) = (format!("gw-{}", gateway.name), gateway.uid());
+    let found = facts.connections.as_ref()?.iter().find(|connection| {
+        let is_here = connection.namespace().as_deref() == Some(&gateway.namespace);
+        is_here && connection.name_any() == name && !is_left_over(*connection, uid.as_ref())
+    });
+    let object = named("Connection", Some(&gateway.namespace), &name);
+    let logs = format!("`kubectl logs deployment/{name} -n {}`", gateway.namespace);
+    let Some(connection) = found else {
+        let message = format!("{} has never reported", gateway.called());
+        let remedy = format!("look at {logs}");
+        return Some(Finding::error(object, "ConnectionMissing", message, remedy));
+    };
+    match established(connection) {
+        Progress::Done(()) => None,
+        Progress::NotYet(found) => {
+            let remedy =
+                format!("check both clusters with --remote-kubeconfig, firewalls, and {logs}");
+            Some(Finding::error(object, "NotConnected", found, remedy))
+        }
+    }
+}
+
+/// Gateways in one namespace, where an active pod cannot be attributed.
+fn neighbours(gateways: &[GatewayFacts]) -> Vec<Finding> {
+    let mut by_namespace = BTreeMap::<&str, Vec<&GatewayFacts>>::new();
+    for gateway in gateways {
+        by_namespace.entry(&gateway.namespace).or_default().push(gateway);
+    }
+    let shared = by_namespace.into_iter().filter(|(_, gateways)| gateways.len() > 1);
+
+    shared
+        .map(|(namespace, gateways)| {
+            let names: Vec<_> = gateways.iter().map(|gateway| gateway.called()).collect();
+            let message = format!(
+                "{} are both in it: what is labelled as active there is of both",
+                names.join(" and ")
+            );
+            let remedy = "give each gateway a namespace of its own".to_owned();
+            Finding::error(named("Namespace", None, namespace), "SharedNamespace", message, remedy)
+        })
+        .collect()
+}

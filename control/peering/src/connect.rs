@@ -1,0 +1,325 @@
+//! Joining two clusters: `network init` and `network connect`.
+//!
+//! ```text
+//!        local (client)                                  remote (server)
+//!   1    own prefixes read                               own prefixes read
+//!   2    Configuration of the other one                  Configuration of the other one
+//!   3    waits: prefixes have their names                waits: prefixes have their names
+//!   4    template checked                                template checked
+//!   7                                                    GatewayServer
+//!   8,9                                                  waits: a pod is ready, the Service has an address
+//!   10   GatewayClient; waits: a pod is ready
+//!   11   PublicKey of the other one                      PublicKey of the other one
+//!   12   waits: Connection is established                waits: Connection is established
+//! ```
+//!
+//! Step 5 reports that all prefixes are known, step 6 ends the verb if the clusters are joined the other way round.
+//! Step 4 is evaluated before step 2 writes, and so are existing objects: a flag that is left out keeps their values,
+//! and a server that is in use is replaced only after a question.
+
+mod gateways;
+mod links;
+mod rollout;
+mod wanted;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
+use strait_api::endpoint::Endpoint;
+use strait_api::identity::Mode;
+use strait_api::labels::{CONFIGURED, TRUE};
+use strait_api::{Configuration, GatewayClient, GatewayServer};
+use strait_ipam::CONFIGURED_CONDITION;
+
+use super::contact::Ends;
+use super::forge::{self, Exposure, TemplateRef};
+use super::report::Quiet;
+use super::wait::{Awaited, Progress, until};
+use super::write::apply;
+use super::{CommandError, Deadline, Pair, Prefixes, Session, preflight};
+
+use super::contact::End;
+
+pub(super) use gateways::{endpoint, gateway_name, is_server_ready, ready, until_addressed};
+pub(super) use links::established;
+pub(super) use rollout::{Asked, until_rolled_out};
+pub use wanted::{Connect, ExposureWanted, TemplateWanted};
+
+/// The line of Liqo's documentation on a cluster whose id is known.
+const IDENTIFIED: &str = "Cluster identity correctly retrieved";
+
+/// What was read before the first write.
+pub(super) struct Found {
+    /// The prefixes of the local cluster.
+    pub(super) local: Prefixes,
+    /// The prefixes of the remote cluster.
+    pub(super) remote: Prefixes,
+    /// The existing gateway server.
+    pub(super) former_server: Option<GatewayServer>,
+    /// The existing gateway client.
+    pub(super) former_client: Option<GatewayClient>,
+    /// Whether the clusters are joined with the server on the local side.
+    pub(super) is_reversed: bool,
+    /// The template of the server.
+    pub(super) server: TemplateRef,
+    /// The template of the client.
+    pub(super) client: TemplateRef,
+    /// How the server is to be exposed.
+    pub(super) exposure: Exposure,
+    /// The MTU of the tunnel, in bytes.
+    pub(super) mtu: u16,
+    /// The difference of the server's Service that cannot be changed in place: the server is replaced.
+    pub(super) replaced: Option<String>,
+    /// The endpoint of the client, if it is to stay as it is.
+    pub(super) kept_endpoint: Option<Endpoint>,
+}
+
+/// Exchanges the prefixes of both clusters, steps 1 to 3.
+///
+/// # Errors
+///
+/// [`CommandError`]; if it is a usage error, nothing was written.
+pub async fn initialize(pair: &Pair, session: Session<'_>) -> Result<(), CommandError> {
+    let ends = Ends::meet(pair, session).await?;
+    for end in ends.both() {
+        end.done(IDENTIFIED);
+    }
+    let [of_local, of_remote] = own_prefixes(&ends).await?;
+
+    exchange_prefixes(&ends, [&of_local, &of_remote]).await
+}
+
+/// Joins two clusters, all steps. After an interruption it continues when it is called again.
+///
+/// # Errors
+///
+/// [`CommandError`]; if it is a usage error, or if the user declines, nothing was written.
+pub async fn connect(
+    pair: &Pair,
+    wanted: &Connect,
+    session: Session<'_>,
+) -> Result<(), CommandError> {
+    let quiet = Quiet(session.report);
+    let report = if wanted.has_former_lines { &quiet } else { session.report };
+    let ends = Ends::meet(pair, Session { report, ..session }).await?;
+    let found = look(&ends, wanted).await?;
+    let session = ask(&ends.remote, &found, session)?;
+    let ends = ends.in_session(Session { report, ..session });
+    if wanted.has_former_lines {
+        for end in ends.both() {
+            session.report.done(end.side, IDENTIFIED);
+        }
+    }
+    exchange_prefixes(&ends, [&found.local, &found.remote]).await?;
+    if !wanted.skips_validation {
+        report_checked(&ends, &found);
+    }
+    let ends = ends.in_session(session);
+    for end in ends.both() {
+        end.done("Network correctly initialized");
+    }
+
+    let Ends { local, remote } = &ends;
+    if found.is_reversed {
+        session.report.warn(
+            local.side,
+            "the clusters are joined already, with the server here: nothing else is done",
+        );
+        return Ok(());
+    }
+    let server = gateways::server(remote, &found).await?;
+    let client = gateways::client(local, wanted, &found, &server).await?;
+    if !wanted.hides_keys {
+        links::exchange_keys(&ends, &client, &server).await?;
+    }
+    if wanted.waits {
+        links::until_connected(&ends, &client, &server).await?;
+    }
+
+    Ok(())
+}
+
+/// The prefixes of both clusters, the local one first.
+async fn own_prefixes(ends: &Ends<'_>) -> Result<[Prefixes; 2], CommandError> {
+    let mut prefixes = [Prefixes::default(), Prefixes::default()];
+    for (end, prefixes) in ends.both().into_iter().zip(&mut prefixes) {
+        *prefixes = end.prefixes().await?;
+        end.done("Network configuration correctly retrieved");
+    }
+
+    Ok(prefixes)
+}
+
+/// Step 1, the checks of step 4, and the existing objects.
+pub(super) async fn look(ends: &Ends<'_>, wanted: &Connect) -> Result<Found, CommandError> {
+    let Ends { local, remote } = ends;
+    let [of_local, of_remote] = own_prefixes(ends).await?;
+    let servers = remote.list::<GatewayServer>().await?;
+    let clients = local.list::<GatewayClient>().await?;
+    let is_reversed = !local.list::<GatewayServer>().await?.is_empty()
+        || !remote.list::<GatewayClient>().await?.is_empty();
+    let service = service(remote, &gateway_name(&servers, remote)).await?;
+    let (server, client) = (servers.into_iter().next(), clients.into_iter().next());
+
+    let is_checked = !wanted.skips_validation;
+    let former = server.as_ref().and_then(|server| server.spec.server_template_ref.as_ref());
+    let template = wanted.server_template.or(former, Mode::Server);
+    let (server_template, spec) =
+        preflight::template(remote, &template.typed(Mode::Server), is_checked).await?;
+    let former = client.as_ref().and_then(|client| client.spec.client_template_ref.as_ref());
+    let template = wanted.client_template.or(former, Mode::Client);
+    let (client_template, _) =
+        preflight::template(local, &template.typed(Mode::Client), is_checked).await?;
+
+    let former = server.as_ref().and_then(|server| server.spec.endpoint.as_ref());
+    let exposure = wanted.exposure.or(former);
+    if let Some(spec) = spec {
+        preflight::check_fields(remote.side, &server_template.name, &spec, &exposure)?;
+    }
+    let difference = service.as_ref().map(|service| exposure.difference(service));
+    // A port that the gateway has already cannot be requested a second time.
+    if is_checked && difference != Some(None) {
+        preflight::node_port(remote, &exposure).await?;
+    }
+    // A template may make another Service than the gateway requests.
+    let is_other = former.is_none() || ExposureWanted::default().or(former) != exposure;
+    let replaced = difference.flatten().filter(|_| is_other);
+    // A Connection may still report a server that was deleted or is to be replaced.
+    let kept_endpoint = match &client {
+        Some(client) if !is_other && gateways::is_connected(local, client).await? => {
+            client.spec.endpoint.clone()
+        }
+        Some(_) | None => None,
+    };
+
+    Ok(Found {
+        local: of_local,
+        remote: of_remote,
+        mtu: wanted.mtu_or(server.as_ref(), client.as_ref()),
+        former_server: server,
+        former_client: client,
+        is_reversed,
+        server: server_template,
+        client: client_template,
+        exposure,
+        replaced,
+        kept_endpoint,
+    })
+}
+
+/// Asks before a gateway server that clients may use is replaced. Returns the session to continue with: the time until
+/// the answer does not count.
+fn ask<'a>(
+    remote: &End<'_>,
+    found: &Found,
+    session: Session<'a>,
+) -> Result<Session<'a>, CommandError> {
+    let (Some(server), Some(difference)) = (&found.former_server, &found.replaced) else {
+        return Ok(session);
+    };
+    if found.is_reversed || !gateways::has_address(server.status.as_ref()) {
+        return Ok(session);
+    }
+    let name = server.name_any();
+    let warning = format!(
+        "Gateway server {name} would be replaced, as its Service has {difference}: nothing passes until it is there again."
+    );
+
+    if session.report.allows(remote.side, &warning) {
+        Ok(Session { deadline: Deadline::after(session.deadline.timeout), ..session })
+    } else {
+        Err(CommandError::Aborted)
+    }
+}
+
+/// The Service of the gateway `name`.
+pub(super) async fn service(end: &End<'_>, name: &str) -> Result<Option<Service>, CommandError> {
+    let (api, name) = (end.api::<Service>(), format!("gw-{name}"));
+    let doing = format!("reading Service {name} in namespace {}", end.namespace);
+
+    end.call(&doing, async || api.get_opt(&name).await).await
+}
+
+/// Steps 2 and 3; the prefixes of the local cluster come first.
+async fn exchange_prefixes(
+    ends: &Ends<'_>,
+    [of_local, of_remote]: [&Prefixes; 2],
+) -> Result<(), CommandError> {
+    let Ends { local, remote } = ends;
+    for (end, prefixes) in [(local, of_remote), (remote, of_local)] {
+        end.make_namespace().await?;
+        let name = configuration_name(end).await?;
+        let wanted = forge::configuration(&name, Some(&end.namespace), &end.other, prefixes);
+        apply(end, &wanted).await?;
+        end.done("Network configuration correctly set up");
+    }
+    for end in ends.both() {
+        until_configured(end, &configuration_name(end).await?).await?;
+        end.done("Configuration applied successfully");
+    }
+
+    Ok(())
+}
+
+/// Step 4, which was evaluated before step 2.
+fn report_checked(ends: &Ends<'_>, found: &Found) {
+    let TemplateRef { name, namespace, .. } = &found.server;
+    ends.remote.done(&format!("Gateway server template \"{name}/{namespace}\" correctly checked"));
+    let TemplateRef { name, namespace, .. } = &found.client;
+    ends.local.done(&format!("Gateway client template \"{name}/{namespace}\" correctly checked"));
+}
+
+/// The name of the Configuration of the other cluster: one that was written by hand may have another name.
+pub(super) async fn configuration_name(end: &End<'_>) -> Result<String, CommandError> {
+    let found = end.list::<Configuration>().await?;
+    let is_default = |found: &&Configuration| found.name_any() == end.other;
+    let chosen = found.iter().find(is_default).or_else(|| found.first());
+
+    Ok(chosen.map_or_else(|| end.other.clone(), Configuration::name_any))
+}
+
+/// Waits until all prefixes of a Configuration have a local prefix.
+pub(super) async fn until_configured(end: &End<'_>, name: &str) -> Result<(), CommandError> {
+    let namespace = &end.namespace;
+    let awaited = Awaited {
+        what: format!("Configuration {name} to be applied"),
+        look_at: format!("kubectl get configuration {name} -n {namespace} -o yaml"),
+    };
+    let selection = super::wait::named(name);
+
+    until(end, end.api::<Configuration>(), selection, &awaited, |found| {
+        Ok(found.first().map_or_else(
+            || Progress::NotYet(format!("no Configuration {name} in namespace {namespace}")),
+            |found| configured(found),
+        ))
+    })
+    .await
+}
+
+/// Whether all prefixes have a local prefix, as reported by releases from 1.2 on and by older ones.
+pub(super) fn configured(configuration: &Configuration) -> Progress<()> {
+    let generation = configuration.metadata.generation;
+    let conditions = configuration.status.as_ref().map(|status| status.conditions.as_slice());
+    let condition =
+        conditions.into_iter().flatten().find(|condition| condition.type_ == CONFIGURED_CONDITION);
+
+    let label = configuration.labels().get(CONFIGURED);
+    let is_labelled = label.is_some_and(|value| value == TRUE);
+
+    match condition {
+        // The label does not follow later changes of the spec.
+        None if is_labelled => Progress::Done(()),
+        None => Progress::NotYet(format!(
+            "no condition {CONFIGURED_CONDITION} in it: is the operator of this cluster running?"
+        )),
+        Some(condition)
+            if condition.observed_generation.is_some_and(|of| Some(of) < generation) =>
+        {
+            Progress::NotYet(format!("a condition {CONFIGURED_CONDITION} of a former generation"))
+        }
+        Some(condition) if condition.status == "True" => Progress::Done(()),
+        Some(condition) => Progress::NotYet(format!(
+            "{CONFIGURED_CONDITION} {}, {}: {}",
+            condition.status, condition.reason, condition.message
+        )),
+    }
+}

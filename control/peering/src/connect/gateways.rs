@@ -1,0 +1,212 @@
+//! Steps 7 to 10: both gateways.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::{Resource, ResourceExt as _};
+use strait_api::endpoint::Endpoint;
+use strait_api::gateway_server::GatewayServerStatus;
+use strait_api::{Connection, GatewayClient, GatewayServer};
+
+use super::super::contact::End;
+use super::super::wait::{Awaited, Progress, named, until_of_gateway};
+use super::super::write::{apply, delete, until_gone};
+use super::super::{CommandError, forge};
+use super::links::established;
+use super::rollout::{Asked, until_exposed, until_rolled_out};
+use super::{Connect, Found};
+
+/// The name of the gateway of a peering: that of the existing one, or the name that Liqo would use.
+pub(in super::super) fn gateway_name<K: Resource>(existing: &[K], end: &End<'_>) -> String {
+    existing.first().map_or_else(|| end.other.clone(), kube::ResourceExt::name_any)
+}
+
+/// Steps 7 to 9; returns the server with its endpoint.
+pub(super) async fn server(end: &End<'_>, found: &Found) -> Result<GatewayServer, CommandError> {
+    let name = gateway_name(found.former_server.as_slice(), end);
+    if let Some(difference) = &found.replaced {
+        // A client would get the address of the old Service, and node ports cannot be moved.
+        delete::<GatewayServer>(end, &name).await?;
+        until_gone::<GatewayServer>(end, named(&name)).await?;
+        // The remains of the old one would look like the new one.
+        until_gone::<Service>(end, named(&format!("gw-{name}"))).await?;
+        until_gone::<Deployment>(end, named(&format!("gw-{name}"))).await?;
+        end.done("Deleted existing gateway server");
+        end.session.report.warn(end.side, &format!("its Service had {difference}"));
+    }
+    let namespace = Some(end.namespace.as_str());
+    let Found { server, exposure, mtu, .. } = found;
+    let server = forge::gateway_server(&name, namespace, &end.other, server, exposure, *mtu);
+    let asked = Asked::from(&apply(end, &server).await?);
+    end.done("Gateway server correctly set up");
+    until_pod_ready(end, &asked).await?;
+    let server = until_addressed(end, &asked).await?;
+    end.done("Gateway server Service created successfully");
+
+    Ok(server)
+}
+
+/// Step 10; returns the client that connects to `server`.
+pub(super) async fn client(
+    end: &End<'_>,
+    wanted: &Connect,
+    found: &Found,
+    server: &GatewayServer,
+) -> Result<GatewayClient, CommandError> {
+    let name = gateway_name(found.former_client.as_slice(), end);
+    let of_server = server.status.as_ref().and_then(|status| status.endpoint.clone());
+    let former = found.kept_endpoint.clone().or(of_server);
+    let endpoint = endpoint(wanted, former.unwrap_or_default());
+    let (namespace, Found { client, mtu, .. }) = (Some(end.namespace.as_str()), found);
+    let client = forge::gateway_client(&name, namespace, &end.other, client, endpoint, *mtu);
+    let client = apply(end, &client).await?;
+    end.done("Gateway client correctly set up");
+    until_pod_ready(end, &Asked::from(&client)).await?;
+
+    Ok(client)
+}
+
+/// Whether the Connection of `client` is established.
+pub(super) async fn is_connected(
+    end: &End<'_>,
+    client: &GatewayClient,
+) -> Result<bool, CommandError> {
+    let (api, name) = (end.api::<Connection>(), format!("gw-{}", client.name_any()));
+    let doing = format!("reading Connection {name} in namespace {}", end.namespace);
+    let found = end.call(&doing, async || api.get_opt(&name).await).await?;
+
+    Ok(found.is_some_and(|connection| established(&connection) == Progress::Done(())))
+}
+
+/// The endpoint for the client: `found`, or the one that the user names.
+pub(in super::super) fn endpoint(wanted: &Connect, found: Endpoint) -> Endpoint {
+    let Connect { client_address, client_port, .. } = wanted;
+    let addresses = client_address.clone().map_or(found.addresses, |address| vec![address]);
+    let protocol = found.protocol.or_else(|| Some("UDP".to_owned()));
+
+    match client_port {
+        Some(port) => {
+            let port = Some(i32::from(*port));
+            Endpoint { addresses, port, ports: Vec::new(), protocol }
+        }
+        None => Endpoint { addresses, port: found.port, ports: found.ports, protocol },
+    }
+}
+
+/// Waits until a pod of the gateway works as `asked`.
+async fn until_pod_ready(end: &End<'_>, asked: &Asked) -> Result<(), CommandError> {
+    until_rolled_out(end, asked).await?;
+    end.done(&format!("Gateway pod gw-{} is ready", asked.name));
+
+    Ok(())
+}
+
+/// Whether one of its pods is ready.
+pub(in super::super) fn ready(deployment: &Deployment) -> Progress<()> {
+    let status = deployment.status.clone().unwrap_or_default();
+    let ready = status.ready_replicas.unwrap_or_default();
+    let wanted = deployment.spec.replicas.unwrap_or(1);
+    if ready > 0 {
+        return Progress::Done(());
+    }
+    let conditions = status.conditions.unwrap_or_default();
+    let trouble = conditions
+        .iter()
+        .filter(|condition| condition.status.as_deref() != Some("True"))
+        .filter_map(|condition| condition.message.as_deref())
+        .find(|message| !message.is_empty());
+
+    Progress::NotYet(format!(
+        "0 of {wanted} replicas of Deployment {} ready{}",
+        deployment.name_any(),
+        trouble.map(|message| format!(" ({message})")).unwrap_or_default()
+    ))
+}
+
+/// Waits until the server has an address for clients, and it is the current one.
+pub(in super::super) async fn until_addressed(
+    end: &End<'_>,
+    asked: &Asked,
+) -> Result<GatewayServer, CommandError> {
+    let (name, namespace) = (asked.name.as_str(), &end.namespace);
+    let awaited = Awaited {
+        what: format!("GatewayServer {name} to have an address"),
+        look_at: format!("kubectl describe gatewayserver {name} -n {namespace}"),
+    };
+    let addressed = async |port: Option<i32>| {
+        let selected = (end.api::<GatewayServer>(), named(name));
+        until_of_gateway(end, name, selected, &awaited, |found| {
+            Ok(match found.first() {
+                None => {
+                    Progress::NotYet(format!("no GatewayServer {name} in namespace {namespace}"))
+                }
+                Some(server) => match is_addressed(server, port) {
+                    Progress::Done(()) => Progress::Done((*server).clone()),
+                    Progress::NotYet(found) => Progress::NotYet(found),
+                },
+            })
+        })
+        .await
+    };
+
+    addressed(None).await?;
+    addressed(until_exposed(end, asked).await?).await
+}
+
+/// Whether the server has an address, with this port if it is known.
+fn is_addressed(server: &GatewayServer, port: Option<i32>) -> Progress<()> {
+    let status = server.status.as_ref();
+    if !has_address(status) {
+        return Progress::NotYet(
+            "no status.endpoint.addresses: has its Service an address?".to_owned(),
+        );
+    }
+    let found = status.and_then(|status| status.endpoint.as_ref()?.port);
+
+    match (found, port) {
+        (Some(found), Some(port)) if found != port => {
+            Progress::NotYet(format!("port {found} in status.endpoint, its Service has {port} now"))
+        }
+        _ => Progress::Done(()),
+    }
+}
+
+pub(super) fn has_address(status: Option<&GatewayServerStatus>) -> bool {
+    let endpoint = status.and_then(|status| status.endpoint.as_ref());
+
+    endpoint.is_some_and(|endpoint| !endpoint.addresses.is_empty())
+}
+
+/// Whether the server has everything that clients need, and its child.
+pub(in super::super) fn is_server_ready(server: &GatewayServer) -> Progress<()> {
+    let status = server.status.as_ref();
+    let child = status.and_then(|status| status.server_ref.as_ref());
+
+    match (has_address(status), child) {
+        (true, Some(_)) => Progress::Done(()),
+        (true, None) => Progress::NotYet("no status.serverRef in it".to_owned()),
+        (false, _) => Progress::NotYet("no status.endpoint.addresses in it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_address_with_the_former_port_is_ignored() {
+        let server = |endpoint| -> GatewayServer {
+            serde_json::from_value(json!({
+                "metadata": {}, "spec": {}, "status": {"endpoint": endpoint},
+            }))
+            .unwrap()
+        };
+        let at = |port: u16| server(json!({"addresses": ["172.18.0.3"], "port": port}));
+
+        assert_eq!(is_addressed(&at(30742), Some(30742)), Progress::Done(()));
+        assert_eq!(is_addressed(&at(30742), None), Progress::Done(()));
+        assert!(matches!(is_addressed(&at(30741), Some(30742)), Progress::NotYet(_)));
+        assert!(matches!(is_addressed(&server(json!(null)), None), Progress::NotYet(_)));
+    }
+}

@@ -1,0 +1,268 @@
+//! Why a verb failed.
+
+use std::time::Duration;
+
+use strait_ipam::RehearsalError;
+
+use super::wait::is_for_good;
+use super::{PrefixesError, Side};
+
+/// Each variant has the cluster, the value and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the documentation of a variant names its fields")]
+pub enum CommandError {
+    /// A call of the API server of `side` failed while the verb was `doing` something. It `is_forbidden` if the user
+    /// lacks a right, and nothing else is wrong.
+    #[error("{side}An error occurred while {doing}: {said}{remedy}")]
+    Call { side: Side, doing: String, said: String, remedy: &'static str, is_forbidden: bool },
+    /// A condition was not reached in time.
+    #[error(transparent)]
+    Timeout(Box<TimeoutError>),
+    /// No object in `namespace` of `side` has the cluster id.
+    #[error(
+        "{side}no ConfigMap liqo-clusterid-configmap with the key CLUSTER_ID in namespace {namespace}: pass {flag}, or name the namespace of the installation"
+    )]
+    NoClusterId { side: Side, namespace: String, flag: &'static str },
+    /// The typed id is not that of the cluster.
+    #[error(
+        "{side}this is cluster {found:?}, not {typed:?}: leave {flag} out, or choose another context"
+    )]
+    OtherCluster { side: Side, typed: String, found: String, flag: &'static str },
+    /// It is not valid as part of object names.
+    #[error(
+        "{side}{id:?} is no cluster id: it has 1 to 51 lower case letters, digits and dashes between them"
+    )]
+    ClusterId { side: Side, id: String },
+    /// Both contexts lead to one cluster.
+    #[error(
+        "both sides are cluster {id:?}: name another one with --remote-kubeconfig or --remote-context"
+    )]
+    SameCluster { id: String },
+    /// Two clusters have one id.
+    #[error(
+        "two clusters have the id {id:?}: give one of them another, in CLUSTER_ID of its ConfigMap (`clusterID` of the chart)"
+    )]
+    SameId { id: String },
+    /// The user was asked, and declined.
+    #[error("action aborted: nothing was changed; answer y, or pass --yes")]
+    Aborted,
+    /// An object of this name exists, with `differences` from the desired one.
+    #[error(
+        "{side}{kind} {name:?} already exists in namespace {namespace} and differs: {differences}; pass --yes to overwrite it, or choose another name"
+    )]
+    Exists { side: Side, kind: String, name: String, namespace: String, differences: String },
+    /// It is not valid as part of dependent objects' names.
+    #[error(
+        "{side}{name:?} is not a valid name of a {kind}: write 1 to {longest} lower case letters, digits and dashes between them"
+    )]
+    Name { side: Side, kind: &'static str, name: String, longest: usize },
+    /// The `namespace` that was typed does not exist.
+    #[error(
+        "{side}namespace {namespace} does not exist: make it, or leave the flag out for {default}"
+    )]
+    NoNamespace { side: Side, namespace: String, default: String },
+    /// The prefixes of a cluster are not known.
+    #[error("{side}{cause}")]
+    Prefixes { side: Side, cause: PrefixesError },
+    /// A template does not exist.
+    #[error(
+        "{side}{kind} {name:?} is not in namespace {namespace}: choose one with --{flag}template-name and --{flag}template-namespace"
+    )]
+    NoTemplate { side: Side, kind: String, name: String, namespace: String, flag: &'static str },
+    /// The server of `side` does not know that kind.
+    #[error("{side}there is no resource {typed:?}: write GROUP/VERSION/PLURAL as in {example:?}")]
+    NoTemplateType { side: Side, typed: String, example: &'static str },
+    /// A template would drop a requested field.
+    #[error(
+        "{side}template {name:?} has no {field} in {place}: add `?{field}: \"{{{{ {expression} }}}}\"` there, or leave --{flag} out"
+    )]
+    TemplateField {
+        side: Side,
+        name: String,
+        field: &'static str,
+        place: &'static str,
+        expression: &'static str,
+        flag: &'static str,
+    },
+    /// The API server rejects the Service.
+    #[error("{side}port {port} cannot be had on the nodes: {said}; choose another --{flag}")]
+    NodePort { side: Side, port: u16, said: String, flag: &'static str },
+    /// The port is not a node port, unless the API server was configured otherwise.
+    #[error(
+        "{side}port {port} is not among those of nodes, 30000 to 32767: choose another --{flag}, or {way_out} if this cluster has others"
+    )]
+    NodePortRange { side: Side, port: u16, flag: &'static str, way_out: &'static str },
+    /// Which keys are meant is not defined.
+    #[error(
+        "{side}found multiple secrets associated to WireGuard gateway {gateway:?}: {names}; delete those that are not in use"
+    )]
+    SeveralSecrets { side: Side, gateway: String, names: String },
+    /// A Secret without a key.
+    #[error(
+        "{side}Secret {secret:?} has no publicKey of 32 bytes: delete it, and its gateway gets a new one"
+    )]
+    NoKey { side: Side, secret: String },
+    /// A gateway has no Secret yet.
+    #[error(
+        "{side}{kind} {name:?} in namespace {namespace} has no Secret with keys yet: is the operator running?"
+    )]
+    NoSecret { side: Side, kind: &'static str, name: String, namespace: String },
+    /// An object does not exist.
+    #[error("{side}{kind} {name:?} is not in namespace {namespace}: name another with --namespace")]
+    NoObject { side: Side, kind: String, name: String, namespace: String },
+    /// A `Network` of the installation does not exist.
+    #[error(
+        "{side}Network {name:?} is not in namespace {namespace}: see `kubectl get networks -n {namespace}`, or name the namespace of the installation with --liqo-namespace"
+    )]
+    NoNetwork { side: Side, name: String, namespace: String },
+    /// An object is invalid.
+    #[error("{what} cannot be read: {said}")]
+    Malformed { what: String, said: String },
+    /// The result of IPAM cannot be predicted.
+    #[error("{side}{cause}")]
+    Rehearsal { side: Side, cause: RehearsalError },
+    /// The operator could not start with its pools.
+    #[error(
+        "{side}the operator is told the pools {text:?}, which are none: name others with --pools"
+    )]
+    Pools { side: Side, text: String },
+    /// There is no peering with this cluster.
+    #[error("{side}no peering with cluster {id:?}; there is {known}")]
+    NoPeer { side: Side, id: String, known: String },
+    /// An object cannot be serialized.
+    #[error(transparent)]
+    Format(#[from] super::FormatError),
+}
+
+impl CommandError {
+    /// Whether it is a usage error, rather than a state of the clusters. Then nothing was written.
+    #[must_use]
+    pub const fn is_usage(&self) -> bool {
+        match self {
+            Self::NoClusterId { .. }
+            | Self::OtherCluster { .. }
+            | Self::ClusterId { .. }
+            | Self::SameCluster { .. }
+            | Self::SameId { .. }
+            | Self::Name { .. }
+            | Self::NoNamespace { .. }
+            | Self::NoTemplate { .. }
+            | Self::NoTemplateType { .. }
+            | Self::TemplateField { .. }
+            | Self::NodePort { .. }
+            | Self::NodePortRange { .. }
+            | Self::NoNetwork { .. }
+            | Self::Malformed { .. }
+            | Self::Rehearsal { cause: RehearsalError::Unknown(_), .. }
+            | Self::NoPeer { .. } => true,
+            Self::Aborted
+            | Self::Exists { .. }
+            | Self::Call { .. }
+            | Self::Timeout(_)
+            | Self::Prefixes { .. }
+            | Self::SeveralSecrets { .. }
+            | Self::NoKey { .. }
+            | Self::NoSecret { .. }
+            | Self::NoObject { .. }
+            | Self::Rehearsal {
+                cause: RehearsalError::Failed(_) | RehearsalError::Restless, ..
+            }
+            | Self::Pools { .. }
+            | Self::Format(_) => false,
+        }
+    }
+}
+
+/// `None` if the user may not ask.
+pub(super) fn if_allowed<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(error) if is_forbidden(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Whether a right is missing, and nothing else is wrong.
+pub(super) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_forbidden())
+}
+
+/// A wait that timed out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{side}Failed waiting for {awaited}: not within {}; found {found}{}; look at `{look_at}`",
+    in_words(*timeout),
+    cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default()
+)]
+pub struct TimeoutError {
+    /// The cluster.
+    pub side: Side,
+    /// What was waited for.
+    pub awaited: String,
+    /// The time limit of the whole verb.
+    pub timeout: Duration,
+    /// What was seen last.
+    pub found: String,
+    /// The cause from an Event, if there is one.
+    pub cause: Option<String>,
+    /// A command that shows more.
+    pub look_at: String,
+}
+
+/// The message of the API server, or why there is none, without details for programs only.
+pub(super) fn said(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        let message = status.message.trim();
+        return if message.is_empty() {
+            format!("status {} {}", status.code, status.reason)
+        } else {
+            message.to_owned()
+        };
+    }
+
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+
+    match text.split_once(UNTRUSTED) {
+        Some((_, why)) => format!("the certificate of the API server is not trusted: {why}"),
+        None => text,
+    }
+}
+
+/// The beginning of a verifier's error on a certificate.
+const UNTRUSTED: &str = "invalid peer certificate: ";
+
+/// The remedy for `error`, if it is known.
+pub(super) fn remedy(error: &kube::Error) -> &'static str {
+    if let kube::Error::Api(status) = error {
+        return match status.code {
+            401 => "; log in again, or choose another context",
+            403 => "; ask for these rights, or choose another context",
+            // A missing object has its own error; this is about the kind.
+            404 => "; install the API with `strait crds | kubectl apply --server-side -f -`",
+            _ => "",
+        };
+    }
+
+    if is_for_good(error) {
+        ""
+    } else if said(error).contains("certificate of the API server is not trusted") {
+        "; check certificate-authority of this cluster in the kubeconfig"
+    } else {
+        "; is the API server of this context there?"
+    }
+}
+
+fn in_words(duration: Duration) -> String {
+    if duration.subsec_nanos() == 0 {
+        format!("{}s", duration.as_secs())
+    } else {
+        format!("{}ms", duration.as_millis())
+    }
+}

@@ -1,0 +1,119 @@
+//! `generate`: prints objects of this cluster to be applied in the other one.
+
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::api::ListParams;
+use strait_api::identity::Mode;
+use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::public_key::KEY_BYTES;
+use strait_api::{GatewayClient, GatewayServer};
+
+use super::contact::{End, own_id};
+use super::{CommandError, Contact, Format, Session, forge, keys, write};
+
+/// The object to print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the documentation of a variant names its fields")]
+pub enum Generate {
+    /// The prefixes.
+    Configuration,
+    /// The key of the gateway `name` that is the end `mode`.
+    PublicKey { mode: Mode, name: String },
+}
+
+/// Prints the object for the other cluster; writes nothing to this one.
+///
+/// The object has no namespace: the user who applies it chooses one.
+///
+/// # Errors
+///
+/// [`CommandError`] if a part is not known yet.
+pub async fn generate(
+    contact: &Contact,
+    wanted: &Generate,
+    format: Format,
+    session: Session<'_>,
+) -> Result<String, CommandError> {
+    let id = own_id(contact, session).await?;
+    let namespace = contact.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let end = End::alone(contact, namespace, session);
+
+    let text = match wanted {
+        Generate::Configuration => {
+            let prefixes = end.prefixes().await?;
+            write::text(&forge::configuration(&id, None, &id, &prefixes), format)
+        }
+        Generate::PublicKey { mode, name } => {
+            let key = key(end, *mode, name).await?;
+            write::text(&forge::public_key(&id, None, &id, key, None), format)
+        }
+    };
+
+    Ok(text?)
+}
+
+/// The public key of a gateway of this cluster.
+async fn key(end: End<'_>, mode: Mode, name: &str) -> Result<[u8; KEY_BYTES], CommandError> {
+    let Gateway { other, uid, reference } = gateway(&end, mode, name).await?;
+    let end = end.with(&other);
+    let api = end.api::<Secret>();
+    let parameters = ListParams::default().labels(&keys::selector(&end.label_selector()));
+    let doing = format!("listing secrets in namespace {}", end.namespace);
+    let secrets = end.call(&doing, async || api.list(&parameters).await).await?.items;
+    let secrets: Vec<_> = secrets.iter().collect();
+
+    let secret = keys::of_gateway(end.side, name, uid.as_ref(), &secrets, reference.as_ref())?;
+    match secret {
+        Some(secret) => keys::public(end.side, secret),
+        None => Err(CommandError::NoSecret {
+            side: end.side,
+            kind: kind(mode),
+            name: name.to_owned(),
+            namespace: end.namespace,
+        }),
+    }
+}
+
+/// A gateway of this cluster.
+struct Gateway {
+    /// The cluster that it is for.
+    other: String,
+    uid: Option<String>,
+    /// The reference to its Secret in its status.
+    reference: Option<ObjectReference>,
+}
+
+async fn gateway(end: &End<'_>, mode: Mode, name: &str) -> Result<Gateway, CommandError> {
+    let doing = format!("reading {} {name} in namespace {}", kind(mode), end.namespace);
+    let found = match mode {
+        Mode::Server => {
+            let api = end.api::<GatewayServer>();
+            let found = end.call(&doing, async || api.get_opt(name).await).await?;
+            found
+                .map(|server| (server.metadata, server.status.and_then(|status| status.secret_ref)))
+        }
+        Mode::Client => {
+            let api = end.api::<GatewayClient>();
+            let found = end.call(&doing, async || api.get_opt(name).await).await?;
+            found
+                .map(|client| (client.metadata, client.status.and_then(|status| status.secret_ref)))
+        }
+    };
+    let Some((metadata, reference)) = found else {
+        return Err(CommandError::NoObject {
+            side: end.side,
+            kind: kind(mode).to_owned(),
+            name: name.to_owned(),
+            namespace: end.namespace.clone(),
+        });
+    };
+    let other = metadata.labels.and_then(|mut labels| labels.remove(REMOTE_CLUSTER_ID));
+
+    Ok(Gateway { other: other.unwrap_or_default(), uid: metadata.uid, reference })
+}
+
+const fn kind(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Server => "GatewayServer",
+        Mode::Client => "GatewayClient",
+    }
+}

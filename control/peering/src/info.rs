@@ -1,0 +1,194 @@
+//! The state of clusters and peerings: `info`, `info peer` and `status`.
+
+mod peer;
+mod words;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use strait_api::labels::{EXTERNAL_CIDR, POD_CIDR};
+use strait_api::{Configuration, Connection, GatewayClient, GatewayServer, Network};
+use strait_plan::objects::{cluster_id, of_cluster};
+
+use super::contact::{End, own_id};
+use super::{CommandError, Contact, Session, cause, prefixes};
+
+use peer::Objects;
+pub use peer::{CidrPair, Health, PeerCidr, PeerGateway, PeerInfo, PeerNetwork};
+
+/// The state of a cluster. Its JSON form is public interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Info {
+    /// The cluster id.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
+    /// The namespace in which Liqo or Strait is installed.
+    pub namespace: String,
+    /// Its prefixes.
+    pub network: NetworkInfo,
+}
+
+/// The prefixes of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NetworkInfo {
+    /// Pod prefixes.
+    #[serde(rename = "podCIDRs")]
+    pub pod: Vec<String>,
+    /// Service prefixes.
+    #[serde(rename = "serviceCIDR")]
+    pub service: Vec<String>,
+    /// For hosts without an address of the cluster.
+    #[serde(rename = "externalCIDR")]
+    pub external: Vec<String>,
+    /// Between nodes and gateways.
+    #[serde(rename = "internalCIDR")]
+    pub internal: Vec<String>,
+}
+
+/// Reads the state of a cluster.
+///
+/// # Errors
+///
+/// [`CommandError`] if it does not answer.
+pub async fn info(contact: &Contact, session: Session<'_>) -> Result<Info, CommandError> {
+    let cluster_id = own_id(contact, session).await?;
+    let namespace = contact.liqo_namespace.clone();
+    let end = End::alone(contact, namespace.clone(), session);
+    let networks = list::<Network>(&end, end.api()).await?;
+    let of_type = |wanted| {
+        let found = prefixes::of_type(&networks, wanted)
+            .map_err(|cause| CommandError::Prefixes { side: end.side, cause })?;
+        Ok::<_, CommandError>(found.iter().map(ToString::to_string).collect())
+    };
+    let network = NetworkInfo {
+        pod: of_type(POD_CIDR)?,
+        service: of_type("service-cidr")?,
+        external: of_type(EXTERNAL_CIDR)?,
+        internal: of_type("internal-cidr")?,
+    };
+
+    Ok(Info { cluster_id, namespace, network })
+}
+
+/// Reads the peerings of a cluster with `ids`, or all if there are none.
+///
+/// # Errors
+///
+/// [`CommandError`] if it does not answer, or if there is no peering with one of `ids`.
+pub async fn peers(
+    contact: &Contact,
+    ids: &[String],
+    session: Session<'_>,
+) -> Result<Vec<PeerInfo>, CommandError> {
+    let end = End::alone(contact, contact.namespace.clone().unwrap_or_default(), session);
+    let configurations = list::<Configuration>(&end, scope(&end, contact)).await?;
+    let servers = list::<GatewayServer>(&end, scope(&end, contact)).await?;
+    let clients = list::<GatewayClient>(&end, scope(&end, contact)).await?;
+    let connections = list::<Connection>(&end, scope(&end, contact)).await?;
+    let deployments = deployments(&end, &servers, &clients).await?;
+    let known: BTreeSet<_> = configurations
+        .iter()
+        .filter_map(cluster_id)
+        .chain(servers.iter().filter_map(cluster_id))
+        .chain(clients.iter().filter_map(cluster_id))
+        .collect();
+    for id in ids {
+        if !known.contains(id.as_str()) {
+            let known: Vec<_> = known.iter().copied().collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(CommandError::NoPeer { side: end.side, id: id.clone(), known });
+        }
+    }
+    let of_all: Vec<_> = known.iter().map(|id| (*id).to_owned()).collect();
+    let requested = if ids.is_empty() { &of_all } else { ids };
+
+    let mut found = Vec::with_capacity(requested.len());
+    for id in requested {
+        let server = of_cluster(&servers, id);
+        let client = of_cluster(&clients, id);
+        let gateway = server
+            .map(|server| (server.namespace(), server.name_any()))
+            .or_else(|| client.map(|client| (client.namespace(), client.name_any())));
+        let objects = Objects {
+            configuration: of_cluster(&configurations, id),
+            server,
+            client,
+            connection: of_cluster(&connections, id),
+            deployment: gateway.as_ref().and_then(|gateway| deployments.get(gateway)),
+        };
+        let mut peer = PeerInfo::new(id, &objects);
+        if peer.network.status == Health::Unhealthy
+            && let Some((Some(namespace), name)) = gateway
+            && let Some(cause) = cause::find(&end, &namespace, &name).await
+        {
+            peer.network.alerts.insert(0, cause.to_string());
+        }
+        found.push(peer);
+    }
+
+    Ok(found)
+}
+
+/// The namespace that was named, or all.
+fn scope<K>(end: &End<'_>, contact: &Contact) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match &contact.namespace {
+        Some(namespace) => Api::namespaced(end.client.clone(), namespace),
+        None => Api::all(end.client.clone()),
+    }
+}
+
+async fn list<K>(end: &End<'_>, api: Api<K>) -> Result<Vec<K>, CommandError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let doing = format!("listing {}", K::plural(&()));
+    let parameters = ListParams::default();
+
+    end.call(&doing, async || api.list(&parameters).await.map(|list| list.items)).await
+}
+
+/// The Deployments of all gateways, by namespace and name of the gateway.
+async fn deployments(
+    end: &End<'_>,
+    servers: &[GatewayServer],
+    clients: &[GatewayClient],
+) -> Result<BTreeMap<(Option<String>, String), Deployment>, CommandError> {
+    let of_servers = servers.iter().map(|server| (server.namespace(), server.name_any()));
+    let of_clients = clients.iter().map(|client| (client.namespace(), client.name_any()));
+    let mut found = BTreeMap::new();
+    for (namespace, gateway) in of_servers.chain(of_clients) {
+        let name = format!("gw-{gateway}");
+        let api: Api<Deployment> =
+            Api::namespaced(end.client.clone(), namespace.as_deref().unwrap_or_default());
+        let doing = format!("reading Deployment {name}");
+        if let Some(deployment) = end.call(&doing, async || api.get_opt(&name).await).await? {
+            found.insert((namespace, gateway), deployment);
+        }
+    }
+
+    Ok(found)
+}
+
+/// The part of `value` at `path`: names of fields with dots between them, in any case, and numbers for elements.
+#[must_use]
+pub fn select<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut steps = path.split('.').filter(|step| !step.is_empty());
+
+    steps.try_fold(value, |value, step| match value {
+        Value::Object(map) => {
+            let (_, value) = map.iter().find(|(key, _)| key.eq_ignore_ascii_case(step))?;
+            Some(value)
+        }
+        Value::Array(list) => list.get(step.parse::<usize>().ok()?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}

@@ -1,0 +1,352 @@
+//! `create`, `delete`, `generate` and `info`, of one cluster.
+
+use serde_json::{Value, json};
+use strait_api::endpoint::Endpoint;
+use strait_api::identity::Mode;
+use strait_api::{Configuration, GatewayClient, GatewayServer, PublicKey};
+use strait_control_lab::peering::{Work, World};
+use strait_peering::{
+    CommandError, Contact, Create, Exposure, Format, Generate, Health, Making, PortWanted,
+    Prefixes, ServiceType, Side, TemplateType, create, delete, generate, info, parse_prefix, peers,
+    select,
+};
+
+use super::world::{Ear, contact_of};
+
+/// The id in Liqo's documentation.
+const REMOTE: &str = "cl01";
+
+const WAITS: Making = Making { format: None, overwrites: false, waits: true };
+
+pub(crate) async fn verbs_about_one_cluster(world: &World) {
+    let ear = Ear::default();
+    let contact =
+        Contact { namespace: Some("default".to_owned()), ..contact_of(&world.local, Side::Only) };
+    let before = world.content().await;
+
+    writes_down_what_it_would_make(&contact, &ear).await;
+    finds_what_is_wrong(&contact, &ear).await;
+    assert_eq!(world.content().await, before);
+
+    world.let_work(Work::Prefixes).await;
+    says_what_is_not_ready(&contact, &ear).await;
+    world.let_work(Work::All).await;
+    makes_and_waits(&contact, &ear).await;
+    overwrites_only_when_allowed(world, &contact, &ear).await;
+    tells_the_other_cluster(&contact, &ear).await;
+    shows_what_there_is(&contact, &ear).await;
+    deletes(&contact, &ear).await;
+
+    makes_the_namespace_of_a_peering(world, &ear).await;
+}
+
+async fn writes_down_what_it_would_make(contact: &Contact, ear: &Ear) {
+    let yaml = write_down(contact, &server(), Format::Yaml, ear).await;
+    assert_eq!(
+        serde_saphyr::from_str::<Value>(&yaml).unwrap(),
+        json!({
+            "apiVersion": "networking.liqo.io/v1beta1",
+            "kind": "GatewayServer",
+            "metadata": {
+                "labels": {"liqo.io/remote-cluster-id": REMOTE}, "name": "server",
+                "namespace": "default",
+            },
+            "spec": {
+                "endpoint": {"port": 51840, "serviceType": "NodePort"},
+                "mtu": 1340,
+                "serverTemplateRef": {
+                    "apiVersion": "networking.liqo.io/v1beta1",
+                    "kind": "WgGatewayServerTemplate",
+                    "name": "wireguard-server",
+                    "namespace": "liqo",
+                },
+            },
+        })
+    );
+    let text = write_down(contact, &client(), Format::Json, ear).await;
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        json["spec"]["endpoint"],
+        json!({"addresses": ["172.18.0.3"], "port": 30742, "protocol": "UDP"})
+    );
+    let text = write_down(contact, &public_key(), Format::Json, ear).await;
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["spec"]["publicKey"], "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=");
+    let text = write_down(contact, &configuration(), Format::Json, ear).await;
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        json["spec"],
+        json!({"remote": {"cidr": {"external": ["10.70.0.0/16"], "pod": ["10.243.0.0/16"]}}})
+    );
+    assert_eq!(ear.lines(), [""; 0]);
+}
+
+async fn write_down(contact: &Contact, wanted: &Create, format: Format, ear: &Ear) -> String {
+    let making = Making { format: Some(format), waits: true, overwrites: false };
+
+    create(contact, wanted, making, ear.session()).await.unwrap().unwrap()
+}
+
+async fn finds_what_is_wrong(contact: &Contact, ear: &Ear) {
+    let missing_namespace = Contact { namespace: Some("missing".to_owned()), ..contact.clone() };
+    let mut other_template = server();
+    let mut bad_port = server();
+    if let Create::GatewayServer { template, .. } = &mut other_template {
+        template.1 = "other".to_owned();
+    }
+    if let Create::GatewayServer { exposure, .. } = &mut bad_port {
+        exposure.node_port = PortWanted::Exactly(70);
+    }
+
+    for (contact, wanted, says) in [
+        (&missing_namespace, configuration(), "namespace missing does not exist"),
+        (contact, other_template, "choose one with --template-name and --template-namespace"),
+        (contact, bad_port, "choose another --node-port, or apply what -o yaml prints"),
+        (
+            contact,
+            named(server(), &"a".repeat(61)),
+            "is not a valid name of a GatewayServer: write 1 to 60 ",
+        ),
+        (
+            contact,
+            named(server(), "a.b"),
+            "\"a.b\" is not a valid name of a GatewayServer: write 1 to 60 ",
+        ),
+        (contact, named(client(), "-a"), "\"-a\" is not a valid name of a GatewayClient: "),
+        (contact, named(client(), ""), "\"\" is not a valid name of a GatewayClient: "),
+        (contact, named(public_key(), "A"), "\"A\" is not a valid name of a PublicKey: "),
+    ] {
+        let error = create(contact, &wanted, Making::default(), ear.session()).await.unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+    }
+    let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
+    let error = generate(contact, &wanted, Format::Yaml, ear.session()).await.unwrap_err();
+    assert!(error.to_string().starts_with("GatewayServer \"server\" is not in namespace default"));
+    let error = peers(contact, &["cl01".to_owned()], ear.session()).await.unwrap_err();
+    assert_eq!(error.to_string(), "no peering with cluster \"cl01\"; there is none");
+}
+
+async fn says_what_is_not_ready(contact: &Contact, ear: &Ear) {
+    let short = ear.session_of(std::time::Duration::from_millis(500));
+    let error = create(contact, &server(), WAITS, short).await.unwrap_err().to_string();
+    assert!(error.contains("GatewayServer server to be ready"), "{error}");
+    assert!(error.contains("no status.endpoint.addresses in it"), "{error}");
+
+    let found = &peers(contact, &[], ear.session()).await.unwrap()[0];
+    assert_eq!(found.network.status, Health::Unhealthy);
+    assert_eq!(
+        found.network.alerts,
+        [
+            "there is no Configuration",
+            "there is no Deployment of the gateway",
+            "there is no Connection",
+        ]
+    );
+    let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
+    let error = generate(contact, &wanted, Format::Yaml, ear.session()).await.unwrap_err();
+    assert!(matches!(error, CommandError::NoSecret { .. }), "{error}");
+    assert_eq!(ear.lines(), ["GatewayServer created"]);
+}
+
+async fn makes_and_waits(contact: &Contact, ear: &Ear) {
+    for wanted in [configuration(), server(), public_key()] {
+        create(contact, &wanted, WAITS, ear.session()).await.unwrap();
+    }
+
+    assert_eq!(
+        ear.lines(),
+        [
+            "Configuration created",
+            "Configuration is ready",
+            "GatewayServer unchanged",
+            "GatewayServer is ready",
+            "PublicKey created",
+        ]
+    );
+}
+
+async fn overwrites_only_when_allowed(world: &World, contact: &Contact, ear: &Ear) {
+    let mut other = server();
+    if let Create::GatewayServer { mtu, exposure, .. } = &mut other {
+        *mtu = 1300;
+        exposure.port = 51820;
+    }
+    let before = world.content().await;
+
+    let error = create(contact, &other, WAITS, ear.session()).await.unwrap_err();
+
+    assert!(!error.is_usage());
+    assert_eq!(
+        error.to_string(),
+        "GatewayServer \"server\" already exists in namespace default and differs: \
+         spec.endpoint.port 51840 → 51820, spec.mtu 1340 → 1300; pass --yes to overwrite it, or choose \
+         another name"
+    );
+    assert_eq!(world.content().await, before);
+    let making = Making { overwrites: true, ..WAITS };
+    for wanted in [&other, &server()] {
+        create(contact, wanted, making, ear.session()).await.unwrap();
+        assert_eq!(ear.lines(), ["GatewayServer configured", "GatewayServer is ready"]);
+    }
+}
+
+async fn tells_the_other_cluster(contact: &Contact, ear: &Ear) {
+    let wanted = Generate::Configuration;
+    let text = generate(contact, &wanted, Format::Yaml, ear.session()).await.unwrap();
+    assert_eq!(
+        serde_saphyr::from_str::<Value>(&text).unwrap(),
+        json!({
+            "apiVersion": "networking.liqo.io/v1beta1",
+            "kind": "Configuration",
+            "metadata": {"labels": {"liqo.io/remote-cluster-id": "rome"}, "name": "rome"},
+            "spec": {"remote": {"cidr": {"external": ["10.70.0.0/16"], "pod": ["10.244.0.0/16"]}}},
+        })
+    );
+
+    let wanted = Generate::PublicKey { mode: Mode::Server, name: "server".to_owned() };
+    let text = loop {
+        match generate(contact, &wanted, Format::Yaml, ear.session()).await {
+            // The stand-in works asynchronously.
+            Err(CommandError::NoSecret { .. }) => tokio::task::yield_now().await,
+            text => break text.unwrap(),
+        }
+    };
+    let object: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(
+        object["metadata"],
+        json!({
+            "labels": {
+                "liqo.io/remote-cluster-id": "rome",
+                "networking.liqo.io/gateway-resource": "true",
+            },
+            "name": "rome",
+        })
+    );
+    let key: strait_api::public_key::PublicKeySpec =
+        serde_json::from_value(object["spec"].clone()).unwrap();
+    assert_eq!(key.public_key.unwrap().0, format!("{:x<32}", "server").into_bytes());
+}
+
+async fn shows_what_there_is(contact: &Contact, ear: &Ear) {
+    let found = info(contact, ear.session()).await.unwrap();
+    assert_eq!(
+        found.text(false),
+        "Cluster rome\n  Namespace       liqo\n  Network\n    Pod CIDRs       10.244.0.0/16\n    \
+         External CIDR   10.70.0.0/16\n"
+    );
+    assert_eq!(
+        found.text(true),
+        "Cluster rome\n  Namespace       liqo\n  Network\n    Pod CIDRs       10.244.0.0/16\n    \
+         Service CIDR    10.96.0.0/16\n    External CIDR   10.70.0.0/16\n    \
+         Internal CIDR   10.90.0.0/16\n"
+    );
+    let value = serde_json::to_value(&found).unwrap();
+    assert_eq!(select(&value, "clusterid"), Some(&json!("rome")));
+
+    let found = loop {
+        let found = peers(contact, &[REMOTE.to_owned()], ear.session()).await.unwrap().remove(0);
+        if found.network.status == Health::Healthy {
+            break found;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(
+        found.to_string(),
+        "Peer cl01\n  Network\n    Status          Healthy\n    Latency         12ms\n    CIDR\n      \
+         Remote\n        Pod CIDR        10.243.0.0/16 → Remapped to 10.71.0.0/16\n        \
+         External CIDR   10.70.0.0/16\n    Gateway\n      Role            Client\n      \
+         Address         172.18.0.3\n      Port            30742\n"
+    );
+    let value = serde_json::to_value(&found).unwrap();
+    let gateway = json!({"role": "Client", "address": ["172.18.0.3"], "port": 30742});
+    assert_eq!(select(&value, "network.gateway"), Some(&gateway));
+}
+
+async fn deletes(contact: &Contact, ear: &Ear) {
+    delete::<Configuration>(contact, REMOTE, true, ear.session()).await.unwrap();
+    delete::<GatewayServer>(contact, "server", true, ear.session()).await.unwrap();
+    delete::<PublicKey>(contact, "cl01", false, ear.session()).await.unwrap();
+    assert_eq!(
+        ear.lines(),
+        ["Configuration deleted", "GatewayServer deleted", "PublicKey deleted"]
+    );
+
+    let error = delete::<GatewayClient>(contact, "client", true, ear.session()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "GatewayClient \"client\" is not in namespace default: name another with --namespace"
+    );
+}
+
+async fn makes_the_namespace_of_a_peering(world: &World, ear: &Ear) {
+    let contact = contact_of(&world.local, Side::Only);
+
+    create(&contact, &client(), WAITS, ear.session()).await.unwrap();
+
+    assert_eq!(ear.lines(), ["GatewayClient created", "GatewayClient is ready"]);
+    let found = world.local.api::<GatewayClient>("liqo-tenant-cl01").get("client").await;
+    assert_eq!(found.unwrap().spec.mtu, Some(1340));
+}
+
+/// The same with another name.
+fn named(mut wanted: Create, other: &str) -> Create {
+    let (Create::Configuration { name, .. }
+    | Create::GatewayServer { name, .. }
+    | Create::GatewayClient { name, .. }
+    | Create::PublicKey { name, .. }) = &mut wanted;
+    *name = other.to_owned();
+
+    wanted
+}
+
+fn template(type_: &str, name: &str) -> (TemplateType, String, Option<String>) {
+    (TemplateType::parse(type_).unwrap(), name.to_owned(), None)
+}
+
+fn configuration() -> Create {
+    let one = |text: &str| vec![parse_prefix(text).unwrap()];
+
+    Create::Configuration {
+        name: REMOTE.to_owned(),
+        remote_cluster_id: REMOTE.to_owned(),
+        prefixes: Prefixes { pod: one("10.243.0.0/16"), external: one("10.70.0.0/16") },
+    }
+}
+
+fn server() -> Create {
+    Create::GatewayServer {
+        name: "server".to_owned(),
+        remote_cluster_id: REMOTE.to_owned(),
+        template: template(TemplateType::SERVER, "wireguard-server"),
+        exposure: Exposure {
+            service_type: ServiceType::NodePort,
+            port: 51840,
+            node_port: PortWanted::Any,
+            load_balancer_ip: None,
+        },
+        mtu: 1340,
+    }
+}
+
+fn client() -> Create {
+    Create::GatewayClient {
+        name: "client".to_owned(),
+        remote_cluster_id: REMOTE.to_owned(),
+        template: template(TemplateType::CLIENT, "wireguard-client"),
+        endpoint: Endpoint {
+            addresses: vec!["172.18.0.3".to_owned()],
+            port: Some(30742),
+            ports: Vec::new(),
+            protocol: Some("UDP".to_owned()),
+        },
+        mtu: 1340,
+    }
+}
+
+fn public_key() -> Create {
+    Create::PublicKey {
+        name: "cl01".to_owned(),
+        remote_cluster_id: REMOTE.to_owned(),
+        key: [7; 32],
+    }
+}

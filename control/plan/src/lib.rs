@@ -1,0 +1,26 @@
+//! What all objects come to: peers, one remapping table, rejections, and what to say of each object. Pure.
+//!
+//! Level-triggered: the plan is a function of everything that is wanted now, never of the event that
+//! woke us. One bad rule loses itself and nobody else's.
+//!
+//! # Invariants
+//!
+//! - The same input always yields the same plan.
+//! - What is rejected is named, with the value and the remedy; what is not rejected is in the table.
+//!
+//! # Not here
+//!
+//! Clients, clocks and tasks (see `strait-kube`), packets and sockets (see `strait-engine`), which address becomes
+//! which (see `strait-remap`).
+
+#![forbid(unsafe_code)]
+
+pub mod conditions;
+pub mod conncheck;
+mod desired;
+pub mod objects;
+mod plan;
+pub mod status;
+
+pub use desired::Desired;
+pub use plan::{Plan, Rejection, Wanted, WantedPeer, plan, without_rejected};

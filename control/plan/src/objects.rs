@@ -1,0 +1,295 @@
+//! Reads custom resources: every object in, the requested peers and the refusals out. Pure.
+//!
+//! # Invariants
+//!
+//! - The same objects in any order give the same peers in the same order.
+//! - A wrong object or prefix is refused alone, with a remedy.
+//! - A prefix without a local name yet is withheld: no packet goes there or comes from there.
+//!
+//! # Not here
+//!
+//! Contradictions between peers (see [`crate::plan`]).
+
+mod configuration;
+mod key;
+mod local;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::DeserializeGuard;
+use kube::{Resource, ResourceExt};
+use remap::{Cluster, Prefix};
+use strait_api::labels::REMOTE_CLUSTER_ID;
+use strait_api::public_key::KEY_BYTES;
+use strait_api::{Configuration, PublicKey};
+
+use crate::plan::WantedPeer;
+
+pub use configuration::{Judgement, LISTS, Name, judge, lists};
+pub use refusal::{Problem, Refusal};
+
+/// Which objects concern a gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Those of this remote cluster alone; `None`: of all remote clusters.
+    pub remote_cluster_id: Option<String>,
+    /// The address of the other gateway inside the tunnel, if there is only one peer.
+    pub peer_address: Option<IpAddr>,
+    /// Where remapping happens.
+    pub remapping: Remapping,
+    /// The public key of this gateway, which no peer can have.
+    pub own_public_key: Option<[u8; KEY_BYTES]>,
+}
+
+/// Where remapping happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remapping {
+    /// In this gateway, by the `Configuration`s.
+    #[default]
+    Configurations,
+    /// Outside of this process, on both sides of the device: any address may pass to and from the peer.
+    Elsewhere,
+}
+
+/// A peer that objects request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedPeer {
+    /// The key of its gateway.
+    pub public_key: [u8; KEY_BYTES],
+    /// The rest of the peer. Its name is the id of the remote cluster.
+    pub wanted: WantedPeer,
+    /// The object with the key.
+    pub key_object: ObjectName,
+    /// The object with the prefixes, if any.
+    pub prefixes_object: Option<ObjectName>,
+}
+
+/// Identifies the object that something was read from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// The kind, as the API spells it.
+    pub kind: String,
+    /// The namespace of the object.
+    pub namespace: String,
+    /// The name of the object.
+    pub name: String,
+}
+
+impl ObjectName {
+    /// The name of `object`.
+    #[must_use]
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// The result of reading all objects.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// The peers, in the order of their names.
+    pub peers: Vec<AskedPeer>,
+    /// The prefixes of this cluster, from the `Configuration`s of the peers.
+    pub cluster: Cluster,
+    /// The refusals, in the order of kinds and names.
+    pub refused: Vec<Refusal>,
+}
+
+/// An object from the API server, or why it could not be read.
+pub type Listed<K> = Arc<DeserializeGuard<K>>;
+
+/// All objects of one namespace that may concern a gateway.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// The keys of remote gateways.
+    pub public_keys: Vec<Listed<PublicKey>>,
+    /// The `Configuration`s of remote clusters; empty where none is watched.
+    pub configurations: Vec<Listed<Configuration>>,
+}
+
+/// Reads what all objects request.
+#[must_use]
+pub fn read(scope: &Scope, objects: &Objects) -> Asked {
+    let mut refused = Vec::new();
+    let keys = keys(scope, sound(scope, &objects.public_keys, &mut refused), &mut refused);
+    let configurations = sound(scope, &objects.configurations, &mut refused);
+    let configurations = configurations.into_iter().map(|object| (object, ())).collect();
+    let configurations = one_a_cluster(configurations, &mut refused);
+
+    // Read without a key too, so that its problems are reported before the key arrives.
+    let mut cluster = Cluster::default();
+    let mut behind = BTreeMap::new();
+    for (id, (configuration, ())) in configurations {
+        let mut wanted = bare(scope, &id);
+        let judgement = judge(configuration);
+        add(&judgement, &mut wanted);
+        local::add(&judgement, &mut cluster);
+        let problems = judgement.problems.into_iter();
+        refused.extend(problems.map(|problem| Refusal::of(configuration, problem)));
+        behind.insert(id, (wanted, ObjectName::of(configuration)));
+    }
+
+    let mut peers = Vec::with_capacity(keys.len());
+    for (cluster, (key_object, public_key)) in keys {
+        let (wanted, prefixes_object) = match behind.remove(&cluster) {
+            Some((wanted, object)) => (wanted, Some(object)),
+            None => (bare(scope, &cluster), None),
+        };
+        let key_object = ObjectName::of(key_object);
+        peers.push(AskedPeer { public_key, wanted, key_object, prefixes_object });
+    }
+    refused.sort_by(|a, b| a.object().cmp(&b.object()));
+
+    Asked { peers, cluster, refused }
+}
+
+/// The objects that concern a gateway and can be read.
+fn sound<'a, K>(scope: &Scope, listed: &'a [Listed<K>], refused: &mut Vec<Refusal>) -> Vec<&'a K>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let mut objects = Vec::with_capacity(listed.len());
+    for listed in listed.iter().filter(|listed| concerns(scope, &***listed)) {
+        match &listed.0 {
+            Ok(object) => objects.push(object),
+            Err(invalid) => {
+                let problem = Problem::Malformed { cause: invalid.error.clone() };
+                refused.push(Refusal::of(&**listed, problem));
+            }
+        }
+    }
+
+    objects
+}
+
+/// The key of each remote cluster.
+fn keys<'a>(
+    scope: &Scope,
+    objects: Vec<&'a PublicKey>,
+    refused: &mut Vec<Refusal>,
+) -> BTreeMap<String, (&'a PublicKey, [u8; KEY_BYTES])> {
+    let mut valid = Vec::with_capacity(objects.len());
+    for object in objects {
+        match key::read(object) {
+            // An invalid key does not replace a valid one.
+            Err(problem) => refused.push(Refusal::of(object, problem)),
+            Ok(key) if scope.own_public_key == Some(key) => {
+                refused.push(Refusal::of(object, Problem::OwnKey));
+            }
+            Ok(key) => valid.push((object, key)),
+        }
+    }
+
+    let mut keys = BTreeMap::new();
+    let mut owners = BTreeMap::<[u8; KEY_BYTES], String>::new();
+    for (cluster, (object, key)) in one_a_cluster(valid, refused) {
+        match owners.entry(key) {
+            Entry::Occupied(owner) => {
+                let owner = owner.get().clone();
+                refused.push(Refusal::of(object, Problem::SharedKey { owner }));
+            }
+            Entry::Vacant(place) => {
+                place.insert(cluster.clone());
+                keys.insert(cluster, (object, key));
+            }
+        }
+    }
+
+    keys
+}
+
+/// The object of each remote cluster and what was read from it: the youngest, if there are several.
+fn one_a_cluster<'a, K, T>(
+    mut objects: Vec<(&'a K, T)>,
+    refused: &mut Vec<Refusal>,
+) -> BTreeMap<String, (&'a K, T)>
+where
+    K: Resource<DynamicType = ()>,
+{
+    objects.sort_by_key(|(object, _)| age(*object));
+
+    let mut chosen = BTreeMap::<String, (&K, T)>::new();
+    for (object, content) in objects {
+        let Some(cluster) = cluster_id(object) else {
+            refused.push(Refusal::of(object, Problem::NoCluster));
+            continue;
+        };
+        if let Some((older, _)) = chosen.insert(cluster.to_owned(), (object, content)) {
+            let by = object.name_any();
+            refused.push(Refusal::of(older, Problem::Superseded { by }));
+        }
+    }
+
+    chosen
+}
+
+/// The one of `objects` that counts for the remote cluster `id`: the youngest, if there are several.
+pub fn of_cluster<'a, K>(objects: impl IntoIterator<Item = &'a K>, id: &str) -> Option<&'a K>
+where
+    K: Resource + 'a,
+{
+    let of_it = objects.into_iter().filter(|object| cluster_id(*object) == Some(id));
+
+    of_it.max_by_key(|object| age(*object))
+}
+
+/// Objects of the same second are ordered by name, so that the order of arrival has no effect.
+fn age<K: Resource>(object: &K) -> (Option<Time>, String) {
+    (object.creation_timestamp(), object.name_any())
+}
+
+/// Adds the allowed IPs and rules of a `Configuration`. A prefix without a local name yet is withheld.
+fn add(judgement: &Judgement, wanted: &mut WantedPeer) {
+    for pair in &judgement.pairs {
+        match pair.name {
+            Name::None => continue,
+            Name::Same => {}
+            Name::Remapped(rule) => wanted.remaps.push(rule),
+        }
+        wanted.allowed_ips.push(pair.remote);
+    }
+}
+
+/// Whether an object concerns this gateway.
+pub(crate) fn concerns<K: Resource>(scope: &Scope, object: &K) -> bool {
+    // Without a label it concerns every gateway: otherwise none would report it.
+    scope.remote_cluster_id.as_deref().is_none_or(|id| cluster_id(object) == Some(id))
+}
+
+/// The id of the remote cluster that `object` belongs to.
+#[must_use]
+pub fn cluster_id<K: Resource>(object: &K) -> Option<&str> {
+    object.labels().get(REMOTE_CLUSTER_ID).map(String::as_str).filter(|id| !id.is_empty())
+}
+
+/// A peer without its prefixes.
+fn bare(scope: &Scope, cluster: &str) -> WantedPeer {
+    let allowed_ips = match scope.remapping {
+        Remapping::Elsewhere => everything().collect(),
+        Remapping::Configurations => scope.peer_address.map(Prefix::of_host).into_iter().collect(),
+    };
+
+    WantedPeer { name: cluster.to_owned(), endpoints: Vec::new(), allowed_ips, remaps: Vec::new() }
+}
+
+/// Of both IP versions.
+fn everything() -> impl Iterator<Item = Prefix> {
+    ["0.0.0.0/0", "::/0"].into_iter().filter_map(|text| text.parse().ok())
+}
