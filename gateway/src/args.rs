@@ -12,7 +12,7 @@ use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
 use strait_daemon::cluster::flags::{self, ClusterFlags};
 use strait_daemon::device::{self, DeviceArgs};
 use strait_daemon::explain::ExplainArgs;
-use strait_daemon::given::Given;
+use strait_daemon::flag_values::FlagValues;
 use strait_daemon::show::ShowArgs;
 use strait_host::logging::LogArgs;
 use strait_host::usage::UsageError;
@@ -134,7 +134,7 @@ pub(crate) struct GatewayArgs {
     pub(crate) ignored: Vec<String>,
     /// What was typed, with where.
     #[arg(skip)]
-    pub(crate) given: Given,
+    pub(crate) flag_values: FlagValues,
 }
 
 impl GatewayArgs {
@@ -145,7 +145,8 @@ impl GatewayArgs {
 }
 
 /// Flags of `strait check` that mean something beside a file.
-const BESIDE_A_CHECKED_FILE: [&str; 5] = ["config", "json", "log_format", "log_level", "output"];
+const ALLOWED_WITH_CHECKED_FILE: [&str; 5] =
+    ["config", "json", "log_format", "log_level", "output"];
 
 /// `strait key`
 #[derive(Debug, Subcommand)]
@@ -183,7 +184,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    let mut words = arranged(words);
+    let mut words = normalized(words);
     let is_for_a_cluster = is_for_a_cluster(&words);
     let mut ignored = Vec::new();
     loop {
@@ -211,11 +212,11 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    format!("{} --help", order::path(&command(), &arranged(words)))
+    format!("{} --help", order::path(&command(), &normalized(words)))
 }
 
 /// What was typed, with the verbs first; with the one that the name of the program or a pod implies.
-fn arranged<I, T>(words: I) -> Vec<OsString>
+fn normalized<I, T>(words: I) -> Vec<OsString>
 where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
@@ -256,12 +257,12 @@ fn parse_known(words: &[OsString]) -> Result<Args, clap::Error> {
     let mut args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     args.log.is_level_given = matches.value_source("log_level") != Some(ValueSource::DefaultValue);
     let (command, matches) = innermost(&command, &matches);
-    let given = Given::new(command, matches);
-    if let Some(statement) = at_odds(&args.command, &given) {
+    let flag_values = FlagValues::new(command, matches);
+    if let Some(statement) = conflict(&args.command, &flag_values) {
         return Err(command.clone().error(ErrorKind::ArgumentConflict, statement));
     }
     if let Command::Gateway(gateway) = &mut args.command {
-        gateway.given = given;
+        gateway.flag_values = flag_values;
     }
 
     Ok(args)
@@ -281,20 +282,20 @@ fn innermost<'a>(
 }
 
 /// What to say of a flag that means nothing beside the others, or without them.
-fn at_odds(command: &Command, given: &Given) -> Option<String> {
+fn conflict(command: &Command, flag_values: &FlagValues) -> Option<String> {
     let typed = |is_wrong: fn(&str) -> bool| {
-        let flag = given.typed().find(|(name, _)| is_wrong(name));
+        let flag = flag_values.typed().find(|(name, _)| is_wrong(name));
         flag.map(|(_, flag)| flag)
     };
     if let Command::Gateway(gateway) = command {
         gateway.config.as_ref()?;
-        let other = given.at_odds_with_a_file()?;
+        let other = flag_values.conflict_with_file()?;
         return Some(format!("{other} cannot be used with --config: the file says all that"));
     }
     if let Command::Check(check) = command
         && check.config.is_some()
     {
-        let other = typed(|name| !BESIDE_A_CHECKED_FILE.contains(&name))?;
+        let other = typed(|name| !ALLOWED_WITH_CHECKED_FILE.contains(&name))?;
         return Some(format!("{other} cannot be used with --config: no cluster is asked then"));
     }
     if let Command::Check(check) = command
@@ -370,7 +371,7 @@ fn in_one_line(rendered: &str) -> String {
 mod tests {
     use serde_json::json;
     use strait_daemon::config::Origin;
-    use strait_daemon::given::Setting;
+    use strait_daemon::flag_values::Setting;
     use strait_host::logging::LogFormat;
     use strait_wg::Engine;
 
@@ -525,7 +526,7 @@ mod tests {
 
     #[test]
     fn a_flag_has_its_value_and_whose_word_it_is() {
-        let given = given(&[
+        let flag_values = flag_values(&[
             "--kube",
             "--log-level=warn",
             "--name=7",
@@ -534,7 +535,8 @@ mod tests {
             "--ping-enabled=false",
             "--ping-interval=500ms",
         ]);
-        let setting = |name| given.settings().find(|(other, _)| *other == name).unwrap().1.clone();
+        let setting =
+            |name| flag_values.settings().find(|(other, _)| *other == name).unwrap().1.clone();
         let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
 
         for (name, value, origin) in [
@@ -557,8 +559,8 @@ mod tests {
 
     #[test]
     fn every_flag_of_a_gateway_is_there() {
-        let given = given(&["--config", "f"]);
-        let names: Vec<_> = given.settings().map(|(name, _)| name).collect();
+        let flag_values = flag_values(&["--config", "f"]);
+        let names: Vec<_> = flag_values.settings().map(|(name, _)| name).collect();
 
         for flag in ["config", "health_probe_bind_address", "keys_dir", "log_format", "log_level"] {
             assert!(names.contains(&flag), "{names:?}");
@@ -566,13 +568,13 @@ mod tests {
         assert!(!names.contains(&"help") && !names.contains(&"version"), "{names:?}");
     }
 
-    fn given(words: &[&str]) -> Given {
+    fn flag_values(words: &[&str]) -> FlagValues {
         let words = ["strait", "gateway"].iter().chain(words);
         let Command::Gateway(gateway) = parse(words).unwrap().command else {
             panic!("another command")
         };
 
-        gateway.given
+        gateway.flag_values
     }
 
     fn visit(command: &clap::Command, look: &mut impl FnMut(&clap::Arg)) {

@@ -8,8 +8,8 @@ mod check;
 mod colour;
 mod completion;
 mod kubeconfig;
-mod meaning;
 mod plan;
+mod requests;
 mod table;
 mod terminal;
 
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
     }
 
     let terminal = Terminal::new(command.is_confirmed());
-    block_on(&terminal, ask(command, &terminal))
+    block_on(&terminal, execute(command, &terminal))
 }
 
 /// Runs `strait check` of clusters.
@@ -85,7 +85,7 @@ fn block_on(
     })
 }
 
-async fn ask(command: &UserCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
+async fn execute(command: &UserCommand, terminal: &Terminal) -> anyhow::Result<ExitCode> {
     match command {
         UserCommand::Network(command) => network(command, terminal).await?,
         UserCommand::Create(command) => create(command, terminal).await?,
@@ -114,20 +114,20 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
             commands::initialize(&pair, session).await?;
         }
         NetworkCommand::Connect(args) => {
-            let wanted = meaning::connect(args);
+            let wanted = requests::connect(args);
             let pair = marked(kubeconfig::pair(&args.clusters).await?, &args.marks);
             let session = terminal.session(args.clusters.context.timeout);
             commands::connect(&pair, &wanted, session).await?;
         }
         NetworkCommand::Disconnect(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
-            args.confirmation.ask("disconnect")?;
+            args.confirmation.execute("disconnect")?;
             let session = terminal.session(args.clusters.context.timeout);
             commands::disconnect(&pair, args.clusters.wait, session).await?;
         }
         NetworkCommand::Reset(args) => {
             let pair = kubeconfig::pair(&args.clusters).await?;
-            args.confirmation.ask("reset")?;
+            args.confirmation.execute("reset")?;
             let session = terminal.session(args.clusters.context.timeout);
             commands::reset(&pair, args.clusters.wait, session).await?;
         }
@@ -144,7 +144,7 @@ fn marked(pair: Pair, args: &MarksArgs) -> Pair {
 }
 
 async fn create(command: &CreateCommand, terminal: &Terminal) -> anyhow::Result<()> {
-    let wanted = meaning::create(command)?;
+    let wanted = requests::create(command)?;
     let (object, waits) = match command {
         CreateCommand::Configuration(args) => (&args.object, args.wait),
         CreateCommand::Gatewayserver(args) => (&args.object, args.wait),
@@ -169,7 +169,7 @@ async fn delete(command: &DeleteCommand, terminal: &Terminal) -> anyhow::Result<
     | DeleteCommand::Publickey(args)) = command;
     let DeleteArgs { name, wait, confirmation, context } = args;
     let contact = kubeconfig::contact(context).await?;
-    confirmation.ask("delete")?;
+    confirmation.execute("delete")?;
     let session = terminal.session(context.timeout);
 
     match command {
@@ -228,7 +228,7 @@ async fn info(args: &InfoArgs, terminal: &Terminal) -> anyhow::Result<()> {
 
 async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<()> {
     let peers = commands::peers(
-        &everywhere(&args.context).await?,
+        &in_all_namespaces(&args.context).await?,
         &args.ids,
         terminal.session(args.context.timeout),
     )
@@ -259,7 +259,7 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
 }
 
 async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCode> {
-    let contact = everywhere(&args.context).await?;
+    let contact = in_all_namespaces(&args.context).await?;
     let session: Session<'_> = terminal.session(args.context.timeout);
     let peers = commands::peers(&contact, &[], session).await?;
     let text = match args.format.output {
@@ -280,7 +280,7 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
 }
 
 /// All namespaces unless one is named: peerings have one each.
-async fn everywhere(context: &ContextArgs) -> Result<Contact, UsageError> {
+async fn in_all_namespaces(context: &ContextArgs) -> Result<Contact, UsageError> {
     let contact = kubeconfig::contact(context).await?;
 
     Ok(Contact { namespace: context.namespace.clone(), side: Side::Only, ..contact })

@@ -133,7 +133,7 @@ async fn serve(
     if !args.election.leader_election.unwrap_or(true) {
         standing.send_replace(Some(true));
         select! {
-            () = work(&client, &settings, &ipam) => {}
+            () = lead(&client, &settings, &ipam) => {}
             () = signals.end() => {}
         }
         return Ok(());
@@ -146,7 +146,7 @@ async fn serve(
         let mut turns = standing.subscribe();
         while turns.wait_for(|standing| *standing == Some(true)).await.is_ok() {
             select! {
-                () = work(&client, &settings, &ipam) => {}
+                () = lead(&client, &settings, &ipam) => {}
                 _ = turns.wait_for(|standing| *standing != Some(true)) => {}
             }
         }
@@ -170,7 +170,7 @@ async fn serve(
 }
 
 /// What the cluster is called, gateways and prefixes, for ever.
-async fn work(client: &Client, settings: &Settings, ipam: &ipam::Settings) {
+async fn lead(client: &Client, settings: &Settings, ipam: &ipam::Settings) {
     let named = cluster_id::ensure(client.clone(), ipam.namespace.clone());
     select! {
         ((), ()) = async { join!(named, operator::run(client.clone(), settings.clone())) } => {}

@@ -17,7 +17,9 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
-use strait_host::netlink::{self, Changes, NOWHERE, ROUTE_PROTOCOL, answer, is_not_supported};
+use strait_host::netlink::{
+    self, Changes, DOCUMENTATION_ADDRESSES, ROUTE_PROTOCOL, answer, is_not_supported,
+};
 use tokio::time::timeout;
 
 use super::flags::{Place, Vxlan};
@@ -333,7 +335,9 @@ impl Kernel {
     /// How a pod of this node is reached; not through the interface that leads everywhere else.
     async fn reach_of_pod(&self, address: IpAddr) -> Option<Reach> {
         let route = self.lookup(address).await?;
-        let elsewhere = NOWHERE.into_iter().find(|other| other.is_ipv4() == address.is_ipv4())?;
+        let elsewhere = DOCUMENTATION_ADDRESSES
+            .into_iter()
+            .find(|other| other.is_ipv4() == address.is_ipv4())?;
         let default = self.lookup(elsewhere).await;
         if default.is_some_and(|default| way(&default) == way(&route)) {
             return None;

@@ -4,16 +4,16 @@
 //! Everything here may wait for the API server; the packet threads never do.
 
 mod announce;
-mod duties;
+mod connectivity;
 pub mod flags;
+mod leader_tasks;
+mod leadership;
 mod observed;
 mod origins;
 mod probe;
 mod report;
 mod settings;
 mod state;
-mod trouble;
-mod turn;
 
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
@@ -33,43 +33,43 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::config::{Config, Endpoint, Origin, Peer};
-use super::device_state::Lack;
+use super::device_state::MissingPrefix;
 use super::own_key::OwnKey;
 
-use duties::Duties;
-use settings::{Check, Turn};
+use connectivity::ConnectivityEvents;
+use leader_tasks::LeaderTasks;
+use leadership::{LeaderTerm, LeadershipTask};
+use settings::{Check, Leadership};
 use state::StateFile;
-use trouble::Troubles;
-use turn::{Term, TurnTask};
 
+pub(crate) use connectivity::ConnectivityEvent;
 pub use observed::Observed;
 pub use settings::Settings;
-pub(crate) use trouble::Trouble;
 
 /// What a gateway in a cluster is told while it runs.
-pub(crate) enum News {
+pub(crate) enum ClusterEvent {
     /// The peers that objects ask for have changed, or those of before the restart are known.
     Peers {
         /// All of them, and what is ours.
-        wanted: Wanted,
+        wanted: DesiredPeers,
         /// Whether that is what objects ask for now.
         is_listed: bool,
         /// Until when the replica before may have begun sessions, since 1970; since the beginning of the term.
         continue_after: Option<Duration>,
     },
     /// The gateway at the other end may not be where it was.
-    Trouble(Trouble),
+    Connectivity(ConnectivityEvent),
 }
 
 /// What objects ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredPeers {
     pub(crate) peers: Vec<Peer>,
     /// What is ours, as those peers know it.
     pub(crate) cluster: remap::Cluster,
 }
 
-impl Wanted {
+impl DesiredPeers {
     /// In place of what `config` has of it.
     pub(crate) fn within(self, config: &Config) -> Config {
         let Self { peers, cluster } = self;
@@ -95,7 +95,7 @@ impl Wanted {
 }
 
 /// What feeds a gateway in a cluster.
-pub struct Cluster {
+pub struct ClusterSource {
     watch: Watch,
     scope: Scope,
     /// Inside the tunnel.
@@ -103,9 +103,9 @@ pub struct Cluster {
     endpoints: Vec<Endpoint>,
     endpoint_origin: Origin,
     own_key: OwnKey,
-    troubles: Troubles,
+    connectivity_events: ConnectivityEvents,
     /// What objects ask for, or asked for before a restart; `None` if neither is known.
-    wanted: Option<Wanted>,
+    wanted: Option<DesiredPeers>,
     /// The objects, once all were listed.
     found: Option<Objects>,
     /// Whether objects were judged by another key of ours than there is now.
@@ -118,32 +118,32 @@ pub struct Cluster {
     /// What became of objects, by themselves.
     judged: Vec<Verdict>,
     /// Whether that is in force and has to be reported yet.
-    has_judged: bool,
+    has_unreported_verdicts: bool,
     /// What of it the device cannot have.
-    lacking: Vec<Lack>,
-    duties: Duties,
+    missing: Vec<MissingPrefix>,
+    leader_tasks: LeaderTasks,
     /// While it is the turn of this replica.
-    term: watch::Receiver<Option<Term>>,
-    turn: TurnTask,
+    term: watch::Receiver<Option<LeaderTerm>>,
+    leadership: LeadershipTask,
     /// What says where the peer was heard by the replica before.
     lease: Origin,
 }
 
-impl Cluster {
+impl ClusterSource {
     /// Begins to watch, and waits for its turn. To be called within the runtime.
     pub fn start(settings: &Settings, client: Client) -> Self {
         let identity = &settings.identity;
         let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
-        let is_active = settings.turn == Turn::Always;
-        let (sender, mut term) = watch::channel(is_active.then(Term::default));
+        let is_active = settings.leadership == Leadership::Always;
+        let (sender, mut term) = watch::channel(is_active.then(LeaderTerm::default));
         term.mark_changed();
-        let turn = TurnTask::start(&settings.turn, &client, identity, sender);
+        let leadership = LeadershipTask::start(&settings.leadership, &client, identity, sender);
         let watch = Watch::new(&client, &identity.namespace, &settings.scope);
-        let duties = Duties::new(settings, client);
+        let leader_tasks = LeaderTasks::new(settings, client);
         let observed = match settings.check {
-            Check::Nobody => Observed::unchecked(),
-            Check::Own(_) | Check::Beside => {
-                Observed::checked(identity.remote_cluster_id.clone(), duties.reports())
+            Check::Off => Observed::unchecked(),
+            Check::Own(_) | Check::OtherContainer => {
+                Observed::checked(identity.remote_cluster_id.clone(), leader_tasks.reports())
             }
         };
 
@@ -154,7 +154,7 @@ impl Cluster {
             endpoints: settings.endpoints.clone(),
             endpoint_origin: settings.endpoint_origin.clone(),
             own_key: OwnKey::new(settings.key_file.clone()),
-            troubles: Troubles::new(duties.reports()),
+            connectivity_events: ConnectivityEvents::new(leader_tasks.reports()),
             wanted: state_file.as_ref().and_then(|file| file.load(&settings.endpoints)),
             found: None,
             is_outdated: false,
@@ -163,11 +163,11 @@ impl Cluster {
             is_reachable: true,
             observed,
             judged: Vec::new(),
-            has_judged: false,
-            lacking: Vec::new(),
-            duties,
+            has_unreported_verdicts: false,
+            missing: Vec::new(),
+            leader_tasks,
             term,
-            turn,
+            leadership,
             lease: Origin::Object {
                 kind: "Lease".to_owned(),
                 namespace: identity.namespace.clone(),
@@ -183,33 +183,33 @@ impl Cluster {
 
     /// Other peers than before, or trouble with them: the peers that objects ask for, if it is the
     /// turn of this replica, and none otherwise. Cancel safe.
-    pub(crate) async fn next(&mut self) -> News {
+    pub(crate) async fn next(&mut self) -> ClusterEvent {
         // Who asks for the next peers has done with the last.
-        if std::mem::take(&mut self.has_judged) {
-            self.duties.judge(self.verdicts());
+        if std::mem::take(&mut self.has_unreported_verdicts) {
+            self.leader_tasks.judge(self.verdicts());
         }
         loop {
-            let has_news = select! {
+            let has_event = select! {
                 () = ready(()), if self.is_outdated => self.judge(),
-                trouble = self.troubles.next() => return News::Trouble(trouble),
-                update = self.watch.next() => self.note(update),
+                event = self.connectivity_events.next() => return ClusterEvent::Connectivity(event),
+                update = self.watch.next() => self.handle_update(update),
                 Ok(()) = self.term.changed() => {
                     if self.term.borrow_and_update().is_some() {
-                        self.duties.begin();
+                        self.leader_tasks.begin();
                     } else {
-                        self.duties.end();
+                        self.leader_tasks.end();
                     }
                     true
                 }
             };
-            if let Some(wanted) = self.wanted.as_ref().filter(|_| has_news) {
+            if let Some(wanted) = self.wanted.as_ref().filter(|_| has_event) {
                 let term = *self.term.borrow();
                 let wanted = match term.map(|term| term.peer_endpoint) {
                     Some(Some(endpoint)) => wanted.clone().heard_at(endpoint, self.lease.clone()),
                     Some(None) => wanted.clone(),
-                    None => Wanted::default(),
+                    None => DesiredPeers::default(),
                 };
-                return News::Peers {
+                return ClusterEvent::Peers {
                     wanted,
                     is_listed: self.found.is_some(),
                     continue_after: term.and_then(|term| term.continue_after),
@@ -219,27 +219,27 @@ impl Cluster {
     }
 
     /// Remembers what is wanted, and where peers are, if that was asked for; tells whoever has the next turn.
-    pub(crate) fn remember(&mut self, status: &[PeerStatus]) {
+    pub(crate) fn handle_status(&mut self, status: &[PeerStatus]) {
         if let (Some(file), Some(wanted), Some(_)) =
             (&mut self.state_file, &self.wanted, &self.found)
         {
             file.save(wanted, status);
         }
-        self.listen(status);
+        self.report_peer(status);
     }
 
-    /// Whether it matters how soon [`Self::listen`] is called.
+    /// Whether it matters how soon [`Self::report_peer`] is called.
     pub(crate) fn awaits_peer(&self) -> bool {
-        self.turn.awaits_peer()
+        self.leadership.awaits_peer()
     }
 
     /// Tells whoever decides whose turn it is where the peer is.
-    pub(crate) fn listen(&self, status: &[PeerStatus]) {
+    pub(crate) fn report_peer(&self, status: &[PeerStatus]) {
         // Who is told where its peer is needs nobody else's word for it.
         if let (true, [peer]) = (self.endpoints.is_empty(), status)
             && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
         {
-            self.turn.hear(endpoint);
+            self.leadership.hear(endpoint);
         }
     }
 
@@ -254,9 +254,9 @@ impl Cluster {
     }
 
     /// The device cannot have these parts of what is in force.
-    pub(crate) fn set_lacking(&mut self, lacking: &[Lack]) {
-        self.lacking = lacking.to_vec();
-        self.has_judged = self.found.is_some();
+    pub(crate) fn set_missing(&mut self, missing: &[MissingPrefix]) {
+        self.missing = missing.to_vec();
+        self.has_unreported_verdicts = self.found.is_some();
     }
 
     /// What became of each object, also by the routes that the device cannot have.
@@ -266,8 +266,10 @@ impl Cluster {
             let causes = peers
                 .iter()
                 .filter(|peer| origins::is_judged(&peer.origins.of("allowed_ips"), &verdict))
-                .flat_map(|peer| self.lacking.iter().filter(|lack| lack.is_of(peer)))
-                .map(|lack| lack.cause.clone());
+                .flat_map(|peer| {
+                    self.missing.iter().filter(|missing_prefix| missing_prefix.is_of(peer))
+                })
+                .map(|missing_prefix| missing_prefix.cause.clone());
             let causes = causes.collect();
             verdict.without_routes(causes)
         });
@@ -278,17 +280,17 @@ impl Cluster {
     /// Lets another replica have its turn, and waits a while for that. Says whether one has; otherwise nobody
     /// seems to want it.
     pub(crate) async fn hand_over(&mut self) -> bool {
-        let has_successor = self.turn.end().await;
+        let has_successor = self.leadership.end().await;
         if has_successor {
             // What is found and said from now on is for the other one.
-            self.duties.end();
+            self.leader_tasks.end();
         }
 
         has_successor
     }
 
     /// Whether there are other objects.
-    fn note(&mut self, update: Update) -> bool {
+    fn handle_update(&mut self, update: Update) -> bool {
         match update {
             Update::Unreachable(error) => {
                 if self.is_reachable {
@@ -317,13 +319,13 @@ impl Cluster {
         true
     }
 
-    fn wanted(&mut self, found: &Objects) -> Wanted {
+    fn wanted(&mut self, found: &Objects) -> DesiredPeers {
         let addresses = self.endpoints.iter().filter_map(Endpoint::address);
         let endpoints: Vec<_> = addresses.map(|address| address.ip()).collect();
         let Desired { peers, mut cluster, refused, rejected, verdicts } =
             Desired::new(&self.scope, found, &endpoints);
         self.judged = verdicts;
-        self.has_judged = true;
+        self.has_unreported_verdicts = true;
 
         let refused = refused.iter().map(ToString::to_string);
         let refused: Vec<_> = refused.chain(rejected.iter().map(ToString::to_string)).collect();
@@ -333,7 +335,7 @@ impl Cluster {
         self.observed.set_refused(refused.len());
         self.refused = refused;
         if !peers.is_empty() {
-            self.duties.have_a_peer();
+            self.leader_tasks.set_has_peer();
         }
 
         if !cluster.masquerade.is_empty() {
@@ -341,7 +343,7 @@ impl Cluster {
             cluster.prefixes.push(Prefix::of_host(self.own_address));
         }
 
-        Wanted { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
+        DesiredPeers { peers: peers.into_iter().map(|peer| self.peer(peer)).collect(), cluster }
     }
 
     fn peer(&self, asked: AskedPeer) -> Peer {

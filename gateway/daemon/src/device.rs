@@ -4,7 +4,7 @@
 //! routes and the MTU are for whoever made it: `wg-quick`, or `ip`.
 
 mod background;
-mod kept;
+mod learned_peers;
 mod state;
 
 use std::future::ready;
@@ -26,9 +26,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use super::config::Engine;
+use super::peer_paths::PeerPaths;
 use super::socket::Serving;
 use super::uapi;
-use super::ways::Ways;
 use state::Device;
 
 /// The name under which a link to this program means `strait device`.
@@ -76,22 +76,22 @@ pub fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
         return background::start();
     }
     let level = std::env::var(LOG_LEVEL).ok();
-    let is_heard = is_heard(log, level.as_deref(), background::is_waited_for());
-    logging::start(&with_level(log, level, is_heard), false);
+    let is_log_visible = is_log_visible(log, level.as_deref(), background::has_waiting_parent());
+    logging::start(&with_level(log, level, is_log_visible), false);
     background::leave_terminal()?;
     end_on_signal().context("cannot listen for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control runtime")?;
-    runtime.block_on(serve(args, is_heard))?;
+    runtime.block_on(serve(args, is_log_visible))?;
 
     Ok(ExitCode::SUCCESS)
 }
 
 /// Whether somebody asked for what is logged, or sees it anyway. As with wireguard-go, nobody who wants
 /// silence keeps the output open.
-fn is_heard(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
+fn is_log_visible(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
     let asks = |level| level != SILENT;
     let is_wanted = if log.is_level_given { log.log_level != OFF } else { level.is_some_and(asks) };
 
@@ -100,9 +100,9 @@ fn is_heard(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool 
 
 /// How to log: what was asked for by a flag or RUST_LOG, or else as LOG_LEVEL says. What nobody will hear
 /// for long is left out from the start.
-fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
+fn with_level(log: &LogArgs, level: Option<String>, is_log_visible: bool) -> LogArgs {
     let mut log = log.clone();
-    if !is_heard {
+    if !is_log_visible {
         "warn".clone_into(&mut log.log_level);
     }
     if !log.is_level_given
@@ -119,7 +119,7 @@ fn with_level(log: &LogArgs, level: Option<String>, is_heard: bool) -> LogArgs {
     log
 }
 
-async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
+async fn serve(args: &DeviceArgs, is_log_visible: bool) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
     // Whoever sees the socket may count on the device.
@@ -134,7 +134,7 @@ async fn serve(args: &DeviceArgs, is_heard: bool) -> anyhow::Result<()> {
         uapi::serve(listener, Arc::new(move |operation| answering.lock().answer(operation)))
             .context("cannot serve the socket")?;
     info!(interface = args.interface, engine = %args.engine, "the device waits for configuration");
-    background::report_ready(is_heard)?;
+    background::report_ready(is_log_visible)?;
 
     follow(signals, serving, &monitor, &device, (netlink, index)).await
 }
@@ -153,7 +153,7 @@ async fn follow(
     (netlink, index): (Netlink, u32),
 ) -> anyhow::Result<()> {
     let mut changes = Changes::listen().context("cannot listen for changes of the network")?;
-    let mut ways = Ways::default();
+    let mut paths = PeerPaths::default();
     let mut link = None;
     follow_link(&netlink, index, &mut link, device, &mut serving).await;
     let mut vmclock = VmClock::open();
@@ -171,18 +171,18 @@ async fn follow(
                 return Ok(());
             }
             changed = changes.next() => {
-                ways.handle_change(&changed);
+                paths.handle_change(&changed);
                 if changed.is_about(index, |_| false) {
                     follow_link(&netlink, index, &mut link, device, &mut serving).await;
                 }
             }
-            () = ready(()), if ways.are_due() => {
+            () = ready(()), if paths.is_due() => {
                 let mark = device.lock().mark();
                 let netlink = netlink.with_mark(mark);
-                let changed = ways.learn_due(&netlink, monitor).await;
+                let changed = paths.learn_due(&netlink, monitor).await;
                 let device = device.lock();
                 for change in changed {
-                    device.handle_way(change);
+                    device.handle_path_change(change);
                 }
             }
             _ = ticks.tick() => {
@@ -196,12 +196,12 @@ async fn follow(
                 let mark = device.lock().mark();
                 let netlink = netlink.with_mark(mark);
                 let (peers, mtu) = (monitor.peers_with_endpoint(), monitor.device_mtu());
-                let changed = ways.learn(&netlink, &peers, mtu).await;
+                let changed = paths.learn(&netlink, &peers, mtu).await;
                 let mut device = device.lock();
                 vmclock.check(|| device.renew_sessions());
                 device.handle_timeout();
                 for change in changed {
-                    device.handle_way(change);
+                    device.handle_path_change(change);
                 }
             }
         }
@@ -283,7 +283,7 @@ mod tests {
             (&off, Some("error"), true, false),
             (&off, None, false, true),
         ] {
-            assert_eq!(is_heard(log, level, is_in_background), expected, "{level:?}");
+            assert_eq!(is_log_visible(log, level, is_in_background), expected, "{level:?}");
         }
     }
 

@@ -16,19 +16,19 @@ pub(crate) struct DeviceState {
     /// How many routes there should be.
     pub(crate) wanted_routes: usize,
     /// What it should have and has not. Of a device that is down nothing is known.
-    pub(crate) lacking: Vec<Lack>,
+    pub(crate) missing: Vec<MissingPrefix>,
 }
 
 /// An address or a route that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lack {
+pub(crate) struct MissingPrefix {
     pub(crate) prefix: IpNet,
     pub(crate) is_route: bool,
     /// With the remedy.
     pub(crate) cause: String,
 }
 
-impl Lack {
+impl MissingPrefix {
     /// Whether it is a route to a prefix of `peer`.
     pub(crate) fn is_of(&self, peer: &Peer) -> bool {
         let mut locals = peer.remaps.iter().map(|rule| rule.local().to_net());
@@ -52,7 +52,7 @@ impl Lack {
     }
 }
 
-impl From<AddressError> for Lack {
+impl From<AddressError> for MissingPrefix {
     fn from(error: AddressError) -> Self {
         Self { prefix: error.address, is_route: false, cause: error.to_string() }
     }
@@ -61,17 +61,17 @@ impl From<AddressError> for Lack {
 impl DeviceState {
     /// Whether no packet finds its way to a device that should carry some.
     pub(crate) fn carries_nothing(&self) -> bool {
-        let lacking = self.lacking.iter().filter(|lack| lack.is_route).count();
+        let missing = self.missing.iter().filter(|missing_prefix| missing_prefix.is_route).count();
 
-        self.wanted_routes > 0 && lacking == self.wanted_routes
+        self.wanted_routes > 0 && missing == self.wanted_routes
     }
 
     /// What it lacks, a line each.
-    pub(crate) fn lacks(&self) -> String {
+    pub(crate) fn missing_text(&self) -> String {
         let mut text = String::new();
-        for lack in &self.lacking {
+        for missing_prefix in &self.missing {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{}", lack.cause);
+            let _ = writeln!(text, "{}", missing_prefix.cause);
         }
 
         text
@@ -87,11 +87,13 @@ impl DeviceState {
 
     /// Why packets of this host to `destination` do not come to the device, as far as it shows.
     pub(crate) fn obstacle(&self, destination: IpAddr) -> Option<String> {
-        let covers = |lack: &&Lack| lack.is_route && lack.prefix.contains(&destination);
-        let narrowest = |lack: &&Lack| lack.prefix.prefix_len();
-        let missing = || self.lacking.iter().filter(covers).max_by_key(narrowest);
+        let covers = |missing_prefix: &&MissingPrefix| {
+            missing_prefix.is_route && missing_prefix.prefix.contains(&destination)
+        };
+        let narrowest = |missing_prefix: &&MissingPrefix| missing_prefix.prefix.prefix_len();
+        let missing = || self.missing.iter().filter(covers).max_by_key(narrowest);
 
-        self.is_down().or_else(|| missing().map(|lack| lack.cause.clone()))
+        self.is_down().or_else(|| missing().map(|missing_prefix| missing_prefix.cause.clone()))
     }
 }
 
@@ -124,8 +126,8 @@ mod tests {
     fn a_missing_route_is_of_the_peer_with_its_prefix() {
         let config = example::config();
         let peer = &config.peers[0];
-        let route = device(&["10.71.0.0/16", "10.72.0.0/16"], 2).lacking;
-        let address = Lack { is_route: false, ..route[0].clone() };
+        let route = device(&["10.71.0.0/16", "10.72.0.0/16"], 2).missing;
+        let address = MissingPrefix { is_route: false, ..route[0].clone() };
 
         assert!(route[0].is_of(peer), "its name here");
         assert!(!route[1].is_of(peer) && !address.is_of(peer));
@@ -138,8 +140,8 @@ mod tests {
         assert!(device.obstacle("10.72.9.9".parse().unwrap()).unwrap().contains("strait0 is down"));
     }
 
-    fn device(lacking: &[&str], wanted_routes: usize) -> DeviceState {
-        let lacking = lacking.iter().map(|prefix| Lack {
+    fn device(missing: &[&str], wanted_routes: usize) -> DeviceState {
+        let missing = missing.iter().map(|prefix| MissingPrefix {
             prefix: prefix.parse().unwrap(),
             is_route: true,
             cause: format!("no {prefix}"),
@@ -149,7 +151,7 @@ mod tests {
             name: "strait0".to_owned(),
             is_up: true,
             wanted_routes,
-            lacking: lacking.collect(),
+            missing: missing.collect(),
         }
     }
 }

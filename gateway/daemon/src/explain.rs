@@ -19,7 +19,7 @@ use strait_host::stdout;
 use strait_io::Monitor;
 use strait_wg::boringtun::BoringtunIdentity;
 
-use super::admin::Board;
+use super::admin::StatusBoard;
 use super::check::Host;
 use super::config::{AdminSocket, Config, DEFAULT_INTERFACE};
 use super::mtu;
@@ -146,7 +146,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Answers what comes over the socket.
-pub fn answer(monitor: &Monitor, board: &Board, request: Request) -> Answer {
+pub fn answer(monitor: &Monitor, board: &StatusBoard, request: Request) -> Answer {
     let Request::Explain(question) = request;
 
     match monitor.explain(&question) {
@@ -180,13 +180,17 @@ fn from_file(file: &Path, question: &Question) -> anyhow::Result<Report> {
     let config = Config::load(file)?;
     let mtu_bytes = mtu::of_device(&config, Host::look(&config).underlay).bytes;
 
-    let explanation = planned(&config, mtu_bytes, question)?;
+    let explanation = explain_config(&config, mtu_bytes, question)?;
 
     Ok(Report::new(question, &explanation))
 }
 
 /// What a gateway with this configuration would say, before it knows more than its file.
-fn planned(config: &Config, mtu_bytes: u16, question: &Question) -> anyhow::Result<Explanation> {
+fn explain_config(
+    config: &Config,
+    mtu_bytes: u16,
+    question: &Question,
+) -> anyhow::Result<Explanation> {
     let start = now();
     let settings = strait_engine::Settings { max_flows: config.max_flows, seed: 0, start };
     let identity = Arc::new(BoringtunIdentity::new(&config.private_key));

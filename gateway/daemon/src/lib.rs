@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod background_reader;
 pub mod check;
 pub mod cluster;
 pub mod config;
@@ -14,11 +15,11 @@ pub mod device;
 mod device_state;
 pub mod election;
 pub mod explain;
-pub mod given;
+pub mod flag_values;
 mod metrics;
 pub mod mtu;
 mod own_key;
-mod reading;
+mod peer_paths;
 mod reload;
 mod resolver;
 mod routes;
@@ -26,4 +27,3 @@ pub mod service;
 pub mod show;
 pub mod socket;
 pub mod uapi;
-mod ways;

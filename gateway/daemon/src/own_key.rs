@@ -9,9 +9,9 @@ use strait_wg::PrivateKey;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::background_reader::READ_MAX;
 use super::config::KeyFileError;
 use super::config::keyfile;
-use super::reading::READ_MAX;
 
 /// The file that is read again and again. The kubelet replaces it as a whole.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::config::{Endpoint, HostPort, Peer, address_of_one_host};
-use lookup::{Found, look_up};
+use lookup::{Resolved, look_up};
 use schedule::Schedule;
 
 pub(crate) use schedule::CHECK_INTERVAL;
@@ -54,7 +54,7 @@ struct Name {
 #[derive(Debug)]
 pub(crate) struct Answer {
     name: HostPort,
-    result: io::Result<Found>,
+    result: io::Result<Resolved>,
 }
 
 impl Resolver {
@@ -95,9 +95,9 @@ impl Resolver {
     }
 
     /// There is reason to doubt what is known: looks everything up at once.
-    pub(crate) fn hurry(&mut self, now: Instant) {
+    pub(crate) fn look_up_now(&mut self, now: Instant) {
         for name in self.names.values_mut() {
-            name.schedule.hurry(now);
+            name.schedule.look_up_now(now);
         }
         self.start_lookups(now);
     }
@@ -107,10 +107,10 @@ impl Resolver {
     pub(crate) fn handle_status(&mut self, peers: &[PeerStatus], now: Instant) {
         let silent = peers.iter().filter(|peer| peer.unanswered >= UNANSWERED);
         let silent = silent.filter_map(|peer| self.peers.get(&peer.public_key));
-        let in_trouble: BTreeSet<&HostPort> =
+        let unanswered: BTreeSet<&HostPort> =
             silent.flat_map(|target| &target.endpoints).filter_map(Endpoint::name).collect();
         for (target, name) in &mut self.names {
-            name.schedule.set_trouble(in_trouble.contains(target), now);
+            name.schedule.set_unanswered(unanswered.contains(target), now);
         }
         self.start_lookups(now);
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use strait_host::netlink::{Changes, DeviceRoutes, Link, Netlink, RouteError};
-use strait_host::signals::{Signals, Wish};
+use strait_host::signals::{SignalAction, Signals};
 use strait_host::vmclock::VmClock;
 use strait_io::{Gateway, Monitor, PeerStatus, trim_heap};
 use strait_wg::key_rotation::GRACE;
@@ -21,17 +21,17 @@ use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
 
-use super::admin::{Board, InForce};
-use super::cluster::{Cluster, News, Observed, Trouble};
+use super::admin::{AppliedConfig, StatusBoard};
+use super::background_reader::{BackgroundReader, READ_MAX, ReadAgain, ReadOutcome};
+use super::cluster::{ClusterEvent, ClusterSource, ConnectivityEvent, Observed};
 use super::config::{Config, Findings};
-use super::device_state::{DeviceState, Lack};
-use super::reading::{Again, READ_MAX, Read, Reading};
+use super::device_state::{DeviceState, MissingPrefix};
+use super::peer_paths::PeerPaths;
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
 use super::socket::Serving;
 use super::uapi;
-use super::ways::Ways;
 
 /// How long to send what is under way before the process ends.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -44,14 +44,14 @@ const OVERLAP: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_secs(1);
 
 /// How often one looks for a peer that is waited for.
-const LOOK: Duration = Duration::from_millis(10);
+const PEER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Who says what a gateway is to do while it runs.
 pub enum Source {
     /// A file, whenever SIGHUP comes.
     File(PathBuf),
     /// The objects of an API server, whenever they change.
-    Cluster(Box<Cluster>),
+    Cluster(Box<ClusterSource>),
 }
 
 impl Source {
@@ -64,7 +64,7 @@ impl Source {
     }
 
     /// Other peers than before, or trouble with them. Cancel safe.
-    async fn next(&mut self) -> News {
+    async fn next(&mut self) -> ClusterEvent {
         match self {
             Self::File(_) => pending().await,
             Self::Cluster(cluster) => cluster.next().await,
@@ -81,10 +81,10 @@ impl Source {
     }
 
     /// Remembers where peers are, if that was asked for.
-    fn remember(&mut self, status: &[PeerStatus]) {
+    fn handle_status(&mut self, status: &[PeerStatus]) {
         match self {
             Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.remember(status),
+            Self::Cluster(cluster) => cluster.handle_status(status),
         }
     }
 
@@ -97,18 +97,18 @@ impl Source {
     }
 
     /// Looks whether it was heard.
-    fn listen(&self, status: &[PeerStatus]) {
+    fn report_peer(&self, status: &[PeerStatus]) {
         match self {
             Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.listen(status),
+            Self::Cluster(cluster) => cluster.report_peer(status),
         }
     }
 
     /// The device cannot have these parts of what the source asks for.
-    fn set_lacking(&mut self, lacking: &[Lack]) {
+    fn set_missing(&mut self, missing: &[MissingPrefix]) {
         match self {
             Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.set_lacking(lacking),
+            Self::Cluster(cluster) => cluster.set_missing(missing),
         }
     }
 
@@ -134,7 +134,7 @@ pub struct Sockets {
 pub struct Service {
     source: Source,
     /// Of the file, if that is the source.
-    reading: Reading<Result<Config, Findings>>,
+    reader: BackgroundReader<Result<Config, Findings>>,
     config: Arc<Config>,
     mtu_bytes: u16,
     generation: u64,
@@ -148,12 +148,12 @@ pub struct Service {
     /// The device as it was when it was looked at last.
     last_device: DeviceState,
     /// It is to be looked at with the next tick.
-    is_device_due: bool,
+    is_device_sync_due: bool,
     sockets: Sockets,
     resolver: Resolver,
-    ways: Ways,
+    paths: PeerPaths,
     vmclock: VmClock,
-    board: Board,
+    board: StatusBoard,
 }
 
 impl Sockets {
@@ -183,7 +183,7 @@ impl Service {
         mtu_bytes: u16,
         gateway: Gateway,
         netlink: Netlink,
-        board: Board,
+        board: StatusBoard,
         sockets: Sockets,
     ) -> anyhow::Result<Self> {
         let device = netlink
@@ -194,7 +194,7 @@ impl Service {
 
         Ok(Self {
             source,
-            reading: Reading::new(READ_MAX),
+            reader: BackgroundReader::new(READ_MAX),
             mtu_bytes,
             generation: 0,
             monitor: gateway.monitor(),
@@ -205,11 +205,11 @@ impl Service {
             changes,
             last_routes: Routes::default(),
             last_device: DeviceState::default(),
-            is_device_due: false,
+            is_device_sync_due: false,
             sockets,
             resolver: Resolver::new(config.dns_check_interval),
             config: Arc::new(config),
-            ways: Ways::default(),
+            paths: PeerPaths::default(),
             vmclock: VmClock::open(),
             board,
         })
@@ -224,18 +224,21 @@ impl Service {
         self.netlink.prepare_tunnel(self.device).await;
         self.netlink.set_up(self.device).await.context("cannot bring the device up")?;
         self.apply();
-        self.keep_device().await;
-        let end = match self.last_device.lacking.iter().find(|lack| lack.is_route) {
-            Some(lack) if self.last_device.carries_nothing() => Err(anyhow!("{}", lack.cause)),
-            Some(_) | None => {
-                // In a cluster it is not ready before it has heard who its peers are.
-                if matches!(self.source, Source::File(_)) {
-                    self.board.set_knows_peers();
+        self.sync_device().await;
+        let end =
+            match self.last_device.missing.iter().find(|missing_prefix| missing_prefix.is_route) {
+                Some(missing_prefix) if self.last_device.carries_nothing() => {
+                    Err(anyhow!("{}", missing_prefix.cause))
                 }
-                info!("the gateway runs");
-                self.serve(&mut signals).await
-            }
-        };
+                Some(_) | None => {
+                    // In a cluster it is not ready before it has heard who its peers are.
+                    if matches!(self.source, Source::File(_)) {
+                        self.board.set_knows_peers();
+                    }
+                    info!("the gateway runs");
+                    self.serve(&mut signals).await
+                }
+            };
 
         self.board.set_draining();
         // Before another replica has its turn: its sessions are to be the newer ones.
@@ -261,13 +264,13 @@ impl Service {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             select! {
-                wish = signals.next() => match wish {
-                    Wish::Reload => self.reload(),
-                    Wish::End => return Ok(()),
+                action = signals.next() => match action {
+                    SignalAction::Reload => self.reload(),
+                    SignalAction::End => return Ok(()),
                 },
-                read = self.reading.next() => self.handle_read(read).await,
-                news = self.source.next() => match news {
-                    News::Peers { wanted, is_listed, continue_after } => {
+                read = self.reader.next() => self.handle_read(read).await,
+                event = self.source.next() => match event {
+                    ClusterEvent::Peers { wanted, is_listed, continue_after } => {
                         if let Some(date) = continue_after {
                             self.gateway.date_initiations_after(date);
                         }
@@ -276,7 +279,7 @@ impl Service {
                             self.board.set_knows_peers();
                         }
                     }
-                    News::Trouble(trouble) => self.handle_trouble(trouble),
+                    ClusterEvent::Connectivity(event) => self.handle_connectivity(event),
                 },
                 answer = self.resolver.next_answer() => {
                     let changed = self.resolver.handle_answer(answer, now());
@@ -285,22 +288,22 @@ impl Service {
                     }
                 }
                 changed = self.changes.next() => {
-                    self.ways.handle_change(&changed);
+                    self.paths.handle_change(&changed);
                     let wanted = &self.last_routes.wanted;
                     if changed.is_about(self.device, |prefix| wanted.contains_key(prefix)) {
-                        self.keep_device().await;
-                    } else if !self.last_device.lacking.is_empty() {
+                        self.sync_device().await;
+                    } else if !self.last_device.missing.is_empty() {
                         // What takes its place may have gone without a word, as routes of IPv4 go with their device.
-                        self.is_device_due = true;
+                        self.is_device_sync_due = true;
                     }
                 }
-                () = ready(()), if self.ways.are_due() => {
-                    for change in self.ways.learn_due(&self.netlink, &self.monitor).await {
+                () = ready(()), if self.paths.is_due() => {
+                    for change in self.paths.learn_due(&self.netlink, &self.monitor).await {
                         change.apply(&self.gateway);
                     }
                 }
-                () = sleep(LOOK), if self.source.awaits_peer() => {
-                    self.source.listen(&self.monitor.status().peers);
+                () = sleep(PEER_POLL_INTERVAL), if self.source.awaits_peer() => {
+                    self.source.report_peer(&self.monitor.status().peers);
                 }
                 _ = ticks.tick() => {
                     let peers = self.monitor.peers_with_endpoint();
@@ -309,15 +312,15 @@ impl Service {
                     }
                     self.vmclock.check(|| self.gateway.renew_sessions());
                     self.gateway.free_retired();
-                    if self.is_device_due || self.changes.is_closed() {
-                        self.keep_device().await;
+                    if self.is_device_sync_due || self.changes.is_closed() {
+                        self.sync_device().await;
                     }
                     if let Some(private_key) = self.source.new_key(&self.config.private_key) {
                         self.reconfigure(Config { private_key, ..Config::clone(&self.config) }).await;
                     }
-                    self.source.remember(&peers);
+                    self.source.handle_status(&peers);
                     self.resolver.handle_status(&peers, now());
-                    for change in self.ways.learn(&self.netlink, &peers, self.mtu_bytes).await {
+                    for change in self.paths.learn(&self.netlink, &peers, self.mtu_bytes).await {
                         change.apply(&self.gateway);
                     }
                 }
@@ -327,15 +330,15 @@ impl Service {
 
     /// Follows what others do to the device, and gives it back what they took: when it goes down the kernel takes
     /// its routes away, and its addresses of IPv6.
-    async fn keep_device(&mut self) {
-        self.is_device_due = false;
+    async fn sync_device(&mut self) {
+        self.is_device_sync_due = false;
         let link = match self.netlink.link(self.device).await {
             Ok(Some(link)) => link,
             // It is gone: so are the packet threads in a moment.
             Ok(None) => return self.set_device(DeviceState::default()),
             Err(error) => {
                 debug!(%error, "cannot look at the device");
-                self.is_device_due = true;
+                self.is_device_sync_due = true;
                 return;
             }
         };
@@ -343,20 +346,20 @@ impl Service {
         let mut device = DeviceState { name: link.name, is_up: link.is_up, ..Default::default() };
         if link.is_up {
             match self.netlink.sync_addresses(self.device, &self.config.addresses).await {
-                Ok(errors) => device.lacking.extend(errors.into_iter().map(Lack::from)),
+                Ok(errors) => device.missing.extend(errors.into_iter().map(MissingPrefix::from)),
                 Err(error) => {
                     error!(%error, "cannot read the addresses of the device");
-                    self.is_device_due = true;
+                    self.is_device_sync_due = true;
                 }
             }
             let errors = self.sync_routes().await;
             device.wanted_routes = self.last_routes.wanted.len();
             for error in errors {
-                match Lack::of_route(error) {
-                    Ok(lack) => device.lacking.push(lack),
+                match MissingPrefix::of_route(error) {
+                    Ok(missing_prefix) => device.missing.push(missing_prefix),
                     Err(error) => {
                         error!("{:#}", anyhow::Error::from(error));
-                        self.is_device_due = true;
+                        self.is_device_sync_due = true;
                     }
                 }
             }
@@ -388,11 +391,13 @@ impl Service {
         if device == self.last_device {
             return;
         }
-        let known: HashSet<_> = self.last_device.lacking.iter().collect();
-        for lack in device.lacking.iter().filter(|lack| !known.contains(lack)) {
-            error!("{}", lack.cause);
+        let known: HashSet<_> = self.last_device.missing.iter().collect();
+        for missing_prefix in
+            device.missing.iter().filter(|missing_prefix| !known.contains(missing_prefix))
+        {
+            error!("{}", missing_prefix.cause);
         }
-        self.source.set_lacking(&device.lacking);
+        self.source.set_missing(&device.missing);
         self.board.set_device(device.clone());
         self.last_device = device;
     }
@@ -410,40 +415,40 @@ impl Service {
             trim_heap();
             loaded
         };
-        if let Err(error) = self.reading.start(load) {
+        if let Err(error) = self.reader.start(load) {
             error!(%error, file = %file.display(), "configuration not reloaded; the one before stays in force");
         }
     }
 
     /// Applies what was read. A file that is wrong changes nothing.
-    async fn handle_read(&mut self, read: Read<Result<Config, Findings>>) {
+    async fn handle_read(&mut self, read: ReadOutcome<Result<Config, Findings>>) {
         let again = match read {
             // What is out of date is still newer than what is in force.
-            Read::Done(Ok(wanted), again) => {
+            ReadOutcome::Done(Ok(wanted), again) => {
                 self.reconfigure(wanted).await;
                 trim_heap();
                 again
             }
-            Read::Done(Err(findings), again) => {
+            ReadOutcome::Done(Err(findings), again) => {
                 for finding in findings.lines() {
                     error!("{finding}");
                 }
                 error!("configuration not reloaded; the one before stays in force");
                 again
             }
-            Read::TimedOut => {
+            ReadOutcome::TimedOut => {
                 return error!(
                     limit = ?READ_MAX,
                     "the configuration, or a key file that it names, cannot be read in time; the one before stays in force"
                 );
             }
-            Read::Panicked => {
+            ReadOutcome::Panicked => {
                 return error!(
                     "configuration not reloaded: its read panicked; the one before stays in force"
                 );
             }
         };
-        if again == Again::Yes {
+        if again == ReadAgain::Yes {
             self.reload();
         }
     }
@@ -473,7 +478,7 @@ impl Service {
             info!(%public_key, grace = ?GRACE, "our key changed; the one before stays good for a while");
         }
         self.apply();
-        self.keep_device().await;
+        self.sync_device().await;
         let changes = reload.peers;
         info!(
             added = ?changes.added,
@@ -506,7 +511,7 @@ impl Service {
     fn show(&self) {
         let Self { config, mtu_bytes, generation, .. } = self;
 
-        self.board.set_in_force(InForce {
+        self.board.set_applied(AppliedConfig {
             config: Arc::clone(config),
             mtu_bytes: *mtu_bytes,
             generation: *generation,
@@ -514,10 +519,10 @@ impl Service {
     }
 
     /// Probes are not answered: is the peer elsewhere by now?
-    fn handle_trouble(&mut self, trouble: Trouble) {
-        match trouble {
-            Trouble::MissedProbe => self.resolver.hurry(now()),
-            Trouble::Silence => self.gateway.try_all_endpoints(),
+    fn handle_connectivity(&mut self, event: ConnectivityEvent) {
+        match event {
+            ConnectivityEvent::MissedProbe => self.resolver.look_up_now(now()),
+            ConnectivityEvent::Silence => self.gateway.try_all_endpoints(),
         }
     }
 
@@ -526,7 +531,7 @@ impl Service {
             self.gateway.set_endpoints(*peer, self.resolver.addresses(peer));
         }
         // It says so if the route to the endpoint itself leads into the tunnel now.
-        self.keep_device().await;
+        self.sync_device().await;
     }
 
     async fn sync_routes(&mut self) -> Vec<RouteError> {

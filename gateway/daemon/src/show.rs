@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 use super::uapi;
 
 /// For one question and its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest answer, in bytes: more than 100,000 peers.
 const ANSWER_LIMIT_BYTES: usize = 128 << 20;
@@ -72,7 +72,7 @@ pub enum ShowError {
 
 /// One device.
 #[derive(Debug)]
-struct Shown {
+struct ShownDevice {
     interface: String,
     report: Report,
 }
@@ -85,7 +85,7 @@ struct Shown {
 pub fn read(args: &ShowArgs) -> anyhow::Result<(String, Vec<ShowError>)> {
     let directory = Path::new(uapi::DIRECTORY);
     let (devices, errors) = match &args.interface {
-        Some(interface) => (vec![ask(directory, interface, PATIENCE)?], Vec::new()),
+        Some(interface) => (vec![ask(directory, interface, ANSWER_TIMEOUT)?], Vec::new()),
         None => all(directory)?,
     };
     let text = if args.json {
@@ -98,7 +98,7 @@ pub fn read(args: &ShowArgs) -> anyhow::Result<(String, Vec<ShowError>)> {
 }
 
 /// Every device that answers, by name, and what is wrong with the others.
-fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
+fn all(directory: &Path) -> Result<(Vec<ShownDevice>, Vec<ShowError>), ShowError> {
     let failed = |source| ShowError::Directory { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -118,9 +118,9 @@ fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
 
     let (mut devices, mut errors) = (Vec::new(), Vec::new());
     for interface in &interfaces {
-        match ask(directory, interface, PATIENCE) {
+        match ask(directory, interface, ANSWER_TIMEOUT) {
             Ok(device) => devices.push(device),
-            Err(error) if error.is_of_nobody() || has_gone(directory, interface) => {}
+            Err(error) if error.is_stale() || has_gone(directory, interface) => {}
             Err(error) => errors.push(error),
         }
     }
@@ -130,7 +130,7 @@ fn all(directory: &Path) -> Result<(Vec<Shown>, Vec<ShowError>), ShowError> {
 
 impl ShowError {
     /// A socket that a dead device left behind, or that went with its device a moment ago.
-    fn is_of_nobody(&self) -> bool {
+    fn is_stale(&self) -> bool {
         let Self::Unreachable { source, .. } = self else {
             return false;
         };
@@ -147,9 +147,9 @@ fn has_gone(directory: &Path, interface: &str) -> bool {
     found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn ask(directory: &Path, interface: &str, patience: Duration) -> Result<Shown, ShowError> {
+fn ask(directory: &Path, interface: &str, limit: Duration) -> Result<ShownDevice, ShowError> {
     let path = directory.join(uapi::file_name(interface));
-    let bytes = exchange(&path, patience).map_err(|source| {
+    let bytes = exchange(&path, limit).map_err(|source| {
         let path = path.clone();
         // All its places are taken, and perhaps all in front of its door as well.
         if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
@@ -164,14 +164,14 @@ fn ask(directory: &Path, interface: &str, patience: Duration) -> Result<Shown, S
     };
     let report = Report::parse(text).map_err(|source| ShowError::Unreadable { path, source })?;
 
-    Ok(Shown { interface: interface.to_owned(), report })
+    Ok(ShownDevice { interface: interface.to_owned(), report })
 }
 
-fn exchange(path: &Path, patience: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
+fn exchange(path: &Path, limit: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_read_timeout(Some(patience))?;
+    socket.set_read_timeout(Some(limit))?;
     // It holds for the connection as well.
-    socket.set_write_timeout(Some(patience))?;
+    socket.set_write_timeout(Some(limit))?;
     socket.connect(&SockAddr::unix(path)?)?;
     let mut stream = UnixStream::from(OwnedFd::from(socket));
     stream.write_all(b"get=1\n\n")?;
@@ -293,7 +293,7 @@ mod tests {
             let error = ask(directory.path(), "busy0", Duration::from_millis(50)).unwrap_err();
 
             assert!(matches!(error, ShowError::Busy { .. }), "{error}: {error:?}");
-            assert!(!error.is_of_nobody());
+            assert!(!error.is_stale());
             let more = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
             more.set_nonblocking(true).unwrap();
             let _ = more.connect(&SockAddr::unix(&path).unwrap());
@@ -303,7 +303,8 @@ mod tests {
 
     #[test]
     fn nobody_there_is_an_error_that_names_the_socket() {
-        let error = ask(Path::new(uapi::DIRECTORY), "none0", PATIENCE).unwrap_err().to_string();
+        let error =
+            ask(Path::new(uapi::DIRECTORY), "none0", ANSWER_TIMEOUT).unwrap_err().to_string();
 
         assert!(error.contains("/var/run/wireguard/none0.sock"), "{error}");
     }

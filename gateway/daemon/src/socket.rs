@@ -29,8 +29,8 @@ use tracing::{debug, info, warn};
 use super::config::{AdminSocket, Config};
 use super::explain::Report;
 pub(crate) use listener::BindError;
-use listener::File;
 pub use listener::Listener;
+use listener::SocketFile;
 pub use serving::Serving;
 
 /// Grows when an older `strait` would misunderstand a newer one.
@@ -49,7 +49,7 @@ const CONNECTION_LIMIT: usize = 64;
 const DIRECTORY_MODE: u32 = 0o755;
 
 /// For one question and its answer, on either side.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a client wants to know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -166,12 +166,13 @@ impl Listener {
         answer: impl Fn(Request) -> Answer + Send + Sync + 'static,
     ) -> io::Result<Serving> {
         info!(socket = %self.file.path.display(), "questions are answered");
-        let answer: Arc<Answering> = Arc::new(answer);
+        let answer: Arc<Handler> = Arc::new(answer);
 
         self.accept(CONNECTION_LIMIT, move |stream, activity| {
             let answer = Arc::clone(&answer);
             async move {
-                match timeout(PATIENCE, converse(stream, &activity, &*answer)).await {
+                match timeout(CLIENT_TIMEOUT, handle_connection(stream, &activity, &*answer)).await
+                {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!(%error, "a question was not answered"),
                     Err(_) => debug!("a question was not answered: it took too long"),
@@ -181,12 +182,12 @@ impl Listener {
     }
 }
 
-type Answering = dyn Fn(Request) -> Answer + Send + Sync;
+type Handler = dyn Fn(Request) -> Answer + Send + Sync;
 
-async fn converse(
+async fn handle_connection(
     stream: tokio::net::UnixStream,
     activity: &Activity,
-    answer: &Answering,
+    answer: &Handler,
 ) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = Vec::new();
@@ -201,7 +202,7 @@ async fn converse(
     write.shutdown().await
 }
 
-fn respond(line: &[u8], answer: &Answering) -> Answer {
+fn respond(line: &[u8], answer: &Handler) -> Answer {
     if !line.ends_with(b"\n") {
         let limit = REQUEST_LIMIT_BYTES;
         return Answer::Refused(format!("a request is one line of at most {limit} bytes"));
@@ -245,8 +246,8 @@ pub(crate) fn ask(path: &Path, request: Request) -> Result<Answer, SocketError> 
 
 fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    socket.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     socket.connect(&SockAddr::unix(path)?)?;
     let mut stream = UnixStream::from(std::os::fd::OwnedFd::from(socket));
 

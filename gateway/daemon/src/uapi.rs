@@ -35,7 +35,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 const CONNECTION_LIMIT: usize = 64;
 
 /// How long a client may say nothing, or not listen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where the socket of the device called `interface` is.
 pub(crate) fn path(interface: &str) -> PathBuf {
@@ -78,7 +78,7 @@ pub(crate) fn bind(interface: &str) -> Result<Listener, UapiError> {
 }
 
 /// What answers: a report for a get, nothing for a set.
-pub(crate) type Answering = dyn Fn(Operation) -> Result<Option<Report>, Refusal> + Send + Sync;
+pub(crate) type Handler = dyn Fn(Operation) -> Result<Option<Report>, Refusal> + Send + Sync;
 
 /// Answers on `listener` from now on with `answer`, on the runtime of the caller, until the result is
 /// dropped.
@@ -86,11 +86,11 @@ pub(crate) type Answering = dyn Fn(Operation) -> Result<Option<Report>, Refusal>
 /// # Errors
 ///
 /// If the runtime does not take the socket.
-pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Serving> {
+pub(crate) fn serve(listener: Listener, answer: Arc<Handler>) -> io::Result<Serving> {
     listener.accept(CONNECTION_LIMIT, move |stream, activity| {
         let answer = Arc::clone(&answer);
         async move {
-            if let Err(error) = converse(stream, &activity, &*answer).await {
+            if let Err(error) = handle_connection(stream, &activity, &*answer).await {
                 debug!(%error, "a connection for configuration ended early");
             }
         }
@@ -98,13 +98,17 @@ pub(crate) fn serve(listener: Listener, answer: Arc<Answering>) -> io::Result<Se
 }
 
 /// Requests one after the other, until the client ends.
-async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -> io::Result<()> {
+async fn handle_connection(
+    stream: UnixStream,
+    activity: &Activity,
+    answer: &Handler,
+) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut lines = Lines::new(read);
     let mut conversation = RequestParser::default();
 
     loop {
-        let line = timeout(PATIENCE, lines.next()).await??;
+        let line = timeout(CLIENT_TIMEOUT, lines.next()).await??;
         activity.note();
         let step = match line {
             Line::End => return Ok(()),
@@ -117,11 +121,11 @@ async fn converse(stream: UnixStream, activity: &Activity, answer: &Answering) -
             Step::Answer(request) => (request.and_then(answer), false),
             Step::Last(refusal) => (Err(refusal), true),
         };
-        timeout(PATIENCE, respond(&mut write, activity, result)).await??;
+        timeout(CLIENT_TIMEOUT, respond(&mut write, activity, result)).await??;
         if is_last {
             write.shutdown().await?;
             // Closed with something unread, the client would hear of that instead of the answer.
-            return timeout(PATIENCE, lines.drain()).await?;
+            return timeout(CLIENT_TIMEOUT, lines.drain()).await?;
         }
     }
 }

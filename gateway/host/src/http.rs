@@ -29,7 +29,7 @@ use tracing::{debug, info, warn};
 
 use super::connections::{Activity, Connections};
 
-pub use parts::{Parts, Writers};
+pub use parts::{PageWriter, PageWriters};
 
 /// The content type of OpenMetrics.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -15,7 +15,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 /// boringtun logs at ERROR what is normal life of a session (its expiry, a handshake that must be
 /// repeated); the counters and the status tell the same in our words. The netlink crates log every
 /// message at DEBUG. The client of the API server reports each attempt; whoever asked it says so once.
-const QUIET: [&str; 5] = [
+const QUIETED_TARGETS: [&str; 5] = [
     "boringtun=off",
     "kube_client=off",
     "kube_runtime=off",
@@ -169,7 +169,7 @@ fn bare_words(text: &str) -> impl Iterator<Item = &str> {
 fn with_defaults(filter: &str) -> String {
     // An empty variable in the environment is no wish for silence.
     let mut directives = if filter.trim().is_empty() { "info" } else { filter }.to_owned();
-    for quiet in QUIET {
+    for quiet in QUIETED_TARGETS {
         let target = quiet.split('=').next().unwrap_or(quiet);
         if !filter.contains(target) {
             directives.push(',');

@@ -32,7 +32,7 @@ pub const ROUTE_PROTOCOL: u8 = 83;
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Addresses for documentation (RFC 5737, RFC 3849): only a default route leads there.
-pub const NOWHERE: [IpAddr; 2] = [
+pub const DOCUMENTATION_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
@@ -103,7 +103,7 @@ impl Netlink {
 
     /// The interface that carries datagrams to `peer`, or else to the world.
     pub async fn underlay(&self, peer: Option<IpAddr>) -> Option<Underlay> {
-        for address in peer.into_iter().chain(NOWHERE) {
+        for address in peer.into_iter().chain(DOCUMENTATION_ADDRESSES) {
             if let Some((_, underlay)) = self.interface_towards(address).await {
                 return Some(underlay);
             }

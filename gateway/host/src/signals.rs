@@ -18,7 +18,7 @@ use tracing::{error, info};
 const END_MAX: Duration = Duration::from_secs(25);
 
 /// Whether a [`Signals`] hears that the process is to end.
-static IS_HEARD: AtomicBool = AtomicBool::new(false);
+static IS_LISTENING: AtomicBool = AtomicBool::new(false);
 
 /// From here on SIGTERM and SIGINT end the process, whatever it waits for and also if it is the first one of a
 /// container, for which the kernel has no default action: at once, or in order after [`Signals::listen`].
@@ -27,11 +27,11 @@ static IS_HEARD: AtomicBool = AtomicBool::new(false);
 ///
 /// If there can be no handler, or no thread.
 pub fn end_on_signal() -> io::Result<()> {
-    watch(&IS_HEARD, END_MAX, |status| exit(status))
+    watch(&IS_LISTENING, END_MAX, |status| exit(status))
 }
 
 fn watch(
-    is_heard: &'static AtomicBool,
+    is_listening: &'static AtomicBool,
     limit: Duration,
     exit: impl FnOnce(i32) + Send + 'static,
 ) -> io::Result<()> {
@@ -47,7 +47,7 @@ fn watch(
                 _ = interrupt.recv() => {}
             }
         });
-        if !is_heard.load(Ordering::Relaxed) {
+        if !is_listening.load(Ordering::Relaxed) {
             info!("the process ends before it has begun: a signal says so");
             return exit(0);
         }
@@ -68,7 +68,7 @@ pub struct Signals {
 }
 
 /// What a signal asks for.
-pub enum Wish {
+pub enum SignalAction {
     /// SIGHUP: read the configuration again.
     Reload,
     /// SIGTERM or SIGINT: end in order.
@@ -87,22 +87,22 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         };
-        IS_HEARD.store(true, Ordering::Relaxed);
+        IS_LISTENING.store(true, Ordering::Relaxed);
 
         Ok(signals)
     }
 
     /// Waits for SIGTERM or SIGINT; SIGHUP has no effect meanwhile. Cancel safe.
     pub async fn end(&mut self) {
-        while let Wish::Reload = self.next().await {}
+        while let SignalAction::Reload = self.next().await {}
     }
 
     /// Cancel safe.
-    pub async fn next(&mut self) -> Wish {
+    pub async fn next(&mut self) -> SignalAction {
         select! {
-            _ = self.reload.recv() => Wish::Reload,
-            _ = self.terminate.recv() => Wish::End,
-            _ = self.interrupt.recv() => Wish::End,
+            _ = self.reload.recv() => SignalAction::Reload,
+            _ = self.terminate.recv() => SignalAction::End,
+            _ = self.interrupt.recv() => SignalAction::End,
         }
     }
 }

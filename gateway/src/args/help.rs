@@ -28,7 +28,7 @@ const UNUSED: [(&str, &[&str]); 16] = [
 ];
 
 /// Verbs that look at all namespaces unless one is named.
-const EVERYWHERE: [&str; 3] = ["info peer", "status", "check"];
+const ALL_NAMESPACES: [&str; 3] = ["info peer", "status", "check"];
 
 /// Verbs about one object, or about those of a file.
 const ONE_NAMESPACE: [&str; 10] = [
@@ -66,7 +66,7 @@ pub(crate) fn command() -> Command {
             command = within(command, path, |verb| verb.mut_arg(flag, |flag| flag.hide(true)));
         }
     }
-    for path in EVERYWHERE {
+    for path in ALL_NAMESPACES {
         command = with_namespace(command, path, "all");
     }
     for path in ONE_NAMESPACE {

@@ -95,7 +95,7 @@ mod tests {
     use super::super::command;
     use super::*;
 
-    fn arranged(words: &str) -> String {
+    fn normalized(words: &str) -> String {
         let words = words.split(' ').map(OsString::from).collect();
         let words = verbs_first(&command(), words);
 
@@ -129,7 +129,7 @@ mod tests {
             // A file of one verb, and no value for another.
             ("strait -f a plan", "strait -f a plan"),
         ] {
-            assert_eq!(arranged(typed), expected, "{typed}");
+            assert_eq!(normalized(typed), expected, "{typed}");
         }
     }
 

@@ -6,7 +6,7 @@ use control::commands::{self, Pair, Severity};
 
 use super::colour::{Colour, coloured};
 use super::terminal::Terminal;
-use super::{UNHEALTHY, everywhere, kubeconfig};
+use super::{UNHEALTHY, in_all_namespaces, kubeconfig};
 use crate::check::CheckArgs;
 
 /// Looks at the cluster of the context, and at the remote one if one is named.
@@ -16,7 +16,7 @@ pub(super) async fn run(args: &CheckArgs, terminal: &Terminal) -> anyhow::Result
         let Pair { local, remote } = kubeconfig::both(&args.context, &args.remote).await?;
         commands::check_pair([&local, &remote], session).await?
     } else {
-        commands::check(&everywhere(&args.context).await?, session).await?
+        commands::check(&in_all_namespaces(&args.context).await?, session).await?
     };
     let text = match args.format() {
         Some(format) => commands::text(&findings, format.into())?,

@@ -12,7 +12,7 @@ use super::args::{
 };
 use super::colour::{Colour, coloured};
 use super::terminal::Terminal;
-use super::{kubeconfig, meaning};
+use super::{kubeconfig, requests};
 
 /// Something would be different.
 const CHANGES: u8 = 2;
@@ -26,7 +26,7 @@ pub(super) async fn run(command: &PlanCommand, terminal: &Terminal) -> anyhow::R
         PlanCommand::Connect(args) => {
             let PlanConnectArgs { connect, output } = args.as_ref();
             let pools = pools(output)?;
-            let wanted = meaning::connect(connect);
+            let wanted = requests::connect(connect);
             let pair = kubeconfig::pair(&connect.clusters).await?;
             let session = terminal.session(connect.clusters.context.timeout);
             (commands::plan_connect(&pair, &wanted, pools.as_ref(), session).await?, &output.format)

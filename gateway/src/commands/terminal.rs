@@ -28,7 +28,7 @@ pub(super) struct Terminal {
     /// Whether stderr is seen.
     is_watched: bool,
     /// Whether the user has allowed beforehand what may be lost.
-    allows_all: bool,
+    is_confirmed: bool,
     /// What is waited for, and since when.
     waiting: Arc<Mutex<Option<(String, Instant)>>>,
     /// Why what is done could not be said.
@@ -36,10 +36,10 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    pub(super) fn new(allows_all: bool) -> Self {
+    pub(super) fn new(is_confirmed: bool) -> Self {
         Self {
             is_watched: io::stderr().is_terminal(),
-            allows_all,
+            is_confirmed,
             waiting: Arc::default(),
             lost: RefCell::new(None),
         }
@@ -89,7 +89,7 @@ impl Terminal {
             if runtime.block_on(interrupts.recv()).is_some() {
                 let waiting = waiting.lock();
                 let line = interrupted(waiting.as_ref().map(|(text, _)| text.as_str()));
-                tell(&format!("{}{line}", if is_watched { CLEAR } else { "" }));
+                write_stderr(&format!("{}{line}", if is_watched { CLEAR } else { "" }));
                 process::exit(INTERRUPTED);
             }
         };
@@ -100,7 +100,7 @@ impl Terminal {
 
     fn clear(&self) {
         if self.waiting.lock().take().is_some() && self.is_watched {
-            tell(CLEAR);
+            write_stderr(CLEAR);
         }
     }
 }
@@ -117,7 +117,7 @@ impl Report for Terminal {
     fn warn(&self, side: Side, text: &str) {
         self.clear();
         let level = coloured_on("WARN", self.is_watched, |_| Some(Colour::Yellow));
-        tell(&line(level.trim_end(), side, text));
+        write_stderr(&line(level.trim_end(), side, text));
     }
 
     fn waiting(&self, side: Side, text: &str) {
@@ -131,7 +131,7 @@ impl Report for Terminal {
     fn allows(&self, side: Side, warning: &str) -> bool {
         self.clear();
 
-        self.allows_all
+        self.is_confirmed
             || answer(&format!("{side}{warning}")).unwrap_or_else(|error| {
                 self.warn(side, &format!("the question has no answer: {error}"));
                 false
@@ -148,7 +148,7 @@ impl Drop for Terminal {
 
 /// Shows what is waited for in the place of what was shown before.
 fn show(text: &str, elapsed: Duration) {
-    tell(&format!("{CLEAR}{}", waiting_line(text, elapsed)));
+    write_stderr(&format!("{CLEAR}{}", waiting_line(text, elapsed)));
 }
 
 fn waiting_line(text: &str, elapsed: Duration) -> String {
@@ -176,7 +176,7 @@ fn line(level: &str, side: Side, text: &str) -> String {
 }
 
 /// Says it on stderr. Nobody is left to tell if that is closed.
-fn tell(text: &str) {
+fn write_stderr(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

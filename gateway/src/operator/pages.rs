@@ -15,20 +15,20 @@ use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
 use tokio::sync::watch;
 
 /// Whether a replica works; `None` until it knows whose turn it is.
-pub(super) type Standing = Option<bool>;
+pub(super) type Leadership = Option<bool>;
 
 /// All pages, and where they get what they say.
 pub(super) struct Pages {
-    standing: watch::Receiver<Standing>,
+    is_leader: watch::Receiver<Leadership>,
     registry: Registry,
 }
 
 impl Pages {
-    pub(super) fn new(standing: watch::Receiver<Standing>, tally: Tally) -> Self {
+    pub(super) fn new(is_leader: watch::Receiver<Leadership>, tally: Tally) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Scrape { standing: standing.clone(), tally }));
+        registry.register_collector(Box::new(Scrape { is_leader: is_leader.clone(), tally }));
 
-        Self { standing, registry }
+        Self { is_leader, registry }
     }
 
     fn metrics(&self) -> Answer {
@@ -40,7 +40,7 @@ impl Pages {
     }
 
     fn readiness(&self) -> Answer {
-        match *self.standing.borrow() {
+        match *self.is_leader.borrow() {
             Some(true) => text(StatusCode::OK, "ready: this replica works\n"),
             Some(false) => text(StatusCode::OK, "ready: another replica works\n"),
             None => text(StatusCode::SERVICE_UNAVAILABLE, "the API server has not answered yet\n"),
@@ -65,13 +65,13 @@ impl Site for Pages {
 
 #[derive(Debug)]
 struct Scrape {
-    standing: watch::Receiver<Standing>,
+    is_leader: watch::Receiver<Leadership>,
     tally: Tally,
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let leads = i64::from(*self.standing.borrow() == Some(true));
+        let leads = i64::from(*self.is_leader.borrow() == Some(true));
         ConstGauge::new(leads).encode(encoder.encode_descriptor(
             "strait_operator_is_leader",
             "Whether this replica is the one that works",

@@ -9,11 +9,11 @@ use strait_host::logging::Log;
 use strait_io::Offload;
 
 use crate::config::{Config, Origin, Origins, Peer};
-use crate::given::{Given, Setting, is_beside_a_file};
+use crate::flag_values::{FlagValues, Setting, is_allowed_with_file};
 
 /// What the control loop has applied.
 #[derive(Clone, Debug)]
-pub(crate) struct InForce {
+pub(crate) struct AppliedConfig {
     /// Shared with the control loop: it may have thousands of peers.
     pub(crate) config: Arc<Config>,
     /// Of the device.
@@ -34,20 +34,23 @@ pub(super) struct ConfigPage {
 type Settings = BTreeMap<String, Setting>;
 
 impl ConfigPage {
-    /// Of what is `in_force`; `given` has what is no part of a [`Config`].
-    pub(super) fn new(in_force: &InForce, given: &Given, log: &Log) -> Self {
-        let has_file = given.origin("config") != Origin::Default;
-        let flags = given
-            .settings()
-            .filter(|(name, _)| if has_file { is_beside_a_file(name) } else { *name != "config" });
+    /// Of what is `in_force`; `flag_values` has what is no part of a [`Config`].
+    pub(super) fn new(in_force: &AppliedConfig, flag_values: &FlagValues, log: &Log) -> Self {
+        let has_file = flag_values.origin("config") != Origin::Default;
+        let flags = flag_values.settings().filter(|(name, _)| {
+            if has_file { is_allowed_with_file(name) } else { *name != "config" }
+        });
 
         // What the configuration says of a key is what its flag came to.
         let mut settings: Settings =
             flags.map(|(name, setting)| (name.to_owned(), setting.clone())).collect();
         settings.extend(gateway(in_force));
-        let format =
-            Setting { value: log.format().label().into(), origin: given.origin("log_format") };
-        let origin = if log.is_changed() { Origin::Request } else { given.origin("log_level") };
+        let format = Setting {
+            value: log.format().label().into(),
+            origin: flag_values.origin("log_format"),
+        };
+        let origin =
+            if log.is_changed() { Origin::Request } else { flag_values.origin("log_level") };
         let level = Setting { value: log.filter().into(), origin };
         settings.extend([("log_format".to_owned(), format), ("log_level".to_owned(), level)]);
 
@@ -59,8 +62,8 @@ impl ConfigPage {
     }
 }
 
-fn gateway(in_force: &InForce) -> Settings {
-    let InForce { config, mtu_bytes, .. } = in_force;
+fn gateway(in_force: &AppliedConfig) -> Settings {
+    let AppliedConfig { config, mtu_bytes, .. } = in_force;
     let Config {
         name,
         interface,

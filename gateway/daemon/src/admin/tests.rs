@@ -14,7 +14,7 @@ use strait_io::Status;
 
 use super::*;
 use crate::config::{Config, example};
-use crate::device_state::{DeviceState, Lack};
+use crate::device_state::{DeviceState, MissingPrefix};
 
 #[test]
 fn metrics_have_the_content_type_of_openmetrics() {
@@ -71,21 +71,21 @@ fn readiness_says_what_it_waits_for() {
 fn what_a_ready_gateway_lacks_is_named() {
     let server = Server::start(true);
     server.board.set_knows_peers();
-    let lack = |prefix: &str| Lack {
+    let missing_prefix = |prefix: &str| MissingPrefix {
         prefix: prefix.parse().unwrap(),
         is_route: true,
         cause: format!("cannot add route {prefix}: no IPv6"),
     };
-    let lacking = vec![lack("fd00:71::/64")];
+    let missing = vec![missing_prefix("fd00:71::/64")];
 
-    server.board.set_device(DeviceState { wanted_routes: 2, lacking: lacking.clone(), ..up() });
-    let partly = server.request("GET /readyz HTTP/1.1");
-    server.board.set_device(DeviceState { wanted_routes: 1, lacking, ..up() });
+    server.board.set_device(DeviceState { wanted_routes: 2, missing: missing.clone(), ..up() });
+    let degraded_reasons = server.request("GET /readyz HTTP/1.1");
+    server.board.set_device(DeviceState { wanted_routes: 1, missing, ..up() });
     let not_at_all = server.request("GET /readyz HTTP/1.1");
 
     let named = "cannot add route fd00:71::/64: no IPv6\n";
-    assert!(partly.starts_with("HTTP/1.1 200 "), "{partly}");
-    assert!(partly.ends_with(&format!("ready\n{named}")), "{partly}");
+    assert!(degraded_reasons.starts_with("HTTP/1.1 200 "), "{degraded_reasons}");
+    assert!(degraded_reasons.ends_with(&format!("ready\n{named}")), "{degraded_reasons}");
     assert!(not_at_all.starts_with("HTTP/1.1 503 "), "{not_at_all}");
     assert!(not_at_all.ends_with(&format!("\r\n\r\n{named}")), "{not_at_all}");
 }
@@ -108,7 +108,11 @@ fn the_configuration_is_the_one_that_was_applied_last() {
     let ask = || server.request("GET /config HTTP/1.1");
     let apply = |name: &str, generation| {
         let config = Config { name: name.to_owned(), ..example::config() };
-        server.board.set_in_force(InForce { config: config.into(), mtu_bytes: 1420, generation });
+        server.board.set_applied(AppliedConfig {
+            config: config.into(),
+            mtu_bytes: 1420,
+            generation,
+        });
     };
 
     let before = ask();
@@ -298,7 +302,7 @@ fn a_port_in_use_is_named_with_the_remedy() {
 
 struct Server {
     address: SocketAddr,
-    board: Board,
+    board: StatusBoard,
     sources: Sources,
     /// Without it there is no filter to change.
     _layer: Box<dyn Any + Send>,
@@ -307,10 +311,15 @@ struct Server {
 impl Server {
     fn start(is_alive: bool) -> Self {
         let (layer, log) = Log::new("info", LogFormat::Text);
-        let board = Board::default();
+        let board = StatusBoard::default();
         let status = Arc::new(move || Status { is_alive, ..Status::default() });
-        let sources =
-            Sources { status, cluster: None, board: board.clone(), log, given: Arc::default() };
+        let sources = Sources {
+            status,
+            cluster: None,
+            status_board: board.clone(),
+            log,
+            flag_values: Arc::default(),
+        };
         let address = Admin::bind("127.0.0.1:0".parse().unwrap())
             .unwrap()
             .serve(Arc::new(Pages::new(sources.clone())))

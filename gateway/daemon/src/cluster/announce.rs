@@ -37,15 +37,15 @@ pub(super) async fn run(
                 retry = first;
                 // What changes within moments is told once.
                 sleep(first).await;
-                let news = async {
+                let change = async {
                     tokio::select! {
                         changed = verdicts.changed() => changed.is_ok(),
                         changed = other_than(&mut checked, state) => changed,
                     }
                 };
                 let is_alive = match again {
-                    None => news.await,
-                    Some(at) => timeout(until(at), news).await.unwrap_or(true),
+                    None => change.await,
+                    Some(at) => timeout(until(at), change).await.unwrap_or(true),
                 };
                 // Nobody is left to serve if the other end is gone.
                 if !is_alive {

@@ -187,7 +187,7 @@ pub struct ClusterFlags {
 }
 
 /// Flags of Liqo's gateways that mean nothing to this one, with or without a reason to look at them.
-const MEANINGLESS: [&str; 19] = [
+const UNUSED_LIQO_FLAGS: [&str; 19] = [
     "--client-max-burst",
     "--client-qps",
     "--client-timeout",
@@ -210,8 +210,8 @@ const MEANINGLESS: [&str; 19] = [
 ];
 
 /// Whether a flag that is ignored belongs to Liqo's gateways, so that nobody has mistyped it.
-pub fn is_meaningless(flag: &str) -> bool {
-    MEANINGLESS.contains(&flag)
+pub fn is_unused_liqo_flag(flag: &str) -> bool {
+    UNUSED_LIQO_FLAGS.contains(&flag)
 }
 
 /// `--mode`

@@ -5,10 +5,10 @@ use control::identity::Mode;
 use control::objects::{AskedPeer, ObjectName};
 
 use crate::config::{Origin, Origins};
-use crate::given::Given;
+use crate::flag_values::FlagValues;
 
 /// Of the configuration to start with: each key, and the flag that it follows from.
-pub(super) fn of_flags(given: &Given, mode: Mode) -> Origins {
+pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
     let port = match mode {
         Mode::Server => "listen_ports",
         Mode::Client => "mode",
@@ -25,9 +25,9 @@ pub(super) fn of_flags(given: &Given, mode: Mode) -> Origins {
         ("engine", "engine"),
     ];
 
-    flags
-        .into_iter()
-        .fold(Origins::default(), |origins, (key, flag)| origins.with(key, given.origin(flag)))
+    flags.into_iter().fold(Origins::default(), |origins, (key, flag)| {
+        origins.with(key, flag_values.origin(flag))
+    })
 }
 
 /// Of a peer that objects ask for; its endpoint is for a flag to say.

@@ -47,9 +47,9 @@ pub(super) async fn run(settings: Settings, reports: watch::Sender<Report>) {
             if last.state != report.state {
                 info!(from = ?last.state, to = ?report.state, "connection to the other gateway");
             }
-            let is_news = *last != report;
+            let is_new = *last != report;
             *last = report;
-            is_news
+            is_new
         });
     }
 }

@@ -24,20 +24,20 @@ pub(super) enum Reporter {
     /// This process, which writes it.
     Own,
     /// Another one has written it.
-    Beside,
+    OtherContainer,
 }
 
-/// Makes and keeps the `Connection` as soon as there `is_a_peer`, and reports for ever, or says in
+/// Makes and keeps the `Connection` as soon as there `has_peer`, and reports for ever, or says in
 /// `report_sender` what is reported.
 pub(super) async fn run(
     mut connections: Connections,
     reporter: Reporter,
     report_sender: watch::Sender<Report>,
-    mut is_a_peer: watch::Receiver<bool>,
+    mut has_peer: watch::Receiver<bool>,
     interval: Duration,
 ) {
     // Nobody is left to serve if the other end is gone.
-    if is_a_peer.wait_for(|is| *is).await.is_err() {
+    if has_peer.wait_for(|is| *is).await.is_err() {
         return;
     }
     let mut reports = report_sender.subscribe();
@@ -51,7 +51,7 @@ pub(super) async fn run(
             connections.ensure().await?;
             match reporter {
                 Reporter::Own => connections.report(&report, Timestamp::now(), interval).await,
-                Reporter::Beside => {
+                Reporter::OtherContainer => {
                     report_sender.send_replace(connections.reported().unwrap_or_default());
                     Ok(())
                 }
@@ -65,8 +65,8 @@ pub(super) async fn run(
                 retry = first;
                 // Every probe measures something else; only another state is worth a hurry.
                 sleep(first).await;
-                let is_news = |now: &Report| now.state != report.state;
-                let _ = timeout(LOOK.min(interval), reports.wait_for(is_news)).await;
+                let is_new = |now: &Report| now.state != report.state;
+                let _ = timeout(LOOK.min(interval), reports.wait_for(is_new)).await;
             }
             Err(_) => {
                 sleep(retry).await;

@@ -19,7 +19,7 @@ use super::flags::ClusterFlags;
 use super::origins;
 use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, keyfile};
 use crate::election::{Candidacy, only_line};
-use crate::given::Given;
+use crate::flag_values::FlagValues;
 
 /// Where a pod finds the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -48,7 +48,7 @@ pub struct Settings {
     pub(crate) report_interval: Duration,
     /// Where our own key is.
     pub(crate) key_file: PathBuf,
-    pub(crate) turn: Turn,
+    pub(crate) leadership: Leadership,
     /// Where to remember the peers.
     pub(crate) state_file: Option<PathBuf>,
 }
@@ -57,22 +57,22 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Nobody: what nobody checks counts as good.
-    Nobody,
+    Off,
     /// This process.
     Own(conncheck::Settings),
     /// The container beside this one.
-    Beside,
+    OtherContainer,
 }
 
 /// When it is the turn of this replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Leadership {
     /// Always: there is no other.
     Always,
     /// While it holds the Lease.
     Lease(Candidacy),
     /// From when the container beside this one says so.
-    Beside {
+    OtherContainer {
         socket: PathBuf,
         /// As it knows this one.
         guest: String,
@@ -80,13 +80,13 @@ pub(crate) enum Turn {
 }
 
 impl Settings {
-    /// Reads the flags, `given` as they were, and the key they lead to; also gives the configuration to start with, which
+    /// Reads the flags, `flag_values` as they were, and the key they lead to; also gives the configuration to start with, which
     /// has no peers.
     ///
     /// # Errors
     ///
     /// [`UsageError`] with the flag to mend, or [`keyfile::KeyFileError`].
-    pub fn read(flags: &ClusterFlags, given: &Given) -> anyhow::Result<(Self, Config)> {
+    pub fn read(flags: &ClusterFlags, flag_values: &FlagValues) -> anyhow::Result<(Self, Config)> {
         let identity = identity(flags)?;
         let [server, client] = TUNNEL;
         let (own, other) = match identity.mode {
@@ -97,9 +97,9 @@ impl Settings {
             Mode::Server => Vec::new(),
             Mode::Client => endpoints(flags)?,
         };
-        let is_beside = takes_the_place_of_one(flags)?;
-        let check = if is_beside {
-            Check::Beside
+        let replaces_container = replaces_one_container(flags)?;
+        let check = if replaces_container {
+            Check::OtherContainer
         } else if flags.ping_enabled {
             Check::Own(conncheck::Settings {
                 cluster_id: identity.remote_cluster_id.clone(),
@@ -109,7 +109,7 @@ impl Settings {
                 loss_threshold: flags.ping_loss_threshold,
             })
         } else {
-            Check::Nobody
+            Check::Off
         };
         let key_file = flags.keys_dir.join(KEY_FILE);
         let config = Config {
@@ -131,7 +131,7 @@ impl Settings {
             },
             engine: flags.engine,
             // Beside others they route and remap, on both sides of the device.
-            routes: !is_beside,
+            routes: !replaces_container,
             mss_clamp: true,
             max_flows: DEFAULT_MAX_FLOWS,
             offload: Offload::default(),
@@ -139,18 +139,26 @@ impl Settings {
             dns_check_interval: flags.dns_check_interval,
             cluster: Cluster::default(),
             peers: Vec::new(),
-            origins: origins::of_flags(given, identity.mode),
+            origins: origins::of_flags(flag_values, identity.mode),
         };
         let scope = Scope {
             remote_cluster_id: Some(identity.remote_cluster_id.clone()),
             peer_address: Some(IpAddr::V4(other)),
-            remapping: if is_beside { Remapping::Elsewhere } else { Remapping::Configurations },
+            remapping: if replaces_container {
+                Remapping::Elsewhere
+            } else {
+                Remapping::Configurations
+            },
             own_public_key: Some(*config.private_key.public_key().as_bytes()),
         };
-        let endpoint_origin = given.origin("endpoint_address");
+        let endpoint_origin = flag_values.origin("endpoint_address");
         let report_interval = flags.ping_update_status_interval;
         let state_file = flags.state_file.clone().filter(|path| !path.as_os_str().is_empty());
-        let turn = if is_beside { turn_beside(flags) } else { turn(flags)? };
+        let leadership = if replaces_container {
+            leadership_of_other_container(flags)
+        } else {
+            leadership(flags)?
+        };
 
         Ok((
             Self {
@@ -162,7 +170,7 @@ impl Settings {
                 key_file,
                 check,
                 report_interval,
-                turn,
+                leadership,
                 state_file,
             },
             config,
@@ -171,7 +179,7 @@ impl Settings {
 }
 
 /// Whether this runs as one of Liqo's containers, beside the others.
-fn takes_the_place_of_one(flags: &ClusterFlags) -> Result<bool, UsageError> {
+fn replaces_one_container(flags: &ClusterFlags) -> Result<bool, UsageError> {
     match flags.container_name.as_deref().unwrap_or_default() {
         "" => Ok(false),
         WIREGUARD => Ok(true),
@@ -181,21 +189,25 @@ fn takes_the_place_of_one(flags: &ClusterFlags) -> Result<bool, UsageError> {
     }
 }
 
-fn turn_beside(flags: &ClusterFlags) -> Turn {
+fn leadership_of_other_container(flags: &ClusterFlags) -> Leadership {
     let socket = flags.ipc_socket.clone();
     // Templates of Liqo 1.0 do not say; there, the gateway container waits for all others. Where it
     // shares no folder with this one, nobody will ever say anything.
     let is_told =
         flags.election.leader_election.unwrap_or_else(|| socket.parent().is_some_and(Path::is_dir));
 
-    if is_told { Turn::Beside { socket, guest: WIREGUARD.to_owned() } } else { Turn::Always }
+    if is_told {
+        Leadership::OtherContainer { socket, guest: WIREGUARD.to_owned() }
+    } else {
+        Leadership::Always
+    }
 }
 
-fn turn(flags: &ClusterFlags) -> Result<Turn, UsageError> {
+fn leadership(flags: &ClusterFlags) -> Result<Leadership, UsageError> {
     if flags.election.leader_election.unwrap_or_default() {
-        flags.election.candidacy().map(Turn::Lease)
+        flags.election.candidacy().map(Leadership::Lease)
     } else {
-        Ok(Turn::Always)
+        Ok(Leadership::Always)
     }
 }
 
@@ -295,7 +307,7 @@ mod tests {
         let keys = format!("--keys-dir={}", dir.path().display());
         let words = ["strait", &keys].into_iter().chain(words.iter().copied());
 
-        Settings::read(&Command::parse_from(words).flags, &Given::default())
+        Settings::read(&Command::parse_from(words).flags, &FlagValues::default())
             .map_err(|error| error.to_string())
     }
 
@@ -319,7 +331,7 @@ mod tests {
         let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
         assert_eq!((probe.interval, probe.loss_threshold), (Duration::from_secs(2), 5));
         assert_eq!((probe.peer, probe.port), ([169, 254, 18, 2].into(), 12345));
-        assert_eq!(settings.turn, Turn::Always);
+        assert_eq!(settings.leadership, Leadership::Always);
     }
 
     #[test]
@@ -375,32 +387,35 @@ mod tests {
         let beside = |more: &[&str]| {
             read(&[&SERVER[..], &["--container-name=wireguard"], more].concat()).unwrap()
         };
-        let told = Turn::Beside { socket, guest: "wireguard".to_owned() };
+        let told = Leadership::OtherContainer { socket, guest: "wireguard".to_owned() };
 
         let (settings, config) = beside(&["--leader-election=false", &ipc]);
-        assert_eq!((settings.check, settings.turn), (Check::Beside, Turn::Always));
+        assert_eq!(
+            (settings.check, settings.leadership),
+            (Check::OtherContainer, Leadership::Always)
+        );
         assert_eq!(settings.scope.remapping, Remapping::Elsewhere);
         assert!(!config.routes);
-        assert_eq!(beside(&["--leader-election=true", &ipc]).0.turn, told);
+        assert_eq!(beside(&["--leader-election=true", &ipc]).0.leadership, told);
         // As Liqo 1.0 starts it.
-        assert_eq!(beside(&[&ipc]).0.turn, told);
-        assert_eq!(beside(&["--ipc-socket=/nowhere/leader.sock"]).0.turn, Turn::Always);
+        assert_eq!(beside(&[&ipc]).0.leadership, told);
+        assert_eq!(beside(&["--ipc-socket=/nowhere/leader.sock"]).0.leadership, Leadership::Always);
     }
 
     #[test]
     fn a_replica_stands_for_election_under_a_name_of_its_own() {
-        let turn = |more: &[&str]| {
+        let leadership = |more: &[&str]| {
             read(&[&SERVER[..], &["--leader-election", "--pod-name=gw-1"], more].concat())
-                .map(|(settings, _)| settings.turn)
+                .map(|(settings, _)| settings.leadership)
         };
-        let Turn::Lease(candidacy) = turn(&[]).unwrap() else { panic!("no election") };
-        let Turn::Lease(again) = turn(&[]).unwrap() else { panic!("no election") };
+        let Leadership::Lease(candidacy) = leadership(&[]).unwrap() else { panic!("no election") };
+        let Leadership::Lease(again) = leadership(&[]).unwrap() else { panic!("no election") };
 
         assert_eq!(candidacy.pod, "gw-1");
         assert!(candidacy.settings.holder.starts_with("gw-1_"));
         assert_ne!(candidacy.settings.holder, again.settings.holder);
         assert_eq!(candidacy.settings.lease_duration, Duration::from_secs(15));
-        let error = turn(&["--leader-election-lease-duration=9s"]).unwrap_err();
+        let error = leadership(&["--leader-election-lease-duration=9s"]).unwrap_err();
         assert!(error.contains("9s must be longer than -renew-deadline 10s"), "{error}");
     }
 

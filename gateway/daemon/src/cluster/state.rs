@@ -16,7 +16,7 @@ use strait_io::PeerStatus;
 use strait_wg::PublicKey;
 use tracing::{info, warn};
 
-use super::Wanted;
+use super::DesiredPeers;
 use crate::config::{Endpoint, Origins, Peer};
 
 /// Grows when an older file would be misunderstood.
@@ -71,7 +71,7 @@ impl StateFile {
     }
 
     /// What was wanted before, with peers that may be at one of `endpoints`; `None` if there is nothing to go by.
-    pub(super) fn load(&self, endpoints: &[Endpoint]) -> Option<Wanted> {
+    pub(super) fn load(&self, endpoints: &[Endpoint]) -> Option<DesiredPeers> {
         let path = self.path.display();
         let state = match read(&self.path) {
             Ok(state) => state,
@@ -86,7 +86,7 @@ impl StateFile {
             return None;
         }
 
-        let wanted = state.to_wanted(endpoints);
+        let wanted = state.to_desired(endpoints);
         match &wanted {
             Some(wanted) => {
                 info!(%path, peers = wanted.peers.len(), "as before until the API server answers")
@@ -98,11 +98,11 @@ impl StateFile {
     }
 
     /// Remembers what is `wanted`, and where its peers are now. Writes only what is news.
-    pub(super) fn save(&mut self, wanted: &Wanted, status: &[PeerStatus]) {
+    pub(super) fn save(&mut self, wanted: &DesiredPeers, status: &[PeerStatus]) {
         let endpoint = |key: PublicKey| {
             status.iter().find(|peer| peer.public_key == key).and_then(|peer| peer.endpoint)
         };
-        let Wanted { peers, cluster } = wanted;
+        let DesiredPeers { peers, cluster } = wanted;
         let peers = peers.iter().map(|peer| Remembered::new(peer, endpoint(peer.public_key)));
         let state = State {
             version: VERSION,
@@ -131,7 +131,7 @@ impl StateFile {
 }
 
 impl State {
-    fn to_wanted(&self, endpoints: &[Endpoint]) -> Option<Wanted> {
+    fn to_desired(&self, endpoints: &[Endpoint]) -> Option<DesiredPeers> {
         let peers = self.peers.iter().map(|remembered| remembered.to_peer(endpoints));
         let prefixes = self.prefixes.iter().map(|prefix| prefix.parse().ok());
         let cluster = Cluster {
@@ -140,7 +140,7 @@ impl State {
             ..Cluster::default()
         };
 
-        Some(Wanted { peers: peers.collect::<Option<_>>()?, cluster })
+        Some(DesiredPeers { peers: peers.collect::<Option<_>>()?, cluster })
     }
 }
 
@@ -220,14 +220,14 @@ mod tests {
         }
     }
 
-    fn wanted() -> Wanted {
+    fn wanted() -> DesiredPeers {
         let cluster = Cluster {
             prefixes: vec!["10.244.0.0/16".parse().unwrap(), "10.70.0.0/16".parse().unwrap()],
             masquerade: vec!["10.70.0.0".parse().unwrap()],
             ..Cluster::default()
         };
 
-        Wanted { peers: peers(), cluster }
+        DesiredPeers { peers: peers(), cluster }
     }
 
     /// As objects make them.
@@ -256,8 +256,8 @@ mod tests {
         fs::remove_file(&path).unwrap();
         state.save(&wanted(), &[]);
         assert!(!path.exists());
-        state.save(&Wanted::default(), &[]);
-        assert_eq!(state.load(&[]), Some(Wanted::default()));
+        state.save(&DesiredPeers::default(), &[]);
+        assert_eq!(state.load(&[]), Some(DesiredPeers::default()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use strait_io::Offload;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::origin::Written;
+use super::origin::KeyOrigins;
 
 /// Defaults are applied later; here a missing value is missing. Places are kept for the messages.
 #[derive(Debug, Deserialize)]
@@ -109,21 +109,21 @@ pub(super) struct RemapSection {
 
 /// Where the file is no configuration: the byte it starts at, and one line that says why.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct SyntaxError {
     pub(super) offset: Option<usize>,
     pub(super) message: String,
 }
 
 /// Parses the text of the configuration file at `path`. Also says where what is in it comes from.
-pub(super) fn parse(text: &str, path: &Path) -> Result<(File, Written), Fault> {
-    let table = DeTable::parse(text).map_err(Fault::new)?;
-    let written = Written::new(table.get_ref(), path);
-    let file = File::deserialize(toml::Deserializer::from(table)).map_err(Fault::new)?;
+pub(super) fn parse(text: &str, path: &Path) -> Result<(File, KeyOrigins), SyntaxError> {
+    let table = DeTable::parse(text).map_err(SyntaxError::new)?;
+    let key_origins = KeyOrigins::new(table.get_ref(), path);
+    let file = File::deserialize(toml::Deserializer::from(table)).map_err(SyntaxError::new)?;
 
-    Ok((file, written))
+    Ok((file, key_origins))
 }
 
-impl Fault {
+impl SyntaxError {
     fn new(error: toml::de::Error) -> Self {
         Self {
             offset: error.span().map(|span| span.start),

@@ -99,13 +99,13 @@ const PEER: [&str; 8] = [
 ];
 
 /// The origins of all that a file says, gathered before the file is taken apart.
-pub(super) struct Written {
+pub(super) struct KeyOrigins {
     config: Origins,
     /// One for each section, in their order.
     peers: Vec<Origins>,
 }
 
-impl Written {
+impl KeyOrigins {
     /// Of `file`, which is at `path`.
     pub(super) fn new(file: &DeTable<'_>, path: &Path) -> Self {
         let gateway = section(file, "gateway");

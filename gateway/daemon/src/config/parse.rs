@@ -42,9 +42,9 @@ const DEFAULT_LISTEN_PORT: u16 = 51840;
 ///
 /// Everything that is wrong, in no particular order. Never empty.
 pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config, Vec<Finding>> {
-    let (file, written) = file::parse(text, path).map_err(|fault| {
-        let line = fault.offset.map(|offset| Lines::new(text).number(offset));
-        vec![Finding { line, problem: Problem::Syntax { message: fault.message } }]
+    let (file, key_origins) = file::parse(text, path).map_err(|error| {
+        let line = error.offset.map(|offset| Lines::new(text).number(offset));
+        vec![Finding { line, problem: Problem::Syntax { message: error.message } }]
     })?;
 
     let dir = path.parent().unwrap_or(Path::new(""));
@@ -53,7 +53,7 @@ pub(super) fn config(text: &str, path: &Path, host_name: &str) -> Result<Config,
 
     match config {
         Some(mut config) if parser.findings.is_empty() => {
-            written.fill(&mut config);
+            key_origins.fill(&mut config);
             Ok(config)
         }
         _ => Err(parser.findings),

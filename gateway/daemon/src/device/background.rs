@@ -18,7 +18,7 @@ use anyhow::Context;
 use nix::unistd::{chdir, dup2_stderr, dup2_stdout, setsid};
 
 /// Tells the second process that the first one waits. Nobody else sets it.
-const WAITED_FOR: &str = "STRAIT_DEVICE_WAITED_FOR";
+const WAITING_PARENT: &str = "STRAIT_DEVICE_WAITED_FOR";
 
 /// Starts this program once more with the same arguments, and waits until the device is there.
 ///
@@ -33,7 +33,7 @@ pub(super) fn start() -> anyhow::Result<ExitCode> {
         .arg0(name)
         .args(words)
         .env("WG_PROCESS_FOREGROUND", "1")
-        .env(WAITED_FOR, "1")
+        .env(WAITING_PARENT, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -61,7 +61,7 @@ fn status(status: ExitStatus) -> ExitCode {
 ///
 /// What the kernel says.
 pub(super) fn leave_terminal() -> anyhow::Result<()> {
-    if is_waited_for() {
+    if has_waiting_parent() {
         setsid().context("cannot begin a session")?;
         chdir("/").context("cannot change to /")?;
     }
@@ -71,20 +71,20 @@ pub(super) fn leave_terminal() -> anyhow::Result<()> {
 
 /// In the second process: the device and its socket are there.
 ///
-/// As with wireguard-go, what is logged from now on is lost unless somebody asked for it: `is_heard`.
+/// As with wireguard-go, what is logged from now on is lost unless somebody asked for it: `is_log_visible`.
 ///
 /// # Errors
 ///
 /// What the kernel says.
-pub(super) fn report_ready(is_heard: bool) -> anyhow::Result<()> {
-    if !is_waited_for() {
+pub(super) fn report_ready(is_log_visible: bool) -> anyhow::Result<()> {
+    if !has_waiting_parent() {
         return Ok(());
     }
     // Whoever waited may be gone; the device is there all the same.
     let _ = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
     let nowhere = File::options().write(true).open("/dev/null").context("cannot open /dev/null")?;
     dup2_stdout(&nowhere).context("cannot leave stdout")?;
-    if !is_heard {
+    if !is_log_visible {
         dup2_stderr(&nowhere).context("cannot leave stderr")?;
     }
 
@@ -92,6 +92,6 @@ pub(super) fn report_ready(is_heard: bool) -> anyhow::Result<()> {
 }
 
 /// Whether this is the second process.
-pub(super) fn is_waited_for() -> bool {
-    std::env::var_os(WAITED_FOR).is_some()
+pub(super) fn has_waiting_parent() -> bool {
+    std::env::var_os(WAITING_PARENT).is_some()
 }

@@ -15,9 +15,9 @@ use strait_wg::uapi::{
 use strait_wg::{Engine, PrivateKey};
 use tracing::info;
 
-use super::kept::Kept;
+use super::learned_peers::LearnedPeers;
+use crate::peer_paths::PathChange;
 use crate::uapi::status;
-use crate::ways::Change;
 
 /// Of a device that nobody told another: what Ethernet leaves, as with wireguard-go.
 const MTU_BYTES: u16 = 1420;
@@ -32,7 +32,7 @@ pub(super) struct Device {
     monitor: Monitor,
     engine: Engine,
     configuration: Configuration,
-    kept: Kept,
+    learned_peers: LearnedPeers,
     is_up: bool,
 }
 
@@ -52,13 +52,13 @@ impl Device {
             max_flows: MAX_FLOWS,
             engine,
         };
-        let gateway = Gateway::start(&settings, &nobody())?;
+        let gateway = Gateway::start(&settings, &throwaway_key())?;
         let monitor = gateway.monitor();
 
-        let (configuration, kept) = (Configuration::default(), Kept::default());
+        let (configuration, learned_peers) = (Configuration::default(), LearnedPeers::default());
         // The device is down.
         gateway.stop_initiating();
-        Ok(Self { gateway, monitor, engine, configuration, kept, is_up: false })
+        Ok(Self { gateway, monitor, engine, configuration, learned_peers, is_up: false })
     }
 
     /// The device is up or down, and has this MTU in bytes. While it is down nothing is begun.
@@ -96,7 +96,7 @@ impl Device {
     }
 
     /// The way to a peer is another one.
-    pub(super) fn handle_way(&self, change: Change) {
+    pub(super) fn handle_path_change(&self, change: PathChange) {
         change.apply(&self.gateway);
     }
 
@@ -118,7 +118,7 @@ impl Device {
         let had_key = self.configuration.private_key.is_some();
         let has_key = wanted.private_key.is_some();
         if had_key && !has_key {
-            self.kept.take(&self.monitor.status().peers);
+            self.learned_peers.take(&self.monitor.status().peers);
         }
         self.take_key(&wanted);
         let moved = self.configuration.endpoint_changes(changes);
@@ -127,21 +127,22 @@ impl Device {
         // Without a key there is nobody to talk to; who and where they are is kept.
         let renewed = self.configuration.recreated(changes);
         let peers = self.configuration.peers.iter().map(|peer| peer.public_key);
-        self.kept.retain(&peers.filter(|peer| !renewed.contains(peer)).collect::<HashSet<_>>());
+        self.learned_peers
+            .retain(&peers.filter(|peer| !renewed.contains(peer)).collect::<HashSet<_>>());
         if !renewed.is_empty() {
             self.apply(|peer| has_key && !renewed.contains(&peer.public_key));
         }
         self.apply(|_| has_key);
         if has_key && !had_key {
             for peer in &self.configuration.peers {
-                let learned = self.kept.endpoint(peer.public_key);
+                let learned = self.learned_peers.endpoint(peer.public_key);
                 if let Some(endpoint) = learned.or(peer.endpoint) {
                     self.gateway.move_peer(peer.public_key, endpoint);
                 }
             }
         }
         for (peer, endpoint) in moved {
-            self.kept.move_peer(peer, endpoint);
+            self.learned_peers.move_peer(peer, endpoint);
             self.gateway.move_peer(peer, endpoint);
         }
         self.gateway.run_timers();
@@ -185,7 +186,7 @@ impl Device {
                 self.gateway.supersede_private_key(key);
             }
             (None, Some(key)) => self.gateway.replace_private_key(key),
-            (Some(_), None) => self.gateway.replace_private_key(&nobody()),
+            (Some(_), None) => self.gateway.replace_private_key(&throwaway_key()),
             (Some(_), Some(_)) | (None, None) => {}
         }
     }
@@ -201,7 +202,7 @@ impl Device {
             found.peers.iter().map(|peer| (peer.public_key, peer)).collect();
 
         let peers = peers.iter().map(|peer| {
-            let endpoint = || self.kept.endpoint(peer.public_key).or(peer.endpoint);
+            let endpoint = || self.learned_peers.endpoint(peer.public_key).or(peer.endpoint);
             let mut learned = learned.get(&peer.public_key).map_or_else(
                 || PeerReport {
                     endpoint: endpoint().map(Into::into),
@@ -209,7 +210,7 @@ impl Device {
                 },
                 |found| status::of_peer(found),
             );
-            self.kept.count_into(&mut learned);
+            self.learned_peers.count_into(&mut learned);
             PeerReport {
                 preshared_key: peer.preshared_key.clone(),
                 persistent_keepalive: peer.persistent_keepalive,
@@ -223,7 +224,7 @@ impl Device {
 }
 
 /// A key that nobody knows, for as long as there is no other.
-fn nobody() -> PrivateKey {
+fn throwaway_key() -> PrivateKey {
     PrivateKey::generate()
 }
 

@@ -32,8 +32,8 @@ pub struct Report {
     before: PacketReport,
     after: Option<PacketReport>,
     /// How the source and the destination of `after` came about.
-    source_by: Option<By>,
-    destination_by: Option<By>,
+    source_by: Option<RewrittenBy>,
+    destination_by: Option<RewrittenBy>,
     /// Of the device, in bytes; inbound there is no limit.
     mtu: Option<u16>,
     /// As asked for, in bytes.
@@ -58,7 +58,7 @@ enum Verdict {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum By {
+enum RewrittenBy {
     Unchanged,
     Rule,
     HostMap,
@@ -136,8 +136,8 @@ impl Report {
             allowed_ip,
             before: PacketReport::new(before),
             after: after.map(|After { packet, .. }| PacketReport::new(&packet)),
-            source_by: after.map(|After { source, .. }| By::new(source)),
-            destination_by: after.map(|After { destination, .. }| By::new(destination)),
+            source_by: after.map(|After { source, .. }| RewrittenBy::new(source)),
+            destination_by: after.map(|After { destination, .. }| RewrittenBy::new(destination)),
             mtu: *mtu_bytes,
             size: question.size,
             mss: after.and_then(|After { mss_bytes, .. }| mss_bytes),
@@ -196,7 +196,7 @@ const fn error_name(cause: Cause, is_ipv6: bool) -> &'static str {
     }
 }
 
-impl By {
+impl RewrittenBy {
     const fn new(treatment: Treatment) -> Self {
         match treatment {
             Treatment::Unchanged => Self::Unchanged,
@@ -276,11 +276,11 @@ impl fmt::Display for Report {
             (None, Some(prefix)) => line(f, "rule", &format!("none; allowed IPs {prefix}"))?,
             (None, None) => {}
         }
-        if let Some(by) = self.source_by.and_then(By::text) {
-            line(f, "source", by)?;
+        if let Some(rewritten_by) = self.source_by.and_then(RewrittenBy::text) {
+            line(f, "source", rewritten_by)?;
         }
-        if let Some(by) = self.destination_by.and_then(By::text) {
-            line(f, "target", by)?;
+        if let Some(rewritten_by) = self.destination_by.and_then(RewrittenBy::text) {
+            line(f, "target", rewritten_by)?;
         }
         line(f, "before", &self.before.to_string())?;
         if let Some(after) = &self.after {

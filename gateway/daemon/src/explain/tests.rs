@@ -147,7 +147,7 @@ fn ports_are_for_protocols_that_have_them() {
 
 fn report(line: &str) -> Report {
     let question = question(&typed(line)).unwrap();
-    let explanation = planned(&example::config(), 1340, &question).unwrap();
+    let explanation = explain_config(&example::config(), 1340, &question).unwrap();
 
     Report::new(&question, &explanation)
 }

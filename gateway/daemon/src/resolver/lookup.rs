@@ -31,7 +31,7 @@ const TTL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where a name leads.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct Resolved {
     /// The best first.
     pub(super) addresses: Vec<SocketAddr>,
     /// How long that holds, if anybody knows.
@@ -43,12 +43,12 @@ pub(super) struct Found {
 /// # Errors
 ///
 /// What the system says, or that it took too long.
-pub(super) async fn look_up(target: &HostPort) -> io::Result<Found> {
+pub(super) async fn look_up(target: &HostPort) -> io::Result<Resolved> {
     let found = timeout(LOOKUP_TIMEOUT, lookup_host((&*target.host, target.port))).await;
     let addresses: Vec<_> = found.map_err(|_| io::ErrorKind::TimedOut)??.collect();
     let ttl = timeout(TTL_TIMEOUT, ttl(&target.host, ResolvConf::default())).await;
 
-    Ok(Found { addresses, ttl: ttl.ok().flatten() })
+    Ok(Resolved { addresses, ttl: ttl.ok().flatten() })
 }
 
 /// How long the addresses of `host` hold, as the DNS servers of `conf` say.

@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Between two lookups while eager. No TTL makes them more frequent.
-const EAGER: Duration = Duration::from_secs(5);
+const FAST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long eagerness lasts.
-const EAGER_FOR: Duration = Duration::from_secs(600);
+const FAST_PERIOD: Duration = Duration::from_secs(600);
 
 /// Between two lookups at the most while trouble lasts.
-const IN_TROUBLE: Duration = Duration::from_secs(30);
+const UNANSWERED_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Between two lookups at the least, whatever happens.
-const BREATH: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// First and longest pause after a failed lookup.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
@@ -36,8 +36,8 @@ const BACKOFF_LAST: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Schedule {
     state: State,
-    eager_until: Instant,
-    is_in_trouble: bool,
+    fast_until: Instant,
+    is_unanswered: bool,
     failures: u32,
     last_begun: Option<Instant>,
 }
@@ -53,8 +53,8 @@ impl Schedule {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: State::Waiting { due: now },
-            eager_until: now + EAGER_FOR,
-            is_in_trouble: false,
+            fast_until: now + FAST_PERIOD,
+            is_unanswered: false,
             failures: 0,
             last_begun: None,
         }
@@ -66,19 +66,19 @@ impl Schedule {
     }
 
     /// Whether peers of this name fail to answer handshakes. Only the beginning of it makes a lookup due.
-    pub(super) fn set_trouble(&mut self, is_in_trouble: bool, now: Instant) {
-        let is_news = is_in_trouble && !self.is_in_trouble;
-        self.is_in_trouble = is_in_trouble;
-        if is_news {
-            self.hurry(now);
+    pub(super) fn set_unanswered(&mut self, is_unanswered: bool, now: Instant) {
+        let is_new = is_unanswered && !self.is_unanswered;
+        self.is_unanswered = is_unanswered;
+        if is_new {
+            self.look_up_now(now);
         }
     }
 
     /// There is reason to doubt the last answer: the next lookup is due at once.
-    pub(super) fn hurry(&mut self, now: Instant) {
-        self.eager_until = now + EAGER_FOR;
+    pub(super) fn look_up_now(&mut self, now: Instant) {
+        self.fast_until = now + FAST_PERIOD;
         if let State::Waiting { due } = &mut self.state {
-            let earliest = self.last_begun.map_or(now, |begun| now.max(begun + BREATH));
+            let earliest = self.last_begun.map_or(now, |begun| now.max(begun + MIN_INTERVAL));
             *due = earliest.min(*due);
         }
     }
@@ -105,14 +105,14 @@ impl Schedule {
         now: Instant,
     ) {
         self.failures = 0;
-        let longest = if now < self.eager_until {
-            EAGER
-        } else if self.is_in_trouble {
-            check_interval.min(IN_TROUBLE)
+        let longest = if now < self.fast_until {
+            FAST_INTERVAL
+        } else if self.is_unanswered {
+            check_interval.min(UNANSWERED_INTERVAL)
         } else {
             check_interval
         };
-        let pause = ttl.unwrap_or(longest).max(EAGER).min(longest).max(BREATH);
+        let pause = ttl.unwrap_or(longest).max(FAST_INTERVAL).min(longest).max(MIN_INTERVAL);
         self.state = State::Waiting { due: now + pause };
     }
 
@@ -200,7 +200,7 @@ mod tests {
         assert!(schedule.poll_lookup(now));
         schedule.handle_answer(None, CHECK_INTERVAL, now);
 
-        schedule.hurry(now);
+        schedule.look_up_now(now);
 
         assert!(!schedule.poll_lookup(now + SECOND / 2));
         assert!(schedule.poll_lookup(now + SECOND));
@@ -234,7 +234,7 @@ mod tests {
                 while !schedule.poll_lookup(now) {
                     now += SECOND / 4;
                     if event == 3 {
-                        schedule.hurry(now);
+                        schedule.look_up_now(now);
                     }
                 }
                 if let Some(before) = begun.replace(now) {
@@ -254,7 +254,7 @@ mod tests {
     fn lookups(
         ttl: Option<Duration>,
         duration: Duration,
-        is_in_trouble: impl Fn(u64) -> bool,
+        is_unanswered: impl Fn(u64) -> bool,
     ) -> Vec<u64> {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
@@ -262,7 +262,7 @@ mod tests {
 
         for second in 0..duration.as_secs() {
             let now = start + Duration::from_secs(second);
-            schedule.set_trouble(is_in_trouble(second), now);
+            schedule.set_unanswered(is_unanswered(second), now);
             if schedule.poll_lookup(now) {
                 schedule.handle_answer(ttl, CHECK_INTERVAL, now);
                 asked.push(second);

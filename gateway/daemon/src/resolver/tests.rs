@@ -40,7 +40,7 @@ fn no_error_loses_what_is_known() {
     let (mut resolver, key) = resolver_for(&[NAME]);
     resolver.handle_answer(answer(&["192.0.2.7"]), now());
 
-    for result in [Err(io::ErrorKind::NotFound.into()), Ok(Found::default())] {
+    for result in [Err(io::ErrorKind::NotFound.into()), Ok(Resolved::default())] {
         let changed = resolver.handle_answer(Answer { name: name(NAME), result }, now());
 
         assert_eq!(changed, []);
@@ -101,7 +101,7 @@ fn a_handshake_that_had_to_be_repeated_or_a_missed_probe_asks_at_once() {
     resolver.handle_status(&status(2), after(3));
     assert_eq!(asked(&resolver), 2);
     resolver.handle_answer(answer(&["192.0.2.7"]), after(3));
-    resolver.hurry(after(5));
+    resolver.look_up_now(after(5));
     assert_eq!(asked(&resolver), 3);
 }
 
@@ -134,7 +134,7 @@ proptest! {
         for ips in answers {
             let result = match &ips {
                 None => Err(io::ErrorKind::TimedOut.into()),
-                Some(ips) => Ok(Found {
+                Some(ips) => Ok(Resolved {
                     addresses: ips.iter().map(|ip| ([192, 0, 2, *ip], 51840).into()).collect(),
                     ttl: None,
                 }),
@@ -173,7 +173,7 @@ fn name(text: &str) -> HostPort {
 fn answer(ips: &[&str]) -> Answer {
     let addresses = ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 51840)).collect();
 
-    Answer { name: name(NAME), result: Ok(Found { addresses, ttl: None }) }
+    Answer { name: name(NAME), result: Ok(Resolved { addresses, ttl: None }) }
 }
 
 fn shown(resolver: &Resolver, key: &PublicKey) -> Vec<String> {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use strait_wg::PrivateKey;
 use strait_wg::uapi::{Drops, PeerReport};
 
-use super::Shown;
+use super::ShownDevice;
 
 /// One device. What it does not have or does not tell is `null`.
 #[derive(Debug, Serialize)]
@@ -53,7 +53,7 @@ struct Peer<'a> {
 /// # Errors
 ///
 /// Never for lack of data: only if it cannot be written.
-pub(super) fn of_devices(devices: &[Shown]) -> serde_json::Result<String> {
+pub(super) fn of_devices(devices: &[ShownDevice]) -> serde_json::Result<String> {
     let devices: Vec<_> = devices.iter().map(of_device).collect();
     let mut text = serde_json::to_string_pretty(&devices)?;
     text.push('\n');
@@ -61,7 +61,7 @@ pub(super) fn of_devices(devices: &[Shown]) -> serde_json::Result<String> {
     Ok(text)
 }
 
-fn of_device(Shown { interface, report }: &Shown) -> Device<'_> {
+fn of_device(ShownDevice { interface, report }: &ShownDevice) -> Device<'_> {
     let device = &report.device;
     let public_key = device.private_key.as_ref().map(PrivateKey::public_key);
 
@@ -131,8 +131,10 @@ mod tests {
             outbound_drops: vec![Drops { reason: "no_route".to_owned(), packets: 4 }],
             ..DeviceReport::default()
         };
-        let shown =
-            Shown { interface: "wg0".to_owned(), report: Report { device, peers: vec![peer] } };
+        let shown = ShownDevice {
+            interface: "wg0".to_owned(),
+            report: Report { device, peers: vec![peer] },
+        };
 
         let text = of_devices(&[shown]).unwrap();
 

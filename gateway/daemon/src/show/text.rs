@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use strait_wg::PrivateKey;
 use strait_wg::uapi::{Drops, PeerReport};
 
-use super::Shown;
+use super::ShownDevice;
 
 /// What stands for a secret.
 const HIDDEN: &str = "(hidden)";
@@ -17,13 +17,13 @@ const UNITS: [(u64, &str); 5] =
     [(365 * 86_400, "year"), (86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
 
 /// One block a device, one below it a peer.
-pub(super) fn of_devices(devices: &[Shown], now: Timestamp) -> String {
+pub(super) fn of_devices(devices: &[ShownDevice], now: Timestamp) -> String {
     let blocks: Vec<_> = devices.iter().map(|device| of_device(device, now)).collect();
 
     blocks.join("\n")
 }
 
-fn of_device(Shown { interface, report }: &Shown, now: Timestamp) -> String {
+fn of_device(ShownDevice { interface, report }: &ShownDevice, now: Timestamp) -> String {
     let device = &report.device;
     let mut lines = Lines::headed("interface", interface);
     lines.push("public key", device.private_key.as_ref().map(PrivateKey::public_key));
@@ -175,7 +175,8 @@ mod tests {
         };
         let report = Report { device, peers: vec![peer, PeerReport::new(own)] };
 
-        let text = of_devices(&[Shown { interface: "wg0".to_owned(), report }], at(1_003_661));
+        let text =
+            of_devices(&[ShownDevice { interface: "wg0".to_owned(), report }], at(1_003_661));
 
         let expected = format!(
             "interface: wg0\n  public key: {own}\n  private key: (hidden)\n  listening port: 51820\n  \

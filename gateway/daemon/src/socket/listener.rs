@@ -16,7 +16,7 @@ const BACKLOG: i32 = 128;
 #[derive(Debug)]
 pub struct Listener {
     pub(super) listener: UnixListener,
-    pub(super) file: File,
+    pub(super) file: SocketFile,
 }
 
 /// Why a path cannot be a socket of ours.
@@ -42,7 +42,7 @@ impl From<BindError> for io::Error {
 
 /// The socket in the file system. Dropping it removes it, unless another one is there by then.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct SocketFile {
     pub(super) path: PathBuf,
     device: u64,
     inode: u64,
@@ -76,7 +76,7 @@ impl Listener {
     }
 }
 
-impl File {
+impl SocketFile {
     /// Whether it is there, and not another one in its place. Where nobody can tell, it is.
     pub(super) fn is_there(&self) -> bool {
         match fs::symlink_metadata(&self.path) {
@@ -107,7 +107,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         self.remove();
     }
@@ -129,7 +129,7 @@ fn finish(unfinished: &Path, path: &Path, socket: Socket) -> io::Result<Listener
     socket.listen(BACKLOG)?;
     let made = fs::symlink_metadata(unfinished)?;
     fs::rename(unfinished, path)?;
-    let file = File { path: path.to_owned(), device: made.dev(), inode: made.ino() };
+    let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
 
     Ok(Listener { listener: OwnedFd::from(socket).into(), file })
 }

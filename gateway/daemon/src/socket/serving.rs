@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::{File, Listener};
+use super::{Listener, SocketFile};
 
 /// Pause after a failed `accept`: out of file descriptors it fails at once, again and again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Serving {
     task: AbortHandle,
-    file: File,
+    file: SocketFile,
 }
 
 impl Serving {

@@ -11,7 +11,7 @@ use strait_wg::uapi::{Errno, Operation, Refusal, Report};
 use tracing::info;
 
 use super::{Serving, bind, serve, status};
-use crate::admin::Board;
+use crate::admin::StatusBoard;
 use crate::config::{Config, Peer};
 
 /// Answers for the gateway with the device called `interface`; `authority` is who configures it. Nobody
@@ -20,7 +20,7 @@ pub fn serve_gateway(
     interface: &str,
     authority: &'static str,
     monitor: Monitor,
-    board: Board,
+    board: StatusBoard,
 ) -> Option<Serving> {
     let served = bind(interface).map_err(anyhow::Error::from).and_then(|listener| {
         let answer = move |operation| answer(operation, authority, &monitor, &board);
@@ -40,7 +40,7 @@ fn answer(
     operation: Operation,
     authority: &str,
     monitor: &Monitor,
-    board: &Board,
+    board: &StatusBoard,
 ) -> Result<Option<Report>, Refusal> {
     match operation {
         Operation::Get => Ok(Some(of_gateway(monitor, board))),
@@ -51,9 +51,9 @@ fn answer(
     }
 }
 
-fn of_gateway(monitor: &Monitor, board: &Board) -> Report {
+fn of_gateway(monitor: &Monitor, board: &StatusBoard) -> Report {
     let found = monitor.status();
-    let in_force = board.in_force();
+    let in_force = board.applied();
     let config = in_force.as_ref().map(|in_force| &*in_force.config);
     let peers: HashMap<_, _> = config
         .iter()

@@ -22,15 +22,15 @@ const PART_BYTES: usize = 64 << 10;
 const PARTS: usize = 2;
 
 /// Threads that write pages.
-pub struct Writers(Arc<Semaphore>);
+pub struct PageWriters(Arc<Semaphore>);
 
 /// Where a page is written to.
-pub struct Parts {
+pub struct PageWriter {
     text: String,
     ready: mpsc::Sender<Bytes>,
 }
 
-impl Writers {
+impl PageWriters {
     /// Pages that are written at the same time: more than there are scrapers, and few enough for their memory
     /// and processor time.
     pub const MAX: usize = 4;
@@ -38,12 +38,12 @@ impl Writers {
     /// The page that `write` writes; `None` if too many are being written.
     pub fn start(
         &self,
-        write: impl FnOnce(&mut Parts) -> fmt::Result + Send + 'static,
+        write: impl FnOnce(&mut PageWriter) -> fmt::Result + Send + 'static,
     ) -> Option<Body> {
         let permit = Arc::clone(&self.0).try_acquire_owned().ok()?;
         let (ready, mut parts) = mpsc::channel(PARTS);
         tokio::task::spawn_blocking(move || {
-            let mut parts = Parts { text: String::new(), ready };
+            let mut parts = PageWriter { text: String::new(), ready };
             // It fails if the client has gone, which needs no answer.
             let _ = write(&mut parts).and_then(|()| parts.flush());
             drop(permit);
@@ -54,19 +54,19 @@ impl Writers {
     }
 }
 
-impl Default for Writers {
+impl Default for PageWriters {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(Self::MAX)))
     }
 }
 
-impl Parts {
+impl PageWriter {
     fn flush(&mut self) -> fmt::Result {
         self.ready.blocking_send(mem::take(&mut self.text).into()).map_err(|_| fmt::Error)
     }
 }
 
-impl fmt::Write for Parts {
+impl fmt::Write for PageWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.text.push_str(text);
 
@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_gets_the_whole_page() {
         let line = "one of many lines\n";
-        let body = Writers::default()
+        let body = PageWriters::default()
             .start(move |parts| (0..20_000).try_for_each(|_| parts.write_str(line)));
 
         let page = body.unwrap().collect().await.unwrap().to_bytes();
@@ -94,11 +94,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_few_pages_are_written_at_a_time() {
-        let writers = Writers::default();
-        let endless = |parts: &mut Parts| loop {
+        let writers = PageWriters::default();
+        let endless = |parts: &mut PageWriter| loop {
             parts.write_str("and so on\n")?;
         };
-        let mut unread: Vec<_> = (0..Writers::MAX).map(|_| writers.start(endless)).collect();
+        let mut unread: Vec<_> = (0..PageWriters::MAX).map(|_| writers.start(endless)).collect();
         assert!(unread.iter().all(Option::is_some));
         assert!(writers.start(endless).is_none());
 

@@ -15,7 +15,7 @@ pub(crate) struct Confirmation {
 
 impl Confirmation {
     /// Asks whether `verb` is meant, unless that was said.
-    pub(crate) fn ask(&self, verb: &str) -> anyhow::Result<()> {
+    pub(crate) fn execute(&self, verb: &str) -> anyhow::Result<()> {
         let warning = format!("{verb} is a potentially destructive command.");
 
         if self.yes || answer(&warning)? { Ok(()) } else { Err(CommandError::Aborted.into()) }

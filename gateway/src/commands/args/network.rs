@@ -102,7 +102,7 @@ pub(crate) struct ConnectArgs {
     )]
     pub(crate) gw_server_service_loadbalancerip: Option<String>,
     #[command(flatten)]
-    pub(crate) former: FormerArgs,
+    pub(crate) legacy: LegacyArgs,
     /// Type of the template of the client [default: as it is, else
     /// networking.liqo.io/v1beta1/wggatewayclienttemplates]
     #[arg(
@@ -152,7 +152,7 @@ pub(crate) struct ConnectArgs {
 
 /// Flags of Liqo before its release 1.0. Its documentation of that time has other lines, too.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct FormerArgs {
+pub(crate) struct LegacyArgs {
     /// --gw-server-service-type
     #[arg(
         long,
@@ -191,7 +191,7 @@ pub(crate) struct FormerArgs {
     pub(crate) load_balancer_ip: Option<String>,
 }
 
-impl FormerArgs {
+impl LegacyArgs {
     /// Whether any of them was typed.
     pub(crate) const fn are_used(&self) -> bool {
         self.server_service_type.is_some()

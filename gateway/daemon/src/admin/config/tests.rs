@@ -5,11 +5,11 @@ use super::*;
 use crate::config::example;
 
 fn page(config: Config) -> Value {
-    let in_force = InForce { config: config.into(), mtu_bytes: 1340, generation: 3 };
+    let in_force = AppliedConfig { config: config.into(), mtu_bytes: 1340, generation: 3 };
     let (_layer, log) = Log::new("warn", LogFormat::Json);
     log.set_filter("debug").unwrap();
 
-    serde_json::to_value(ConfigPage::new(&in_force, &Given::default(), &log)).unwrap()
+    serde_json::to_value(ConfigPage::new(&in_force, &FlagValues::default(), &log)).unwrap()
 }
 
 #[test]

@@ -13,13 +13,13 @@ use kube::Client;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use self::lease::Ears;
-use super::settings::Turn;
+use self::lease::PeerHeard;
+use super::settings::Leadership;
 use crate::election::Candidacy;
 
 /// The time in which this replica is the active one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Term {
+pub(super) struct LeaderTerm {
     /// Where the replica before it heard the peer.
     pub(super) peer_endpoint: Option<SocketAddr>,
     /// Until when that one may have begun sessions with it, since 1970.
@@ -27,38 +27,38 @@ pub(super) struct Term {
 }
 
 /// What decides whose turn it is, and how to end it in order.
-pub(super) struct TurnTask {
+pub(super) struct LeadershipTask {
     /// Empty if there is nothing to decide. Says whether another replica has the turn.
     task: JoinSet<bool>,
     end: Option<oneshot::Sender<()>>,
     heard: watch::Sender<Option<SocketAddr>>,
-    is_awaited: watch::Receiver<bool>,
+    is_peer_awaited: watch::Receiver<bool>,
 }
 
-impl TurnTask {
+impl LeadershipTask {
     /// Says in `term` whenever it begins or ceases to be the turn of this replica. To be called within the
     /// runtime.
     pub(super) fn start(
-        turn: &Turn,
+        leadership: &Leadership,
         client: &Client,
         identity: &Identity,
-        term: watch::Sender<Option<Term>>,
+        term: watch::Sender<Option<LeaderTerm>>,
     ) -> Self {
         let (heard, last_heard) = watch::channel(None);
-        let (awaits, is_awaited) = watch::channel(false);
+        let (awaits, is_peer_awaited) = watch::channel(false);
         let mut task = JoinSet::new();
         let mut end = None;
-        match turn.clone() {
-            Turn::Always => {}
-            Turn::Lease(Candidacy { settings, times, pod }) => {
+        match leadership.clone() {
+            Leadership::Always => {}
+            Leadership::Lease(Candidacy { settings, times, pod }) => {
                 let election = Election::new(client.clone(), identity, settings);
                 let pod = ActivePod::new(client.clone(), identity, pod);
                 let (sender, ended) = oneshot::channel();
-                let ears = Ears { heard: last_heard, awaits };
-                task.spawn(lease::stand(election, pod, times, term, ears, ended));
+                let peer_heard = PeerHeard { heard: last_heard, awaits };
+                task.spawn(lease::stand(election, pod, times, term, peer_heard, ended));
                 end = Some(sender);
             }
-            Turn::Beside { socket, guest } => {
+            Leadership::OtherContainer { socket, guest } => {
                 task.spawn(async move {
                     guest::attend(&socket, &guest, term).await;
                     false
@@ -66,7 +66,7 @@ impl TurnTask {
             }
         }
 
-        Self { task, end, heard, is_awaited }
+        Self { task, end, heard, is_peer_awaited }
     }
 
     /// The peer was heard at `endpoint`, which whoever has the next turn is to know.
@@ -76,7 +76,7 @@ impl TurnTask {
 
     /// Whether it matters how soon [`Self::hear`] is called.
     pub(super) fn awaits_peer(&self) -> bool {
-        *self.is_awaited.borrow()
+        *self.is_peer_awaited.borrow()
     }
 
     /// Lets another replica have its turn. Says whether one has, or nobody seems to want it.

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::Term;
+use super::LeaderTerm;
 use crate::service::now;
 
 /// Between two attempts to reach the container beside this one, before and after it has said to start.
@@ -27,16 +27,16 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 ///
 /// That container may start anew, and then waits for everybody to come again; what is active stays so,
 /// as packets have nothing to do with it.
-pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<Term>>) {
+pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<LeaderTerm>>) {
     let start = now();
     let [mut pause, after] = CONNECT;
     let mut is_said = false;
 
     loop {
-        match listen(socket, guest).await {
+        match wait_for_start(socket, guest).await {
             Ok(()) => {
                 info!("the gateway container says to start");
-                term.send_replace(Some(Term::default()));
+                term.send_replace(Some(LeaderTerm::default()));
                 pause = after;
             }
             Err(error) if !is_said && now() - start >= CONNECT_PATIENCE => {
@@ -51,7 +51,7 @@ pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Optio
 }
 
 /// Until the other end says to start.
-async fn listen(socket: &Path, guest: &str) -> io::Result<()> {
+async fn wait_for_start(socket: &Path, guest: &str) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(guest.as_bytes()).await?;
 

@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::config::Origin;
 
 /// Flags of a gateway that mean something beside a file.
-const BESIDE_A_FILE: [&str; 4] = ["config", "dns_check_interval", "log_format", "log_level"];
+const ALLOWED_WITH_FILE: [&str; 4] = ["config", "dns_check_interval", "log_format", "log_level"];
 
 /// Whether a flag, by its name in the code, means something beside a file, which says all the rest.
-pub fn is_beside_a_file(name: &str) -> bool {
-    BESIDE_A_FILE.contains(&name)
+pub fn is_allowed_with_file(name: &str) -> bool {
+    ALLOWED_WITH_FILE.contains(&name)
 }
 
 /// A value and whose word it is. Its JSON form is public interface.
@@ -29,9 +29,9 @@ pub struct Setting {
 
 /// Every flag of one command, under its name in the code. No flag holds a secret.
 #[derive(Clone, Debug, Default)]
-pub struct Given(BTreeMap<String, Setting>);
+pub struct FlagValues(BTreeMap<String, Setting>);
 
-impl Given {
+impl FlagValues {
     /// Of `command` and what was matched for it.
     pub fn new(command: &Command, matches: &ArgMatches) -> Self {
         // Help and version are no settings.
@@ -48,8 +48,8 @@ impl Given {
     }
 
     /// The first that stands beside a file and means nothing there, as it was given.
-    pub fn at_odds_with_a_file(&self) -> Option<&str> {
-        let mut others = self.settings().filter(|(name, _)| !is_beside_a_file(name));
+    pub fn conflict_with_file(&self) -> Option<&str> {
+        let mut others = self.settings().filter(|(name, _)| !is_allowed_with_file(name));
 
         others.find_map(|(_, setting)| match &setting.origin {
             Origin::Flag { flag } => Some(flag.as_str()),

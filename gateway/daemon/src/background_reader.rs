@@ -14,7 +14,7 @@ pub(crate) const READ_MAX: Duration = Duration::from_secs(30);
 
 /// At most one read at a time.
 #[derive(Debug)]
-pub(crate) struct Reading<T> {
+pub(crate) struct BackgroundReader<T> {
     limit: Duration,
     under_way: Option<UnderWay<T>>,
     /// The last thread, if it gave no result in time. It may be blocked for ever.
@@ -30,9 +30,9 @@ struct UnderWay<T> {
 
 /// What has become of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read<T> {
+pub(crate) enum ReadOutcome<T> {
     /// The result, and whether another read was asked for meanwhile.
-    Done(T, Again),
+    Done(T, ReadAgain),
     /// There is none yet, and it is not awaited any more.
     TimedOut,
     /// The thread ended without a result.
@@ -41,12 +41,12 @@ pub(crate) enum Read<T> {
 
 /// Whether a read was asked for while another one was under way, which may have read an older file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum ReadAgain {
     Yes,
     No,
 }
 
-impl<T: Send + 'static> Reading<T> {
+impl<T: Send + 'static> BackgroundReader<T> {
     /// Nothing is read yet. A read is awaited for so long.
     pub(crate) const fn new(limit: Duration) -> Self {
         Self { limit, under_way: None, thread: None }
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Reading<T> {
     }
 
     /// Waits until what is read is there, or is late. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Read<T> {
+    pub(crate) async fn next(&mut self) -> ReadOutcome<T> {
         let Some(UnderWay { result, deadline, .. }) = &mut self.under_way else {
             return pending().await;
         };
@@ -90,9 +90,12 @@ impl<T: Send + 'static> Reading<T> {
         let is_asked_again = self.under_way.take().is_some_and(|read| read.is_asked_again);
 
         match result {
-            Ok(Ok(value)) => Read::Done(value, if is_asked_again { Again::Yes } else { Again::No }),
-            Ok(Err(_)) => Read::Panicked,
-            Err(_) => Read::TimedOut,
+            Ok(Ok(value)) => ReadOutcome::Done(
+                value,
+                if is_asked_again { ReadAgain::Yes } else { ReadAgain::No },
+            ),
+            Ok(Err(_)) => ReadOutcome::Panicked,
+            Err(_) => ReadOutcome::TimedOut,
         }
     }
 }
@@ -105,16 +108,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_that_blocks_times_out_and_is_the_only_one() {
-        let mut reading = Reading::new(Duration::from_millis(20));
+        let mut reader = BackgroundReader::new(Duration::from_millis(20));
         let (unblock, blocked) = mpsc::channel::<()>();
-        reading.start(move || blocked.recv().is_ok()).unwrap();
+        reader.start(move || blocked.recv().is_ok()).unwrap();
 
-        assert_eq!(reading.next().await, Read::TimedOut);
-        let error = reading.start(|| true).unwrap_err();
+        assert_eq!(reader.next().await, ReadOutcome::TimedOut);
+        let error = reader.start(|| true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 
         drop(unblock);
-        while reading.start(|| true).is_err() {
+        while reader.start(|| true).is_err() {
             std::thread::yield_now();
         }
     }
@@ -122,30 +125,30 @@ mod tests {
     /// The thread ends some time after its result is there.
     #[tokio::test]
     async fn a_read_can_follow_its_predecessor_at_once() {
-        let mut reading = Reading::new(READ_MAX);
+        let mut reader = BackgroundReader::new(READ_MAX);
         for number in 0..2_000 {
-            reading.start(move || number).unwrap();
-            assert_eq!(reading.next().await, Read::Done(number, Again::No));
+            reader.start(move || number).unwrap();
+            assert_eq!(reader.next().await, ReadOutcome::Done(number, ReadAgain::No));
         }
     }
 
     #[tokio::test]
     async fn a_panic_is_no_timeout() {
-        let mut reading = Reading::<()>::new(READ_MAX);
-        reading.start(|| panic!("expected")).unwrap();
+        let mut reader = BackgroundReader::<()>::new(READ_MAX);
+        reader.start(|| panic!("expected")).unwrap();
 
-        assert_eq!(reading.next().await, Read::Panicked);
+        assert_eq!(reader.next().await, ReadOutcome::Panicked);
     }
 
     #[tokio::test]
     async fn a_second_request_is_remembered() {
-        let mut reading = Reading::new(READ_MAX);
+        let mut reader = BackgroundReader::new(READ_MAX);
         for _ in 0..2 {
-            reading.start(|| 7).unwrap();
+            reader.start(|| 7).unwrap();
         }
 
-        assert_eq!(reading.next().await, Read::Done(7, Again::Yes));
-        reading.start(|| 8).unwrap();
-        assert_eq!(reading.next().await, Read::Done(8, Again::No));
+        assert_eq!(reader.next().await, ReadOutcome::Done(7, ReadAgain::Yes));
+        reader.start(|| 8).unwrap();
+        assert_eq!(reader.next().await, ReadOutcome::Done(8, ReadAgain::No));
     }
 }

@@ -22,9 +22,9 @@ const PEERS_PER_TURN: usize = 16;
 
 /// Whose turn it is, and what was found before.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct PeerPaths {
     next: usize,
-    last: HashMap<PublicKey, Way>,
+    last: HashMap<PublicKey, PeerPath>,
     /// The peers to which the way may be another one, by what has changed in the kernel.
     due: BTreeSet<PublicKey>,
     /// In bytes.
@@ -33,7 +33,7 @@ pub(crate) struct Ways {
 
 /// What was found of the way to a peer.
 #[derive(Debug)]
-struct Way {
+struct PeerPath {
     endpoint: SocketAddr,
     /// The number of the interface that it leads through.
     interface: u32,
@@ -46,7 +46,7 @@ struct Way {
 
 /// What is different about the way to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct PathChange {
     pub(crate) peer: PublicKey,
     /// The largest inner packet that it carries, in bytes, if that is news.
     pub(crate) path_mtu: Option<u16>,
@@ -54,7 +54,7 @@ pub(crate) struct Change {
     pub(crate) is_rerouted: bool,
 }
 
-impl Change {
+impl PathChange {
     /// Tells the gateway.
     pub(crate) fn apply(self, gateway: &Gateway) {
         if let Some(bytes) = self.path_mtu {
@@ -66,24 +66,28 @@ impl Change {
     }
 }
 
-impl Ways {
+impl PeerPaths {
     /// Something has changed in the kernel.
     pub(crate) fn handle_change(&mut self, changed: &Changed) {
         let may_differ = self
             .last
             .iter()
-            .filter(|(_, way)| changed.may_reroute(way.endpoint.ip(), way.interface));
+            .filter(|(_, path)| changed.may_reroute(path.endpoint.ip(), path.interface));
 
         self.due.extend(may_differ.map(|(peer, _)| *peer));
     }
 
     /// Whether there are peers to ask about at once: see [`Self::learn_due`].
-    pub(crate) fn are_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         !self.due.is_empty()
     }
 
     /// Asks the kernel about the next few peers to which the way may be another one by what has changed.
-    pub(crate) async fn learn_due(&mut self, netlink: &Netlink, monitor: &Monitor) -> Vec<Change> {
+    pub(crate) async fn learn_due(
+        &mut self,
+        netlink: &Netlink,
+        monitor: &Monitor,
+    ) -> Vec<PathChange> {
         self.device_mtu = monitor.device_mtu();
         let keys: Vec<_> = iter::from_fn(|| self.due.pop_first()).take(PEERS_PER_TURN).collect();
         let peers = monitor.peers_by_key(&keys);
@@ -98,7 +102,7 @@ impl Ways {
         netlink: &Netlink,
         peers: &[PeerStatus],
         device_mtu: u16,
-    ) -> Vec<Change> {
+    ) -> Vec<PathChange> {
         self.device_mtu = device_mtu;
         let turn = self.turn(peers);
         let changed = self.ask(netlink, turn).await;
@@ -114,11 +118,11 @@ impl Ways {
         &mut self,
         netlink: &Netlink,
         turn: Vec<(&PeerStatus, SocketAddr)>,
-    ) -> Vec<Change> {
+    ) -> Vec<PathChange> {
         let mut changed = Vec::new();
         for (peer, endpoint) in turn {
             if let Some(found) = netlink.interface_towards(endpoint.ip()).await {
-                changed.extend(self.handle_way(peer, endpoint, found));
+                changed.extend(self.handle_route(peer, endpoint, found));
             }
         }
 
@@ -147,20 +151,20 @@ impl Ways {
 
     /// Routers say something only of what is sent, and a way that nobody goes may be any.
     fn may_differ(&self, peer: &PeerStatus, endpoint: SocketAddr) -> bool {
-        self.last.get(&peer.public_key).is_none_or(|way| {
-            way.transmit_bytes != peer.transmit_bytes
-                || way.endpoint != endpoint
-                || way.device_mtu != self.device_mtu
-                || Some(way.path_mtu) != peer.path_mtu_bytes
+        self.last.get(&peer.public_key).is_none_or(|path| {
+            path.transmit_bytes != peer.transmit_bytes
+                || path.endpoint != endpoint
+                || path.device_mtu != self.device_mtu
+                || Some(path.path_mtu) != peer.path_mtu_bytes
         })
     }
 
-    fn handle_way(
+    fn handle_route(
         &mut self,
         peer: &PeerStatus,
         endpoint: SocketAddr,
         (index, Underlay { interface, mtu_bytes }): (u32, Underlay),
-    ) -> Option<Change> {
+    ) -> Option<PathChange> {
         let device_mtu = self.device_mtu;
         let bytes = inner(mtu_bytes, endpoint, device_mtu);
         let path_mtu = (peer.path_mtu_bytes != Some(bytes)).then_some(bytes);
@@ -169,15 +173,16 @@ impl Ways {
         }
         let last = self.last.get(&peer.public_key);
         let is_rerouted =
-            last.is_some_and(|way| way.endpoint == endpoint && way.interface != index);
+            last.is_some_and(|path| path.endpoint == endpoint && path.interface != index);
         if is_rerouted {
             info!(peer = peer.name, interface, "the way to a peer leads through another interface");
         }
         let transmit_bytes = peer.transmit_bytes;
-        let way = Way { endpoint, interface: index, path_mtu: bytes, device_mtu, transmit_bytes };
-        self.last.insert(peer.public_key, way);
+        let path =
+            PeerPath { endpoint, interface: index, path_mtu: bytes, device_mtu, transmit_bytes };
+        self.last.insert(peer.public_key, path);
 
-        let change = Change { peer: peer.public_key, path_mtu, is_rerouted };
+        let change = PathChange { peer: peer.public_key, path_mtu, is_rerouted };
         (path_mtu.is_some() || is_rerouted).then_some(change)
     }
 }
@@ -228,11 +233,11 @@ mod tests {
     /// A peer that moves says itself which address of ours it knows.
     #[test]
     fn a_way_is_another_one_if_only_its_interface_changes() {
-        let mut ways = Ways { device_mtu: 1420, ..Ways::default() };
+        let mut paths = PeerPaths { device_mtu: 1420, ..PeerPaths::default() };
         let mut peer = peer();
         let mut look = |peer: &PeerStatus, endpoint: &str, index: u32| {
             let underlay = Underlay { interface: format!("eth{index}"), mtu_bytes: 1500 };
-            ways.handle_way(peer, endpoint.parse().unwrap(), (index, underlay))
+            paths.handle_route(peer, endpoint.parse().unwrap(), (index, underlay))
         };
 
         let first = look(&peer, "198.51.100.1:7", 0).unwrap();
@@ -248,56 +253,56 @@ mod tests {
 
     #[test]
     fn a_way_is_asked_about_once_until_something_is_sent_on_it() {
-        let mut ways = Ways::default();
+        let mut paths = PeerPaths::default();
         let mut peers = [peer(), peer(), peer()];
         peers[2].endpoint = None;
         let [rome, milan] = [peers[0].public_key, peers[1].public_key];
 
-        assert_eq!(ask(&mut ways, &mut peers), [rome, milan]);
-        assert_eq!(ask(&mut ways, &mut peers), []);
+        assert_eq!(ask(&mut paths, &mut peers), [rome, milan]);
+        assert_eq!(ask(&mut paths, &mut peers), []);
         peers[1].transmit_bytes += 148;
-        assert_eq!(ask(&mut ways, &mut peers), [milan]);
+        assert_eq!(ask(&mut paths, &mut peers), [milan]);
         peers[0].endpoint = Some("203.0.113.1:7".parse().unwrap());
-        assert_eq!(ask(&mut ways, &mut peers), [rome]);
+        assert_eq!(ask(&mut paths, &mut peers), [rome]);
         // Configured again, of which nothing is known.
         peers[0].path_mtu_bytes = None;
-        assert_eq!(ask(&mut ways, &mut peers), [rome]);
-        assert_eq!(ask(&mut ways, &mut peers), []);
-        ways.device_mtu += 1;
-        assert_eq!(ask(&mut ways, &mut peers), [milan, rome]);
-        assert_eq!(ask(&mut ways, &mut peers), []);
+        assert_eq!(ask(&mut paths, &mut peers), [rome]);
+        assert_eq!(ask(&mut paths, &mut peers), []);
+        paths.device_mtu += 1;
+        assert_eq!(ask(&mut paths, &mut peers), [milan, rome]);
+        assert_eq!(ask(&mut paths, &mut peers), []);
     }
 
     #[test]
     fn peers_that_all_send_take_turns_and_others_do_not_hold_them_up() {
-        let mut ways = Ways::default();
+        let mut paths = PeerPaths::default();
         let mut peers: Vec<_> = (0..3 * PEERS_PER_TURN).map(|_| peer()).collect();
         let keys: Vec<_> = peers.iter().map(|peer| peer.public_key).collect();
 
-        let asked: Vec<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
+        let asked: Vec<_> = (0..3).flat_map(|_| ask(&mut paths, &mut peers)).collect();
         assert_eq!(asked, keys);
         for place in [5, 40] {
             peers[place].transmit_bytes += 1;
         }
-        assert_eq!(ask(&mut ways, &mut peers), [keys[5], keys[40]]);
+        assert_eq!(ask(&mut paths, &mut peers), [keys[5], keys[40]]);
         for peer in &mut peers {
             peer.transmit_bytes += 1;
         }
-        let asked: BTreeSet<_> = (0..3).flat_map(|_| ask(&mut ways, &mut peers)).collect();
+        let asked: BTreeSet<_> = (0..3).flat_map(|_| ask(&mut paths, &mut peers)).collect();
         assert_eq!(asked, keys.into_iter().collect());
-        assert_eq!(ask(&mut ways, &mut peers[..1]), []);
+        assert_eq!(ask(&mut paths, &mut peers[..1]), []);
     }
 
     /// Who is asked about in a turn. Each answer is the same and is told to the peer.
-    fn ask(ways: &mut Ways, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
+    fn ask(paths: &mut PeerPaths, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
         let mut asked = Vec::new();
-        for (peer, endpoint) in ways.turn(peers) {
+        for (peer, endpoint) in paths.turn(peers) {
             let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes: 1500 };
-            ways.handle_way(peer, endpoint, (0, underlay));
+            paths.handle_route(peer, endpoint, (0, underlay));
             asked.push(peer.public_key);
         }
         for peer in peers.iter_mut().filter(|peer| asked.contains(&peer.public_key)) {
-            peer.path_mtu_bytes = ways.last.get(&peer.public_key).map(|way| way.path_mtu);
+            peer.path_mtu_bytes = paths.last.get(&peer.public_key).map(|path| path.path_mtu);
         }
 
         asked

@@ -17,12 +17,12 @@ use super::settings::{Check, Settings};
 use super::{announce, probe};
 
 /// Has them from when it begins until it ends.
-pub(super) struct Duties {
+pub(super) struct LeaderTasks {
     client: Client,
     identity: Identity,
     check: Check,
     report_interval: Duration,
-    is_a_peer: watch::Sender<bool>,
+    has_peer: watch::Sender<bool>,
     reports: watch::Sender<Report>,
     /// What became of objects.
     verdicts: watch::Sender<Vec<Verdict>>,
@@ -30,7 +30,7 @@ pub(super) struct Duties {
     tasks: JoinSet<()>,
 }
 
-impl Duties {
+impl LeaderTasks {
     /// None yet.
     pub(super) fn new(settings: &Settings, client: Client) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Duties {
             identity: settings.identity.clone(),
             check: settings.check.clone(),
             report_interval: settings.report_interval,
-            is_a_peer: watch::Sender::new(false),
+            has_peer: watch::Sender::new(false),
             reports: watch::Sender::new(Report::default()),
             verdicts: watch::Sender::new(Vec::new()),
             tasks: JoinSet::new(),
@@ -51,32 +51,32 @@ impl Duties {
     }
 
     /// There is a peer to report on. Once there was one, its absence is for the check to find.
-    pub(super) fn have_a_peer(&self) {
-        self.is_a_peer.send_if_modified(|is| !std::mem::replace(is, true));
+    pub(super) fn set_has_peer(&self) {
+        self.has_peer.send_if_modified(|is| !std::mem::replace(is, true));
     }
 
     /// This became of all objects, and is in force.
     pub(super) fn judge(&self, judged: Vec<Verdict>) {
         self.verdicts.send_if_modified(|verdicts| {
-            let is_news = *verdicts != judged;
+            let is_new = *verdicts != judged;
             *verdicts = judged;
-            is_news
+            is_new
         });
     }
 
     /// To be called within the runtime.
     pub(super) fn begin(&mut self) {
-        let Self { client, identity, check, report_interval, is_a_peer, reports, verdicts, tasks } =
+        let Self { client, identity, check, report_interval, has_peer, reports, verdicts, tasks } =
             self;
         let (state, reporter) = match check {
             // What nobody checks counts as good.
-            Check::Nobody => (State::Connected, Reporter::Own),
+            Check::Off => (State::Connected, Reporter::Own),
             Check::Own(_) => (State::Connecting, Reporter::Own),
-            Check::Beside => (State::Connecting, Reporter::Beside),
+            Check::OtherContainer => (State::Connecting, Reporter::OtherContainer),
         };
         reports.send_replace(Report { state, ..Report::default() });
         let connections = Connections::new(client.clone(), identity.clone());
-        let has_peer = is_a_peer.subscribe();
+        let has_peer = has_peer.subscribe();
 
         tasks.spawn(report::run(
             connections,

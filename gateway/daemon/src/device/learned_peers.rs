@@ -9,17 +9,17 @@ use strait_wg::uapi::PeerReport;
 
 /// By peer. Nobody is in it before a private key was taken away for the first time.
 #[derive(Debug, Default)]
-pub(super) struct Kept(HashMap<PublicKey, Learned>);
+pub(super) struct LearnedPeers(HashMap<PublicKey, LearnedPeer>);
 
 /// Endpoint in use, and UDP payload bytes that the packet threads have forgotten.
 #[derive(Debug, Default)]
-struct Learned {
+struct LearnedPeer {
     endpoint: Option<SocketAddr>,
     receive_bytes: u64,
     transmit_bytes: u64,
 }
 
-impl Kept {
+impl LearnedPeers {
     /// Takes what the packet threads are about to forget.
     pub(super) fn take(&mut self, peers: &[PeerStatus]) {
         for peer in peers {
@@ -62,34 +62,35 @@ mod tests {
 
     #[test]
     fn bytes_add_up_and_the_last_endpoint_counts() {
-        let mut kept = Kept::default();
+        let mut learned_peers = LearnedPeers::default();
         let mut report = PeerReport { receive_bytes: 1, ..PeerReport::new(key(1)) };
 
-        kept.take(&[status(1, Some("192.0.2.1:1"), 10), status(2, None, 7)]);
-        kept.take(&[status(1, Some("192.0.2.2:2"), 100)]);
-        kept.count_into(&mut report);
-        let learned = kept.endpoint(key(1));
-        kept.move_peer(key(1), "192.0.2.3:3".parse().unwrap());
-        kept.move_peer(key(3), "192.0.2.3:3".parse().unwrap());
+        learned_peers.take(&[status(1, Some("192.0.2.1:1"), 10), status(2, None, 7)]);
+        learned_peers.take(&[status(1, Some("192.0.2.2:2"), 100)]);
+        learned_peers.count_into(&mut report);
+        let learned = learned_peers.endpoint(key(1));
+        learned_peers.move_peer(key(1), "192.0.2.3:3".parse().unwrap());
+        learned_peers.move_peer(key(3), "192.0.2.3:3".parse().unwrap());
 
         assert_eq!((report.receive_bytes, report.transmit_bytes), (111, 220));
         assert_eq!(learned, Some("192.0.2.2:2".parse().unwrap()));
-        assert_eq!(kept.endpoint(key(1)), Some("192.0.2.3:3".parse().unwrap()));
-        assert_eq!((kept.endpoint(key(2)), kept.endpoint(key(3))), (None, None));
+        assert_eq!(learned_peers.endpoint(key(1)), Some("192.0.2.3:3".parse().unwrap()));
+        assert_eq!((learned_peers.endpoint(key(2)), learned_peers.endpoint(key(3))), (None, None));
     }
 
     #[test]
     fn who_is_no_peer_any_more_is_forgotten() {
-        let mut kept = Kept::default();
+        let mut learned_peers = LearnedPeers::default();
         let mut report = PeerReport::new(key(1));
-        kept.take(&[status(1, Some("192.0.2.1:1"), 10), status(2, Some("192.0.2.2:2"), 7)]);
+        learned_peers
+            .take(&[status(1, Some("192.0.2.1:1"), 10), status(2, Some("192.0.2.2:2"), 7)]);
 
-        kept.retain(&HashSet::from([key(2)]));
-        kept.count_into(&mut report);
+        learned_peers.retain(&HashSet::from([key(2)]));
+        learned_peers.count_into(&mut report);
 
         assert_eq!(report, PeerReport::new(key(1)));
-        assert_eq!(kept.endpoint(key(1)), None);
-        assert!(kept.endpoint(key(2)).is_some());
+        assert_eq!(learned_peers.endpoint(key(1)), None);
+        assert!(learned_peers.endpoint(key(2)).is_some());
     }
 
     fn key(number: u8) -> PublicKey {

@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 
-use super::InForce;
+use super::AppliedConfig;
 use crate::device_state::DeviceState;
 
 /// Written by the control loop, read by the admin thread. Clones are the same board.
 #[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Notes>);
+pub struct StatusBoard(Arc<Notes>);
 
 #[derive(Debug, Default)]
 struct Notes {
     device: ArcSwapOption<DeviceState>,
     knows_peers: AtomicBool,
     is_draining: AtomicBool,
-    in_force: ArcSwapOption<InForce>,
+    in_force: ArcSwapOption<AppliedConfig>,
 }
 
-impl Board {
+impl StatusBoard {
     /// The kernel has the device like this.
     pub(crate) fn set_device(&self, device: DeviceState) {
         self.0.device.store(Some(Arc::new(device)));
@@ -42,17 +42,17 @@ impl Board {
     }
 
     /// This was applied.
-    pub(crate) fn set_in_force(&self, in_force: InForce) {
+    pub(crate) fn set_applied(&self, in_force: AppliedConfig) {
         self.0.in_force.store(Some(Arc::new(in_force)));
     }
 
     /// What was applied last, if anything.
-    pub(crate) fn in_force(&self) -> Option<Arc<InForce>> {
+    pub(crate) fn applied(&self) -> Option<Arc<AppliedConfig>> {
         self.0.in_force.load_full()
     }
 
     /// Why the gateway is not ready, a line each; nothing if it is.
-    pub(super) fn missing(&self) -> String {
+    pub(super) fn not_ready_reasons(&self) -> String {
         let is = |note: &AtomicBool| note.load(Ordering::Acquire);
         let device = self.device();
         let device = device.as_deref();
@@ -64,7 +64,7 @@ impl Board {
             reasons.push_str("the device is not up\n");
         }
         if let Some(device) = device.filter(|device| device.carries_nothing()) {
-            reasons.push_str(&device.lacks());
+            reasons.push_str(&device.missing_text());
         }
         if !is(&self.0.knows_peers) {
             reasons.push_str("the first list of objects was not seen\n");
@@ -74,7 +74,7 @@ impl Board {
     }
 
     /// What a gateway that is ready cannot do all the same, a line each.
-    pub(super) fn partly(&self) -> String {
-        self.device().map_or_else(String::new, |device| device.lacks())
+    pub(super) fn degraded_reasons(&self) -> String {
+        self.device().map_or_else(String::new, |device| device.missing_text())
     }
 }

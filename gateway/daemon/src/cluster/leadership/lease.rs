@@ -10,7 +10,7 @@ use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::Term;
+use super::LeaderTerm;
 use crate::config::address_of_one_host;
 
 /// How long an active one that was told where its peer is may wait for a session with it before its pod is
@@ -19,7 +19,7 @@ use crate::config::address_of_one_host;
 const HEAD_START: Duration = Duration::from_secs(1);
 
 /// What a replica knows of its peer while it stands for election.
-pub(super) struct Ears {
+pub(super) struct PeerHeard {
     /// Where the peer was heard.
     pub(super) heard: watch::Receiver<Option<SocketAddr>>,
     /// Whether everything waits for a word of the peer.
@@ -32,8 +32,8 @@ pub(super) async fn stand(
     election: Election,
     pod: ActivePod,
     times: Times,
-    term: watch::Sender<Option<Term>>,
-    mut ears: Ears,
+    term: watch::Sender<Option<LeaderTerm>>,
+    mut peer_heard: PeerHeard,
     mut end: oneshot::Receiver<()>,
 ) -> bool {
     let mut campaign = Campaign::new(election, times);
@@ -41,17 +41,18 @@ pub(super) async fn stand(
     let mut was = Standing::Standby;
 
     loop {
-        leave(&mut campaign, &ears.heard);
+        leave(&mut campaign, &peer_heard.heard);
         let is = campaign.round().await;
         if is != was {
             // Whoever may write Leases may have left anything.
             let peer_endpoint = campaign.left().and_then(|left| address_of_one_host(left).ok());
             let continue_after = campaign.continue_after();
-            let begins = (is == Standing::Leader).then_some(Term { peer_endpoint, continue_after });
+            let begins =
+                (is == Standing::Leader).then_some(LeaderTerm { peer_endpoint, continue_after });
             if begins.is_some() && peer_endpoint.is_some() {
                 // The Lease is not renewed meanwhile.
                 let longest = HEAD_START.min(times.renew_deadline / 2);
-                ears.begin_and_listen(longest, || term.send_replace(begins)).await;
+                peer_heard.begin_and_await_peer(longest, || term.send_replace(begins)).await;
             } else {
                 term.send_replace(begins);
             }
@@ -76,13 +77,13 @@ pub(super) async fn stand(
         }
     }
 
-    leave(&mut campaign, &ears.heard);
+    leave(&mut campaign, &peer_heard.heard);
     campaign.hand_over().await
 }
 
-impl Ears {
+impl PeerHeard {
     /// Begins a term, and waits until the peer is heard in it, but no longer than that.
-    async fn begin_and_listen<T>(&mut self, longest: Duration, begin: impl FnOnce() -> T) {
+    async fn begin_and_await_peer<T>(&mut self, longest: Duration, begin: impl FnOnce() -> T) {
         self.heard.mark_unchanged();
         self.awaits.send_replace(true);
         begin();
@@ -199,17 +200,17 @@ mod tests {
     fn replica(
         client: &Client,
         name: &str,
-        term: watch::Sender<Option<Term>>,
+        term: watch::Sender<Option<LeaderTerm>>,
         heard: watch::Receiver<Option<SocketAddr>>,
     ) -> (JoinHandle<bool>, oneshot::Sender<()>) {
         let settings =
             Settings { holder: format!("{name}_1"), lease_duration: Duration::from_secs(15) };
         let election = Election::new(client.clone(), &identity(), settings);
         let pod = ActivePod::new(client.clone(), &identity(), name.to_owned());
-        let ears = Ears { heard, awaits: watch::Sender::default() };
+        let peer_heard = PeerHeard { heard, awaits: watch::Sender::default() };
         let (end, ended) = oneshot::channel();
 
-        (spawn(stand(election, pod, TIMES, term, ears, ended)), end)
+        (spawn(stand(election, pod, TIMES, term, peer_heard, ended)), end)
     }
 
     #[tokio::test]
@@ -221,7 +222,7 @@ mod tests {
 
         let (standing, end) = replica(&client, "gw-1", term, heard);
         asks.wait_for(|asked| asked.renewals >= 10 && asked.labels >= 10).await.unwrap();
-        assert_eq!(*told.borrow(), Some(Term::default()));
+        assert_eq!(*told.borrow(), Some(LeaderTerm::default()));
         assert!(!standing.is_finished());
         end.send(()).unwrap();
         assert!(!standing.await.unwrap(), "nobody waits");
@@ -243,7 +244,7 @@ mod tests {
         let before = asks.borrow().labels;
         asks.wait_for(|asked| asked.refused >= 10).await.unwrap();
         assert_eq!(asks.borrow().labels, before);
-        assert_eq!(*told.borrow(), Some(Term::default()), "it goes on as the leader");
+        assert_eq!(*told.borrow(), Some(LeaderTerm::default()), "it goes on as the leader");
 
         refuses.send_replace(false);
         asks.wait_for(|asked| asked.labels > before).await.unwrap();

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 /// What probes make of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum ConnectivityEvent {
     /// One probe was not answered: it may have been lost.
     MissedProbe,
     /// And the next one was not either: nobody is there.
@@ -16,13 +16,13 @@ pub(crate) enum Trouble {
 
 /// Waits for trouble.
 #[derive(Debug)]
-pub(super) struct Troubles {
+pub(super) struct ConnectivityEvents {
     reports: watch::Receiver<Report>,
     /// In a row, as the last report had it.
     missed: u32,
 }
 
-impl Troubles {
+impl ConnectivityEvents {
     /// Begins with what `reports` say now.
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
         let missed = reports.borrow_and_update().missed;
@@ -31,25 +31,25 @@ impl Troubles {
     }
 
     /// The next trouble; waits for ever if nobody probes. Cancel safe.
-    pub(super) async fn next(&mut self) -> Trouble {
+    pub(super) async fn next(&mut self) -> ConnectivityEvent {
         loop {
             if self.reports.changed().await.is_err() {
                 return std::future::pending().await;
             }
             let report = *self.reports.borrow_and_update();
-            if let Some(trouble) = self.handle_report(report) {
-                return trouble;
+            if let Some(event) = self.handle_report(report) {
+                return event;
             }
         }
     }
 
-    fn handle_report(&mut self, report: Report) -> Option<Trouble> {
+    fn handle_report(&mut self, report: Report) -> Option<ConnectivityEvent> {
         let before = std::mem::replace(&mut self.missed, report.missed);
 
         // A report may have been overwritten by the next.
         match (before, report.missed) {
-            (0, 1) => Some(Trouble::MissedProbe),
-            (0 | 1, 2..) => Some(Trouble::Silence),
+            (0, 1) => Some(ConnectivityEvent::MissedProbe),
+            (0 | 1, 2..) => Some(ConnectivityEvent::Silence),
             _ => None,
         }
     }
@@ -70,23 +70,26 @@ mod tests {
 
     #[test]
     fn the_first_missed_probe_is_trouble_and_the_second_is_silence() {
-        let found = troubles(&[true, true, false, false, false, false, true]);
+        let found = events(&[true, true, false, false, false, false, true]);
 
-        assert_eq!(found, [(3, Trouble::MissedProbe), (4, Trouble::Silence)]);
+        assert_eq!(found, [(3, ConnectivityEvent::MissedProbe), (4, ConnectivityEvent::Silence)]);
     }
 
     #[test]
     fn an_answer_ends_the_trouble() {
-        let found = troubles(&[true, false, true, false, true, true]);
+        let found = events(&[true, false, true, false, true, true]);
 
-        assert_eq!(found, [(2, Trouble::MissedProbe), (4, Trouble::MissedProbe)]);
+        assert_eq!(
+            found,
+            [(2, ConnectivityEvent::MissedProbe), (4, ConnectivityEvent::MissedProbe)]
+        );
     }
 
     #[test]
     fn a_gateway_that_never_answered_is_trouble_once() {
-        let found = troubles(&[false; 100]);
+        let found = events(&[false; 100]);
 
-        assert_eq!(found, [(1, Trouble::MissedProbe), (2, Trouble::Silence)]);
+        assert_eq!(found, [(1, ConnectivityEvent::MissedProbe), (2, ConnectivityEvent::Silence)]);
     }
 
     proptest! {
@@ -98,20 +101,20 @@ mod tests {
             let mut missed = 0;
             for (place, is_answered) in answers.iter().enumerate() {
                 missed = if *is_answered { 0 } else { missed + 1 };
-                let trouble = match missed {
-                    1 => Trouble::MissedProbe,
-                    2 => Trouble::Silence,
+                let event = match missed {
+                    1 => ConnectivityEvent::MissedProbe,
+                    2 => ConnectivityEvent::Silence,
                     _ => continue,
                 };
-                expected.push((place + 1, trouble));
+                expected.push((place + 1, event));
             }
 
-            prop_assert_eq!(troubles(&answers), expected);
+            prop_assert_eq!(events(&answers), expected);
         }
     }
 
     /// What a real check reports if its probes are answered like this, and after which of them.
-    fn troubles(answers: &[bool]) -> Vec<(usize, Trouble)> {
+    fn events(answers: &[bool]) -> Vec<(usize, ConnectivityEvent)> {
         let peer = [169, 254, 18, 1].into();
         let settings = Settings {
             cluster_id: "milan".to_owned(),
@@ -124,21 +127,20 @@ mod tests {
         let mut check = ConnCheck::new(settings.clone(), now);
         let mut other = ConnCheck::new(settings, now);
         let (_sender, reports) = watch::channel(Report::default());
-        let mut troubles = Troubles::new(reports);
+        let mut events = ConnectivityEvents::new(reports);
         let mut found = Vec::new();
 
         for place in 0..=answers.len() {
             now += INTERVAL;
             let time = Timestamp::from_second(i64::try_from(place).unwrap()).unwrap();
             let ping = check.handle_timeout(now, time, 7).unwrap();
-            found.extend(troubles.handle_report(check.report()).map(|trouble| (place, trouble)));
+            found.extend(events.handle_report(check.report()).map(|event| (place, event)));
             if answers.get(place).is_some_and(|is_answered| *is_answered) {
                 let Reaction::Answer(pong) = other.handle_datagram(peer, &ping, now) else {
                     panic!("a PING is answered");
                 };
                 check.handle_datagram(peer, &pong, now);
-                found
-                    .extend(troubles.handle_report(check.report()).map(|trouble| (place, trouble)));
+                found.extend(events.handle_report(check.report()).map(|event| (place, event)));
             }
         }
 
