@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_file_there_is_still_how_often_to_look_names_up() {
+    fn the_dns_interval_works_with_a_file() {
         let words = ["strait", "gateway", "--config", "f", "--dns-check-interval", "1m"];
         let Command::Gateway(gateway) = parse(words).unwrap().command else {
             panic!("another command")
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_usage_is_one_line_that_names_the_offending_word() {
+    fn wrong_usage_names_the_word_in_one_line() {
         for (words, offending) in [
             (vec!["strait"], "subcommand"),
             (vec!["strait", "ferry"], "ferry"),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_belong_together_are_taken() {
+    fn flags_that_fit_together_are_accepted() {
         for words in [
             "strait check --config f -o yaml --log-level debug",
             "strait check --config f --json",
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_in_a_cluster_takes_the_flags_of_every_release() {
+    fn flags_of_every_liqo_release_are_accepted() {
         let words = [
             "strait",
             "gateway",
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subcommand_is_missing_only_before_flags_of_a_gateway() {
+    fn gateway_flags_imply_the_subcommand() {
         for (words, is_missing) in [
             (&["strait", "--name=milan", "--mode=server"][..], true),
             (&["strait", "gateway", "--name=milan"], false),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_with_another_name_is_a_device() {
+    fn the_name_strait_device_means_device() {
         for words in [
             &["strait", "device", "-f", "wg0"][..],
             &["strait-device", "-f", "wg0"],
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_has_its_value_and_whose_word_it_is() {
+    fn each_flag_has_value_and_origin() {
         let flag_values = flag_values(&[
             "--kube",
             "--log-level=warn",

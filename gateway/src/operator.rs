@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_made_belong_together_and_others_do_not() {
+    fn generated_keys_form_a_pair() {
         let [one, other] = [generate_keys(), generate_keys()];
 
         assert_eq!(public_of(&one.private), one.public);

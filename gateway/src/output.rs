@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_others_may_read_exits_64() {
+    fn an_exposed_key_file_exits_64() {
         let error = KeyFileError::Exposed { path: PathBuf::from("k"), mode: 0o644 };
 
         assert_eq!(exit_status(&error.into()), 64);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_cannot_start_exits_1_with_its_cause_in_one_line() {
+    fn a_failed_start_exits_1_in_one_line() {
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let source = io::Error::from(io::ErrorKind::AddrInUse);
         let error = anyhow::Error::from(StartError::Port { port: address.port(), source });

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_read_that_blocks_times_out_and_is_the_only_one() {
+    async fn a_blocked_read_times_out() {
         let mut reader = BackgroundReader::new(Duration::from_millis(20));
         let (unblock, blocked) = mpsc::channel::<()>();
         reader.start(move || blocked.recv().is_ok()).unwrap();
@@ -124,7 +124,7 @@ mod tests {
 
     /// The thread ends some time after its result is there.
     #[tokio::test]
-    async fn a_read_can_follow_its_predecessor_at_once() {
+    async fn a_read_can_follow_at_once() {
         let mut reader = BackgroundReader::new(READ_MAX);
         for number in 0..2_000 {
             reader.start(move || number).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_no_timeout() {
+    async fn a_panicking_read_is_reported() {
         let mut reader = BackgroundReader::<()>::new(READ_MAX);
         reader.start(|| panic!("expected")).unwrap();
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_request_is_remembered() {
+    async fn a_second_request_is_reported() {
         let mut reader = BackgroundReader::new(READ_MAX);
         for _ in 0..2 {
             reader.start(|| 7).unwrap();

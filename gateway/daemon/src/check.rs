@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_shows_what_is_ours() {
+    fn the_report_shows_own_prefixes() {
         let mut config = example::config();
         config.cluster.prefixes.push("10.99.0.0/16".parse().unwrap());
         config.cluster.masquerade.push("10.70.0.1".parse().unwrap());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_shows_what_gets_no_route_and_why() {
+    fn the_report_names_skipped_routes() {
         let host = Host { underlay: None, addresses: vec!["10.71.0.9".parse().unwrap()] };
 
         let text = Report::new(&example::config(), host).to_string();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_form_has_the_same_facts_and_no_secret() {
+    fn the_json_form_shows_no_secret() {
         let config = example::config();
 
         let json = serde_json::to_value(Report::new(&config, Host::default())).unwrap();

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_level_of_wireguard_go_counts_unless_another_is_given() {
+    fn log_level_overrides_the_level_of_wireguard_go() {
         for (level, expected) in [
             (Some("verbose"), "debug"),
             (Some("error"), "error"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_silence_does_not_hear_the_background() {
+    fn a_silent_background_device_logs_nothing() {
         let plain = log(None);
         let given = log(Some("warn"));
         let off = log(Some("off"));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ends_without_its_device_is_no_failure() {
+    fn threads_may_end_with_their_device() {
         in_namespace(|netlink, lo| async move {
             let there = check_removed(&netlink, lo).await.unwrap_err().to_string();
             let gone = check_removed(&netlink, lo + 1000).await;

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_without_any_of_its_routes_carries_nothing() {
+    fn a_device_without_routes_carries_nothing() {
         let mut device = device(&["10.71.0.0/16"], 2);
         assert!(!device.carries_nothing());
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_route_is_of_the_peer_with_its_prefix() {
+    fn a_missing_route_is_matched_to_its_peer() {
         let config = example::config();
         let peer = &config.peers[0];
         let route = device(&["10.71.0.0/16", "10.72.0.0/16"], 2).missing;
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_down_is_an_obstacle_for_all() {
+    fn a_down_device_blocks_every_destination() {
         let device = DeviceState { is_up: false, ..device(&[], 1) };
 
         assert!(device.obstacle("10.72.9.9".parse().unwrap()).unwrap().contains("strait0 is down"));

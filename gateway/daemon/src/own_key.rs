@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_changes_nothing_and_is_said_once() {
+    fn an_invalid_key_file_is_logged_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut own_key = OwnKey::new(dir.path().join("privateKey"));
         for (version, content) in [("..1", &b""[..]), ("..2", &[7; 31]), ("..3", &[0; 32])] {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_key_file_is_seen_within_two_looks() {
+    fn a_changed_key_file_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         mount(dir.path(), "..1", &[7; 32]);
         let mut own_key = OwnKey::new(dir.path().join("privateKey"));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_blocks_delays_no_look() {
+    fn a_blocking_key_file_delays_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("privateKey");
         mkfifo(&fifo, Mode::S_IRUSR).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_blocks_for_long_is_named() {
+    fn a_key_file_that_blocks_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("privateKey");
         mkfifo(&fifo, Mode::S_IRUSR).unwrap();

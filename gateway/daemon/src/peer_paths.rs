@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_overhead_is_taken_off_and_a_little_is_left() {
+    fn the_path_mtu_has_a_minimum() {
         let endpoint = "198.51.100.1:7".parse().unwrap();
 
         assert_eq!(inner(1500, endpoint, 1420), 1420);
@@ -232,7 +232,7 @@ mod tests {
 
     /// A peer that moves says itself which address of ours it knows.
     #[test]
-    fn a_way_is_another_one_if_only_its_interface_changes() {
+    fn another_interface_is_a_path_change() {
         let mut paths = PeerPaths { device_mtu: 1420, ..PeerPaths::default() };
         let mut peer = peer();
         let mut look = |peer: &PeerStatus, endpoint: &str, index: u32| {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_asked_about_once_until_something_is_sent_on_it() {
+    fn idle_paths_are_not_queried_again() {
         let mut paths = PeerPaths::default();
         let mut peers = [peer(), peer(), peer()];
         peers[2].endpoint = None;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_all_send_take_turns_and_others_do_not_hold_them_up() {
+    fn sending_peers_take_turns() {
         let mut paths = PeerPaths::default();
         let mut peers: Vec<_> = (0..3 * PEERS_PER_TURN).map(|_| peer()).collect();
         let keys: Vec<_> = peers.iter().map(|peer| peer.public_key).collect();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_a_new_key_is_the_same_one() {
+    fn a_new_key_keeps_the_peer() {
         let running = example::config();
         let mut wanted = running.clone();
         wanted.peers[0].public_key = PublicKey::from_bytes([9; 32]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_went_to_another_peer_does_not_make_it_the_same_one() {
+    fn a_reused_name_is_another_peer() {
         let running = example::config();
         let mut wanted = running.clone();
         wanted.peers[0].name = "roma".to_owned();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_a_change_because_places_are_peer_ids() {
+    fn reordered_peers_are_a_change() {
         let mut running = example::config();
         running.peers.push(peer("oslo", 9));
         let mut wanted = running.clone();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_named_and_the_rest_is_applied() {
+    fn keys_that_need_a_restart_are_named() {
         let running = example::config();
         let mut wanted = Config {
             interface: "wg9".to_owned(),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_in_force_is_still_the_word_of_whoever_said_it() {
+    fn values_that_stay_keep_their_origin() {
         let flag = |flag: &str| Origin::Flag { flag: flag.to_owned() };
         let mut running = example::config();
         running.origins = Origins::default().with("mtu", flag("--old")).with("name", flag("--old"));

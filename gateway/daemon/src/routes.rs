@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remapped_prefix_is_routed_and_what_it_hides_is_not() {
+    fn only_the_local_side_is_routed() {
         let config = config(&["10.244.0.0/16"], &[("10.244.0.0/16", "10.71.0.0/16")]);
 
         let routes = Routes::new(&config, &[], &[]);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_ips_without_a_rule_are_routed_as_they_are() {
+    fn allowed_ips_without_a_rule_are_routed() {
         let config = config(
             &["10.244.0.0/16", "192.168.7.0/24", "10.244.3.0/24", "fd00:7::/64"],
             &[("10.244.0.0/16", "10.71.0.0/16")],
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_prefix_that_is_remapped_in_part_is_reported() {
+    fn partly_remapped_prefixes_are_reported() {
         let config = config(&["10.0.0.0/8"], &[("10.244.0.0/16", "172.20.0.0/16")]);
 
         let routes = Routes::new(&config, &[], &[]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn default_routes_endpoints_and_own_addresses_are_left_alone() {
+    fn routes_avoid_endpoints_and_own_addresses() {
         let mut config = config(&["0.0.0.0/0", "::/0", "192.0.2.0/24", "198.51.100.0/24"], &[]);
         config.peers[0].endpoints = vec!["192.0.2.9:51840".parse().unwrap()];
         let endpoint: IpAddr = "192.0.2.9".parse().unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_never_goes_through_itself() {
+    fn no_tunnel_is_routed_through_itself() {
         let peers = |prefixes: [&str; 2]| {
             let mut config = config(&[prefixes[0]], &[]);
             let mut other = config.peers[0].clone();
@@ -324,7 +324,7 @@ mod tests {
 
     /// Else a datagram from an address of another peer would take away the route to that one.
     #[test]
-    fn an_endpoint_that_nobody_has_configured_takes_no_route_away() {
+    fn only_configured_endpoints_exclude_routes() {
         let mut config = config(&["192.0.2.0/24", "198.51.100.0/24"], &[]);
         let heard = "198.51.100.9:51840".parse().unwrap();
         config.peers[0].endpoints =
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_prefix_is_named_with_its_peer_and_the_reason() {
+    fn a_skipped_prefix_names_peer_and_reason() {
         let mut config = config(&["192.0.2.0/24"], &[]);
         config.peers[0].endpoints = vec!["192.0.2.9:51840".parse().unwrap()];
 
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_routed_when_routes_are_off() {
+    fn routes_off_installs_nothing() {
         let config = Config { routes: false, ..config(&["192.0.2.0/24"], &[]) };
 
         assert_eq!(Routes::new(&config, &[], &[]), Routes::default());

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_device_is_told_of_and_hides_no_other() {
+    fn a_broken_device_hides_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(uapi::file_name(name));
         drop(UnixListener::bind(path("dead0")).unwrap());
@@ -261,7 +261,7 @@ mod tests {
 
     /// With or without an answer that began.
     #[test]
-    fn a_device_that_ends_while_it_is_asked_is_none() {
+    fn a_device_that_ends_is_not_listed() {
         for answer in [&b""[..], b"listen_port=7\n"] {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join(uapi::file_name("ends0"));
@@ -281,7 +281,7 @@ mod tests {
 
     /// Those whom it has accepted are not done, and one more or many more wait.
     #[test]
-    fn a_device_without_a_free_place_is_busy_and_not_absent() {
+    fn a_full_device_is_busy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(uapi::file_name("busy0"));
         let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error_that_names_the_socket() {
+    fn a_missing_device_error_names_the_socket() {
         let error =
             ask(Path::new(uapi::DIRECTORY), "none0", ANSWER_TIMEOUT).unwrap_err().to_string();
 

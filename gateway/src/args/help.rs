@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_change_nothing_are_still_taken() {
+    fn unused_flags_are_accepted() {
         for words in [
             "strait network init --remote-context a --wait",
             "strait delete publickey a --cluster-id b --log-level debug",

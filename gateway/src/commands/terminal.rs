@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_names_what_was_waited_for() {
+    fn an_interruption_names_the_wait() {
         let text = "(local) Waiting for Configuration milan to be applied";
 
         assert_eq!(

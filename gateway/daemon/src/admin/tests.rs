@@ -39,7 +39,7 @@ fn health_follows_the_packet_threads() {
 }
 
 #[test]
-fn readiness_says_what_it_waits_for() {
+fn readiness_names_what_is_missing() {
     let server = Server::start(true);
     let ask = || server.request("GET /readyz HTTP/1.1");
     let (device, list) = ("the device is not up\n", "the first list of objects was not seen\n");
@@ -68,7 +68,7 @@ fn readiness_says_what_it_waits_for() {
 }
 
 #[test]
-fn what_a_ready_gateway_lacks_is_named() {
+fn a_ready_gateway_names_missing_routes() {
     let server = Server::start(true);
     server.board.set_knows_peers();
     let missing_prefix = |prefix: &str| MissingPrefix {
@@ -91,7 +91,7 @@ fn what_a_ready_gateway_lacks_is_named() {
 }
 
 #[test]
-fn nobody_is_ready_whose_packet_threads_ended() {
+fn ended_packet_threads_are_not_ready() {
     let server = Server::start(false);
     server.board.set_device(up());
     server.board.set_knows_peers();
@@ -103,7 +103,7 @@ fn nobody_is_ready_whose_packet_threads_ended() {
 }
 
 #[test]
-fn the_configuration_is_the_one_that_was_applied_last() {
+fn config_shows_the_applied_configuration() {
     let server = Server::start(true);
     let ask = || server.request("GET /config HTTP/1.1");
     let apply = |name: &str, generation| {
@@ -151,7 +151,7 @@ fn the_log_filter_is_shown_and_changed() {
 }
 
 #[test]
-fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
+fn a_wrong_log_filter_is_400() {
     let server = Server::start(true);
     let before = server.sources.log.filter();
 
@@ -165,7 +165,7 @@ fn a_wrong_log_filter_is_400_with_the_choices_and_changes_nothing() {
 }
 
 #[test]
-fn only_those_on_this_host_change_the_log_filter() {
+fn only_loopback_clients_change_the_filter() {
     let server = Server::start(true);
     let pages = Pages::new(server.sources.clone());
     let before = server.sources.log.filter();
@@ -291,7 +291,7 @@ fn is_answered_within(address: SocketAddr, limit: Duration) -> bool {
 }
 
 #[test]
-fn a_port_in_use_is_named_with_the_remedy() {
+fn a_used_port_is_named_with_remedy() {
     let first = Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
 
     let error = format!("{:#}", Admin::bind(first.address()).unwrap_err());

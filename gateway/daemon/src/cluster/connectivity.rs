@@ -69,14 +69,14 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(2);
 
     #[test]
-    fn the_first_missed_probe_is_trouble_and_the_second_is_silence() {
+    fn two_missed_probes_are_silence() {
         let found = events(&[true, true, false, false, false, false, true]);
 
         assert_eq!(found, [(3, ConnectivityEvent::MissedProbe), (4, ConnectivityEvent::Silence)]);
     }
 
     #[test]
-    fn an_answer_ends_the_trouble() {
+    fn an_answer_resets_missed_probes() {
         let found = events(&[true, false, true, false, true, true]);
 
         assert_eq!(
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_never_answered_is_trouble_once() {
+    fn a_silent_gateway_is_reported_once() {
         let found = events(&[false; 100]);
 
         assert_eq!(found, [(1, ConnectivityEvent::MissedProbe), (2, ConnectivityEvent::Silence)]);
@@ -96,7 +96,7 @@ mod tests {
         /// Against the plain reading of the answers: a run of missed probes is one trouble, and one
         /// silence if it is longer than one.
         #[test]
-        fn every_run_of_missed_probes_is_noticed(answers in prop::collection::vec(any::<bool>(), 1..30)) {
+        fn each_run_of_missed_probes_is_reported(answers in prop::collection::vec(any::<bool>(), 1..30)) {
             let mut expected = Vec::new();
             let mut missed = 0;
             for (place, is_answered) in answers.iter().enumerate() {

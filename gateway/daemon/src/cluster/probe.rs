@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_asks_and_answers_at_the_port_that_it_is_given() {
+    async fn the_check_uses_the_configured_port() {
         let free = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);

@@ -320,7 +320,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_server_waits_at_the_first_address_of_the_tunnel() {
+    fn a_server_has_the_first_tunnel_address() {
         let (settings, config) = read(&[&SERVER[..], &["--listen-ports=5,6"]].concat()).unwrap();
 
         assert_eq!(config.listen_port, 5);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_the_connection_check_may_be_another_one() {
+    fn the_probe_port_is_configurable() {
         let (settings, _) = read(&[&SERVER[..], &["--ping-port=4711"]].concat()).unwrap();
 
         let Check::Own(probe) = settings.check else { panic!("{:?}", settings.check) };
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_knows_where_the_server_is() {
+    fn a_client_reads_the_server_addresses() {
         let client = |address: &str| {
             let words = ["--mode=client".to_owned(), format!("--endpoint-address={address}")];
             let words: Vec<_> =
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_other_containers_it_is_a_wire_and_no_more() {
+    fn as_one_container_it_only_encrypts() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("leader.sock");
         let ipc = format!("--ipc-socket={}", socket.display());
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_stands_for_election_under_a_name_of_its_own() {
+    fn each_replica_has_its_own_holder_name() {
         let leadership = |more: &[&str]| {
             read(&[&SERVER[..], &["--leader-election", "--pod-name=gw-1"], more].concat())
                 .map(|(settings, _)| settings.leadership)
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn missing_and_wrong_flags_are_named() {
         for (flag, words) in [
             ("--name", &SERVER[1..]),
             ("--mode", &SERVER[..4]),

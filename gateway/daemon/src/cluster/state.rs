@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_loaded_and_what_is_no_news_is_not_written() {
+    fn only_changed_state_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let mut state = StateFile::new(path.clone(), &identity("rome"));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_peer_was_comes_before_where_it_may_be() {
+    fn the_last_endpoint_comes_first() {
         let was = "192.0.2.7:7".parse().unwrap();
         let may_be: Endpoint = "peer.example:51840".parse().unwrap();
         let remembered = Remembered::new(&peers()[0], Some(was));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_makes_no_sense_is_none() {
+    fn an_invalid_state_file_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let mut state = StateFile::new(path.clone(), &identity("rome"));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_holds_no_state() {
+    fn a_fifo_is_no_state_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_no_reason_to_stop() {
+    fn a_missing_state_folder_is_no_error() {
         let mut state = StateFile::new("/nowhere/state.json".into(), &identity("rome"));
 
         state.save(&wanted(), &[]);

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_names_are_told_apart() {
+    fn addresses_and_names_are_distinguished() {
         for text in ["192.0.2.1:51840", "[2001:db8::1]:51840", "127.0.0.1:1"] {
             assert_eq!(text.parse(), Ok(Endpoint::Address(text.parse().unwrap())));
         }
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_mapped_into_ipv6_is_an_ipv4_address() {
+    fn ipv4_mapped_addresses_become_ipv4() {
         let endpoint: Endpoint = "[::ffff:192.0.2.1]:9".parse().unwrap();
 
         assert_eq!(endpoint, Endpoint::Address("192.0.2.1:9".parse().unwrap()));
     }
 
     #[test]
-    fn what_no_datagram_can_be_sent_to_is_refused() {
+    fn unusable_endpoints_are_refused() {
         for (text, expected) in [
             ("", EndpointError::NoPort),
             ("rome.example", EndpointError::NoPort),

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_others_may_use_is_refused_with_its_mode_and_the_command_to_run() {
+    fn an_exposed_key_file_is_refused_with_remedy() {
         let dir = tempfile::tempdir().unwrap();
         for mode in [0o640, 0o604, 0o620, 0o644, 0o777] {
             let path = write(&dir, &format!("{mode:o}"), &[7; 32], mode);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_by_name_and_never_shown() {
+    fn invalid_keys_are_refused_and_not_shown() {
         let dir = tempfile::tempdir().unwrap();
         for (name, content, reason) in [
             ("empty", b"".as_slice(), "is empty"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_place_of_a_path_is_not_repeated() {
+    fn a_key_as_path_is_not_repeated() {
         let key = PrivateKey::generate().to_base64();
 
         for path in [key.to_string(), format!("/etc/strait/{}", *key)] {

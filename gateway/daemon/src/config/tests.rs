@@ -60,7 +60,7 @@ external = "10.70.0.9"
 const MINIMAL: &str = "[gateway]\nprivate_key_file = \"private.key\"\n";
 
 #[test]
-fn the_documented_example_is_understood() {
+fn the_documented_example_is_valid() {
     let config = Site::new(EXAMPLE).load().unwrap();
 
     assert_eq!(config.name, "milan");
@@ -99,7 +99,7 @@ fn everything_optional_has_its_default() {
 }
 
 #[test]
-fn a_key_is_from_the_file_if_it_is_there() {
+fn the_origin_is_the_file_or_default() {
     let text = format!(
         "{MINIMAL}routes = true\n[gateway.offload]\ntun_uso = true\n{CLUSTER}{}{}",
         peer("", ""),
@@ -143,7 +143,7 @@ fn every_offload_can_be_switched_off() {
 }
 
 #[test]
-fn the_admin_socket_can_be_elsewhere_or_nowhere() {
+fn the_admin_socket_can_move_or_be_off() {
     for (text, expected) in [("/tmp/s", Some("/tmp/s".into())), ("", None)] {
         let config = Site::new(&format!("{MINIMAL}admin_socket = {text:?}\n")).load().unwrap();
 
@@ -177,7 +177,7 @@ const NINE: &str = r#"endpoints = ["a:1", "a:2", "a:3", "a:4", "a:5", "a:6", "a:
 type Case = (&'static str, &'static str, usize, &'static str, &'static str);
 
 #[test]
-fn every_bad_value_is_named_with_its_line_and_the_remedy() {
+fn each_finding_names_line_value_and_remedy() {
     let cases: &[Case] = &[
         // The file itself.
         ("listen_port = 51840", "listen_prt = 51840", 5, "`listen_prt`", "expected one of"),
@@ -299,7 +299,7 @@ fn every_bad_value_is_named_with_its_line_and_the_remedy() {
 }
 
 #[test]
-fn what_is_ours_is_understood() {
+fn the_cluster_section_is_parsed() {
     let config = Site::new(&format!("{EXAMPLE}{CLUSTER}")).load().unwrap();
 
     let cluster = &config.cluster;
@@ -312,7 +312,7 @@ fn what_is_ours_is_understood() {
 }
 
 #[test]
-fn every_bad_value_of_ours_is_named_with_the_remedy() {
+fn bad_cluster_values_are_named_with_remedy() {
     let cases = [
         ("[\"10.70.0.0/16\"]", "[\"10.70.0.1/16\"]", "host bits set"),
         ("\"10.70.0.1\",", "\"10.70.0.0/16\",", "more than 256 addresses"),
@@ -378,7 +378,7 @@ fn a_file_without_end_is_refused() {
 }
 
 #[test]
-fn an_mtu_too_small_for_ipv6_is_refused_only_with_ipv6() {
+fn ipv6_needs_an_mtu_of_1280() {
     let small = EXAMPLE.replace("1340", "1200");
     let ipv6 = small.replace("169.254.18.1/30", "fd00::1/64");
 
@@ -390,7 +390,7 @@ fn an_mtu_too_small_for_ipv6_is_refused_only_with_ipv6() {
 }
 
 #[test]
-fn two_peers_cannot_share_a_key_or_a_name() {
+fn peers_have_distinct_keys_and_names() {
     let text = peer(EXAMPLE, "name = \"rome\"");
 
     let findings = Site::new(&text).load().unwrap_err().to_string();
@@ -403,7 +403,7 @@ fn two_peers_cannot_share_a_key_or_a_name() {
 }
 
 #[test]
-fn what_the_plan_rejects_is_a_finding() {
+fn rejections_of_the_plan_are_findings() {
     let text = format!(
         "{EXAMPLE}\n[[peer.remap]]\nremote = \"10.245.0.0/16\"\nlocal = \"10.72.0.0/16\"\n"
     );
@@ -414,7 +414,7 @@ fn what_the_plan_rejects_is_a_finding() {
 }
 
 #[test]
-fn all_findings_come_at_once_in_the_order_of_the_file() {
+fn all_findings_are_reported_in_file_order() {
     let text = EXAMPLE
         .replace("\"strait0\"", "\"a b\"")
         .replace("mtu = 1340", "mtu = 1")
@@ -446,7 +446,7 @@ fn no_secret_is_shown_in_any_form() {
 
 /// Whatever stands where something else belongs, and however it is written.
 #[test]
-fn no_finding_repeats_what_may_be_a_key() {
+fn findings_hide_possible_keys() {
     let bytes: Vec<_> = (0..32).map(|byte| format!("{:02x}", 200 - 3 * byte)).collect();
     let base64 = PrivateKey::generate().to_base64();
     let keys = [bytes.concat(), bytes.join(":"), bytes.join(" "), base64.to_string()];
@@ -483,7 +483,7 @@ fn the_configuration_is_logged_in_one_line() {
 }
 
 #[test]
-fn thousands_of_peers_are_logged_in_a_line_that_can_be_read() {
+fn a_log_line_lists_64_peers() {
     let mut config = Site::new(EXAMPLE).load().unwrap();
     let peer = config.peers[0].clone();
     config.peers = vec![peer; SHOWN_PEERS + 9_000];
@@ -496,7 +496,7 @@ fn thousands_of_peers_are_logged_in_a_line_that_can_be_read() {
 
 /// Reading it, comparing it with another one, and finding its routes.
 #[test]
-fn four_times_the_peers_take_four_times_the_time() {
+fn loading_scales_linearly_with_peers() {
     let [few, many] = [1_500, 6_000].map(|count| {
         let before = thread_time().unwrap();
         let config = Site::new(&with_peers(count)).load().unwrap();
@@ -534,7 +534,7 @@ fn with_peers(count: usize) -> String {
 }
 
 #[test]
-fn the_line_of_a_place_is_counted_from_1() {
+fn line_numbers_start_at_1() {
     assert_eq!(parse::Lines::new("a\nb\n").number(0), 1);
     assert_eq!(parse::Lines::new("a\nb\n").number(2), 2);
     assert_eq!(parse::Lines::new("a\nb\n").number(99), 3);

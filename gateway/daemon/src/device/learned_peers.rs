@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_add_up_and_the_last_endpoint_counts() {
+    fn byte_counts_add_up() {
         let mut learned_peers = LearnedPeers::default();
         let mut report = PeerReport { receive_bytes: 1, ..PeerReport::new(key(1)) };
 
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_peer_any_more_is_forgotten() {
+    fn removed_peers_are_forgotten() {
         let mut learned_peers = LearnedPeers::default();
         let mut report = PeerReport::new(key(1));
         learned_peers

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_and_no_family_crowds_the_others_out() {
+    fn names_and_families_share_the_candidates() {
         let many: Vec<_> = (0..20).map(v6).chain([v4(1)]).collect();
 
         let chosen = choose(&[], &[many, vec![v4(2)]]);
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_chosen_is_known_and_as_much_as_fits(
+        fn candidates_are_distinct_and_bounded(
             before in prop::collection::vec(0u8..20, 0..8),
             sources in prop::collection::vec(prop::collection::vec(0u8..20, 0..12), 0..5),
         ) {

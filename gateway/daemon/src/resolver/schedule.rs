@@ -135,7 +135,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_new_name_is_looked_up_at_once_and_once() {
+    fn a_new_name_is_looked_up_at_once() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_double_the_pause_up_to_half_a_minute() {
+    fn failures_double_the_pause_up_to_30s() {
         let mut now = Instant::now();
         let mut schedule = Schedule::new(now);
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_ten_minutes_are_as_those_of_liqo_and_then_the_ttl_counts() {
+    fn the_ttl_counts_after_ten_minutes() {
         let asked = lookups(Some(90 * SECOND), 20 * MINUTE, |_| false);
 
         let (first, later): (Vec<_>, Vec<_>) = asked.into_iter().partition(|second| *second <= 600);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_ttl_or_with_a_long_one_is_looked_up_at_the_interval() {
+    fn the_check_interval_bounds_the_ttl() {
         for ttl in [None, Some(24 * 60 * MINUTE)] {
             let asked = lookups(ttl, 30 * MINUTE, |_| false);
 
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_of_nothing_means_every_five_seconds() {
+    fn a_zero_ttl_means_five_seconds() {
         let asked = lookups(Some(Duration::ZERO), 20 * MINUTE, |_| false);
 
         assert_eq!(asked, (0..1200).step_by(5).collect::<Vec<_>>());
     }
 
     #[test]
-    fn trouble_asks_at_once_and_is_eager_for_ten_minutes() {
+    fn unanswered_handshakes_speed_up_lookups() {
         let asked = lookups(None, 40 * MINUTE, |second| second >= 1000);
 
         let later: Vec<_> = asked.into_iter().filter(|second| *second > 900).collect();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_asks_at_once_but_not_more_than_once_a_second() {
+    fn look_up_now_waits_the_minimum_interval() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
         assert!(schedule.poll_lookup(now));

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_there_is_has_a_line_and_no_secret_is_shown() {
+    fn every_field_but_secrets_has_a_line() {
         let private_key = PrivateKey::from_bytes(&[0x77; 32]).unwrap();
         let own = private_key.public_key();
         let secret = private_key.to_base64();

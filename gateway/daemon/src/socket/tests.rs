@@ -21,7 +21,7 @@ fn a_question_gets_its_answer() {
 }
 
 #[test]
-fn a_client_that_says_nothing_keeps_nobody_waiting() {
+fn a_silent_client_delays_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));
 
@@ -52,7 +52,7 @@ fn half_open_clients_delay_no_question() {
 }
 
 #[test]
-fn parallel_callers_are_all_answered() {
+fn parallel_clients_are_all_answered() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));
     let callers: Vec<_> = (0..48).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
@@ -67,7 +67,7 @@ fn parallel_callers_are_all_answered() {
 }
 
 #[tokio::test]
-async fn a_moved_socket_replaces_a_dead_one_and_nothing_else() {
+async fn a_moved_socket_replaces_only_dead_ones() {
     let dir = tempfile::tempdir().unwrap();
     let [path, dead, file] = ["own.sock", "dead.sock", "file"].map(|name| dir.path().join(name));
     drop(UnixListener::bind(&dead).unwrap());
@@ -83,7 +83,7 @@ async fn a_moved_socket_replaces_a_dead_one_and_nothing_else() {
 }
 
 #[test]
-fn what_is_no_request_of_this_version_is_refused() {
+fn invalid_requests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("admin.sock"));
     let long = format!("{{\"version\":1,\"request\":\"{}\"}}\n", "x".repeat(5000));
@@ -102,7 +102,7 @@ fn what_is_no_request_of_this_version_is_refused() {
 }
 
 #[test]
-fn the_socket_is_for_its_owner_alone_and_goes_with_the_gateway() {
+fn only_the_owner_may_use_the_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("strait").join("admin.sock");
 
@@ -116,7 +116,7 @@ fn the_socket_is_for_its_owner_alone_and_goes_with_the_gateway() {
 }
 
 #[test]
-fn nobody_can_call_before_the_socket_has_its_mode() {
+fn the_socket_listens_after_its_mode_is_set() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("admin.sock");
 
@@ -128,7 +128,7 @@ fn nobody_can_call_before_the_socket_has_its_mode() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_looked_for_is_not_gone() {
+fn an_unreadable_socket_path_counts_as_present() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("strait");
     let listener = bind(&folder.join("admin.sock")).unwrap();
@@ -154,7 +154,7 @@ fn the_socket_of_a_dead_gateway_is_replaced() {
 }
 
 #[test]
-fn a_socket_in_use_and_a_file_are_left_alone() {
+fn used_sockets_and_other_files_stay() {
     let dir = tempfile::tempdir().unwrap();
     let (used, file) = (dir.path().join("admin.sock"), dir.path().join("notes"));
     let server = Server::start(&used);
@@ -182,7 +182,7 @@ fn the_socket_of_a_successor_stays() {
 }
 
 #[test]
-fn a_path_that_nobody_asked_for_is_not_worth_failing_over() {
+fn only_a_configured_socket_path_must_work() {
     use super::super::config::example;
     let dir = tempfile::tempdir().unwrap();
     let impossible = dir.path().join("file").join("admin.sock");
@@ -202,7 +202,7 @@ fn a_path_that_nobody_asked_for_is_not_worth_failing_over() {
 }
 
 #[test]
-fn without_a_gateway_the_path_and_the_remedy_are_named() {
+fn without_a_gateway_the_socket_is_named() {
     let error = ask(Path::new("/nonexistent/admin.sock"), question()).unwrap_err();
 
     let text = format!("{:#}", anyhow::Error::from(error));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_come_one_by_one_however_they_were_sent() {
+    async fn lines_are_split_and_unfinished_ones_dropped() {
         let mut lines = Lines::new(&b"get=1\n\nrest"[..]);
 
         assert_eq!(lines.next().await.unwrap(), Line::Text(b"get=1"));

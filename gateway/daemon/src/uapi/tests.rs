@@ -45,7 +45,7 @@ async fn a_set_without_an_end_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_long_is_answered_and_the_connection_ends() {
+async fn a_too_long_request_ends_the_connection() {
     let server = Server::start();
     let line = [&b"set=1\nfwmark="[..], &[b'1'; 9000]].concat();
 
@@ -55,14 +55,14 @@ async fn a_request_that_is_too_long_is_answered_and_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_not_answered() {
+async fn other_protocols_get_no_answer() {
     let server = Server::start();
 
     assert_eq!(server.talk(b"GET / HTTP/1.1\n\n").await, "");
 }
 
 #[tokio::test]
-async fn the_socket_is_for_its_owner_alone_and_goes_with_the_device() {
+async fn the_socket_is_private_to_its_owner() {
     let server = Server::start();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
 

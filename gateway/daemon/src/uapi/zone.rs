@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_is_known_by_its_name() {
+    fn a_zone_name_becomes_its_index() {
         let line =
             |line: &str| with_index_of(line.as_bytes(), |name| (name == "eth0").then_some(7));
 
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_for_the_index() {
+    fn the_zone_index_comes_from_the_kernel() {
         assert_eq!(*with_index(b"endpoint=[fe80::1%lo]:1"), *b"endpoint=[fe80::1%1]:1");
     }
 }

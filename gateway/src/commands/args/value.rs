@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_judged_as_the_gateway_judges_them() {
+    fn client_addresses_are_gateway_endpoints() {
         for good in ["172.18.0.3", "fd00::3", "gateway.example", "milan"] {
             assert_eq!(address(good).as_deref(), Ok(good));
         }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_port_and_no_address() {
+    fn empty_values_mean_unset() {
         assert_eq!(port_or_none(""), Ok(0));
         assert_eq!(port_or_none("30742"), Ok(30742));
         assert!(port_or_none("70000").is_err() && port_or_none("x").is_err());

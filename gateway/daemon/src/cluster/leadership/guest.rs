@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_guest_comes_again_until_it_is_told_to_start() {
+    async fn a_guest_reconnects_until_started() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("leader.sock");
         let term = watch::Sender::new(None);

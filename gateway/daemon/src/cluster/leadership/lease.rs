@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_label_that_may_not_be_given_costs_nobody_the_lease() {
+    async fn a_refused_label_keeps_the_lease() {
         let (asked, mut asks) = watch::channel(Asked::default());
         let client = server(asked);
         let (term, told) = watch::channel(None);
@@ -230,7 +230,7 @@ mod tests {
 
     /// It may have a successor, and must not take the label from that.
     #[tokio::test]
-    async fn a_leader_that_does_not_get_the_lease_renewed_claims_no_label() {
+    async fn without_renewal_the_leader_claims_no_label() {
         let (asked, mut asks) = watch::channel(Asked::default());
         let (refuses, is_refusing) = watch::channel(false);
         let client = server_that_may_refuse(asked, is_refusing);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_comes_next_is_told_where_the_peer_was_heard_even_by_one_that_heard_nothing() {
+    async fn the_lease_hands_on_the_peer_endpoint() {
         let client = server(watch::Sender::default());
         let endpoint: SocketAddr = "192.0.2.7:51840".parse().unwrap();
         let nowhere = "0.0.0.0:51840".parse().ok();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_is_marked_when_its_peer_is_heard_or_not_to_be_reached() {
+    async fn a_pod_is_labelled_once_its_peer_answers() {
         let (asked, mut asks) = watch::channel(Asked::default());
         let client = server(asked);
         let endpoint = "192.0.2.7:51840".parse().ok();
