@@ -1,7 +1,8 @@
-//! What a user asks of clusters, on the command line: `network`, `create`, `delete`, `generate`, `plan`,
-//! `info`, `status`, `check` and `completion`.
+//! The commands for clusters: `network`, `create`, `delete`, `generate`, `plan`, `info`, `status`, `check` and
+//! `completion`.
 //!
-//! The verbs themselves are in [`control::commands`]; here are their flags, terminals and exit codes.
+//! The commands are implemented in [`control::commands`]; this module has their flags, terminal output and exit
+//! codes.
 
 pub(crate) mod args;
 mod check;
@@ -32,14 +33,14 @@ use self::args::{
 use self::terminal::Terminal;
 use crate::check::CheckArgs;
 
-/// A peering does not work, or something is wrong in a cluster, which is what was asked.
+/// A peering is unhealthy, or a check found errors.
 const UNHEALTHY: u8 = 1;
 
-/// Runs one of the verbs.
+/// Runs one of the commands.
 ///
 /// # Errors
 ///
-/// [`UsageError`] if what was typed is wrong: then no cluster was changed. [`CommandError`] otherwise.
+/// [`UsageError`] if the command line is wrong: then no cluster was changed. [`CommandError`] otherwise.
 pub(crate) fn run(command: &UserCommand) -> anyhow::Result<ExitCode> {
     if let UserCommand::Completion(args) = command {
         stdout::print(&completion::script(args.shell))?;
@@ -60,7 +61,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     block_on(&terminal, check::run(args, &terminal))
 }
 
-/// Runs a verb to its end, with `terminal` in view.
+/// Runs a command to its end while `terminal` shows waits and handles Ctrl-C.
 fn block_on(
     terminal: &Terminal,
     verb: impl Future<Output = anyhow::Result<ExitCode>>,
@@ -136,7 +137,7 @@ async fn network(command: &NetworkCommand, terminal: &Terminal) -> anyhow::Resul
     Ok(())
 }
 
-/// With what is to be put on everything in both clusters.
+/// Adds the labels and annotations that every object of both clusters gets.
 fn marked(pair: Pair, args: &MarksArgs) -> Pair {
     let of = |contact: Contact| Contact { marks: args.marks(), ..contact };
 
@@ -242,7 +243,7 @@ async fn info_peer(args: &InfoPeerArgs, terminal: &Terminal) -> anyhow::Result<(
         entries.collect::<serde_json::Result<serde_json::Map<_, _>>>().map(Into::into)
     };
     let text = match (get, &format.output, peers.as_slice()) {
-        // One that was named needs no name in a path.
+        // A single named peer needs no id in the path.
         (Some(path), format, [peer]) if args.ids.len() == 1 => {
             part(&serde_json::to_value(peer)?, path, *format)?
         }
@@ -266,7 +267,7 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
         Some(format) => commands::text(&peers, format.into())?,
         None => match commands::info(&contact, session).await {
             Ok(own) => format!("{}\n{}", own.text(false), table::of_peers(&peers)),
-            // What it says of its peerings is seen all the same.
+            // The peerings are shown nevertheless.
             Err(error) => {
                 terminal.warn(contact.side, &error.to_string());
                 table::of_peers(&peers)
@@ -279,14 +280,14 @@ async fn status(args: &StatusArgs, terminal: &Terminal) -> anyhow::Result<ExitCo
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(UNHEALTHY) })
 }
 
-/// All namespaces unless one is named: peerings have one each.
+/// Uses all namespaces unless one is named, because each peering has its own.
 async fn in_all_namespaces(context: &ContextArgs) -> Result<Contact, UsageError> {
     let contact = kubeconfig::contact(context).await?;
 
     Ok(Contact { namespace: context.namespace.clone(), side: Side::Only, ..contact })
 }
 
-/// What `--get` asks for: a value by itself as it is, more in a format.
+/// The part that `--get` selects: a string as it is, anything else in a format.
 fn part(
     value: &serde_json::Value,
     path: &str,
@@ -294,7 +295,7 @@ fn part(
 ) -> anyhow::Result<String> {
     let Some(part) = commands::select(value, path) else {
         return Err(
-            UsageError::Wrong(format!("there is no {path:?}: see it all with -o yaml")).into()
+            UsageError::Wrong(format!("there is no {path:?}: -o yaml shows everything")).into()
         );
     };
 

@@ -1,4 +1,4 @@
-//! `strait`: the composition root. Arguments become a configuration, a configuration a gateway.
+//! `strait`: turns arguments into a configuration and starts the subcommand.
 
 mod args;
 mod check;
@@ -88,14 +88,14 @@ fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `strait gateway`, from the file or the flags to the last packet.
+/// Runs `strait gateway` until a signal ends it.
 fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     end_on_signal().context("cannot listen for signals")?;
     for flag in &args.ignored {
         if cluster::flags::is_unused_liqo_flag(flag) {
-            debug!("{flag} means nothing to this gateway");
+            debug!("{flag} has no effect on this gateway");
         } else {
-            warn!("{flag} is not known and ignored");
+            warn!("{flag} is unknown and ignored");
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -127,7 +127,7 @@ fn run(args: GatewayArgs, log: Log) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a gateway is started from.
+/// The source of a gateway's configuration.
 enum Start {
     File(PathBuf),
     Cluster(Box<cluster::Settings>, Client),

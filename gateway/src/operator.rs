@@ -1,4 +1,4 @@
-//! `strait operator`: makes gateways for as long as it is the turn of this replica.
+//! `strait operator`: reconciles gateways while this replica is the leader.
 
 mod pages;
 
@@ -26,16 +26,16 @@ use tracing::info;
 
 use pages::Pages;
 
-/// Of all replicas.
+/// The Lease that all replicas share.
 const LEASE: &str = "strait-operator";
 
 /// `strait operator`
 #[derive(Debug, clap::Args)]
 pub(crate) struct OperatorArgs {
-    /// Namespace of the installation: of the Lease, of the Networks of this cluster, and of the journal of IPAM
+    /// Namespace of the installation, with the Lease, the Networks of this cluster, and the journal of IPAM
     #[arg(long, env = "STRAIT_NAMESPACE", value_name = "NAMESPACE", default_value = "liqo")]
     namespace: String,
-    /// Prefixes to take those from under which remote ones are known here, the best first
+    /// Prefixes from which remapped prefixes of remote clusters are allocated, in order of preference
     #[arg(
         long,
         env = "STRAIT_POOLS",
@@ -86,7 +86,7 @@ pub(crate) struct OperatorArgs {
 ///
 /// # Errors
 ///
-/// Wrong flags, ports that cannot be had, and whatever names no API server.
+/// Wrong flags, ports that cannot be bound, or no API server is configured.
 pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
     end_on_signal().context("cannot listen for signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -169,7 +169,7 @@ async fn serve(
     Ok(())
 }
 
-/// What the cluster is called, gateways and prefixes, for ever.
+/// Sets the cluster id, and runs the controllers of gateways and IPAM. Does not return.
 async fn lead(client: &Client, settings: &Settings, ipam: &ipam::Settings) {
     let named = cluster_id::ensure(client.clone(), ipam.namespace.clone());
     select! {
@@ -185,7 +185,7 @@ fn generate_keys() -> KeyPair {
     KeyPair { private: *private.to_bytes(), public: *public.as_bytes() }
 }
 
-/// The public key that belongs to `private`; zero, which is nobody's, to zero, which no gateway takes for a key.
+/// The public key of `private`; for the zero key, which no gateway accepts, the zero key.
 pub(crate) fn public_of(private: &[u8; KEY_LEN]) -> [u8; KEY_LEN] {
     PrivateKey::from_bytes(private).map_or([0; KEY_LEN], |key| *key.public_key().as_bytes())
 }

@@ -1,4 +1,4 @@
-//! What is wrong, on stderr, and the exit status.
+//! Error messages on stderr and exit statuses.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,25 +10,24 @@ use strait_host::usage::UsageError;
 
 use super::key::KeyCommandError;
 
-/// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was touched.
+/// Wrong usage or configuration: `EX_USAGE` of `sysexits.h`. Nothing was changed.
 const USAGE: u8 = 64;
 
-/// There is nobody to ask: `EX_UNAVAILABLE` of `sysexits.h`.
+/// No process answers: `EX_UNAVAILABLE` of `sysexits.h`.
 const UNAVAILABLE: u8 = 69;
 
-/// Anything else that went wrong.
+/// Any other error.
 const RUNTIME: u8 = 1;
 
-/// Reports why the program ends, and gives the status to end with. `help` is the command that shows what can be
-/// typed.
+/// Reports the error that ends the program, and returns the exit status. `help` is the command that shows the usage.
 pub(crate) fn failure(error: &anyhow::Error, help: &str) -> ExitCode {
-    // Nobody is left to tell if stderr is closed.
+    // A closed stderr cannot be reported.
     let _ = io::stderr().lock().write_all(describe(error, help).as_bytes());
 
     ExitCode::from(exit_status(error))
 }
 
-/// One line a finding, or one line for the whole chain of causes.
+/// One line per finding, or one line for the whole chain of causes.
 fn describe(error: &anyhow::Error, help: &str) -> String {
     if let Some(findings) = error.downcast_ref::<Findings>() {
         return format!("{findings}\n");

@@ -1,4 +1,4 @@
-//! What was typed, as what is wanted.
+//! Converts flags into the requests of [`control::commands`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -114,7 +114,7 @@ const fn node_port(port: u16) -> PortWanted {
     }
 }
 
-/// An empty word is as good as none, as in Liqo's own defaults.
+/// An empty value means unset, as in Liqo's defaults.
 fn given(word: Option<&String>) -> Option<String> {
     word.filter(|word| !word.is_empty()).cloned()
 }

@@ -1,4 +1,4 @@
-//! What an operator tells whoever asks over HTTP.
+//! The HTTP pages of the operator.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ use prometheus_client::registry::Registry;
 use strait_host::http::{Answer, OPENMETRICS, Site, of_type, text};
 use tokio::sync::watch;
 
-/// Whether a replica works; `None` until it knows whose turn it is.
+/// Whether this replica is the leader; `None` until the API server has answered.
 pub(super) type Leadership = Option<bool>;
 
-/// All pages, and where they get what they say.
+/// All pages and their sources.
 pub(super) struct Pages {
     is_leader: watch::Receiver<Leadership>,
     registry: Registry,
@@ -41,8 +41,8 @@ impl Pages {
 
     fn readiness(&self) -> Answer {
         match *self.is_leader.borrow() {
-            Some(true) => text(StatusCode::OK, "ready: this replica works\n"),
-            Some(false) => text(StatusCode::OK, "ready: another replica works\n"),
+            Some(true) => text(StatusCode::OK, "ready: this replica is active\n"),
+            Some(false) => text(StatusCode::OK, "ready: another replica is active\n"),
             None => text(StatusCode::SERVICE_UNAVAILABLE, "the API server has not answered yet\n"),
         }
     }
@@ -55,7 +55,7 @@ impl Site for Pages {
         }
         match uri.path() {
             "/metrics" => self.metrics(),
-            // Its thread answers, and the other one ends the process if it ends.
+            // The admin thread answers, and if the control thread ends, the process ends.
             "/healthz" => text(StatusCode::OK, "alive\n"),
             "/readyz" => self.readiness(),
             _ => text(StatusCode::NOT_FOUND, "no such page: /metrics, /healthz, /readyz\n"),
@@ -74,14 +74,14 @@ impl Collector for Scrape {
         let leads = i64::from(*self.is_leader.borrow() == Some(true));
         ConstGauge::new(leads).encode(encoder.encode_descriptor(
             "strait_operator_is_leader",
-            "Whether this replica is the one that works",
+            "Whether this replica is the active one",
             None,
             MetricType::Gauge,
         )?)?;
 
         let mut rounds = encoder.encode_descriptor(
             "strait_operator_reconciles",
-            "How often objects were looked at, by kind and by how that ended",
+            "Reconciliations of objects, by kind and result",
             None,
             MetricType::Counter,
         )?;
