@@ -16,12 +16,12 @@ pub(crate) use config::AppliedConfig;
 pub use pages::Pages;
 pub use status_board::StatusBoard;
 
-/// Whom the pages ask. Clones ask the same.
+/// The sources of the pages. Clones share them.
 #[derive(Clone)]
 pub struct Sources {
     /// The packet threads.
     pub status: StatusSource,
-    /// What feeds a gateway in a cluster.
+    /// The cluster source, for a gateway in a cluster.
     pub cluster: Option<Observed>,
     /// The control loop.
     pub status_board: StatusBoard,

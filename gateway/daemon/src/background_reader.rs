@@ -1,5 +1,5 @@
-//! A file is read on a thread of its own: whatever its path leads to, a FIFO or a server that does not
-//! answer, the control loop does not wait for it.
+//! Reads a file on a separate thread, so that a path that blocks (a FIFO, or a server that does not answer) does not
+//! block the control loop.
 
 use std::future::pending;
 use std::io;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-/// Longer than to read and check the file of a gateway with thousands of peers takes.
+/// Timeout of a read: longer than reading and checking the file of a gateway with thousands of peers takes.
 pub(crate) const READ_MAX: Duration = Duration::from_secs(30);
 
-/// At most one read at a time.
+/// Runs at most one read at a time.
 #[derive(Debug)]
 pub(crate) struct BackgroundReader<T> {
     limit: Duration,
     under_way: Option<UnderWay<T>>,
-    /// The last thread, if it gave no result in time. It may be blocked for ever.
+    /// The thread of the last read, if it timed out. It may be blocked forever.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -28,18 +28,18 @@ struct UnderWay<T> {
     is_asked_again: bool,
 }
 
-/// What has become of a read.
+/// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadOutcome<T> {
-    /// The result, and whether another read was asked for meanwhile.
+    /// The result, and whether another read was requested meanwhile.
     Done(T, ReadAgain),
-    /// There is none yet, and it is not awaited any more.
+    /// The read took too long. Its result is discarded.
     TimedOut,
     /// The thread ended without a result.
     Panicked,
 }
 
-/// Whether a read was asked for while another one was under way, which may have read an older file.
+/// Whether a read was requested while another one was in progress, which may have read an older file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadAgain {
     Yes,
@@ -47,16 +47,16 @@ pub(crate) enum ReadAgain {
 }
 
 impl<T: Send + 'static> BackgroundReader<T> {
-    /// Nothing is read yet. A read is awaited for so long.
+    /// Creates a reader whose reads time out after `limit`.
     pub(crate) const fn new(limit: Duration) -> Self {
         Self { limit, under_way: None, thread: None }
     }
 
-    /// Begins to read, or asks for another read if one is under way.
+    /// Starts a read, or remembers the request if one is in progress.
     ///
     /// # Errors
     ///
-    /// If there can be no thread, or the one before is still blocked after its time.
+    /// If no thread can be started, or the previous one is still blocked after its timeout.
     pub(crate) fn start(&mut self, read: impl FnOnce() -> T + Send + 'static) -> io::Result<()> {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_asked_again = true;
@@ -66,7 +66,7 @@ impl<T: Send + 'static> BackgroundReader<T> {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the last read has not ended yet"));
         }
         let (sender, result) = oneshot::channel();
-        // The thread does not keep the process from ending.
+        // The thread does not keep the process alive.
         let thread = Builder::new().name("read".to_owned()).spawn(move || {
             let _ = sender.send(read());
         })?;
@@ -77,14 +77,14 @@ impl<T: Send + 'static> BackgroundReader<T> {
         Ok(())
     }
 
-    /// Waits until what is read is there, or is late. Cancel safe.
+    /// Waits for the result or the timeout. Cancel safe.
     pub(crate) async fn next(&mut self) -> ReadOutcome<T> {
         let Some(UnderWay { result, deadline, .. }) = &mut self.under_way else {
             return pending().await;
         };
         let result = timeout_at(*deadline, result).await;
         if result.is_ok() {
-            // It may still run for a moment, which blocks nothing.
+            // The thread may still run for a moment, which blocks nothing.
             self.thread = None;
         }
         let is_asked_again = self.under_way.take().is_some_and(|read| read.is_asked_again);
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The thread ends some time after its result is there.
+    /// The thread ends some time after it has sent its result.
     #[tokio::test]
     async fn a_read_can_follow_at_once() {
         let mut reader = BackgroundReader::new(READ_MAX);

@@ -1,4 +1,4 @@
-//! `strait check --config`: what a configuration means, before a gateway runs with it.
+//! `strait check --config`: shows what a configuration means before a gateway runs with it.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -11,7 +11,8 @@ use super::config::{Config, Findings, Peer, or_else};
 use super::mtu::{self, DeviceMtu};
 use super::routes::Routes;
 
-/// What a gateway with the configuration in `file` would do. Reads the host's routes and addresses and changes nothing.
+/// Reports what a gateway with the configuration in `file` would do. Reads the routes and addresses of the host and
+/// changes nothing.
 ///
 /// # Errors
 ///
@@ -23,7 +24,7 @@ pub fn examine(file: &Path) -> Result<Report, Findings> {
     Ok(Report::new(&config, host))
 }
 
-/// What the answer depends on besides the configuration. Unknown where the kernel gives no answer.
+/// The state of the host that the report depends on. Unknown where the kernel gives no answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Host {
     pub(super) underlay: Option<Underlay>,
@@ -31,7 +32,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Asks the kernel.
+    /// Reads it from the kernel.
     pub(super) fn look(config: &Config) -> Self {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
             return Self::default();
@@ -41,7 +42,7 @@ impl Host {
             let Ok(netlink) = Netlink::connect() else {
                 return Self::default();
             };
-            // If the gateway runs already, the addresses of its device are no obstacle.
+            // If the gateway runs already, the addresses of its device are no conflict.
             let device = netlink.interface_index(&config.interface).await.ok();
             Self {
                 underlay: netlink.underlay(config.endpoint_addresses().next()).await,
@@ -51,7 +52,7 @@ impl Host {
     }
 }
 
-/// Everything a gateway would do. Its JSON form is public interface.
+/// The report. Its JSON form is public interface.
 #[derive(Debug, Serialize)]
 pub struct Report {
     name: String,
@@ -71,7 +72,7 @@ pub struct Report {
     warnings: Vec<String>,
 }
 
-/// What is ours.
+/// The settings of this cluster.
 #[derive(Debug, Serialize)]
 struct ClusterReport {
     prefixes: Vec<String>,
@@ -218,7 +219,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Nothing if nothing is said of it.
+/// Empty if the configuration has no cluster section.
 impl fmt::Display for ClusterReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { prefixes, masquerade, max_flows, host_maps } = self;
@@ -229,7 +230,7 @@ impl fmt::Display for ClusterReport {
         f.write_str("\ncluster\n")?;
         line(f, "  ours", &joined(prefixes))?;
         let shared = match masquerade.as_slice() {
-            [] => "nobody".to_owned(),
+            [] => "off".to_owned(),
             shared => format!("all others as {}, at most {max_flows} flows", joined(shared)),
         };
         line(f, "  masquerade", &shared)?;

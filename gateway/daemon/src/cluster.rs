@@ -1,5 +1,5 @@
-//! A gateway that is fed by an API server: what objects ask for becomes peers, what the gateway finds
-//! becomes a `Connection`.
+//! A gateway that is configured by an API server: objects become peers, and the gateway's findings become a
+//! `Connection`.
 //!
 //! Everything here may wait for the API server; the packet threads never do.
 
@@ -46,31 +46,32 @@ pub(crate) use connectivity::ConnectivityEvent;
 pub use observed::Observed;
 pub use settings::Settings;
 
-/// What a gateway in a cluster is told while it runs.
+/// An event for the control loop of a gateway in a cluster.
 pub(crate) enum ClusterEvent {
-    /// The peers that objects ask for have changed, or those of before the restart are known.
+    /// The desired peers have changed, or those from before the restart are known.
     Peers {
-        /// All of them, and what is ours.
+        /// All desired peers, and the prefixes of this cluster.
         wanted: DesiredPeers,
-        /// Whether that is what objects ask for now.
+        /// Whether they come from the current objects.
         is_listed: bool,
-        /// Until when the replica before may have begun sessions, since 1970; since the beginning of the term.
+        /// Date new handshake initiations after this time (since 1970), until which the previous leader may have
+        /// started sessions.
         continue_after: Option<Duration>,
     },
-    /// The gateway at the other end may not be where it was.
+    /// The remote gateway may have moved.
     Connectivity(ConnectivityEvent),
 }
 
-/// What objects ask for.
+/// The peers and the cluster settings that objects define.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DesiredPeers {
     pub(crate) peers: Vec<Peer>,
-    /// What is ours, as those peers know it.
+    /// The prefixes and addresses of this cluster, as the peers know them.
     pub(crate) cluster: remap::Cluster,
 }
 
 impl DesiredPeers {
-    /// In place of what `config` has of it.
+    /// Returns `config` with these peers and cluster settings.
     pub(crate) fn within(self, config: &Config) -> Config {
         let Self { peers, cluster } = self;
         let said_by = peers.first().map(|peer| peer.origins.of("allowed_ips")).unwrap_or_default();
@@ -81,7 +82,7 @@ impl DesiredPeers {
         Config { peers, cluster, origins, ..config.clone() }
     }
 
-    /// With the only peer where another replica heard it, by the word of `origin`.
+    /// Adds the endpoint at which another replica heard the only peer; `origin` is the origin of that value.
     fn heard_at(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
         if let [peer] = &mut self.peers[..]
             && !peer.endpoint_addresses().any(|address| address == endpoint)
@@ -94,43 +95,43 @@ impl DesiredPeers {
     }
 }
 
-/// What feeds a gateway in a cluster.
+/// Watches the objects of a gateway in a cluster, and reports on them.
 pub struct ClusterSource {
     watch: Watch,
     scope: Scope,
-    /// Inside the tunnel.
+    /// Our address inside the tunnel.
     own_address: IpAddr,
     endpoints: Vec<Endpoint>,
     endpoint_origin: Origin,
     own_key: OwnKey,
     connectivity_events: ConnectivityEvents,
-    /// What objects ask for, or asked for before a restart; `None` if neither is known.
+    /// The desired peers, from objects or from before a restart; `None` if neither is known.
     wanted: Option<DesiredPeers>,
-    /// The objects, once all were listed.
+    /// The objects, after the first complete list.
     found: Option<Objects>,
-    /// Whether objects were judged by another key of ours than there is now.
+    /// Whether the objects were evaluated with an older key of ours.
     is_outdated: bool,
     state_file: Option<StateFile>,
-    /// What was said of objects and of what they ask for.
+    /// The refusals that were logged last.
     refused: Vec<String>,
     is_reachable: bool,
     observed: Observed,
-    /// What became of objects, by themselves.
+    /// The verdicts on objects, without the state of the device.
     judged: Vec<Verdict>,
-    /// Whether that is in force and has to be reported yet.
+    /// Whether verdicts must be reported once they are applied.
     has_unreported_verdicts: bool,
-    /// What of it the device cannot have.
+    /// Addresses and routes that the kernel refused.
     missing: Vec<MissingPrefix>,
     leader_tasks: LeaderTasks,
-    /// While it is the turn of this replica.
+    /// The current term, while this replica is the leader.
     term: watch::Receiver<Option<LeaderTerm>>,
     leadership: LeadershipTask,
-    /// What says where the peer was heard by the replica before.
+    /// The Lease, as the origin of the endpoint that the previous leader recorded.
     lease: Origin,
 }
 
 impl ClusterSource {
-    /// Begins to watch, and waits for its turn. To be called within the runtime.
+    /// Starts to watch, and stands for election. Call it within the runtime.
     pub fn start(settings: &Settings, client: Client) -> Self {
         let identity = &settings.identity;
         let state_file = settings.state_file.clone().map(|path| StateFile::new(path, identity));
@@ -176,21 +177,21 @@ impl ClusterSource {
         }
     }
 
-    /// What there is to see of it from outside.
+    /// The observable state, for metrics.
     pub(crate) fn observed(&self) -> Observed {
         self.observed.clone()
     }
 
-    /// Other peers than before, or trouble with them: the peers that objects ask for, if it is the
-    /// turn of this replica, and none otherwise. Cancel safe.
+    /// Waits for the next event. Peers are the desired ones while this replica is the leader, and none otherwise.
+    /// Cancel safe.
     pub(crate) async fn next(&mut self) -> ClusterEvent {
-        // Who asks for the next peers has done with the last.
+        // The previous update has been applied: report its verdicts.
         if std::mem::take(&mut self.has_unreported_verdicts) {
             self.leader_tasks.judge(self.verdicts());
         }
         loop {
             let has_event = select! {
-                () = ready(()), if self.is_outdated => self.judge(),
+                () = ready(()), if self.is_outdated => self.evaluate(),
                 event = self.connectivity_events.next() => return ClusterEvent::Connectivity(event),
                 update = self.watch.next() => self.handle_update(update),
                 Ok(()) = self.term.changed() => {
@@ -218,7 +219,8 @@ impl ClusterSource {
         }
     }
 
-    /// Remembers what is wanted, and where peers are, if that was asked for; tells whoever has the next turn.
+    /// Saves the desired peers and their endpoints if a state file is configured, and records the peer's endpoint for
+    /// the next leader.
     pub(crate) fn handle_status(&mut self, status: &[PeerStatus]) {
         if let (Some(file), Some(wanted), Some(_)) =
             (&mut self.state_file, &self.wanted, &self.found)
@@ -228,14 +230,14 @@ impl ClusterSource {
         self.report_peer(status);
     }
 
-    /// Whether it matters how soon [`Self::report_peer`] is called.
+    /// Whether [`Self::report_peer`] should be called soon.
     pub(crate) fn awaits_peer(&self) -> bool {
         self.leadership.awaits_peer()
     }
 
-    /// Tells whoever decides whose turn it is where the peer is.
+    /// Records where the peer was heard, for the next leader.
     pub(crate) fn report_peer(&self, status: &[PeerStatus]) {
-        // Who is told where its peer is needs nobody else's word for it.
+        // Only a gateway without configured endpoints needs this.
         if let (true, [peer]) = (self.endpoints.is_empty(), status)
             && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
         {
@@ -243,23 +245,23 @@ impl ClusterSource {
         }
     }
 
-    /// Our own key, if the mounted Secret has another one than that `in_force`. What objects ask for is looked
-    /// at again then: a key that is ours now, or no more, may be in one.
+    /// Our private key, if the mounted Secret differs from the key `in_force`. The objects are then evaluated again,
+    /// because they may name the old or the new key.
     pub(crate) fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
-        let key = self.own_key.look(in_force)?;
+        let key = self.own_key.poll(in_force)?;
         self.scope.own_public_key = Some(*key.public_key().as_bytes());
         self.is_outdated = true;
 
         Some(key)
     }
 
-    /// The device cannot have these parts of what is in force.
+    /// Sets the addresses and routes that the kernel refused.
     pub(crate) fn set_missing(&mut self, missing: &[MissingPrefix]) {
         self.missing = missing.to_vec();
         self.has_unreported_verdicts = self.found.is_some();
     }
 
-    /// What became of each object, also by the routes that the device cannot have.
+    /// The verdict on each object, including missing routes.
     fn verdicts(&self) -> Vec<Verdict> {
         let peers = self.wanted.as_ref().map(|wanted| &*wanted.peers).unwrap_or_default();
         let verdicts = self.judged.iter().cloned().map(|verdict| {
@@ -277,24 +279,23 @@ impl ClusterSource {
         verdicts.collect()
     }
 
-    /// Lets another replica have its turn, and waits a while for that. Says whether one has; otherwise nobody
-    /// seems to want it.
+    /// Hands leadership over and waits briefly for a successor. Returns whether there is one.
     pub(crate) async fn hand_over(&mut self) -> bool {
         let has_successor = self.leadership.end().await;
         if has_successor {
-            // What is found and said from now on is for the other one.
+            // From now on the successor reports.
             self.leader_tasks.end();
         }
 
         has_successor
     }
 
-    /// Whether there are other objects.
+    /// Handles an update of the watch. Returns whether there are new objects.
     fn handle_update(&mut self, update: Update) -> bool {
         match update {
             Update::Unreachable(error) => {
                 if self.is_reachable {
-                    warn!(%error, "the API server cannot be asked; what it said last stays in force");
+                    warn!(%error, "cannot reach the API server; the last known objects stay in force");
                 }
                 self.is_reachable = false;
                 false
@@ -305,13 +306,13 @@ impl ClusterSource {
                 }
                 self.is_reachable = true;
                 self.found = Some(found);
-                self.judge()
+                self.evaluate()
             }
         }
     }
 
-    /// Reads the objects that were found. Whether there were any to read.
-    fn judge(&mut self) -> bool {
+    /// Evaluates the listed objects. Returns whether there are any.
+    fn evaluate(&mut self) -> bool {
         self.is_outdated = false;
         let Some(found) = self.found.clone() else { return false };
         self.wanted = Some(self.wanted(&found));
@@ -339,7 +340,7 @@ impl ClusterSource {
         }
 
         if !cluster.masquerade.is_empty() {
-            // Our end of the tunnel is no stranger to the gateway at the other one.
+            // The remote gateway knows our tunnel address, so it is not masqueraded.
             cluster.prefixes.push(Prefix::of_host(self.own_address));
         }
 

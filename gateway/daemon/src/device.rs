@@ -1,7 +1,7 @@
 //! `strait device`: a WireGuard interface like that of `wireguard-go NAME`, for `wg` and `wg-quick`.
 //!
-//! The device comes up with nothing but a name and waits for configuration over its socket. Addresses,
-//! routes and the MTU are for whoever made it: `wg-quick`, or `ip`.
+//! The device starts without configuration and is configured over its socket. Addresses, routes and the MTU are set
+//! by its user: `wg-quick`, or `ip`.
 
 mod background;
 mod learned_peers;
@@ -31,19 +31,19 @@ use super::socket::Serving;
 use super::uapi;
 use state::Device;
 
-/// The name under which a link to this program means `strait device`.
+/// The name of a link to this program that means `strait device`.
 pub const PROGRAM: &str = "strait-device";
 
-/// The variable that says how much wireguard-go logs.
+/// The variable with the log level of wireguard-go.
 const LOG_LEVEL: &str = "LOG_LEVEL";
 
-/// Of those, nothing.
+/// The value that disables logging.
 const SILENT: &str = "silent";
 
-/// What is said instead by `--log-level` and RUST_LOG.
+/// The same as a value of `--log-level` and RUST_LOG.
 const OFF: &str = "off";
 
-/// How often the socket is looked for, and the ways to the peers.
+/// Interval at which the socket and the paths to the peers are checked.
 const TICK: Duration = Duration::from_secs(1);
 
 /// `strait device`
@@ -58,19 +58,19 @@ pub struct DeviceArgs {
         hide_env = true
     )]
     pub foreground: bool,
-    /// What encrypts: native, which is Strait's own, or boringtun
+    /// Implementation of the WireGuard protocol: native (Strait's own) or boringtun
     #[arg(long, env = "STRAIT_ENGINE", value_name = "NAME", default_value_t)]
     pub engine: Engine,
-    /// Device to make
+    /// Name of the device to create
     #[arg(env = "STRAIT_INTERFACE", value_name = "NAME", value_parser = interface_flag)]
     pub interface: String,
 }
 
-/// Runs `strait device`, here or in a process of its own.
+/// Runs `strait device` in this process, or in a background process.
 ///
 /// # Errors
 ///
-/// If there can be no such device or no socket for it, or if it ends in another way than by a wish.
+/// If the device or its socket cannot be created, or if the device fails.
 pub fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
     if !args.foreground {
         return background::start();
@@ -89,8 +89,8 @@ pub fn run(args: &DeviceArgs, log: &LogArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether somebody asked for what is logged, or sees it anyway. As with wireguard-go, nobody who wants
-/// silence keeps the output open.
+/// Whether log lines are visible: requested, or in the foreground. As with wireguard-go, a silent background process
+/// does not keep stderr open.
 fn is_log_visible(log: &LogArgs, level: Option<&str>, is_in_background: bool) -> bool {
     let asks = |level| level != SILENT;
     let is_wanted = if log.is_level_given { log.log_level != OFF } else { level.is_some_and(asks) };
@@ -98,8 +98,8 @@ fn is_log_visible(log: &LogArgs, level: Option<&str>, is_in_background: bool) ->
     is_wanted || !is_in_background
 }
 
-/// How to log: what was asked for by a flag or RUST_LOG, or else as LOG_LEVEL says. What nobody will hear
-/// for long is left out from the start.
+/// The log settings: a flag or RUST_LOG, or else LOG_LEVEL. In the background without either, only warnings are
+/// logged until the device is ready.
 fn with_level(log: &LogArgs, level: Option<String>, is_log_visible: bool) -> LogArgs {
     let mut log = log.clone();
     if !is_log_visible {
@@ -122,7 +122,7 @@ fn with_level(log: &LogArgs, level: Option<String>, is_log_visible: bool) -> Log
 async fn serve(args: &DeviceArgs, is_log_visible: bool) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let netlink = Netlink::connect().context("cannot open a netlink socket")?;
-    // Whoever sees the socket may count on the device.
+    // The device exists before its socket.
     let device = Device::start(&args.interface, args.engine)?;
     let index = netlink.interface_index(&args.interface).await.context("cannot find the device")?;
     netlink.prepare_tunnel(index).await;
@@ -139,12 +139,11 @@ async fn serve(args: &DeviceArgs, is_log_visible: bool) -> anyhow::Result<()> {
     follow(signals, serving, &monitor, &device, (netlink, index)).await
 }
 
-/// Until somebody wants it to end: by a signal, or by removing the socket or the device, whose number the
-/// last argument has.
+/// Runs until a signal, or until the socket or the device is removed. `netlink` and `index` identify the device.
 ///
 /// # Errors
 ///
-/// If a packet thread ends and the device is still there.
+/// If a packet thread ends while the device exists.
 async fn follow(
     mut signals: Signals,
     mut serving: Serving,
@@ -162,12 +161,12 @@ async fn follow(
     loop {
         select! {
             () = signals.end() => {
-                info!("the device ends: a signal says so");
+                info!("the device ends: a signal was received");
                 return Ok(());
             }
             () = monitor.ended() => {
                 check_removed(&netlink, index).await?;
-                info!("the device ends: somebody removed it");
+                info!("the device ends: it was removed");
                 return Ok(());
             }
             changed = changes.next() => {
@@ -187,7 +186,7 @@ async fn follow(
             }
             _ = ticks.tick() => {
                 if !serving.is_there() {
-                    info!("the device ends: somebody removed its socket");
+                    info!("the device ends: its socket was removed");
                     return Ok(());
                 }
                 if changes.is_closed() {
@@ -208,8 +207,7 @@ async fn follow(
     }
 }
 
-/// Follows a device that is no longer as `known`: whether it is up, its MTU, and its name, after which the socket is
-/// named.
+/// Applies changes of the link since `known`: up or down, MTU, and the name, which is also the name of the socket.
 async fn follow_link(
     netlink: &Netlink,
     index: u32,
@@ -230,14 +228,13 @@ async fn follow_link(
     *known = Some(link);
 }
 
-/// Packet threads end with the device. If it is there, they had another reason, and whoever supervises
-/// this process must hear of it.
+/// Packet threads end with the device. If the device still exists, they failed, and the process must exit with an
+/// error.
 async fn check_removed(netlink: &Netlink, index: u32) -> anyhow::Result<()> {
-    let is_there =
-        netlink.has_link(index).await.context("cannot ask whether the device is there")?;
+    let is_there = netlink.has_link(index).await.context("cannot query the device")?;
     if is_there {
         bail!(
-            "a packet thread ended, and the device is still there: the log says why; start it again"
+            "a packet thread ended although the device exists: the log has the reason; start it again"
         );
     }
 
@@ -298,7 +295,7 @@ mod tests {
         });
     }
 
-    /// What `--log-level` gives, if it is given.
+    /// Log settings as set by `--log-level`.
     fn log(level: Option<&str>) -> LogArgs {
         LogArgs {
             log_format: None,

@@ -1,4 +1,4 @@
-//! What the kernel holds for a gateway: its device with addresses and routes, and what of them it lacks.
+//! Observed state of the device: link, addresses, routes, and what is missing.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use strait_host::netlink::{AddressError, RouteError};
 
 use super::config::Peer;
 
-/// The device as the kernel has it.
+/// The observed state of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceState {
     pub(crate) name: String,
     pub(crate) is_up: bool,
-    /// How many routes there should be.
+    /// The number of desired routes.
     pub(crate) wanted_routes: usize,
-    /// What it should have and has not. Of a device that is down nothing is known.
+    /// Missing addresses and routes. Empty while the device is down.
     pub(crate) missing: Vec<MissingPrefix>,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct DeviceState {
 pub(crate) struct MissingPrefix {
     pub(crate) prefix: IpNet,
     pub(crate) is_route: bool,
-    /// With the remedy.
+    /// The cause, with the remedy.
     pub(crate) cause: String,
 }
 
 impl MissingPrefix {
-    /// Whether it is a route to a prefix of `peer`.
+    /// Whether this is a route to a prefix of `peer`.
     pub(crate) fn is_of(&self, peer: &Peer) -> bool {
         let mut locals = peer.remaps.iter().map(|rule| rule.local().to_net());
         let mut remotes = peer.allowed_ips.iter().map(|prefix| prefix.to_net());
@@ -39,11 +39,11 @@ impl MissingPrefix {
                 || remotes.any(|prefix| prefix == self.prefix))
     }
 
-    /// The route that is missing.
+    /// The missing route of `error`.
     ///
     /// # Errors
     ///
-    /// The same error, if it is about none.
+    /// The same error, if it names no missing route.
     pub(crate) fn of_route(error: RouteError) -> Result<Self, RouteError> {
         let Some(prefix) = error.missing() else { return Err(error) };
         let cause = format!("{:#}", anyhow::Error::from(error));
@@ -59,14 +59,14 @@ impl From<AddressError> for MissingPrefix {
 }
 
 impl DeviceState {
-    /// Whether no packet finds its way to a device that should carry some.
+    /// Whether all desired routes are missing.
     pub(crate) fn carries_nothing(&self) -> bool {
         let missing = self.missing.iter().filter(|missing_prefix| missing_prefix.is_route).count();
 
         self.wanted_routes > 0 && missing == self.wanted_routes
     }
 
-    /// What it lacks, a line each.
+    /// The causes of what is missing, one line each.
     pub(crate) fn missing_text(&self) -> String {
         let mut text = String::new();
         for missing_prefix in &self.missing {
@@ -77,15 +77,15 @@ impl DeviceState {
         text
     }
 
-    /// What to do if it is down.
+    /// The remedy if the device is down.
     pub(crate) fn is_down(&self) -> Option<String> {
         let name = &self.name;
 
         (!self.is_up)
-            .then(|| format!("{name} is down, so nothing goes through it: ip link set {name} up"))
+            .then(|| format!("{name} is down and carries no packets: ip link set {name} up"))
     }
 
-    /// Why packets of this host to `destination` do not come to the device, as far as it shows.
+    /// Why packets of this host to `destination` do not reach the device, as far as known.
     pub(crate) fn obstacle(&self, destination: IpAddr) -> Option<String> {
         let covers = |missing_prefix: &&MissingPrefix| {
             missing_prefix.is_route && missing_prefix.prefix.contains(&destination)

@@ -1,7 +1,7 @@
-//! A gateway or a device that runs: configuration, reload, names, routes, metrics and admin pages, fed by a file, by
-//! the API server or over the configuration socket of `wg`.
+//! Runs a gateway or a device: configuration, reload, DNS names, routes, metrics and admin pages, configured by a
+//! file, by the API server or over the configuration socket of `wg`.
 //!
-//! [`config`] is what a file or flags mean, [`service`] the control loop of a gateway, [`device`] a plain WireGuard
+//! [`config`] is the checked configuration, [`service`] the control loop of a gateway, [`device`] a plain WireGuard
 //! device. Nothing here is on the packet path; everything here may allocate, wait and log.
 
 #![forbid(unsafe_code)]

@@ -1,8 +1,7 @@
 //! The state of the gateway as OpenMetrics, read at the moment of the scrape.
 //!
-//! The packet threads know nothing of it: they count, and a scrape copies the counters. Names are
-//! public interface: renaming one breaks dashboards and alerts. Liqo's names are kept to the letter
-//! in [`liqo`], so that its dashboards work with this gateway.
+//! The packet threads only count; a scrape copies the counters. Names are public interface: renaming one breaks
+//! dashboards and alerts. Liqo's names are kept exactly in [`liqo`], so that its dashboards work.
 
 mod liqo;
 mod probe;
@@ -28,7 +27,7 @@ use strait_packet::counters::Snapshot;
 use super::cluster::Observed;
 use liqo::Liqo;
 
-/// Where the state comes from.
+/// The source of the state.
 pub(crate) type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// The metrics of one gateway.
@@ -36,7 +35,7 @@ pub(crate) type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 pub(crate) struct Metrics(Registry);
 
 impl Metrics {
-    /// Metrics that ask `source` at every scrape, and the cluster that feeds the gateway, if any.
+    /// Creates metrics that read `source`, and the cluster source if any, at every scrape.
     pub(crate) fn new(source: StatusSource, cluster: Option<Observed>) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Scrape { source, cluster, liqo: Liqo::default() }));
@@ -48,7 +47,7 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// Never for lack of data: only if `out` takes no more.
+    /// Only the error of `out`.
     pub(crate) fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
         encode(out, &self.0)
     }
@@ -60,7 +59,7 @@ struct Scrape {
     liqo: Liqo,
 }
 
-/// A peer, and what its connection check has found, if there is one.
+/// A peer and the report of its connection check, if there is one.
 struct View<'a> {
     status: &'a PeerStatus,
     check: Option<Report>,
@@ -186,7 +185,7 @@ impl Families<'_> {
         )
     }
 
-    /// What was refused is among the drops.
+    /// Rejected flows are counted as drops.
     fn flows(&mut self, flows: &Statistics) -> fmt::Result {
         self.gauge(
             "strait_masquerade_mappings",

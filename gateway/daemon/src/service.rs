@@ -1,12 +1,13 @@
-//! A gateway that runs: applies configurations, follows names, keeps the routes, ends in order.
+//! The control loop of a gateway: applies configurations, resolves names, maintains routes, and shuts down in order.
 //!
-//! One task on the control runtime owns all of it, so nothing here needs a lock. The packet threads
-//! take no notice.
+//! One task on the control runtime owns the state, so there are no locks. The packet threads are not affected.
+
+mod sockets;
+mod source;
 
 use std::collections::{BTreeSet, HashSet};
-use std::future::{pending, ready};
+use std::future::ready;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,126 +15,43 @@ use anyhow::{Context, anyhow, bail};
 use strait_host::netlink::{Changes, DeviceRoutes, Link, Netlink, RouteError};
 use strait_host::signals::{SignalAction, Signals};
 use strait_host::vmclock::VmClock;
-use strait_io::{Gateway, Monitor, PeerStatus, trim_heap};
+use strait_io::{Gateway, Monitor, trim_heap};
+use strait_wg::PublicKey;
 use strait_wg::key_rotation::GRACE;
-use strait_wg::{PrivateKey, PublicKey};
 use tokio::select;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
 
 use super::admin::{AppliedConfig, StatusBoard};
 use super::background_reader::{BackgroundReader, READ_MAX, ReadAgain, ReadOutcome};
-use super::cluster::{ClusterEvent, ClusterSource, ConnectivityEvent, Observed};
+use super::cluster::{ClusterEvent, ConnectivityEvent};
 use super::config::{Config, Findings};
 use super::device_state::{DeviceState, MissingPrefix};
 use super::peer_paths::PeerPaths;
 use super::reload::Reload;
 use super::resolver::Resolver;
 use super::routes::Routes;
-use super::socket::Serving;
-use super::uapi;
 
-/// How long to send what is under way before the process ends.
+pub use sockets::Sockets;
+pub use source::Source;
+
+/// How long to send packets in progress before the process ends.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
-/// For how long a replica goes on when another has its turn. In this time that one gets a session with the
-/// peer, if it knows where that is, and nodes hear of where their packets go now.
+/// How long a replica forwards after another one took over. Meanwhile the new leader gets a session with the peer, if
+/// it knows the endpoint, and nodes learn the new target of their packets.
 const OVERLAP: Duration = Duration::from_secs(2);
 
-/// How often peers and packet threads are looked at.
+/// Interval at which peers and packet threads are checked.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often one looks for a peer that is waited for.
+/// Interval of polling for an awaited peer.
 const PEER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Who says what a gateway is to do while it runs.
-pub enum Source {
-    /// A file, whenever SIGHUP comes.
-    File(PathBuf),
-    /// The objects of an API server, whenever they change.
-    Cluster(Box<ClusterSource>),
-}
-
-impl Source {
-    /// What there is to see of it from outside.
-    pub fn observed(&self) -> Option<Observed> {
-        match self {
-            Self::File(_) => None,
-            Self::Cluster(cluster) => Some(cluster.observed()),
-        }
-    }
-
-    /// Other peers than before, or trouble with them. Cancel safe.
-    async fn next(&mut self) -> ClusterEvent {
-        match self {
-            Self::File(_) => pending().await,
-            Self::Cluster(cluster) => cluster.next().await,
-        }
-    }
-
-    /// Another key of our own than that `in_force`, if there is one now.
-    fn new_key(&mut self, in_force: &PrivateKey) -> Option<PrivateKey> {
-        match self {
-            // The file says when it is to be read.
-            Self::File(_) => None,
-            Self::Cluster(cluster) => cluster.new_key(in_force),
-        }
-    }
-
-    /// Remembers where peers are, if that was asked for.
-    fn handle_status(&mut self, status: &[PeerStatus]) {
-        match self {
-            Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.handle_status(status),
-        }
-    }
-
-    /// Whether something waits for the first word of the peer. Not for long.
-    fn awaits_peer(&self) -> bool {
-        match self {
-            Self::File(_) => false,
-            Self::Cluster(cluster) => cluster.awaits_peer(),
-        }
-    }
-
-    /// Looks whether it was heard.
-    fn report_peer(&self, status: &[PeerStatus]) {
-        match self {
-            Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.report_peer(status),
-        }
-    }
-
-    /// The device cannot have these parts of what the source asks for.
-    fn set_missing(&mut self, missing: &[MissingPrefix]) {
-        match self {
-            Self::File(_) => {}
-            Self::Cluster(cluster) => cluster.set_missing(missing),
-        }
-    }
-
-    /// Somebody else may take the place of this gateway. Says whether somebody has.
-    async fn hand_over(&mut self) -> bool {
-        match self {
-            Self::File(_) => false,
-            Self::Cluster(cluster) => cluster.hand_over().await,
-        }
-    }
-}
-
-/// The sockets that are called after the device.
-#[derive(Debug, Default)]
-pub struct Sockets {
-    /// Where `strait explain` asks.
-    pub admin: Option<Serving>,
-    /// Where `wg show` asks.
-    pub uapi: Option<Serving>,
-}
-
-/// A started gateway and everything that follows its configuration.
+/// A running gateway and the state of its control loop.
 pub struct Service {
     source: Source,
-    /// Of the file, if that is the source.
+    /// Reads the file, if that is the source.
     reader: BackgroundReader<Result<Config, Findings>>,
     config: Arc<Config>,
     mtu_bytes: u16,
@@ -145,9 +63,9 @@ pub struct Service {
     changes: Changes,
     routes: DeviceRoutes,
     last_routes: Routes,
-    /// The device as it was when it was looked at last.
+    /// The last observed state of the device.
     last_device: DeviceState,
-    /// It is to be looked at with the next tick.
+    /// Whether the device must be synced with the next tick.
     is_device_sync_due: bool,
     sockets: Sockets,
     resolver: Resolver,
@@ -156,27 +74,13 @@ pub struct Service {
     board: StatusBoard,
 }
 
-impl Sockets {
-    /// Gives them the new name of the device.
-    fn follow(&mut self, config: &Config) {
-        let paths = [config.admin_socket_path(), Some(uapi::path(&config.interface))];
-        for (socket, path) in [&mut self.admin, &mut self.uapi].into_iter().zip(paths) {
-            if let (Some(socket), Some(path)) = (socket, path)
-                && let Err(error) = socket.move_to(path.clone())
-            {
-                warn!(%error, path = %path.display(), "a socket keeps its name");
-            }
-        }
-    }
-}
-
 impl Service {
-    /// Takes over a gateway that was started with `config` on a device of `mtu_bytes`; `source` has
-    /// what comes later.
+    /// Takes over a gateway that was started with `config` on a device with `mtu_bytes`; later changes come from
+    /// `source`.
     ///
     /// # Errors
     ///
-    /// If the device is not there, or nobody would say that it changes.
+    /// If the device does not exist, or its changes cannot be watched.
     pub async fn new(
         source: Source,
         config: Config,
@@ -215,11 +119,11 @@ impl Service {
         })
     }
 
-    /// Applies the first configuration, runs until told to end, and drains.
+    /// Applies the first configuration, runs until a signal, and drains.
     ///
     /// # Errors
     ///
-    /// If the device gets none of its routes at the start, or a packet thread ended.
+    /// If none of the routes can be installed at the start, or a packet thread ended.
     pub async fn run(mut self, mut signals: Signals) -> anyhow::Result<()> {
         self.netlink.prepare_tunnel(self.device).await;
         self.netlink.set_up(self.device).await.context("cannot bring the device up")?;
@@ -231,7 +135,7 @@ impl Service {
                     Err(anyhow!("{}", missing_prefix.cause))
                 }
                 Some(_) | None => {
-                    // In a cluster it is not ready before it has heard who its peers are.
+                    // In a cluster it is ready after the first list of objects.
                     if matches!(self.source, Source::File(_)) {
                         self.board.set_knows_peers();
                     }
@@ -241,15 +145,15 @@ impl Service {
             };
 
         self.board.set_draining();
-        // Before another replica has its turn: its sessions are to be the newer ones.
+        // Before the hand-over, so that the successor's sessions are newer.
         self.gateway.stop_initiating();
         if self.source.hand_over().await {
             info!(
-                "another replica has its turn; what is on its way here is forwarded for a moment"
+                "another replica has taken over; packets that still arrive here are forwarded briefly"
             );
             sleep(OVERLAP).await;
         } else {
-            // What is staged may still find a session.
+            // Staged packets may still get a session.
             self.gateway.resume_initiating();
         }
         self.routes.clear().await;
@@ -293,7 +197,8 @@ impl Service {
                     if changed.is_about(self.device, |prefix| wanted.contains_key(prefix)) {
                         self.sync_device().await;
                     } else if !self.last_device.missing.is_empty() {
-                        // What takes its place may have gone without a word, as routes of IPv4 go with their device.
+                        // A conflicting route may be gone without an event, as IPv4 routes are when their device is
+                        // removed.
                         self.is_device_sync_due = true;
                     }
                 }
@@ -328,21 +233,21 @@ impl Service {
         }
     }
 
-    /// Follows what others do to the device, and gives it back what they took: when it goes down the kernel takes
-    /// its routes away, and its addresses of IPv6.
+    /// Handles changes of the device by others and restores what is missing: when it goes down, the kernel removes
+    /// its routes and its IPv6 addresses.
     async fn sync_device(&mut self) {
         self.is_device_sync_due = false;
         let link = match self.netlink.link(self.device).await {
             Ok(Some(link)) => link,
-            // It is gone: so are the packet threads in a moment.
+            // The device was removed; the packet threads end too.
             Ok(None) => return self.set_device(DeviceState::default()),
             Err(error) => {
-                debug!(%error, "cannot look at the device");
+                debug!(%error, "cannot read the state of the device");
                 self.is_device_sync_due = true;
                 return;
             }
         };
-        self.follow(&link);
+        self.handle_link(&link);
         let mut device = DeviceState { name: link.name, is_up: link.is_up, ..Default::default() };
         if link.is_up {
             match self.netlink.sync_addresses(self.device, &self.config.addresses).await {
@@ -367,8 +272,8 @@ impl Service {
         self.set_device(device);
     }
 
-    /// The name and the MTU of the device belong to this host and may change while the gateway runs.
-    fn follow(&mut self, link: &Link) {
+    /// Handles changes of the device's name and MTU, which belong to the host.
+    fn handle_link(&mut self, link: &Link) {
         let mtu_bytes = u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX);
         if mtu_bytes != self.mtu_bytes {
             info!(before = self.mtu_bytes, mtu = mtu_bytes, "the device has another MTU");
@@ -381,12 +286,12 @@ impl Service {
             let mut config = Config::clone(&self.config);
             config.interface.clone_from(&link.name);
             self.config = Arc::new(config);
-            self.sockets.follow(&self.config);
-            self.show();
+            self.sockets.rename(&self.config);
+            self.publish();
         }
     }
 
-    /// Shows what the device is now, and reports what it lacks, unless it is unchanged.
+    /// Publishes the state of the device and logs what is missing, if it changed.
     fn set_device(&mut self, device: DeviceState) {
         if device == self.last_device {
             return;
@@ -402,28 +307,28 @@ impl Service {
         self.last_device = device;
     }
 
-    /// Begins to read the file again.
+    /// Starts to read the file again.
     fn reload(&mut self) {
         let Source::File(file) = &self.source else {
-            info!("nothing to reload: the API server says what changes, when it changes");
+            info!("nothing to reload: changes come from the API server");
             return;
         };
         let path = file.clone();
-        // What a large file takes to be read is as much as the gateway has, and is not needed any more.
+        // Parsing a large file takes as much memory as the gateway has; free it.
         let load = move || {
             let loaded = Config::load(&path);
             trim_heap();
             loaded
         };
         if let Err(error) = self.reader.start(load) {
-            error!(%error, file = %file.display(), "configuration not reloaded; the one before stays in force");
+            error!(%error, file = %file.display(), "configuration not reloaded; the previous one stays in force");
         }
     }
 
-    /// Applies what was read. A file that is wrong changes nothing.
+    /// Applies the file that was read. An invalid file changes nothing.
     async fn handle_read(&mut self, read: ReadOutcome<Result<Config, Findings>>) {
         let again = match read {
-            // What is out of date is still newer than what is in force.
+            // An outdated read is still newer than the running configuration.
             ReadOutcome::Done(Ok(wanted), again) => {
                 self.reconfigure(wanted).await;
                 trim_heap();
@@ -433,18 +338,18 @@ impl Service {
                 for finding in findings.lines() {
                     error!("{finding}");
                 }
-                error!("configuration not reloaded; the one before stays in force");
+                error!("configuration not reloaded; the previous one stays in force");
                 again
             }
             ReadOutcome::TimedOut => {
                 return error!(
                     limit = ?READ_MAX,
-                    "the configuration, or a key file that it names, cannot be read in time; the one before stays in force"
+                    "the configuration, or a key file that it names, cannot be read in time; the previous one stays in force"
                 );
             }
             ReadOutcome::Panicked => {
                 return error!(
-                    "configuration not reloaded: its read panicked; the one before stays in force"
+                    "configuration not reloaded: its read panicked; the previous one stays in force"
                 );
             }
         };
@@ -453,7 +358,7 @@ impl Service {
         }
     }
 
-    /// Applies what differs from the configuration in force.
+    /// Applies the difference to the running configuration.
     async fn reconfigure(&mut self, wanted: Config) {
         let reload = Reload::between(&self.config, wanted);
         for setting in &reload.needs_restart {
@@ -462,11 +367,11 @@ impl Service {
         let is_unchanged = reload.is_unchanged();
         self.config = Arc::new(reload.config);
         if is_unchanged {
-            // What is in force may be somebody else's word now.
-            self.show();
+            // The origins may have changed.
+            self.publish();
             match &self.source {
                 Source::File(_) => info!("configuration reloaded; nothing to apply"),
-                // Objects also change by what is reported in them.
+                // Status reports change objects too.
                 Source::Cluster(_) => debug!("objects changed; nothing to apply"),
             }
             return;
@@ -475,7 +380,7 @@ impl Service {
         if reload.has_new_key {
             let public_key = self.config.private_key.public_key();
             self.gateway.rotate_private_key(&self.config.private_key);
-            info!(%public_key, grace = ?GRACE, "our key changed; the one before stays good for a while");
+            info!(%public_key, grace = ?GRACE, "our key changed; the previous one stays valid for a while");
         }
         self.apply();
         self.sync_device().await;
@@ -489,7 +394,7 @@ impl Service {
         );
     }
 
-    /// Hands peers and table to the packet threads.
+    /// Passes peers and table to the packet threads.
     fn apply(&mut self) {
         self.generation += 1;
         self.resolver.configure(&self.config.peers, now());
@@ -504,11 +409,11 @@ impl Service {
             .collect();
 
         self.gateway.apply(peers, self.config.plan(self.generation).table);
-        self.show();
+        self.publish();
     }
 
-    /// Shows what is in force.
-    fn show(&self) {
+    /// Publishes the applied configuration.
+    fn publish(&self) {
         let Self { config, mtu_bytes, generation, .. } = self;
 
         self.board.set_applied(AppliedConfig {
@@ -518,7 +423,7 @@ impl Service {
         });
     }
 
-    /// Probes are not answered: is the peer elsewhere by now?
+    /// Handles missed probes: the peer may have moved.
     fn handle_connectivity(&mut self, event: ConnectivityEvent) {
         match event {
             ConnectivityEvent::MissedProbe => self.resolver.look_up_now(now()),
@@ -530,7 +435,7 @@ impl Service {
         for peer in peers {
             self.gateway.set_endpoints(*peer, self.resolver.addresses(peer));
         }
-        // It says so if the route to the endpoint itself leads into the tunnel now.
+        // Logs if the route to the new endpoint leads into the tunnel.
         self.sync_device().await;
     }
 
@@ -558,7 +463,7 @@ impl Service {
         errors
     }
 
-    /// Every address that names lead to or that peers were heard from.
+    /// All resolved and learned endpoints.
     fn found_endpoints(&self) -> Vec<IpAddr> {
         let peers = self.config.peers.iter();
         let named =

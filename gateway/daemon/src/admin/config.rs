@@ -1,4 +1,4 @@
-//! `/config`: the configuration in force, every key with whose word it is, without secrets.
+//! `/config`: the applied configuration, every key with its origin, without secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use strait_io::Offload;
 use crate::config::{Config, Origin, Origins, Peer};
 use crate::flag_values::{FlagValues, Setting, is_allowed_with_file};
 
-/// What the control loop has applied.
+/// The configuration that the control loop applied last.
 #[derive(Clone, Debug)]
 pub(crate) struct AppliedConfig {
-    /// Shared with the control loop: it may have thousands of peers.
+    /// Shared with the control loop, because it may have thousands of peers.
     pub(crate) config: Arc<Config>,
-    /// Of the device.
+    /// The MTU of the device.
     pub(crate) mtu_bytes: u16,
-    /// Of the table.
+    /// The generation of the table.
     pub(crate) generation: u64,
 }
 
-/// Its JSON form is public interface.
+/// The page. Its JSON form is public interface.
 #[derive(Debug, Serialize)]
 pub(super) struct ConfigPage {
     generation: u64,
@@ -30,18 +30,18 @@ pub(super) struct ConfigPage {
     peers: Vec<Settings>,
 }
 
-/// Under their names in the file, or those of their flags.
+/// Settings by their name in the file, or the name of their flag.
 type Settings = BTreeMap<String, Setting>;
 
 impl ConfigPage {
-    /// Of what is `in_force`; `flag_values` has what is no part of a [`Config`].
+    /// The page for the configuration `in_force`; `flag_values` has the settings that are not part of a [`Config`].
     pub(super) fn new(in_force: &AppliedConfig, flag_values: &FlagValues, log: &Log) -> Self {
         let has_file = flag_values.origin("config") != Origin::Default;
         let flags = flag_values.settings().filter(|(name, _)| {
             if has_file { is_allowed_with_file(name) } else { *name != "config" }
         });
 
-        // What the configuration says of a key is what its flag came to.
+        // The value in the configuration replaces the value of the flag.
         let mut settings: Settings =
             flags.map(|(name, setting)| (name.to_owned(), setting.clone())).collect();
         settings.extend(gateway(in_force));
@@ -81,7 +81,7 @@ fn gateway(in_force: &AppliedConfig) -> Settings {
         workers,
         cluster,
         peers: _,
-        // No key of the file; the flag is shown among the others.
+        // Not a key of the file; the flag is shown among the others.
         dns_check_interval: _,
         origins,
     } = &**config;
@@ -161,7 +161,7 @@ fn peer(peer: &Peer) -> Settings {
     )
 }
 
-/// Each with its name here, the key that it comes from, and its value.
+/// Builds settings from their name on the page, the key whose origin they have, and the value.
 fn settings<const N: usize>(
     origins: &Origins,
     all: [(&'static str, &'static str, Value); N],

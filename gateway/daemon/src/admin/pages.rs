@@ -1,4 +1,4 @@
-//! What each page answers.
+//! The pages of a gateway.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::Sources;
 use super::config::ConfigPage;
 use crate::metrics::Metrics;
 
-/// All pages, and where they get what they say.
+/// All pages and their sources.
 pub struct Pages {
     metrics: Arc<Metrics>,
     scrapes: PageWriters,
@@ -26,7 +26,7 @@ impl Site for Pages {
 }
 
 impl Pages {
-    /// The pages that ask `sources`.
+    /// Creates the pages from `sources`.
     pub fn new(sources: Sources) -> Self {
         let metrics = Metrics::new(sources.status.clone(), sources.cluster.clone());
 
@@ -67,7 +67,7 @@ impl Pages {
             Some(body) => with_body(OPENMETRICS, body),
             None => text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{} scrapes are under way: try again later\n", PageWriters::MAX),
+                format!("{} scrapes are in progress: try again later\n", PageWriters::MAX),
             ),
         }
     }
@@ -99,7 +99,10 @@ impl Pages {
 
     fn config(&self) -> Answer {
         let Some(in_force) = self.sources.status_board.applied() else {
-            return text(StatusCode::SERVICE_UNAVAILABLE, "starting: nothing is in force yet\n");
+            return text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "starting: no configuration has been applied yet\n",
+            );
         };
         let page = ConfigPage::new(&in_force, &self.sources.flag_values, &self.sources.log);
         match serde_json::to_string_pretty(&page) {
@@ -112,7 +115,7 @@ impl Pages {
         text(StatusCode::OK, format!("{}\n", self.sources.log.filter()))
     }
 
-    /// Only for those on this host: the port may be open to whoever scrapes.
+    /// Allowed only from this host, because the port may be open to scrapers.
     fn set_log(&self, uri: &Uri, client: IpAddr) -> Answer {
         if !client.to_canonical().is_loopback() {
             return text(

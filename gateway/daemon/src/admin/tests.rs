@@ -205,12 +205,12 @@ fn a_request_beyond_the_size_limit_is_refused() {
 
     let answer = server.request(&format!("GET /{path} HTTP/1.1"));
 
-    // The kernel may throw the 431 away together with the rest of the request.
+    // The kernel may discard the 431 together with the rest of the request.
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
     assert!(server.request("GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
 }
 
-/// Some say nothing, some send a request byte by byte, some never read the answer.
+/// Some clients send nothing, some send a request byte by byte, some never read the answer.
 #[test]
 fn every_probe_is_answered_beside_slow_clients() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -239,11 +239,11 @@ fn every_probe_is_answered_beside_slow_clients() {
 
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
-/// Connections that a thread replaces in each round: so few that a probe is not among those idle longest before
-/// its request is there.
+/// Connections that a thread replaces in each round: few enough that a probe is never among the longest idle before
+/// its request arrives.
 const RECONNECTIONS: usize = 10;
 
-/// Keeps so many connections, and replaces those that the server has closed.
+/// Keeps `count` connections, and replaces those that the server has closed.
 fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
     let begun: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
     let connect = |number: usize| {
@@ -304,7 +304,7 @@ struct Server {
     address: SocketAddr,
     board: StatusBoard,
     sources: Sources,
-    /// Without it there is no filter to change.
+    /// Keeps the filter alive.
     _layer: Box<dyn Any + Send>,
 }
 

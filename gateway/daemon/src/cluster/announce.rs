@@ -1,4 +1,4 @@
-//! Tells the cluster what became of its objects, for as long as the gateway runs.
+//! Writes the conditions and Events of objects, for as long as this replica is the leader.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-/// Between attempts while the API server is away, first and longest; also the least between rounds.
+/// First and longest pause between attempts while the API server does not answer; the first is also the minimum
+/// between rounds.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
-/// Says what is news in `verdicts`, and in the reports if there is a check.
+/// Writes changed `verdicts`, and the state of the connection check if there is one.
 pub(super) async fn run(
     mut announcer: Announcer,
     mut verdicts: watch::Receiver<Vec<Verdict>>,
@@ -35,7 +36,7 @@ pub(super) async fn run(
                     warn!("{complaint}");
                 }
                 retry = first;
-                // What changes within moments is told once.
+                // Changes within a short time are written together.
                 sleep(first).await;
                 let change = async {
                     tokio::select! {
@@ -47,7 +48,7 @@ pub(super) async fn run(
                     None => change.await,
                     Some(at) => timeout(until(at), change).await.unwrap_or(true),
                 };
-                // Nobody is left to serve if the other end is gone.
+                // The cluster source was dropped.
                 if !is_alive {
                     return;
                 }
@@ -60,7 +61,7 @@ pub(super) async fn run(
     }
 }
 
-/// Waits for a report of another state, for ever if there are none. Whether there can be more.
+/// Waits for a report with another state; without reports, forever. Returns whether more reports can follow.
 async fn other_than(
     reports: &mut Option<watch::Receiver<Report>>,
     state: Option<control::conncheck::State>,

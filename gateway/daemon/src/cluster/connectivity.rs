@@ -1,36 +1,36 @@
-//! Signs that the gateway at the other end is not where it was: probes that nobody answers.
+//! Detects from missed probes that the remote gateway may have moved.
 //!
-//! Noticed long before the connection counts as lost, and long before WireGuard finds the silence odd.
+//! This is earlier than the loss of the connection, and earlier than WireGuard's own timeouts.
 
 use control::conncheck::Report;
 use tokio::sync::watch;
 
-/// What probes make of the other end.
+/// What missed probes indicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectivityEvent {
-    /// One probe was not answered: it may have been lost.
+    /// One probe was missed; it may have been lost.
     MissedProbe,
-    /// And the next one was not either: nobody is there.
+    /// Two probes in a row were missed.
     Silence,
 }
 
-/// Waits for trouble.
+/// Derives events from the reports of the connection check.
 #[derive(Debug)]
 pub(super) struct ConnectivityEvents {
     reports: watch::Receiver<Report>,
-    /// In a row, as the last report had it.
+    /// Consecutive missed probes in the last report.
     missed: u32,
 }
 
 impl ConnectivityEvents {
-    /// Begins with what `reports` say now.
+    /// Starts from the current report.
     pub(super) fn new(mut reports: watch::Receiver<Report>) -> Self {
         let missed = reports.borrow_and_update().missed;
 
         Self { reports, missed }
     }
 
-    /// The next trouble; waits for ever if nobody probes. Cancel safe.
+    /// Waits for the next event; forever if there is no check. Cancel safe.
     pub(super) async fn next(&mut self) -> ConnectivityEvent {
         loop {
             if self.reports.changed().await.is_err() {
@@ -46,7 +46,7 @@ impl ConnectivityEvents {
     fn handle_report(&mut self, report: Report) -> Option<ConnectivityEvent> {
         let before = std::mem::replace(&mut self.missed, report.missed);
 
-        // A report may have been overwritten by the next.
+        // A report may have been overwritten by the next one.
         match (before, report.missed) {
             (0, 1) => Some(ConnectivityEvent::MissedProbe),
             (0 | 1, 2..) => Some(ConnectivityEvent::Silence),
@@ -93,8 +93,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plain reading of the answers: a run of missed probes is one trouble, and one
-        /// silence if it is longer than one.
+        /// Compared with a direct count: a run of missed probes is one event, and a second one if it is longer than
+        /// one.
         #[test]
         fn each_run_of_missed_probes_is_reported(answers in prop::collection::vec(any::<bool>(), 1..30)) {
             let mut expected = Vec::new();
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// What a real check reports if its probes are answered like this, and after which of them.
+    /// The events of a real check whose probes are answered like this, with the number of the probe.
     fn events(answers: &[bool]) -> Vec<(usize, ConnectivityEvent)> {
         let peer = [169, 254, 18, 1].into();
         let settings = Settings {

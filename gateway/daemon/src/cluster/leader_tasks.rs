@@ -1,4 +1,4 @@
-//! What the active replica does besides forwarding: it checks and reports.
+//! The tasks of the leader besides forwarding: connection check, `Connection` and conditions.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::report::{self, Reporter};
 use super::settings::{Check, Settings};
 use super::{announce, probe};
 
-/// Has them from when it begins until it ends.
+/// Runs the tasks from [`Self::begin`] to [`Self::end`].
 pub(super) struct LeaderTasks {
     client: Client,
     identity: Identity,
@@ -24,14 +24,14 @@ pub(super) struct LeaderTasks {
     report_interval: Duration,
     has_peer: watch::Sender<bool>,
     reports: watch::Sender<Report>,
-    /// What became of objects.
+    /// The verdicts on objects.
     verdicts: watch::Sender<Vec<Verdict>>,
-    /// They end with this.
+    /// Dropping this ends the tasks.
     tasks: JoinSet<()>,
 }
 
 impl LeaderTasks {
-    /// None yet.
+    /// Starts no task yet.
     pub(super) fn new(settings: &Settings, client: Client) -> Self {
         Self {
             client,
@@ -45,17 +45,17 @@ impl LeaderTasks {
         }
     }
 
-    /// What the check finds.
+    /// The reports of the connection check.
     pub(super) fn reports(&self) -> watch::Receiver<Report> {
         self.reports.subscribe()
     }
 
-    /// There is a peer to report on. Once there was one, its absence is for the check to find.
+    /// There is a peer to report on. If it disappears later, the check reports that.
     pub(super) fn set_has_peer(&self) {
         self.has_peer.send_if_modified(|is| !std::mem::replace(is, true));
     }
 
-    /// This became of all objects, and is in force.
+    /// Sets the verdicts on all objects, which have been applied.
     pub(super) fn judge(&self, judged: Vec<Verdict>) {
         self.verdicts.send_if_modified(|verdicts| {
             let is_new = *verdicts != judged;
@@ -64,12 +64,12 @@ impl LeaderTasks {
         });
     }
 
-    /// To be called within the runtime.
+    /// Starts the tasks. Call it within the runtime.
     pub(super) fn begin(&mut self) {
         let Self { client, identity, check, report_interval, has_peer, reports, verdicts, tasks } =
             self;
         let (state, reporter) = match check {
-            // What nobody checks counts as good.
+            // Without a check the connection counts as established.
             Check::Off => (State::Connected, Reporter::Own),
             Check::Own(_) => (State::Connecting, Reporter::Own),
             Check::OtherContainer => (State::Connecting, Reporter::OtherContainer),
@@ -86,7 +86,7 @@ impl LeaderTasks {
             *report_interval,
         ));
         let announcer = Announcer::new(client, identity.clone(), Timestamp::now());
-        // What others have found is for them to announce.
+        // Findings of another container are announced by that container.
         let checked = matches!(check, Check::Own(_)).then(|| reports.subscribe());
         tasks.spawn(announce::run(announcer, verdicts.subscribe(), checked));
         if let Check::Own(check) = check {
@@ -94,7 +94,7 @@ impl LeaderTasks {
         }
     }
 
-    /// Leaves them to another replica.
+    /// Stops the tasks, for another leader.
     pub(super) fn end(&mut self) {
         self.tasks.abort_all();
     }

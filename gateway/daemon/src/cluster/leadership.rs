@@ -1,4 +1,4 @@
-//! Whose turn it is: makes this replica the active one, or takes that from it.
+//! Decides when this replica is the leader.
 
 mod guest;
 mod lease;
@@ -17,18 +17,18 @@ use self::lease::PeerHeard;
 use super::settings::Leadership;
 use crate::election::Candidacy;
 
-/// The time in which this replica is the active one.
+/// A period in which this replica is the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaderTerm {
-    /// Where the replica before it heard the peer.
+    /// Where the previous leader heard the peer.
     pub(super) peer_endpoint: Option<SocketAddr>,
-    /// Until when that one may have begun sessions with it, since 1970.
+    /// Until when (since 1970) the previous leader may have started sessions.
     pub(super) continue_after: Option<Duration>,
 }
 
-/// What decides whose turn it is, and how to end it in order.
+/// The task that decides on leadership, and how to end it in order.
 pub(super) struct LeadershipTask {
-    /// Empty if there is nothing to decide. Says whether another replica has the turn.
+    /// Empty if leadership is fixed. Returns whether another replica took over.
     task: JoinSet<bool>,
     end: Option<oneshot::Sender<()>>,
     heard: watch::Sender<Option<SocketAddr>>,
@@ -36,8 +36,7 @@ pub(super) struct LeadershipTask {
 }
 
 impl LeadershipTask {
-    /// Says in `term` whenever it begins or ceases to be the turn of this replica. To be called within the
-    /// runtime.
+    /// Publishes in `term` whenever leadership begins or ends. Call it within the runtime.
     pub(super) fn start(
         leadership: &Leadership,
         client: &Client,
@@ -69,20 +68,20 @@ impl LeadershipTask {
         Self { task, end, heard, is_peer_awaited }
     }
 
-    /// The peer was heard at `endpoint`, which whoever has the next turn is to know.
+    /// Records that the peer was heard at `endpoint`, for the next leader.
     pub(super) fn hear(&self, endpoint: SocketAddr) {
         self.heard.send_replace(Some(endpoint));
     }
 
-    /// Whether it matters how soon [`Self::hear`] is called.
+    /// Whether [`Self::hear`] should be called soon.
     pub(super) fn awaits_peer(&self) -> bool {
         *self.is_peer_awaited.borrow()
     }
 
-    /// Lets another replica have its turn. Says whether one has, or nobody seems to want it.
+    /// Hands leadership over. Returns whether another replica took it.
     pub(super) async fn end(&mut self) -> bool {
         let Some(end) = self.end.take() else { return false };
-        // It may have ended by itself.
+        // The task may have ended before.
         let _ = end.send(());
 
         matches!(self.task.join_next().await, Some(Ok(true)))

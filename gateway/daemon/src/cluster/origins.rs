@@ -1,4 +1,4 @@
-//! Whose word the configuration of a gateway in a cluster is.
+//! Origins of the configuration of a gateway in a cluster.
 
 use control::conditions::Verdict;
 use control::identity::Mode;
@@ -7,7 +7,7 @@ use control::objects::{AskedPeer, ObjectName};
 use crate::config::{Origin, Origins};
 use crate::flag_values::FlagValues;
 
-/// Of the configuration to start with: each key, and the flag that it follows from.
+/// The origins of the initial configuration: each key with the flag that sets it.
 pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
     let port = match mode {
         Mode::Server => "listen_ports",
@@ -30,7 +30,7 @@ pub(super) fn of_flags(flag_values: &FlagValues, mode: Mode) -> Origins {
     })
 }
 
-/// Of a peer that objects ask for; its endpoint is for a flag to say.
+/// The origins of a peer that objects define; its endpoint comes from a flag.
 pub(super) fn of_peer(asked: &AskedPeer, endpoint: Origin) -> Origins {
     let key = object(&asked.key_object);
     let origins = Origins::default()

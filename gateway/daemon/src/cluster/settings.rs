@@ -1,4 +1,4 @@
-//! What the flags of a gateway in a cluster mean.
+//! Interprets the flags of a gateway in a cluster.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -21,71 +21,70 @@ use crate::config::{AdminSocket, Config, DEFAULT_MAX_FLOWS, Endpoint, Origin, ke
 use crate::election::{Candidacy, only_line};
 use crate::flag_values::FlagValues;
 
-/// Where a pod finds the name of its namespace.
+/// The file with the namespace of a pod.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The key within `--keys-dir`.
+/// The key file in `--keys-dir`.
 const KEY_FILE: &str = "privateKey";
 
-/// The container of Liqo's gateway pod whose place a gateway can take.
+/// The only container of Liqo's gateway pod that a gateway can replace.
 const WIREGUARD: &str = "wireguard";
 
-/// The addresses of the tunnel: the server's, then the client's.
+/// The tunnel addresses of the server and the client.
 const TUNNEL: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 18, 1), Ipv4Addr::new(169, 254, 18, 2)];
 const TUNNEL_PREFIX_BITS: u8 = 30;
 
-/// Everything about a gateway in a cluster that flags say.
+/// The settings of a gateway in a cluster.
 pub struct Settings {
     pub(crate) identity: Identity,
     pub(crate) scope: Scope,
-    /// Inside the tunnel.
+    /// Our address inside the tunnel.
     pub(crate) own_address: IpAddr,
-    /// Of the server, for a client.
+    /// The server's endpoints, for a client.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Whose word that is.
+    /// The origin of `endpoints`.
     pub(crate) endpoint_origin: Origin,
     pub(crate) check: Check,
     pub(crate) report_interval: Duration,
-    /// Where our own key is.
+    /// The file with our private key.
     pub(crate) key_file: PathBuf,
     pub(crate) leadership: Leadership,
-    /// Where to remember the peers.
+    /// The file that keeps the peers across restarts.
     pub(crate) state_file: Option<PathBuf>,
 }
 
-/// Who checks the connection, and writes down what it is like.
+/// Which process checks the connection and writes its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Nobody: what nobody checks counts as good.
+    /// None: the connection counts as established.
     Off,
     /// This process.
     Own(conncheck::Settings),
-    /// The container beside this one.
+    /// Another container of the pod.
     OtherContainer,
 }
 
-/// When it is the turn of this replica.
+/// When this replica is the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Leadership {
-    /// Always: there is no other.
+    /// Always: it is the only replica.
     Always,
     /// While it holds the Lease.
     Lease(Candidacy),
-    /// From when the container beside this one says so.
+    /// From when Liqo's gateway container tells it to start.
     OtherContainer {
         socket: PathBuf,
-        /// As it knows this one.
+        /// The name of this container in that protocol.
         guest: String,
     },
 }
 
 impl Settings {
-    /// Reads the flags, `flag_values` as they were, and the key they lead to; also gives the configuration to start with, which
-    /// has no peers.
+    /// Interprets the flags and reads the key file. Also returns the initial configuration, which has no peers.
     ///
     /// # Errors
     ///
-    /// [`UsageError`] with the flag to mend, or [`keyfile::KeyFileError`].
+    /// [`UsageError`] with the wrong flag, or [`keyfile::KeyFileError`].
     pub fn read(flags: &ClusterFlags, flag_values: &FlagValues) -> anyhow::Result<(Self, Config)> {
         let identity = identity(flags)?;
         let [server, client] = TUNNEL;
@@ -130,7 +129,7 @@ impl Settings {
                 Some(path) => AdminSocket::At(path.into()),
             },
             engine: flags.engine,
-            // Beside others they route and remap, on both sides of the device.
+            // The other containers install routes and remap, on both sides of the device.
             routes: !replaces_container,
             mss_clamp: true,
             max_flows: DEFAULT_MAX_FLOWS,
@@ -178,25 +177,25 @@ impl Settings {
     }
 }
 
-/// Whether this runs as one of Liqo's containers, beside the others.
+/// Whether this replaces one of Liqo's containers and runs beside the others.
 fn replaces_one_container(flags: &ClusterFlags) -> Result<bool, UsageError> {
     match flags.container_name.as_deref().unwrap_or_default() {
         "" => Ok(false),
         WIREGUARD => Ok(true),
         other => Err(UsageError::Wrong(format!(
-            "--container-name {other:?}: this takes the place of Liqo's container {WIREGUARD:?}, or of all of them without this flag"
+            "--container-name {other:?}: only Liqo's container {WIREGUARD:?} can be replaced, or all of them without this flag"
         ))),
     }
 }
 
 fn leadership_of_other_container(flags: &ClusterFlags) -> Leadership {
     let socket = flags.ipc_socket.clone();
-    // Templates of Liqo 1.0 do not say; there, the gateway container waits for all others. Where it
-    // shares no folder with this one, nobody will ever say anything.
-    let is_told =
+    // Templates of Liqo 1.0 do not set the flag; there the gateway container waits for all others. Without a shared
+    // folder there is no socket to wait on.
+    let waits_for_start =
         flags.election.leader_election.unwrap_or_else(|| socket.parent().is_some_and(Path::is_dir));
 
-    if is_told {
+    if waits_for_start {
         Leadership::OtherContainer { socket, guest: WIREGUARD.to_owned() }
     } else {
         Leadership::Always
@@ -222,7 +221,7 @@ fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
 
     let remote_cluster_id = needed("--remote-cluster-id", &flags.remote_cluster_id)?;
     if !is_label_value(&remote_cluster_id) {
-        let problem = "is no cluster id: letters, digits, '-', '_' and '.', at most 63";
+        let problem = "is not a cluster id: letters, digits, '-', '_' and '.', at most 63";
         return Err(UsageError::Wrong(format!(
             "--remote-cluster-id {remote_cluster_id:?} {problem}"
         )));
@@ -237,7 +236,7 @@ fn identity(flags: &ClusterFlags) -> Result<Identity, UsageError> {
     })
 }
 
-/// Whether the API takes it as the value of a label.
+/// Whether the API accepts `text` as the value of a label.
 fn is_label_value(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends = [text.bytes().next(), text.bytes().last()];
@@ -270,21 +269,21 @@ fn endpoint(host: &str, port: u16) -> Result<Endpoint, UsageError> {
     text.parse().map_err(|why| UsageError::Wrong(format!("--endpoint-address {host:?} {why}")))
 }
 
-/// The port to use. What else is there is for gateways with several tunnels, of which one suffices.
+/// The first port. More ports are for gateways with several tunnels; one suffices.
 fn first(flag: &str, ports: &[u16]) -> Result<u16, UsageError> {
     let (port, others) = match ports {
         [port, others @ ..] if *port != 0 => (*port, others),
-        _ => return Err(UsageError::Wrong(format!("{flag}: a port from 1 to 65535 is needed"))),
+        _ => return Err(UsageError::Wrong(format!("{flag}: use a port from 1 to 65535"))),
     };
     if !others.is_empty() {
-        warn!("{flag}: of several ports {port} is used, and not {others:?}");
+        warn!("{flag}: only port {port} is used; {others:?} are ignored");
     }
 
     Ok(port)
 }
 
 fn missing(flag: &str) -> UsageError {
-    UsageError::Wrong(format!("{flag} is missing, which a gateway in a cluster needs"))
+    UsageError::Wrong(format!("{flag} is missing: a gateway in a cluster needs it"))
 }
 
 #[cfg(test)]
@@ -397,7 +396,7 @@ mod tests {
         assert_eq!(settings.scope.remapping, Remapping::Elsewhere);
         assert!(!config.routes);
         assert_eq!(beside(&["--leader-election=true", &ipc]).0.leadership, told);
-        // As Liqo 1.0 starts it.
+        // As in Liqo 1.0.
         assert_eq!(beside(&[&ipc]).0.leadership, told);
         assert_eq!(beside(&["--ipc-socket=/nowhere/leader.sock"]).0.leadership, Leadership::Always);
     }
@@ -435,13 +434,13 @@ mod tests {
         ] {
             assert_eq!(
                 read(words).err(),
-                Some(format!("{flag} is missing, which a gateway in a cluster needs"))
+                Some(format!("{flag} is missing: a gateway in a cluster needs it"))
             );
         }
         let bad = ["--remote-cluster-id=a,b"];
         let words: Vec<_> =
             SERVER.iter().chain(&bad).copied().filter(|w| *w != SERVER[2]).collect();
-        assert!(read(&words).err().unwrap().contains("\"a,b\" is no cluster id"));
+        assert!(read(&words).err().unwrap().contains("\"a,b\" is not a cluster id"));
         let container = [&SERVER[..], &["--container-name=geneve"]].concat();
         assert!(read(&container).err().unwrap().contains("--container-name \"geneve\""));
         let ports = [&SERVER[..], &["--listen-ports=0"]].concat();

@@ -1,4 +1,4 @@
-//! What was learned of peers, while there is no private key: packet threads have no peers then.
+//! Keeps what was learned of peers while there is no private key, when packet threads have no peers.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -7,11 +7,11 @@ use strait_io::PeerStatus;
 use strait_wg::PublicKey;
 use strait_wg::uapi::PeerReport;
 
-/// By peer. Nobody is in it before a private key was taken away for the first time.
+/// By public key. Empty until a private key is removed for the first time.
 #[derive(Debug, Default)]
 pub(super) struct LearnedPeers(HashMap<PublicKey, LearnedPeer>);
 
-/// Endpoint in use, and UDP payload bytes that the packet threads have forgotten.
+/// The endpoint in use, and the UDP payload bytes that the packet threads no longer count.
 #[derive(Debug, Default)]
 struct LearnedPeer {
     endpoint: Option<SocketAddr>,
@@ -20,7 +20,7 @@ struct LearnedPeer {
 }
 
 impl LearnedPeers {
-    /// Takes what the packet threads are about to forget.
+    /// Saves the state of peers that the packet threads are about to lose.
     pub(super) fn take(&mut self, peers: &[PeerStatus]) {
         for peer in peers {
             let learned = self.0.entry(peer.public_key).or_default();
@@ -30,24 +30,24 @@ impl LearnedPeers {
         }
     }
 
-    /// Forgets everybody else than `peers`.
+    /// Removes all peers except `peers`.
     pub(super) fn retain(&mut self, peers: &HashSet<PublicKey>) {
         self.0.retain(|peer, _| peers.contains(peer));
     }
 
-    /// `peer` is at `endpoint`, whatever was learned.
+    /// Sets the endpoint of `peer`.
     pub(super) fn move_peer(&mut self, peer: PublicKey, endpoint: SocketAddr) {
         if let Some(learned) = self.0.get_mut(&peer) {
             learned.endpoint = Some(endpoint);
         }
     }
 
-    /// Where `peer` was, if that is known.
+    /// The last endpoint of `peer`, if known.
     pub(super) fn endpoint(&self, peer: PublicKey) -> Option<SocketAddr> {
         self.0.get(&peer).and_then(|learned| learned.endpoint)
     }
 
-    /// Adds to `report` what was counted before the packet threads began to count.
+    /// Adds the saved byte counts to `report`.
     pub(super) fn count_into(&self, report: &mut PeerReport) {
         if let Some(learned) = self.0.get(&report.public_key) {
             report.receive_bytes = report.receive_bytes.saturating_add(learned.receive_bytes);

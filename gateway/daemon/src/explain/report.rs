@@ -1,4 +1,4 @@
-//! An explanation as people and scripts read it. The JSON form is public interface.
+//! The output of `strait explain`. The JSON form is public interface.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,35 +12,35 @@ use strait_packet::icmp_error::Cause;
 
 use super::protocol;
 
-/// What becomes of a packet.
+/// How a packet is handled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     direction: Direction,
     verdict: Verdict,
-    /// The label of the counter, if it is dropped.
+    /// The drop reason, if it is dropped.
     reason: Option<String>,
-    /// What to do about it.
+    /// The remedy.
     remedy: Option<String>,
-    /// What the sender is told, if it is told of a drop.
+    /// The ICMP error to the sender, if there is one.
     icmp_error: Option<String>,
     peer: Option<PeerReport>,
-    /// Inbound: who may send from the source.
+    /// Inbound: the peers that may send from the source.
     may_send: Vec<String>,
     rule: Option<RuleReport>,
-    /// The prefix that leads to the peer, if no rule does.
+    /// The allowed prefix that selects the peer, if no rule does.
     allowed_ip: Option<String>,
     before: PacketReport,
     after: Option<PacketReport>,
-    /// How the source and the destination of `after` came about.
+    /// How the source and the destination of `after` were rewritten.
     source_by: Option<RewrittenBy>,
     destination_by: Option<RewrittenBy>,
-    /// Of the device, in bytes; inbound there is no limit.
+    /// MTU of the device in bytes; `None` for inbound packets, which have no limit.
     mtu: Option<u16>,
-    /// As asked for, in bytes.
+    /// The size in the question, in bytes.
     size: Option<u16>,
-    /// What TCP is told, if that was lowered, in bytes.
+    /// The clamped MSS in bytes, if it was lowered.
     mss: Option<u16>,
-    /// Of the table that decided.
+    /// The generation of the table.
     generation: u64,
 }
 
@@ -52,7 +52,7 @@ enum Verdict {
     Returned,
     TooBig,
     Dropped,
-    /// The gateway would carry it, but the host does not: its device is down, or a route is missing.
+    /// The gateway would forward it, but the host does not route it: the device is down, or a route is missing.
     Blocked,
 }
 
@@ -62,9 +62,9 @@ enum RewrittenBy {
     Unchanged,
     Rule,
     HostMap,
-    /// An entry that is there.
+    /// An existing flow.
     Masquerade,
-    /// An entry that this packet would make.
+    /// A flow that this packet would create.
     MasqueradeNew,
 }
 
@@ -73,7 +73,7 @@ struct PeerReport {
     name: String,
     public_key: String,
     endpoint: Option<SocketAddr>,
-    /// Absent if no gateway was asked.
+    /// `None` if no gateway was asked.
     has_session: Option<bool>,
 }
 
@@ -92,12 +92,12 @@ struct PacketReport {
     protocol_name: String,
     source_port: Option<u16>,
     destination_port: Option<u16>,
-    /// Of an echo.
+    /// The identifier of an ICMP echo.
     identifier: Option<u16>,
 }
 
 impl Report {
-    /// What `explanation` says to `question`.
+    /// The report of `explanation` for `question`.
     pub(crate) fn new(question: &Question, explanation: &Explanation) -> Self {
         let Explanation { peer, may_send, routing, before, after, mtu_bytes, .. } = explanation;
         let (verdict, reason, remedy, icmp_error) = match &explanation.outcome {
@@ -145,7 +145,7 @@ impl Report {
         }
     }
 
-    /// With what the host lacks to carry the packet, and the remedy.
+    /// Marks the packet as blocked by the host, with the remedy, if there is an obstacle.
     #[must_use]
     pub(crate) fn blocked_by(mut self, obstacle: Option<String>) -> Self {
         if let (Some(obstacle), true) = (obstacle, self.goes()) {
@@ -156,7 +156,7 @@ impl Report {
         self
     }
 
-    /// Whether the packet would go.
+    /// Whether the packet would be forwarded.
     pub(crate) const fn goes(&self) -> bool {
         match self.verdict {
             Verdict::Sent | Verdict::Delivered | Verdict::Returned => true,
@@ -185,7 +185,7 @@ impl Report {
     }
 }
 
-/// As RFC 1812 section 5.2.7.1 and RFC 4443 section 3.1 call it, and Wireshark shows it.
+/// The name of an ICMP error as in RFC 1812 section 5.2.7.1, RFC 4443 section 3.1 and Wireshark.
 const fn error_name(cause: Cause, is_ipv6: bool) -> &'static str {
     match (cause, is_ipv6) {
         (Cause::Unreachable, false) => "host unreachable",
@@ -207,7 +207,7 @@ impl RewrittenBy {
         }
     }
 
-    /// What the rule above it does not say already.
+    /// The text, unless the line of the rule has it already.
     const fn text(self) -> Option<&'static str> {
         match self {
             Self::Unchanged | Self::Rule => None,

@@ -152,7 +152,7 @@ fn report(line: &str) -> Report {
     Report::new(&question, &explanation)
 }
 
-/// A command line of `explain`.
+/// Parses a command line of `explain`.
 fn typed(line: &str) -> ExplainArgs {
     #[derive(clap::Parser)]
     struct Line {

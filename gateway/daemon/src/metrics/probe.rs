@@ -1,4 +1,4 @@
-//! What the connection check has found, and what the API server's objects got wrong.
+//! Metrics of the connection check.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub(super) fn encode(families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Re
     )
 }
 
-/// A sample for each peer that is checked, if there is something to `read`.
+/// One sample for each checked peer for which `read` returns a value.
 fn samples<'a>(
     peers: &'a [View<'_>],
     read: fn(&Report) -> Option<f64>,

@@ -94,7 +94,7 @@ fn the_check_overrides_the_handshake() {
     let connected =
         Report { state: State::Connected, latency: Some(latency), jitter, loss: 0.25, missed: 0 };
     let liqo = r#"{driver="wireguard",cluster_id="rome"}"#;
-    // The handshake says the opposite of the check.
+    // The handshake contradicts the check.
     let silent = PeerStatus { has_session: false, rtt: None, ..connected_peer() };
     let text = scrape_checked(vec![silent], connected);
 
@@ -196,7 +196,7 @@ fn scrape(status: Status) -> String {
     text(&Metrics::new(Arc::new(move || status.clone()), None))
 }
 
-/// With a check of the peer "rome".
+/// Scrapes with a check of the peer "rome".
 fn scrape_checked(peers: Vec<PeerStatus>, report: Report) -> String {
     let status = Status { peers, ..Status::default() };
     let (_sender, reports) = watch::channel(report);

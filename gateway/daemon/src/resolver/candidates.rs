@@ -1,14 +1,14 @@
-//! Which of the addresses of a peer are tried, if there are more than can be.
+//! Selects the candidate addresses of a peer, if there are too many.
 
 use std::net::SocketAddr;
 
 use strait_wg::endpoints::MAX_CANDIDATES;
 
-/// Chooses from `sources`, one per configured endpoint, each with the best first.
+/// Chooses from `sources`, one per configured endpoint, each in order of preference.
 ///
-/// Every source has its turn, and within it either family, so that a name with many addresses, or a
-/// family that does not work here, takes no other's place. What was among `before` goes first, so that
-/// answers in changing order change nothing.
+/// Sources take turns, and within a source both address families, so that a name with many addresses, or an
+/// unreachable family, does not displace others. Addresses in `before` come first, so that a changing order of
+/// answers changes nothing.
 pub(super) fn choose(before: &[SocketAddr], sources: &[Vec<SocketAddr>]) -> Vec<SocketAddr> {
     let mut queues: Vec<Vec<SocketAddr>> = Vec::new();
     for source in sources {
@@ -25,7 +25,7 @@ pub(super) fn choose(before: &[SocketAddr], sources: &[Vec<SocketAddr>]) -> Vec<
 
     let longest = queues.iter().map(Vec::len).max().unwrap_or(0);
     let mut chosen = Vec::with_capacity(MAX_CANDIDATES);
-    for address in (0..longest).flat_map(|turn| queues.iter().filter_map(move |q| q.get(turn))) {
+    for address in (0..longest).flat_map(|round| queues.iter().filter_map(move |q| q.get(round))) {
         if chosen.len() < MAX_CANDIDATES && !chosen.contains(address) {
             chosen.push(*address);
         }

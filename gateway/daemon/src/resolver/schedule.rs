@@ -1,38 +1,38 @@
-//! When one name is looked up. Pure: time comes in as `now`.
+//! Schedules the lookups of one name. Pure: time is passed in as `now`.
 //!
 //! ```text
 //!            poll_lookup, due              answer: when its TTL is over, 5 s at the least
 //!   Waiting ─────────────────▶ LookingUp ───────────────────────────────────────────────▶ Waiting
 //!    ▲  │                       │         failure: 1 s, 2 s, .. 30 s                       ▲
-//!    │  │ trouble: due at once  └──────────────────────────────────────────────────────────┘
+//!    │  │ unanswered: due now   └──────────────────────────────────────────────────────────┘
 //!    └──┘
 //! ```
 //!
-//! However long a TTL is, a name is looked up every 5 s during the first ten minutes, as Liqo's gateways
-//! do, and during the ten after each trouble began; later at the interval that was configured.
+//! A name is looked up every 5 s during the first ten minutes, as by Liqo's gateways, and during ten minutes after
+//! handshakes begin to fail; later after its TTL, at most after the configured interval.
 
 use std::time::{Duration, Instant};
 
-/// How long an answer holds by default, once the first minutes are over. Liqo's.
+/// Default interval between lookups after the first minutes. Liqo's value.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Between two lookups while eager. No TTL makes them more frequent.
+/// Interval in the fast period. Also the minimum for TTLs.
 const FAST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long eagerness lasts.
+/// Length of the fast period.
 const FAST_PERIOD: Duration = Duration::from_secs(600);
 
-/// Between two lookups at the most while trouble lasts.
+/// Maximum interval while handshakes are not answered.
 const UNANSWERED_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Between two lookups at the least, whatever happens.
+/// Minimum interval between lookups.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// First and longest pause after a failed lookup.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_LAST: Duration = Duration::from_secs(30);
 
-/// The machine for one name.
+/// The state machine of one name.
 #[derive(Debug)]
 pub(super) struct Schedule {
     state: State,
@@ -49,7 +49,7 @@ enum State {
 }
 
 impl Schedule {
-    /// A name that was never looked up; due at once.
+    /// Schedules a new name; it is due at once.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: State::Waiting { due: now },
@@ -60,12 +60,12 @@ impl Schedule {
         }
     }
 
-    /// Whether the latest lookup failed.
+    /// Whether the last lookup failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Whether peers of this name fail to answer handshakes. Only the beginning of it makes a lookup due.
+    /// Sets whether handshakes with peers of this name are unanswered. Only the beginning of that makes a lookup due.
     pub(super) fn set_unanswered(&mut self, is_unanswered: bool, now: Instant) {
         let is_new = is_unanswered && !self.is_unanswered;
         self.is_unanswered = is_unanswered;
@@ -74,7 +74,7 @@ impl Schedule {
         }
     }
 
-    /// There is reason to doubt the last answer: the next lookup is due at once.
+    /// Makes the next lookup due, because the address may have changed.
     pub(super) fn look_up_now(&mut self, now: Instant) {
         self.fast_until = now + FAST_PERIOD;
         if let State::Waiting { due } = &mut self.state {
@@ -83,7 +83,7 @@ impl Schedule {
         }
     }
 
-    /// Whether to start a lookup now. After `true` one answer or failure must be handed in.
+    /// Whether to start a lookup now. After `true` one answer or failure must be reported.
     #[must_use]
     pub(super) fn poll_lookup(&mut self, now: Instant) -> bool {
         match self.state {
@@ -96,8 +96,7 @@ impl Schedule {
         }
     }
 
-    /// The lookup led somewhere, and the answer holds for `ttl`, if that is known; in no case longer
-    /// than `check_interval`.
+    /// The lookup succeeded; its answer is valid for `ttl`, if known, but at most for `check_interval`.
     pub(super) fn handle_answer(
         &mut self,
         ttl: Option<Duration>,
@@ -116,7 +115,7 @@ impl Schedule {
         self.state = State::Waiting { due: now + pause };
     }
 
-    /// The lookup failed. What is known stays in force.
+    /// The lookup failed. Known addresses stay in use.
     pub(super) fn handle_failure(&mut self, now: Instant) {
         let pause = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
@@ -219,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never more often than once a second, never later than the interval or half a minute.
+        /// At least a second apart, and at most the interval or half a minute.
         #[test]
         fn pauses_are_bounded(
             events in prop::collection::vec((0u8..4, 0u64..4000), 1..60),
@@ -250,7 +249,7 @@ mod tests {
         }
     }
 
-    /// The seconds at which lookups begin, each of which is answered at once.
+    /// The seconds at which lookups start, if each is answered at once.
     fn lookups(
         ttl: Option<Duration>,
         duration: Duration,

@@ -121,7 +121,7 @@ fn the_system_resolver_is_asked() {
 }
 
 proptest! {
-    /// Whatever is answered in whatever order: the addresses are those of the last good answer.
+    /// For any sequence of answers, the addresses are those of the last valid one.
     #[test]
     fn the_last_valid_answer_is_used(
         answers in prop::collection::vec(

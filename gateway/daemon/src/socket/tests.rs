@@ -40,7 +40,7 @@ fn half_open_clients_delay_no_question() {
 
     for number in 0..145 {
         let mut client = UnixStream::connect(&server.path).unwrap();
-        // Half of them have begun to ask. One that was ended already hears of it.
+        // Half of them have started a request. A disconnected one gets an error here.
         let _ = client.write(if number % 2 == 0 { b"" } else { b"{" });
         silent.push(client);
     }
@@ -133,7 +133,7 @@ fn an_unreadable_socket_path_counts_as_present() {
     let folder = dir.path().join("strait");
     let listener = bind(&folder.join("admin.sock")).unwrap();
 
-    fs::rename(&folder, dir.path().join("elsewhere")).unwrap();
+    fs::rename(&folder, dir.path().join("moved")).unwrap();
     std::os::unix::fs::symlink(&folder, &folder).unwrap();
     let unknown = listener.file.is_there();
     fs::remove_file(&folder).unwrap();
@@ -163,7 +163,7 @@ fn used_sockets_and_other_files_stay() {
     let [in_use, not_a_socket] = [&used, &file].map(|path| bind(path).unwrap_err().to_string());
 
     assert!(in_use.contains("admin.sock already: choose another"), "{in_use}");
-    assert!(not_a_socket.contains("notes is there and is no socket"), "{not_a_socket}");
+    assert!(not_a_socket.contains("notes is not a socket"), "{not_a_socket}");
     assert!(ask(&server.path, question()).is_ok());
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
@@ -224,7 +224,7 @@ fn question() -> Request {
     })
 }
 
-/// A socket on a runtime of its own, as a gateway has it.
+/// A served socket on its own runtime, as in a gateway.
 struct Server {
     path: PathBuf,
     stop: Option<oneshot::Sender<()>>,
@@ -251,10 +251,10 @@ impl Server {
         Self { path: path.to_owned(), stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The answer to a line that need not be a request.
+    /// The answer to any line.
     fn say(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
-        // The gateway may have read enough by then.
+        // The gateway may have closed its side by then.
         let _ = stream.write_all(line.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);

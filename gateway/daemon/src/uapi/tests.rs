@@ -74,7 +74,7 @@ async fn the_socket_is_private_to_its_owner() {
     assert!(was_there && !server.serving.is_there());
 }
 
-/// Keeps a configuration and nothing else.
+/// A device that only keeps its configuration.
 struct Server {
     path: PathBuf,
     serving: Serving,
@@ -105,7 +105,7 @@ impl Server {
         Self { serving: serve(listener, Arc::new(answer)).unwrap(), path, _dir: dir }
     }
 
-    /// Everything that is answered until the other end closes.
+    /// All answers until the server closes.
     async fn talk(&self, text: &[u8]) -> String {
         let mut stream = UnixStream::connect(&self.path).await.unwrap();
         stream.write_all(text).await.unwrap();

@@ -1,10 +1,10 @@
-//! The zone of a link-local endpoint: `wg` writes the name of the interface.
+//! Converts the zone of a link-local endpoint: `wg` writes the name of the interface.
 
 use std::borrow::Cow;
 
 use nix::net::if_::if_nametoindex;
 
-/// `line` with the index of the interface where it is an endpoint and has the name of one; any other line as it is.
+/// Replaces the interface name in an endpoint line by its index; other lines are unchanged.
 pub(super) fn with_index(line: &[u8]) -> Cow<'_, [u8]> {
     match with_index_of(line, |name| if_nametoindex(name).ok()) {
         Some(line) => Cow::Owned(line.into_bytes()),

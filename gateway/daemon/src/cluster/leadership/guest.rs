@@ -1,4 +1,4 @@
-//! Waits until the container beside this one says that it is our turn.
+//! Waits for Liqo's gateway container to start this one. In Liqo's protocol this side is the guest.
 
 use std::io;
 use std::path::Path;
@@ -13,20 +13,19 @@ use tracing::{info, warn};
 use super::LeaderTerm;
 use crate::service::now;
 
-/// Between two attempts to reach the container beside this one, before and after it has said to start.
+/// Pause between attempts to connect, before and after the start.
 const CONNECT: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// After how long without an answer that is worth a word; Liqo's containers give up then.
+/// Time without a start after which a warning is logged; Liqo's containers give up then.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Longest message between the containers, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Presents itself as `guest` to the container that listens on `socket`, and is active from when that
-/// one says so.
+/// Connects as `guest` to the container that listens on `socket`, and becomes active when that container says so.
 ///
-/// That container may start anew, and then waits for everybody to come again; what is active stays so,
-/// as packets have nothing to do with it.
+/// That container may restart, and then waits for all guests to reconnect. An active guest stays active, because
+/// packets do not depend on it.
 pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<LeaderTerm>>) {
     let start = now();
     let [mut pause, after] = CONNECT;
@@ -50,7 +49,7 @@ pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Optio
     }
 }
 
-/// Until the other end says to start.
+/// Waits for the start message.
 async fn wait_for_start(socket: &Path, guest: &str) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(guest.as_bytes()).await?;
@@ -84,11 +83,11 @@ mod tests {
             let socket = socket.clone();
             async move { attend(&socket, "wireguard", term).await }
         });
-        // There is nobody yet.
+        // The socket does not exist yet.
         sleep(CONNECT[0] * 2).await;
         let listener = UnixListener::bind(&socket).unwrap();
 
-        // One that dies, one that means somebody else, one in two pieces.
+        // One that closes, one for another guest, one in two parts.
         for answer in [&[][..], &["Start geneve"], &["Start wire", "guard"]] {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut name = [0; 64];
@@ -102,7 +101,7 @@ mod tests {
         }
         told.wait_for(Option::is_some).await.unwrap();
 
-        // It starts anew, and takes nothing back.
+        // A restart of the container does not end leadership.
         let (stream, _) = listener.accept().await.unwrap();
         drop(stream);
         assert!(told.borrow().is_some());
