@@ -83,11 +83,11 @@ impl DesiredPeers {
     }
 
     /// Adds the endpoint at which another replica heard the only peer; `origin` is the origin of that value.
-    fn heard_at(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
+    fn with_learned_endpoint(mut self, endpoint: SocketAddr, origin: Origin) -> Self {
         if let [peer] = &mut self.peers[..]
             && !peer.endpoint_addresses().any(|address| address == endpoint)
         {
-            peer.endpoints.insert(0, Endpoint::Heard(endpoint));
+            peer.endpoints.insert(0, Endpoint::Learned(endpoint));
             peer.origins = peer.origins.clone().with("endpoint", origin);
         }
 
@@ -117,7 +117,7 @@ pub struct ClusterSource {
     is_reachable: bool,
     observed: Observed,
     /// The verdicts on objects, without the state of the device.
-    judged: Vec<Verdict>,
+    object_verdicts: Vec<Verdict>,
     /// Whether verdicts must be reported once they are applied.
     has_unreported_verdicts: bool,
     /// Addresses and routes that the kernel refused.
@@ -163,7 +163,7 @@ impl ClusterSource {
             refused: Vec::new(),
             is_reachable: true,
             observed,
-            judged: Vec::new(),
+            object_verdicts: Vec::new(),
             has_unreported_verdicts: false,
             missing: Vec::new(),
             leader_tasks,
@@ -187,7 +187,7 @@ impl ClusterSource {
     pub(crate) async fn next(&mut self) -> ClusterEvent {
         // The previous update has been applied: report its verdicts.
         if std::mem::take(&mut self.has_unreported_verdicts) {
-            self.leader_tasks.judge(self.verdicts());
+            self.leader_tasks.set_verdicts(self.verdicts());
         }
         loop {
             let has_event = select! {
@@ -206,7 +206,9 @@ impl ClusterSource {
             if let Some(wanted) = self.wanted.as_ref().filter(|_| has_event) {
                 let term = *self.term.borrow();
                 let wanted = match term.map(|term| term.peer_endpoint) {
-                    Some(Some(endpoint)) => wanted.clone().heard_at(endpoint, self.lease.clone()),
+                    Some(Some(endpoint)) => {
+                        wanted.clone().with_learned_endpoint(endpoint, self.lease.clone())
+                    }
                     Some(None) => wanted.clone(),
                     None => DesiredPeers::default(),
                 };
@@ -241,7 +243,7 @@ impl ClusterSource {
         if let (true, [peer]) = (self.endpoints.is_empty(), status)
             && let (Some(endpoint), Some(_)) = (peer.endpoint, peer.last_handshake)
         {
-            self.leadership.hear(endpoint);
+            self.leadership.set_peer_endpoint(endpoint);
         }
     }
 
@@ -264,10 +266,10 @@ impl ClusterSource {
     /// The verdict on each object, including missing routes.
     fn verdicts(&self) -> Vec<Verdict> {
         let peers = self.wanted.as_ref().map(|wanted| &*wanted.peers).unwrap_or_default();
-        let verdicts = self.judged.iter().cloned().map(|verdict| {
+        let verdicts = self.object_verdicts.iter().cloned().map(|verdict| {
             let causes = peers
                 .iter()
-                .filter(|peer| origins::is_judged(&peer.origins.of("allowed_ips"), &verdict))
+                .filter(|peer| origins::is_subject_of(&peer.origins.of("allowed_ips"), &verdict))
                 .flat_map(|peer| {
                     self.missing.iter().filter(|missing_prefix| missing_prefix.is_of(peer))
                 })
@@ -325,7 +327,7 @@ impl ClusterSource {
         let endpoints: Vec<_> = addresses.map(|address| address.ip()).collect();
         let Desired { peers, mut cluster, refused, rejected, verdicts } =
             Desired::new(&self.scope, found, &endpoints);
-        self.judged = verdicts;
+        self.object_verdicts = verdicts;
         self.has_unreported_verdicts = true;
 
         let refused = refused.iter().map(ToString::to_string);

@@ -185,7 +185,7 @@ async fn follow(
                 }
             }
             _ = ticks.tick() => {
-                if !serving.is_there() {
+                if !serving.exists() {
                     info!("the device ends: its socket was removed");
                     return Ok(());
                 }
@@ -231,8 +231,8 @@ async fn follow_link(
 /// Packet threads end with the device. If the device still exists, they failed, and the process must exit with an
 /// error.
 async fn check_removed(netlink: &Netlink, index: u32) -> anyhow::Result<()> {
-    let is_there = netlink.has_link(index).await.context("cannot query the device")?;
-    if is_there {
+    let exists = netlink.has_link(index).await.context("cannot query the device")?;
+    if exists {
         bail!(
             "a packet thread ended although the device exists: the log has the reason; start it again"
         );

@@ -142,7 +142,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     };
     stdout::print(&text)?;
 
-    Ok(if report.goes() { ExitCode::SUCCESS } else { ExitCode::from(DROPPED) })
+    Ok(if report.is_forwarded() { ExitCode::SUCCESS } else { ExitCode::from(DROPPED) })
 }
 
 /// Answers a request of the admin socket.

@@ -92,7 +92,7 @@ impl PeerPaths {
         let peers = monitor.peers_by_key(&keys);
         let round = peers.iter().filter_map(|peer| Some((peer, peer.endpoint?))).collect();
 
-        self.ask(netlink, round).await
+        self.query(netlink, round).await
     }
 
     /// Queries the next peers that are sent something, and returns the changes.
@@ -104,7 +104,7 @@ impl PeerPaths {
     ) -> Vec<PathChange> {
         self.device_mtu = device_mtu;
         let round = self.round(peers);
-        let changed = self.ask(netlink, round).await;
+        let changed = self.query(netlink, round).await;
         if self.last.len() > peers.len() {
             let known: HashSet<_> = peers.iter().map(|peer| peer.public_key).collect();
             self.last.retain(|key, _| known.contains(key));
@@ -113,7 +113,7 @@ impl PeerPaths {
         changed
     }
 
-    async fn ask(
+    async fn query(
         &mut self,
         netlink: &Netlink,
         round: Vec<(&PeerStatus, SocketAddr)>,
@@ -257,19 +257,19 @@ mod tests {
         peers[2].endpoint = None;
         let [rome, milan] = [peers[0].public_key, peers[1].public_key];
 
-        assert_eq!(ask(&mut paths, &mut peers), [rome, milan]);
-        assert_eq!(ask(&mut paths, &mut peers), []);
+        assert_eq!(query(&mut paths, &mut peers), [rome, milan]);
+        assert_eq!(query(&mut paths, &mut peers), []);
         peers[1].transmit_bytes += 148;
-        assert_eq!(ask(&mut paths, &mut peers), [milan]);
+        assert_eq!(query(&mut paths, &mut peers), [milan]);
         peers[0].endpoint = Some("203.0.113.1:7".parse().unwrap());
-        assert_eq!(ask(&mut paths, &mut peers), [rome]);
+        assert_eq!(query(&mut paths, &mut peers), [rome]);
         // Configured again, so the engine no longer knows the path MTU.
         peers[0].path_mtu_bytes = None;
-        assert_eq!(ask(&mut paths, &mut peers), [rome]);
-        assert_eq!(ask(&mut paths, &mut peers), []);
+        assert_eq!(query(&mut paths, &mut peers), [rome]);
+        assert_eq!(query(&mut paths, &mut peers), []);
         paths.device_mtu += 1;
-        assert_eq!(ask(&mut paths, &mut peers), [milan, rome]);
-        assert_eq!(ask(&mut paths, &mut peers), []);
+        assert_eq!(query(&mut paths, &mut peers), [milan, rome]);
+        assert_eq!(query(&mut paths, &mut peers), []);
     }
 
     #[test]
@@ -278,33 +278,33 @@ mod tests {
         let mut peers: Vec<_> = (0..3 * PEERS_PER_ROUND).map(|_| peer()).collect();
         let keys: Vec<_> = peers.iter().map(|peer| peer.public_key).collect();
 
-        let asked: Vec<_> = (0..3).flat_map(|_| ask(&mut paths, &mut peers)).collect();
-        assert_eq!(asked, keys);
+        let queried: Vec<_> = (0..3).flat_map(|_| query(&mut paths, &mut peers)).collect();
+        assert_eq!(queried, keys);
         for place in [5, 40] {
             peers[place].transmit_bytes += 1;
         }
-        assert_eq!(ask(&mut paths, &mut peers), [keys[5], keys[40]]);
+        assert_eq!(query(&mut paths, &mut peers), [keys[5], keys[40]]);
         for peer in &mut peers {
             peer.transmit_bytes += 1;
         }
-        let asked: BTreeSet<_> = (0..3).flat_map(|_| ask(&mut paths, &mut peers)).collect();
-        assert_eq!(asked, keys.into_iter().collect());
-        assert_eq!(ask(&mut paths, &mut peers[..1]), []);
+        let queried: BTreeSet<_> = (0..3).flat_map(|_| query(&mut paths, &mut peers)).collect();
+        assert_eq!(queried, keys.into_iter().collect());
+        assert_eq!(query(&mut paths, &mut peers[..1]), []);
     }
 
     /// The peers of one round. Each answer is the same and is applied.
-    fn ask(paths: &mut PeerPaths, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
-        let mut asked = Vec::new();
+    fn query(paths: &mut PeerPaths, peers: &mut [PeerStatus]) -> Vec<PublicKey> {
+        let mut queried = Vec::new();
         for (peer, endpoint) in paths.round(peers) {
             let underlay = Underlay { interface: "eth0".to_owned(), mtu_bytes: 1500 };
             paths.handle_route(peer, endpoint, (0, underlay));
-            asked.push(peer.public_key);
+            queried.push(peer.public_key);
         }
-        for peer in peers.iter_mut().filter(|peer| asked.contains(&peer.public_key)) {
+        for peer in peers.iter_mut().filter(|peer| queried.contains(&peer.public_key)) {
             peer.path_mtu_bytes = paths.last.get(&peer.public_key).map(|path| path.path_mtu);
         }
 
-        asked
+        queried
     }
 
     fn peer() -> PeerStatus {

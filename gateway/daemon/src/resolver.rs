@@ -184,7 +184,7 @@ impl Resolver {
                 .endpoints
                 .iter()
                 .map(|endpoint| match endpoint {
-                    Endpoint::Address(address) | Endpoint::Heard(address) => vec![*address],
+                    Endpoint::Address(address) | Endpoint::Learned(address) => vec![*address],
                     Endpoint::Name(name) => {
                         self.names.get(name).map_or_else(Vec::new, |name| name.addresses.clone())
                     }

@@ -159,7 +159,7 @@ impl Routes {
 fn configured(peer: &Peer) -> impl Iterator<Item = IpAddr> {
     peer.endpoints.iter().filter_map(|endpoint| match endpoint {
         Endpoint::Address(address) => Some(address.ip()),
-        Endpoint::Heard(_) | Endpoint::Name(_) => None,
+        Endpoint::Learned(_) | Endpoint::Name(_) => None,
     })
 }
 
@@ -331,7 +331,7 @@ mod tests {
         let mut config = config(&["192.0.2.0/24", "198.51.100.0/24"], &[]);
         let heard = "198.51.100.9:51840".parse().unwrap();
         config.peers[0].endpoints =
-            vec![Endpoint::Heard(heard), "rome.example:51840".parse().unwrap()];
+            vec![Endpoint::Learned(heard), "rome.example:51840".parse().unwrap()];
         let found = ["192.0.2.9".parse().unwrap(), heard.ip()];
 
         let routes = Routes::new(&config, &found, &[]);

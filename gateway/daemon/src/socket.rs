@@ -97,7 +97,7 @@ pub enum SocketError {
     InUse { path: PathBuf },
     #[error("{} is not a socket: remove it, or choose another admin_socket", path.display())]
     NotASocket { path: PathBuf },
-    #[error("cannot answer on {}: choose another admin_socket, or \"\" for none", path.display())]
+    #[error("cannot listen on {}: choose another admin_socket, or \"\" for none", path.display())]
     Bind {
         path: PathBuf,
         #[source]
@@ -127,7 +127,7 @@ pub fn open(config: &Config) -> Result<Option<Listener>, SocketError> {
         return Ok(None);
     };
 
-    settle(bind(&path), &config.admin_socket)
+    allow_default_failure(bind(&path), &config.admin_socket)
 }
 
 fn bind(path: &Path) -> Result<Listener, SocketError> {
@@ -140,7 +140,7 @@ fn bind(path: &Path) -> Result<Listener, SocketError> {
     })
 }
 
-fn settle(
+fn allow_default_failure(
     bound: Result<Listener, SocketError>,
     wanted: &AdminSocket,
 ) -> Result<Option<Listener>, SocketError> {
@@ -165,7 +165,7 @@ impl Listener {
         self,
         answer: impl Fn(Request) -> Answer + Send + Sync + 'static,
     ) -> io::Result<Serving> {
-        info!(socket = %self.file.path.display(), "questions are answered");
+        info!(socket = %self.file.path.display(), "the admin socket is served");
         let answer: Arc<Handler> = Arc::new(answer);
 
         self.accept(CONNECTION_LIMIT, move |stream, activity| {
@@ -229,7 +229,7 @@ fn respond(line: &[u8], answer: &Handler) -> Answer {
 pub(crate) fn ask(path: &Path, request: Request) -> Result<Answer, SocketError> {
     let no_gateway = |source| SocketError::NoGateway { path: path.to_owned(), source };
     let line = exchange(path, request).map_err(no_gateway)?;
-    let unclear = || {
+    let invalid = || {
         let text = String::from_utf8_lossy(&line).trim_end().chars().take(200).collect();
         SocketError::NoAnswer { path: path.to_owned(), text }
     };
@@ -240,7 +240,7 @@ pub(crate) fn ask(path: &Path, request: Request) -> Result<Answer, SocketError> 
             Err(SocketError::NoAnswer { path: path.to_owned(), text })
         }
         Ok(AnswerLine { version: VERSION, answer }) => Ok(answer),
-        Ok(_) | Err(_) => Err(unclear()),
+        Ok(_) | Err(_) => Err(invalid()),
     }
 }
 

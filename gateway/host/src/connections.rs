@@ -62,8 +62,8 @@ impl Connections {
         Self { limit, events: Arc::default(), open: Vec::new() }
     }
 
-    /// Runs `converse` for a new connection on the caller's runtime.
-    pub async fn spawn<F>(&mut self, converse: impl FnOnce(Activity) -> F)
+    /// Runs `handle` for a new connection on the caller's runtime.
+    pub async fn spawn<F>(&mut self, handle: impl FnOnce(Activity) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -76,7 +76,7 @@ impl Connections {
 
         let activity = Activity { events: Arc::clone(&self.events), last: Arc::default() };
         activity.note();
-        let task = tokio::spawn(converse(activity.clone())).abort_handle();
+        let task = tokio::spawn(handle(activity.clone())).abort_handle();
         self.open.push(Open { task, activity });
         // Lets the closed connection release its descriptor, and the new one read what has arrived.
         yield_now().await;

@@ -54,7 +54,7 @@ pub(super) fn path(command: &Command, words: &[OsString]) -> String {
 /// The flag that `word` begins with, of `command` or of a subcommand below it; `None` if several have that flag and
 /// disagree on whether it takes a value.
 fn find<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
-    let is_meant = |flag: &&Arg| match word.strip_prefix("--") {
+    let is_match = |flag: &&Arg| match word.strip_prefix("--") {
         Some(long) => {
             let name = long.split('=').next().unwrap_or_default();
             flag.get_long() == Some(name)
@@ -66,7 +66,7 @@ fn find<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
                 && letters.next().is_some_and(|letter| flag.get_short() == Some(letter))
         }
     };
-    if let Some(flag) = command.get_arguments().find(is_meant) {
+    if let Some(flag) = command.get_arguments().find(is_match) {
         return Some(flag);
     }
     let mut of_verbs = command.get_subcommands().filter_map(|verb| find(verb, word));

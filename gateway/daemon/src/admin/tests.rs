@@ -245,11 +245,11 @@ const RECONNECTIONS: usize = 10;
 
 /// Keeps `count` connections, and replaces those that the server has closed.
 fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
-    let begun: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
+    let start: [&[u8]; 4] = [b"", b"GET /he", b"GET /config HTTP/1.1\r\n", UNREAD];
     let connect = |number: usize| {
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_nonblocking(true).ok()?;
-        let _ = stream.write(begun[number % begun.len()]);
+        let _ = stream.write(start[number % start.len()]);
         Some(stream)
     };
     let mut streams: Vec<_> = (0..count).map(connect).collect();
@@ -277,17 +277,17 @@ fn stay(address: SocketAddr, count: usize, is_over: &AtomicBool) {
 const UNREAD: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
 
 fn is_answered_within(address: SocketAddr, limit: Duration) -> bool {
-    let begun = crate::service::now();
+    let start = crate::service::now();
     let ask = || {
         let mut stream = TcpStream::connect_timeout(&address, limit)?;
-        stream.set_read_timeout(Some(limit.saturating_sub(begun.elapsed())))?;
+        stream.set_read_timeout(Some(limit.saturating_sub(start.elapsed())))?;
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         io::Result::Ok(answer)
     };
 
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) && begun.elapsed() < limit
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) && start.elapsed() < limit
 }
 
 #[test]

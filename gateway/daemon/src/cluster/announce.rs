@@ -26,9 +26,9 @@ pub(super) async fn run(
     let mut failure = Complaint::about("write conditions and Events");
 
     loop {
-        let judged = verdicts.borrow_and_update().clone();
+        let current = verdicts.borrow_and_update().clone();
         let state = checked.as_ref().map(|reports| reports.borrow().state);
-        let round = announcer.round(&judged, state, Timestamp::now()).await;
+        let round = announcer.round(&current, state, Timestamp::now()).await;
         failure.say(&round);
         match round {
             Ok(Round { complaints, again }) => {

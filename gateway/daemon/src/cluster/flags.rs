@@ -237,11 +237,11 @@ impl From<ModeFlag> for Mode {
 /// flag that it does not need.
 pub fn remove(words: &mut Vec<OsString>, unknown: &str) -> bool {
     let is_flag = |word: &OsString| word.to_string_lossy().starts_with('-');
-    let is_it = |word: &OsString| {
+    let matches_unknown = |word: &OsString| {
         let word = word.to_string_lossy();
         word.strip_prefix(unknown).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     };
-    let place = words.iter().position(|word| is_flag(word) && is_it(word));
+    let place = words.iter().position(|word| is_flag(word) && matches_unknown(word));
     if let Some(place) = place {
         let word = words.remove(place);
         let has_value = word.to_string_lossy().contains('=');

@@ -56,10 +56,10 @@ impl LeaderTasks {
     }
 
     /// Sets the verdicts on all objects, which have been applied.
-    pub(super) fn judge(&self, judged: Vec<Verdict>) {
+    pub(super) fn set_verdicts(&self, current: Vec<Verdict>) {
         self.verdicts.send_if_modified(|verdicts| {
-            let is_new = *verdicts != judged;
-            *verdicts = judged;
+            let is_new = *verdicts != current;
+            *verdicts = current;
             is_new
         });
     }

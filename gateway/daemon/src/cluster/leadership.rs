@@ -69,11 +69,11 @@ impl LeadershipTask {
     }
 
     /// Records that the peer was heard at `endpoint`, for the next leader.
-    pub(super) fn hear(&self, endpoint: SocketAddr) {
+    pub(super) fn set_peer_endpoint(&self, endpoint: SocketAddr) {
         self.heard.send_replace(Some(endpoint));
     }
 
-    /// Whether [`Self::hear`] should be called soon.
+    /// Whether [`Self::set_peer_endpoint`] should be called soon.
     pub(super) fn awaits_peer(&self) -> bool {
         *self.is_peer_awaited.borrow()
     }

@@ -45,7 +45,7 @@ pub(super) fn of_peer(asked: &AskedPeer, endpoint: Origin) -> Origins {
 }
 
 /// Whether `origin` is the object that `verdict` is about.
-pub(super) fn is_judged(origin: &Origin, verdict: &Verdict) -> bool {
+pub(super) fn is_subject_of(origin: &Origin, verdict: &Verdict) -> bool {
     matches!(origin, Origin::Object { kind, namespace, name } if verdict.is_about(kind, namespace, name))
 }
 

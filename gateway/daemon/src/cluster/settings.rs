@@ -383,22 +383,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("leader.sock");
         let ipc = format!("--ipc-socket={}", socket.display());
-        let beside = |more: &[&str]| {
+        let one_container = |more: &[&str]| {
             read(&[&SERVER[..], &["--container-name=wireguard"], more].concat()).unwrap()
         };
-        let told = Leadership::OtherContainer { socket, guest: "wireguard".to_owned() };
+        let waiting = Leadership::OtherContainer { socket, guest: "wireguard".to_owned() };
 
-        let (settings, config) = beside(&["--leader-election=false", &ipc]);
+        let (settings, config) = one_container(&["--leader-election=false", &ipc]);
         assert_eq!(
             (settings.check, settings.leadership),
             (Check::OtherContainer, Leadership::Always)
         );
         assert_eq!(settings.scope.remapping, Remapping::Elsewhere);
         assert!(!config.routes);
-        assert_eq!(beside(&["--leader-election=true", &ipc]).0.leadership, told);
+        assert_eq!(one_container(&["--leader-election=true", &ipc]).0.leadership, waiting);
         // As in Liqo 1.0.
-        assert_eq!(beside(&[&ipc]).0.leadership, told);
-        assert_eq!(beside(&["--ipc-socket=/nowhere/leader.sock"]).0.leadership, Leadership::Always);
+        assert_eq!(one_container(&[&ipc]).0.leadership, waiting);
+        assert_eq!(
+            one_container(&["--ipc-socket=/nowhere/leader.sock"]).0.leadership,
+            Leadership::Always
+        );
     }
 
     #[test]

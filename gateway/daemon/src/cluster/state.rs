@@ -166,7 +166,7 @@ impl Remembered {
         };
         // The last endpoint comes first; a server knows no other.
         let is_configured = |was: &SocketAddr| endpoints.contains(&Endpoint::Address(*was));
-        let was = self.endpoint.filter(|was| !is_configured(was)).map(Endpoint::Heard);
+        let was = self.endpoint.filter(|was| !is_configured(was)).map(Endpoint::Learned);
 
         Some(Peer {
             name: self.name.clone(),
@@ -268,7 +268,7 @@ mod tests {
 
         let peer = remembered.to_peer(std::slice::from_ref(&may_be)).unwrap();
 
-        assert_eq!(peer.endpoints, [Endpoint::Heard(was), may_be.clone()]);
+        assert_eq!(peer.endpoints, [Endpoint::Learned(was), may_be.clone()]);
         let peer = remembered.to_peer(&[Endpoint::Address(was), may_be.clone()]).unwrap();
         assert_eq!(peer.endpoints, [Endpoint::Address(was), may_be]);
     }

@@ -16,7 +16,7 @@ pub enum Endpoint {
     /// A configured address.
     Address(SocketAddr),
     /// The address where the peer was heard before this process started, or by another replica. Not configured.
-    Heard(SocketAddr),
+    Learned(SocketAddr),
     /// A name that is resolved while the gateway runs.
     Name(HostPort),
 }
@@ -34,7 +34,7 @@ impl Endpoint {
     /// The name to resolve, if it is a name.
     pub(crate) const fn name(&self) -> Option<&HostPort> {
         match self {
-            Self::Address(_) | Self::Heard(_) => None,
+            Self::Address(_) | Self::Learned(_) => None,
             Self::Name(name) => Some(name),
         }
     }
@@ -42,7 +42,7 @@ impl Endpoint {
     /// The address, unless it is a name.
     pub(crate) const fn address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Address(address) | Self::Heard(address) => Some(*address),
+            Self::Address(address) | Self::Learned(address) => Some(*address),
             Self::Name(_) => None,
         }
     }
@@ -51,7 +51,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) | Self::Heard(address) => address.fmt(f),
+            Self::Address(address) | Self::Learned(address) => address.fmt(f),
             Self::Name(name) => name.fmt(f),
         }
     }

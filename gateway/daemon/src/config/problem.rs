@@ -75,7 +75,9 @@ pub(crate) enum Problem {
     KeyFile { key: &'static str, cause: KeyFileError },
     #[error("endpoint {value:?} {cause}")]
     Endpoint { value: String, cause: EndpointError },
-    #[error("endpoints beside endpoint: list all of them under endpoints, the best first")]
+    #[error(
+        "endpoint and endpoints are both set: list all of them under endpoints, the best first"
+    )]
     EndpointTwice,
     #[error("endpoints lists {count} addresses: use the best {max}")]
     TooManyEndpoints { count: usize, max: usize },

@@ -148,7 +148,7 @@ impl Report {
     /// Marks the packet as blocked by the host, with the remedy, if there is an obstacle.
     #[must_use]
     pub(crate) fn blocked_by(mut self, obstacle: Option<String>) -> Self {
-        if let (Some(obstacle), true) = (obstacle, self.goes()) {
+        if let (Some(obstacle), true) = (obstacle, self.is_forwarded()) {
             self.verdict = Verdict::Blocked;
             self.remedy = Some(obstacle);
         }
@@ -157,7 +157,7 @@ impl Report {
     }
 
     /// Whether the packet would be forwarded.
-    pub(crate) const fn goes(&self) -> bool {
+    pub(crate) const fn is_forwarded(&self) -> bool {
         match self.verdict {
             Verdict::Sent | Verdict::Delivered | Verdict::Returned => true,
             Verdict::TooBig | Verdict::Dropped | Verdict::Blocked => false,
@@ -212,8 +212,8 @@ impl RewrittenBy {
         match self {
             Self::Unchanged | Self::Rule => None,
             Self::HostMap => Some("host map"),
-            Self::Masquerade => Some("masquerade, a flow that is there"),
-            Self::MasqueradeNew => Some("masquerade, a new flow: the port may be another by then"),
+            Self::Masquerade => Some("masquerade, an existing flow"),
+            Self::MasqueradeNew => Some("masquerade, a new flow: the port may differ"),
         }
     }
 }
@@ -265,7 +265,9 @@ impl fmt::Display for Report {
 
         match &self.peer {
             Some(peer) => line(f, "peer", &peer.to_string())?,
-            None if self.verdict == Verdict::Returned => line(f, "peer", "none: it stays here")?,
+            None if self.verdict == Verdict::Returned => {
+                line(f, "peer", "none: returned to the cluster")?
+            }
             None => {}
         }
         if self.direction == Direction::Inbound && self.may_send.len() > 1 {

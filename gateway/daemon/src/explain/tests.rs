@@ -61,7 +61,7 @@ fn a_size_is_compared_with_the_mtu() {
     let fits = report("explain 10.244.1.5 10.71.2.7 --proto udp --size 1340");
     let too_big = report("explain 10.244.1.5 10.71.2.7 --proto udp --size 1341");
 
-    assert!(fits.goes() && !too_big.goes());
+    assert!(fits.is_forwarded() && !too_big.is_forwarded());
     assert!(fits.to_string().contains("mtu      1340: 1340 bytes fit\n"), "{fits}");
     let expected =
         "mtu      1340: 1341 bytes do not fit, the sender is told \"fragmentation needed\"";

@@ -20,7 +20,7 @@ pub(super) fn encode(families: &mut Families<'_>, peers: &[View<'_>]) -> fmt::Re
 
     families.gauges(
         "strait_peer_probe_jitter_seconds",
-        "How much round trips of probes differ, smoothed (RFC 3550). Absent unless the peer answers.",
+        "Smoothed jitter of the round trips of probes (RFC 3550). Absent unless the peer answers.",
         samples(peers, |report| report.latency.map(|_| report.jitter.as_secs_f64())),
     )
 }

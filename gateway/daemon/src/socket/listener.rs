@@ -78,7 +78,7 @@ impl Listener {
 
 impl SocketFile {
     /// Whether the file exists and was not replaced. If that cannot be determined, it counts as present.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn exists(&self) -> bool {
         match fs::symlink_metadata(&self.path) {
             Ok(found) => (found.dev(), found.ino()) == (self.device, self.inode),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
@@ -91,7 +91,7 @@ impl SocketFile {
             return Ok(());
         }
         check_free(&path)?;
-        if self.is_there() {
+        if self.exists() {
             fs::rename(&self.path, &path)?;
         }
         self.path = path;
@@ -101,7 +101,7 @@ impl SocketFile {
 
     /// Removes the file, unless it was replaced. Repeated calls are harmless.
     pub(super) fn remove(&self) {
-        if self.is_there() {
+        if self.exists() {
             let _ = fs::remove_file(&self.path);
         }
     }

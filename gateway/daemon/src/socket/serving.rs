@@ -24,8 +24,8 @@ pub struct Serving {
 
 impl Serving {
     /// Whether the socket file still exists. Removing it ends a device.
-    pub(crate) fn is_there(&self) -> bool {
-        self.file.is_there()
+    pub(crate) fn exists(&self) -> bool {
+        self.file.exists()
     }
 
     /// Moves the socket to `path` after a rename of the device. Connections stay.
@@ -48,7 +48,7 @@ impl Drop for Serving {
 }
 
 impl Listener {
-    /// Runs `converse` for each client on the caller's runtime, until the result is dropped. Above `limit` clients
+    /// Runs `handle` for each client on the caller's runtime, until the result is dropped. Above `limit` clients
     /// the one that has been idle for longest is disconnected.
     ///
     /// # Errors
@@ -57,30 +57,27 @@ impl Listener {
     pub(crate) fn accept<F>(
         self,
         limit: usize,
-        converse: impl Fn(UnixStream, Activity) -> F + Send + Sync + 'static,
+        handle: impl Fn(UnixStream, Activity) -> F + Send + Sync + 'static,
     ) -> io::Result<Serving>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let Self { listener, file } = self;
         let listener = UnixListener::from_std(listener)?;
-        let task = tokio::spawn(accept(listener, limit, converse));
+        let task = tokio::spawn(accept(listener, limit, handle));
 
         Ok(Serving { task: task.abort_handle(), file })
     }
 }
 
-async fn accept<F>(
-    listener: UnixListener,
-    limit: usize,
-    converse: impl Fn(UnixStream, Activity) -> F,
-) where
+async fn accept<F>(listener: UnixListener, limit: usize, handle: impl Fn(UnixStream, Activity) -> F)
+where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut connections = Connections::new(limit);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => connections.spawn(|activity| converse(stream, activity)).await,
+            Ok((stream, _)) => connections.spawn(|activity| handle(stream, activity)).await,
             Err(error) => {
                 warn!(%error, "cannot accept a client on a socket");
                 sleep(PAUSE).await;

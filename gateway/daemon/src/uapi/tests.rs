@@ -67,11 +67,11 @@ async fn the_socket_is_private_to_its_owner() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
 
     let modes = (mode(&server.path), mode(server.path.parent().unwrap()));
-    let was_there = server.serving.is_there();
+    let was_there = server.serving.exists();
     std::fs::remove_file(&server.path).unwrap();
 
     assert_eq!(modes, (0o600, 0o700));
-    assert!(was_there && !server.serving.is_there());
+    assert!(was_there && !server.serving.exists());
 }
 
 /// A device that only keeps its configuration.

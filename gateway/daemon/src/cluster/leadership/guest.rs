@@ -29,19 +29,19 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 pub(super) async fn attend(socket: &Path, guest: &str, term: watch::Sender<Option<LeaderTerm>>) {
     let start = now();
     let [mut pause, after] = CONNECT;
-    let mut is_said = false;
+    let mut is_logged = false;
 
     loop {
         match wait_for_start(socket, guest).await {
             Ok(()) => {
-                info!("the gateway container says to start");
+                info!("started by the gateway container");
                 term.send_replace(Some(LeaderTerm::default()));
                 pause = after;
             }
-            Err(error) if !is_said && now() - start >= CONNECT_PATIENCE => {
+            Err(error) if !is_logged && now() - start >= CONNECT_PATIENCE => {
                 let socket = socket.display();
-                warn!(%error, %socket, "the gateway container does not say to start; waiting");
-                is_said = true;
+                warn!(%error, %socket, "the gateway container does not start this one; waiting");
+                is_logged = true;
             }
             Err(_) => {}
         }
@@ -60,7 +60,7 @@ async fn wait_for_start(socket: &Path, guest: &str) -> io::Result<()> {
         let is_possible = start.as_bytes().starts_with(&message);
         if !is_possible || stream.read_buf(&mut message).await? == 0 {
             let text = String::from_utf8_lossy(&message).into_owned();
-            return Err(io::Error::other(format!("it said {text:?}, not {start:?}")));
+            return Err(io::Error::other(format!("it sent {text:?}, not {start:?}")));
         }
     }
 
@@ -78,7 +78,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("leader.sock");
         let term = watch::Sender::new(None);
-        let mut told = term.subscribe();
+        let mut started = term.subscribe();
         let guest = tokio::spawn({
             let socket = socket.clone();
             async move { attend(&socket, "wireguard", term).await }
@@ -93,18 +93,18 @@ mod tests {
             let mut name = [0; 64];
             let length = stream.read(&mut name).await.unwrap();
             assert_eq!(&name[..length], b"wireguard");
-            assert!(told.borrow().is_none());
+            assert!(started.borrow().is_none());
             for piece in answer {
                 stream.write_all(piece.as_bytes()).await.unwrap();
                 sleep(Duration::from_millis(5)).await;
             }
         }
-        told.wait_for(Option::is_some).await.unwrap();
+        started.wait_for(Option::is_some).await.unwrap();
 
         // A restart of the container does not end leadership.
         let (stream, _) = listener.accept().await.unwrap();
         drop(stream);
-        assert!(told.borrow().is_some());
+        assert!(started.borrow().is_some());
         guest.abort();
     }
 }
