@@ -48,6 +48,7 @@ pub(crate) enum Command {
     /// SIGHUP reloads the file and applies the changes; sessions and learned endpoints survive. SIGTERM and SIGINT
     /// send the packets in progress and exit with status 0.
     ///
+    /// The admin port (metrics_address) serves /metrics, /healthz, /readyz, /config and /log.
     /// `PUT /log?level=FILTER` changes the log filter until the process ends; it is accepted only from a loopback
     /// address, because the port may be open to scrapers.
     Gateway(Box<GatewayArgs>),

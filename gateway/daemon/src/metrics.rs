@@ -188,7 +188,7 @@ impl Families<'_> {
         self.gauge("strait_masquerade_mappings", "Current masqueraded flows.", flows.mappings)?;
         self.gauge(
             "strait_host_map_flows",
-            "Current flows of hosts that have a host map.",
+            "Current flows of hosts with two addresses: their own and that of a host map.",
             flows.pins,
         )?;
         let ends = [

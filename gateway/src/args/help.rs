@@ -135,7 +135,7 @@ mod tests {
         for (path, default) in [
             ("status", "[default: all]"),
             ("delete publickey", "[default: that of the context]"),
-            ("network connect", "[default: liqo-tenant-REMOTE_ID, made if it is not there]"),
+            ("network connect", "[default: liqo-tenant-REMOTE_ID, created if missing]"),
         ] {
             assert!(help(path).replace("\n          ", " ").contains(default), "{path}");
         }
